@@ -82,7 +82,7 @@ def overhead(fleet: Fleet, count: int) -> tuple[list[float], list[float]]:
             *arguments(number),
         )
         wait_for(f"{job} finishes", lambda job=job: fleet.finished([job]), LONGEST, 0.1)
-        machine = next(one for one in fleet.machines if one.firsts(job))
+        machine = next(one for one in fleet.machines if one.trained(job))
         began, ended = ends(machine, job)
         shares.append((ended - began) / alone - 1)
         waits.append(began - submitted)
@@ -149,7 +149,7 @@ def evacuated(fleet: Fleet, what: str, job: str, machine: Machine, began: float,
     others = [one for one in fleet.machines if one is not machine]
 
     def elsewhere() -> list[tuple[float, str]]:
-        return [(first, one.host) for one in others for first in one.firsts(job) if first > began]
+        return [(first, one.host) for one in others for first in one.trained(job) if first > began]
 
     wait_for(f"{job} goes on elsewhere after: {what}", elsewhere, limit)
     first, host = min(elsewhere())

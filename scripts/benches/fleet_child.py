@@ -33,17 +33,19 @@ class Waits(keras.layers.Layer):
 
 
 class Pace(keras.callbacks.Callback):
-    """Keeps the pace, says when the first batch is done, and arms the trap on a machine that is wedged."""
+    """Keeps the pace, says when it trains, and arms the trap on a machine that is wedged."""
 
     def __init__(self, trap, pause):
         super().__init__()
         self.trap, self.pause, self.seen = trap, pause, 0
 
+    def on_epoch_begin(self, epoch, logs=None):
+        """Say that it trains now."""
+        print("trains", time.time(), flush=True)
+
     def on_train_batch_end(self, batch, logs=None):
         """Count."""
         self.seen += 1
-        if self.seen == 1:
-            print("first", time.time(), flush=True)
         if self.seen > 20 and WEDGED.exists():  # the detector has seen what is usual
             self.trap.armed.assign(True)
         time.sleep(self.pause)

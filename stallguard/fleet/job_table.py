@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from stallguard.errors import STOPPED_ON_TIME
 from stallguard.fleet import joblog, orders, run_index
 from stallguard.fleet.joblog import Steps, Tail, perform
 from stallguard.fleet.orders import JOB_NAME, Cordon, Refusal, Stop, Submission, WorkerCard
@@ -90,8 +89,12 @@ def row(job: str, found: Read, workers: Sequence[WorkerCard], cordons: Sequence[
     if isinstance(given, Submission):
         since = since or given.at
         if state == WAITING:
-            because = waits_for(given, found.refusals, workers, cordons)
-            is_everywhere = is_refused_everywhere(found.refusals, workers)
+            later = {
+                card.host: card.worker for card in workers
+            }  # a worker that was started since is asked again
+            refusals = [one for one in found.refusals if later.get(one.host, one.worker) == one.worker]
+            because = waits_for(given, refusals, workers, cordons)
+            is_everywhere = is_refused_everywhere(refusals, workers)
             state, why = REFUSED if is_everywhere else WAITING, "; ".join(filter(None, (because, why)))
     made = JobRow(
         job=job, state=state, machine=claim.holder.host if claim else "", number=tail.number, since=since,
@@ -121,7 +124,7 @@ def _state(found: Read) -> tuple[str, str]:
         return REFUSED, f"its submission is refused: {found.submission}"
     if end is None:
         return WAITING, "" if found.submission else "it was never begun"
-    if end.code != STOPPED_ON_TIME:
+    if not end.goes_on:
         return FAILED, end.why
     return (WAITING if found.submission else ENDED), f"its last run ended: {end.why}"
 
@@ -174,7 +177,7 @@ def read(store: Store, token: str, only: str = "") -> Fleet:
     known = [name for name in sorted(folders["jobs"]) if JOB_NAME.fullmatch(name)]
     names = [name for name in known if only in ("", name)]
     workers = records_of(store, "workers", folders["workers"], WorkerCard)
-    cordons = records_of(store, "cordons", folders["cordons"], Cordon)
+    cordons = [one for one in records_of(store, "cordons", folders["cordons"], Cordon) if not one.is_lifted]
     found = each(lambda name: read_job(store, name, token), names)
     rows = [row(name, one, workers, cordons) for name, one in zip(names, found, strict=True)]
     return Fleet(rows, workers, cordons, known)

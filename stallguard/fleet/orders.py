@@ -105,6 +105,7 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     why: str = ""
     address: str = ""  # of its worker, for the scheduler
+    worker: str = ""  # the random name of its worker process
     resources: dict[str, float] = {}  # slots, memory in GB, metal, mlx, cuda
     jobs: tuple[str, ...] = ()
     versions: dict[str, str] = {}

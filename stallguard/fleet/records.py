@@ -12,18 +12,25 @@ Must not read or write anything.
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any
 
 import msgspec
 
 from stallguard import jsontext
-from stallguard.errors import UNREADABLE
+from stallguard.errors import CANNOT_RUN, NOT_FOUND, OWN_FAILURE, SIGNALLED, STOPPED_ON_TIME, UNREADABLE
 
 SCHEMA = 1
 # The paths of files that are no checkpoints: what W&B, MLflow and TensorBoard go on with.
 TRACKERS = "trackers/"
 LOG, BEATS, DATA, RUNS = "log", "beats", "data", "runs"
 LONGEST_LEASE = 86400.0  # s
+# Ends of `stallguard run` itself, before or beside the script: another machine can do better.
+OWN_ENDS = frozenset((OWN_FAILURE, CANNOT_RUN, NOT_FOUND))
+# Ends that were asked for on its machine, after a checkpoint.
+ASKED_FOR = frozenset(
+    (STOPPED_ON_TIME, *(SIGNALLED + one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
+)
 DIGITS = 8  # of a slot's name, so that names sort; longer numbers are right all the same
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of the path of a file: never "..", never empty
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -109,6 +116,11 @@ class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
     def is_last(self) -> bool:
         """Whether no machine continues the job."""
         return self.final or not self.code
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a job of a fleet is started again after it: the script itself did not fail."""
+        return not self.is_last and (bool(self.fault) or self.code in ASKED_FOR | OWN_ENDS)
 
 
 Entry = Claim | Generation | Outcome

@@ -9,7 +9,8 @@ A job starts if no machine has it, and nothing that is known makes a start usele
     a holder that renews its lease                    wait; a start would only be refused
     a holder that was silent for its whole lease      its machine has vanished: start elsewhere
     an end that is the machine's fault                that machine is cordoned: start elsewhere
-    an end with 75, or one before it could begin      start again, with a pause that doubles
+    an end with 75, by SIGTERM, SIGINT or SIGHUP,     start again, with a pause that doubles: its machine shuts down,
+    or one before it could begin                      or its hours are over; what ends a job for good is an order
     queued for machines that are not those of now     queue it anew: the engine keeps to those that it was given
     no machine that offers what it needs              wait, and say so
 
@@ -24,14 +25,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from stallguard.errors import CANNOT_RUN, NOT_FOUND, OWN_FAILURE, STOPPED_ON_TIME
 from stallguard.fleet.joblog import Tail
 from stallguard.fleet.orders import Submission
 from stallguard.fleet.records import Outcome
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0  # s before a job starts again that made no progress
-# Ends of `stallguard run` itself, before or beside the script: another machine can do better.
-OWN_ENDS = frozenset((OWN_FAILURE, CANNOT_RUN, NOT_FOUND))
 SLOTS = "slots"  # the resource of which each job takes one
 
 START, WAIT, OVER = "start", "wait", "over"
@@ -111,7 +109,7 @@ def end_of(outcome: Outcome | None, *, is_stopped: bool) -> str:
         return "it is finished"
     if is_stopped or (outcome is not None and outcome.final):
         return "it was stopped"
-    if outcome is None or outcome.fault or outcome.code == STOPPED_ON_TIME or outcome.code in OWN_ENDS:
+    if outcome is None or outcome.goes_on:
         return ""
     return f"it failed: {outcome.why or f'exit code {outcome.code}'}"
 

@@ -26,7 +26,10 @@ def command(ray: str, address: str, job: str, attempt: str, needs: Mapping[str, 
     id once.  Options: https://docs.ray.io/en/latest/cluster/running-applications/job-submission/cli.html
     """
     words = [ray, "job", "submit", "--address", address, "--no-wait", "--submission-id", f"{job}-{attempt}"]
-    words += ["--entrypoint-num-cpus", "1"]  # what a slot is for a worker: Ray starts no more at once than it has
+    words += [
+        "--entrypoint-num-cpus",
+        "1",
+    ]  # what a slot is for a worker: Ray starts no more at once than it has
     if needs.get("cuda"):
         words += ["--entrypoint-num-gpus", f"{needs['cuda']:g}"]
     if needs.get("memory"):

@@ -20,14 +20,13 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from stallguard.errors import STOPPED_ON_TIME
 from stallguard.fleet import joblog, lineage, orders
 from stallguard.fleet.joblog import perform
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import Refusal, Submission
-from stallguard.fleet.records import Damaged
+from stallguard.fleet.records import ASKED_FOR, OWN_ENDS, Damaged
 from stallguard.fleet.store import Store, StoreError
-from stallguard.pool.dispatch import OWN_ENDS, needs_of
+from stallguard.pool.dispatch import needs_of
 from stallguard.pool.environments import EnvironmentImpossible
 from stallguard.storage import paths, private, run_files
 from stallguard.supervisor import fleet_run
@@ -138,7 +137,7 @@ class RunsHere:
         finally:
             del self._children[submission.job]
         self._edges.say(f"{submission.job} ended with exit code {code}")
-        if code not in (0, STOPPED_ON_TIME):
+        if code and code not in ASKED_FOR:
             await asyncio.to_thread(self._refuse_if_not_begun, submission.job, child.pid, log, begins)
         return code
 

@@ -203,8 +203,8 @@ class _WorkerProcess:
         loop = asyncio.get_running_loop()
         card = WorkerCard(
             schema=orders.SCHEMA, host=self._host, at="", state=state, why=why,
-            address=self._dask.address if self._dask else "", resources=self._offer.resources,
-            jobs=self._runs.jobs, versions=self._offer.versions, about=self._about,
+            address=self._dask.address if self._dask else "", worker=self._nonce,
+            resources=self._offer.resources, jobs=self._runs.jobs, versions=self._offer.versions, about=self._about,
         )  # fmt: skip
         if card == self._card and loop.time() < self._carded + RENEWS:
             return

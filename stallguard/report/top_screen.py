@@ -243,10 +243,9 @@ def sparkline(values: Sequence[float | None], columns: int, *, from_zero: bool) 
     if span <= 0:
         return "".join(" " if value is None else BLOCKS[0] for value in shown)
     steps = len(BLOCKS) - 1
-    return "".join(
-        " " if value is None else BLOCKS[max(0, min(steps, round((value - low) / span * steps)))]
-        for value in shown
-    )
+    # Limited before it is rounded: the quotient of values that differ by 300 powers of ten is infinite.
+    shares = [None if value is None else min(1.0, max(0.0, (value - low) / span)) for value in shown]
+    return "".join(" " if share is None else BLOCKS[round(share * steps)] for share in shares)
 
 
 def over_words(run: str, state: str, seconds: float | None) -> str:

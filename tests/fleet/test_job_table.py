@@ -128,7 +128,7 @@ def test_what_a_job_waits_for_names_each_machine(folder):
     worker(folder, "mini", resources={"metal": 1.0, "memory": 64.0})
     worker(folder, "pro", resources={"metal": 1.0, "memory": 64.0}, state="busy")
     worker(folder, "studio", resources={"metal": 1.0, "memory": 64.0})
-    refusal = Refusal(schema=1, host="studio", at=AT, why="no wheel")
+    refusal = Refusal(schema=1, host="studio", worker="", at=AT, why="no wheel")
     folder.replace(f"{orders.refusals_folder('a')}/studio", msgspec.json.encode(refusal))
     cordon = Cordon(schema=1, host="mini", at=AT, why="its GPU hangs")
     folder.replace(orders.cordon_key("mini"), msgspec.json.encode(cordon))
@@ -138,6 +138,16 @@ def test_what_a_job_waits_for_names_each_machine(folder):
     for host in ("air", "mini", "pro"):
         folder.remove(orders.worker_key(host))
     assert of(folder, "a").state == "refused"
+
+    worker(folder, "studio", resources={"metal": 1.0, "memory": 64.0}, worker="started since")
+    folder.replace(
+        orders.cordon_key("mini"), msgspec.json.encode(msgspec.structs.replace(cordon, is_lifted=True))
+    )
+    worker(folder, "mini", resources={"metal": 1.0, "memory": 64.0})
+    assert (
+        of(folder, "a").why
+        == "mini is free: it waits for the scheduler; studio is free: it waits for the scheduler"
+    )
 
 
 def test_the_holders_of_a_job_are_read_with_their_times(folder, tmp_path):

@@ -57,6 +57,7 @@ def test_a_new_job_starts_on_each_machine_that_has_what_it_needs():
         (ended(STOPPED_ON_TIME, is_stopped=True), "it was stopped"),
         (ended(1, why="ValueError: bad rate"), "it failed: ValueError: bad rate"),
         (ended(3), "it failed: exit code 3"),
+        (ended(139), "it failed: exit code 139"),
         (ended(GAVE_UP, why="3 restarts are enough"), "it failed: 3 restarts are enough"),
     ],
 )
@@ -92,7 +93,7 @@ def test_a_fault_of_the_machine_is_no_failure_of_the_job():
     assert (decision.do, decision.addresses) == (START, ("tls://box",))
 
 
-@pytest.mark.parametrize("code", [STOPPED_ON_TIME, OWN_FAILURE, CANNOT_RUN, NOT_FOUND])
+@pytest.mark.parametrize("code", [STOPPED_ON_TIME, OWN_FAILURE, CANNOT_RUN, NOT_FOUND, 143, 130, 129])
 def test_an_end_before_the_end_starts_again(code):
     assert decide(ended(code, idle=1, since=FIRST_PAUSE), [MAC], ()).do == START
 

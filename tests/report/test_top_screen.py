@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stallguard.report import status_rows, top_screen
@@ -83,6 +83,7 @@ def test_a_curve_shows_the_newest_values_and_a_gap_where_nothing_is_known():
     assert top_screen.sparkline([None], 8, from_zero=True) == ""
 
 
+@example([8.8e-233, -2.27e75], 2, True)  # their quotient is infinite
 @given(
     st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True)), st.integers(1, 80), st.booleans()
 )

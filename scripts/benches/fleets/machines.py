@@ -123,9 +123,9 @@ class Machine:
             self.end()
         run("ip", "netns", "del", self._space, check=False)
 
-    def firsts(self, job: str) -> list[float]:
-        """Return when attempts of a job here had their first batch, in seconds since 1970."""
-        return [float(line.split()[1]) for line in self.lines(job) if line.startswith("first ")]
+    def trained(self, job: str) -> list[float]:
+        """Return when a job has begun an epoch here, in seconds since 1970."""
+        return [float(line.split()[1]) for line in self.lines(job) if line.startswith("trains ")]
 
     def digests(self, job: str) -> list[str]:
         """Return the weights at the ends of a job's attempts here."""
