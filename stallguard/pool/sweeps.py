@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 
@@ -92,15 +93,12 @@ def combinations(sweep: SweepFile, path: str = "") -> list[dict[str, Value]]:
 
 def words(command: Sequence[str], chosen: Mapping[str, Value]) -> tuple[str, ...]:
     """Return a command with the values of one job: in place of {name}, else as options --name VALUE."""
-    left, made = dict(chosen), []
-    for word in command:
-        for name, value in chosen.items():
-            if f"{{{name}}}" in word:
-                word = word.replace(f"{{{name}}}", _text(value))  # noqa: PLW2901 - one parameter after the other
-                left.pop(name, None)
-        made.append(word)
-    for name, value in left.items():
-        made += [f"--{name}", _text(value)]
+    # All at once: a value that looks like the place of another parameter stays as it is.
+    places = re.compile("|".join(re.escape(f"{{{name}}}") for name in chosen))
+    made = [places.sub(lambda place: _text(chosen[place[0][1:-1]]), word) for word in command]
+    for name, value in chosen.items():
+        if not any(f"{{{name}}}" in word for word in command):
+            made += [f"--{name}", _text(value)]
     return tuple(made)
 
 
