@@ -266,7 +266,7 @@ def test_ray_is_asked_for_what_the_job_needs():
     )
     assert words[: words.index("--")] == [
         "ray", "job", "submit", "--address", "http://h:8265", "--no-wait", "--submission-id", "a-1",
-        "--entrypoint-num-gpus", "2", "--entrypoint-memory", "32000000000",
+        "--entrypoint-num-cpus", "1", "--entrypoint-num-gpus", "2", "--entrypoint-memory", "32000000000",
         "--entrypoint-resources", json.dumps({"metal": 1.0}),
     ]  # fmt: skip
     assert words[-4:] == ["stallguard", "fleet", "job", "a"]

@@ -1,0 +1,111 @@
+"""A store with jobs, a dispatcher on it, an engine of the tests, and a clock that a test moves."""
+
+from __future__ import annotations
+
+from stallguard.fleet import joblog, orders
+from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.joblog import perform
+from stallguard.fleet.orders import Code, Cordon, Submission
+from stallguard.fleet.records import Generation, Holder, Outcome, Position, StoredFile
+from stallguard.pool.dispatch import Machine
+from stallguard.pool.dispatcher import Deps, Dispatcher
+from stallguard.pool.engine import UNKNOWN, Placed
+
+TOKEN, OTHER = "a" * 64, "b" * 64
+LASTS = 60.0
+MAC = Machine("mac", "w1", "tls://mac", {"slots": 1})
+BOX = Machine("box", "w2", "tls://box", {"slots": 1})
+
+
+class TestEngine:
+    """An engine that starts nothing: the test says what its machines do."""
+
+    __test__ = False
+
+    def __init__(self):
+        self.connected = [MAC, BOX]
+        self.starts, self.forgotten, self.retired = [], [], []
+        self.states = {}
+
+    def machines(self):
+        return [one for one in self.connected if one.address not in self.retired]
+
+    def start(self, start):
+        self.starts.append(start)
+        self.states[start.job] = Placed(False)
+
+    def placed(self, job):
+        return self.states.get(job, Placed(True, UNKNOWN))
+
+    def forget(self, job):
+        self.forgotten.append(job)
+        self.states.pop(job, None)
+
+    def retire(self, address):
+        self.retired.append(address)
+
+
+class Fleet:
+    """A store with jobs, and a dispatcher that can be started again."""
+
+    def __init__(self, folder):
+        folder.mkdir()
+        self.folder, self.store = folder, FolderStore(folder)
+        self.now, self.said = 1000.0, []
+        self.begin()
+
+    def begin(self):
+        """Start a scheduler: it knows nothing of the one before."""
+        self.engine = TestEngine()
+        deps = Deps(lambda: self.now, lambda: "2026-06-10T12:00:00Z", self.said.append)
+        self.dispatcher = Dispatcher(self.store, TOKEN, self.engine, deps)
+
+    def turns(self, seconds=0):
+        """Let a time pass, with a turn each second and one at once."""
+        self.dispatcher.turn()
+        for _ in range(seconds):
+            self.now += 1
+            self.dispatcher.turn()
+
+    def submit(self, job="job", *, token=TOKEN, **more):
+        code = Code(digest="0" * 64, size=1)
+        made = Submission(schema=1, job=job, words=("t.py",), options=(), code=code, **more)
+        assert self.store.create(orders.submission_key(job), orders.encode_submission(made, token))
+
+    def claim(self, host, job="job"):
+        """A machine takes the job, as `stallguard run` does."""
+        holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}{self.now}", lasts=LASTS)
+        tail, won = perform(joblog.claim(job, self.tail(job), holder, ""), self.store)
+        assert won
+        self.renew(job)
+        return tail.number
+
+    def tail(self, job="job"):
+        return perform(joblog.read_end(job), self.store)
+
+    def renew(self, job="job"):
+        tail = self.tail(job)
+        perform(joblog.renew(job, tail, tail.number, int(self.now * 1000)), self.store)
+
+    def publish(self, batch, job="job"):
+        file = StoredFile("a", 1, f"{batch:064x}", f"{batch}-x")
+        tail = self.tail(job)
+        entry = Generation(
+            number=tail.number, claim=0, run="r", files=(file,), position=Position(1, 0, batch), at="noon"
+        )
+        perform(joblog.append(job, tail, tail.number, entry), self.store)
+
+    def end(self, code, job="job", fault=""):
+        """The run of the job ends, and the engine notices."""
+        tail = self.tail(job)
+        entry = Outcome(number=tail.number, claim=0, run="r", code=code, why="", fault=fault)
+        perform(joblog.append(job, tail, tail.number, entry), self.store)
+        self.engine.states[job] = Placed(True)
+
+    def cordon(self, host):
+        data = self.store.read(orders.cordon_key(host))
+        return orders.decode(data, Cordon) if data else None
+
+    @property
+    def started(self):
+        return [start.job for start in self.engine.starts]
