@@ -123,7 +123,17 @@ PRINTED = {
     "status": [[]],
 }
 # Of these the types are what is printed, too; they want a training, or many seconds, and are tried where they are.
-ELSEWHERE = {"compare", "doctor", "dump", "find-batch", "fleet machines", "logs", "profile"}
+ELSEWHERE = {
+    "compare",
+    "doctor",
+    "dump",
+    "find-batch",
+    "fleet machines",
+    "logs",
+    "profile",
+    "submit",
+    "sweep",
+}
 
 
 def verbs_with_json(checks) -> dict[str, list[type]]:
