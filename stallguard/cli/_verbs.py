@@ -23,7 +23,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "find-batch": "Find the largest batch that survives here.",
         "compare": "Measure a training with several settings.",
         "submit": "Give a training to the fleet.",
-        "sweep": "Give a training with several parameters to the fleet.",
+        "sweep": "Submit each combination of parameters.",
         "drill": "Rehearse a stall with a small training.",
     },
     "Watch": {

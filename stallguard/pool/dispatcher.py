@@ -19,7 +19,7 @@ from stallguard.fleet.joblog import Tail, perform
 from stallguard.fleet.lease import Watch
 from stallguard.fleet.orders import Cordon, Refusal, Submission
 from stallguard.fleet.records import Claim, Damaged
-from stallguard.fleet.store import Store
+from stallguard.fleet.store import Store, StoreError
 from stallguard.pool.dispatch import OVER, START, Decision, JobView, Machine, decide, needs_of
 from stallguard.pool.engine import Engine, Start
 
@@ -86,8 +86,21 @@ class Dispatcher:
         for machine in machines:
             if machine.host in self._kept_out():
                 self._engine.retire(machine.address)
-        for name, job in sorted(self._followed.items(), key=lambda one: -one[1].submission.priority):
+        jobs = sorted(self._followed.items(), key=lambda one: -one[1].submission.priority)
+        errors = [error for name, job in jobs if (error := self._try(name, job, machines)) is not None]
+        if errors and len(errors) == len(jobs):
+            raise errors[0]
+
+    def _try(self, name: str, job: _Followed, machines: Sequence[Machine]) -> StoreError | None:
+        """Look at a job; return why its keys cannot be read: one that is damaged must not hold up the others."""
+        try:
             self._look(name, job, machines)
+        except StoreError as error:
+            if job.waits != str(error):
+                self._deps.say(f"job {name}: its keys cannot be read ({error})")
+            job.waits = str(error)
+            return error
+        return None
 
     def _find_jobs(self) -> None:
         found: list[Submission] = []

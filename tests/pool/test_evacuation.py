@@ -213,3 +213,13 @@ def test_a_log_with_nothing_in_it_is_a_new_job(fleet):
     assert fleet.tail() == Tail()
     fleet.turns()
     assert fleet.started == ["job"]
+
+
+def test_a_job_whose_keys_cannot_be_read_does_not_hold_up_the_others(fleet, tmp_path):
+    fleet.submit("broken")
+    fleet.turns()
+    (tmp_path / "store" / "jobs" / "broken" / "stop").symlink_to("/nowhere")
+    fleet.submit("whole")
+    fleet.turns(20)
+    assert "whole" in fleet.started
+    assert sum("broken" in line and "cannot be read" in line for line in fleet.said) == 1
