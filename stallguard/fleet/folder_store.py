@@ -93,6 +93,7 @@ class FolderStore:
     def remove(self, key: str) -> None:
         """See store.Store."""
         with self._errors(key):
+            self._present()
             path = self._path(key)
             if path.is_dir() and not path.is_symlink():
                 # Under its name it is there whole, or not at all.
@@ -119,10 +120,14 @@ class FolderStore:
         return None
 
     def _present(self) -> None:
-        """Raise OSError if the folder is away: it must not look like an empty store."""
-        self.folder.stat()
+        """Raise StoreError or OSError if the folder is away: it must not look like an empty store."""
+        try:
+            self.folder.stat()
+        except FileNotFoundError as error:
+            raise StoreError(f"there is no folder {self.folder}; is its share mounted?") from error
 
     def _draft(self) -> Path:
+        self._present()
         drafts = self.folder / DRAFTS
         drafts.mkdir(exist_ok=True)
         return drafts / os.urandom(8).hex()

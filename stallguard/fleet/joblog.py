@@ -109,7 +109,10 @@ def _checkpoints(entry: Generation) -> set[tuple[str, str]]:
 
 
 def read_end(job: str) -> Steps[Tail]:
-    """Return the end of the log.  Its last entry names the two before it that matter, so that four reads are enough."""
+    """Return the end of the log.  Its last entry names the two before it that matter, so that four reads are enough.
+
+    Raises Damaged if one of these two cannot be read: without it the job would start over, or its holder be overlooked.
+    """
     names = yield Request("names", f"jobs/{job}/{records.LOG}")
     slots = [int(name) for name in names if name.isdecimal()]
     last = max(slots, default=0)
@@ -128,12 +131,14 @@ def _as_of(job: str, slot: int, entry: Entry) -> Steps[Tail]:
     tail = Tail()
     if entry.newest:
         generation = yield from entry_at(job, entry.newest)
-        if isinstance(generation, Generation):
-            tail = tail._replace(generation=generation, newest=entry.newest)
+        if not isinstance(generation, Generation):
+            raise Damaged(f"slot {entry.newest} of its log, its newest checkpoint, cannot be read")
+        tail = tail._replace(generation=generation, newest=entry.newest)
     if not isinstance(entry, Claim):
         claim = yield from entry_at(job, entry.claim)
-        if isinstance(claim, Claim):
-            tail = tail._replace(claim=claim, claimed_at=entry.claim)
+        if not isinstance(claim, Claim):
+            raise Damaged(f"slot {entry.claim} of its log, its newest holder, cannot be read")
+        tail = tail._replace(claim=claim, claimed_at=entry.claim)
     return follow(tail, slot, entry)
 
 

@@ -26,6 +26,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
 class Membership(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a fleet file.
 
@@ -62,7 +66,14 @@ def recall(env: Mapping[str, str]) -> Membership | None:
         raise StallguardError(
             f"cannot read {place}", why=error.strerror or str(error), code=CANNOT_RUN
         ) from error
-    if facts.st_uid not in (os.geteuid(), private.ROOT) or stat.S_IMODE(facts.st_mode) & private.OTHERS:
+    if facts.st_uid not in (os.geteuid(), private.ROOT):
+        raise StallguardError(
+            f"{place} belongs to another user (uid {facts.st_uid})",
+            why="who can replace it decides which programs are started here, and where jobs are sent",
+            cure=f"copy the fleet file as your own: cp, not mv; or name another one: {VARIABLE}=FILE",
+            code=CANNOT_RUN,
+        )
+    if stat.S_IMODE(facts.st_mode) & private.OTHERS:
         raise StallguardError(
             f"{place} is not private",
             why="it has a secret with which programs can be started on each machine of the fleet",
@@ -70,6 +81,14 @@ def recall(env: Mapping[str, str]) -> Membership | None:
             code=CANNOT_RUN,
         )
     try:
+        schema = msgspec.toml.decode(data, type=_Schema).schema
+        if schema > SCHEMA:  # before the rest: it can be of other types
+            raise StallguardError(
+                f"{place} was made by a newer stallguard",
+                why=f"its schema is {schema}; this version reads {SCHEMA}",
+                cure="update stallguard on this machine, as on the others",
+                code=CANNOT_RUN,
+            )
         found = msgspec.toml.decode(data, type=Membership)
     except (ValueError, RecursionError) as error:
         raise _damaged(place, str(error)) from error

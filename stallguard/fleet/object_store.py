@@ -18,6 +18,7 @@ from stallguard.fleet.store import StoreError, needs_package
 
 # Seconds, and tries in all: a renewal must come to an end within the lease (lease.py).
 CONNECT, READ, TRIES = 5, 15, 2
+NO_BUCKET = "NoSuchBucket"  # S3's code; s3fs raises FileNotFoundError for it, as for a key that is not there
 
 
 class ObjectStore:
@@ -40,7 +41,7 @@ class ObjectStore:
             self._files: Any = s3fs.S3FileSystem(
                 use_listings_cache=False, skip_instance_cache=True, config_kwargs=settings
             )
-            self._files.retries = TRIES  # of s3fs, around those of botocore
+            self._files.retries = 1  # of s3fs, around those of botocore: tries in all
 
     def create(self, key: str, data: bytes) -> bool:
         """See store.Store."""
@@ -65,7 +66,8 @@ class ObjectStore:
         with self._errors(key):
             try:
                 return bytes(self._files.cat_file(self._path(key)))
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                self._must_have_bucket(error)
                 return None
 
     def names(self, folder: str) -> Sequence[str]:
@@ -73,7 +75,8 @@ class ObjectStore:
         with self._errors(folder):
             try:
                 found = self._files.ls(self._path(folder), detail=False, refresh=True)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                self._must_have_bucket(error)
                 return []
             names = (str(path).rstrip("/").rpartition("/")[2] for path in found)
             return [name for name in names if name]
@@ -99,6 +102,12 @@ class ObjectStore:
 
     def _path(self, key: str) -> str:
         return f"{self._place}/{key}"
+
+    def _must_have_bucket(self, error: FileNotFoundError) -> None:
+        """Raise StoreError if it is the bucket that is not there: it must not look like an empty store."""
+        answer = getattr(error.__cause__ or error.__context__, "response", None) or {}
+        if answer.get("Error", {}).get("Code") == NO_BUCKET:
+            raise StoreError(f"there is no bucket {self._place.partition('/')[0]}") from error
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:

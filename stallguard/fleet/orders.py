@@ -32,6 +32,10 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 
 
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int = SCHEMA
+
+
 class FleetCard(msgspec.Struct, frozen=True, kw_only=True):
     """Which fleet a store belongs to: the name in the file of its members."""
 
@@ -189,10 +193,11 @@ def encode_submission(value: Submission, token: str) -> bytes:
 
 def decode_submission(data: bytes, token: str, job: str) -> Submission:
     """Return the submission of `job`.  Raises Damaged."""
-    found = decode(signing.verified(token, "submission", data), Submission)
-    is_sound = found.job == job and found.words and _DIGEST.fullmatch(found.code.digest)
-    if not is_sound or found.schema != SCHEMA:
-        raise Damaged(f"it is not the submission of job {job}, or of another version of stallguard")
+    found = decode(signing.verified(token, "submission", data), Submission, "submitted")
+    if found.job != job:
+        raise Damaged(f"it is the submission of job {found.job}, copied to this name")
+    if not found.words or not _DIGEST.fullmatch(found.code.digest):
+        raise Damaged("it has no command, or names no code")
     return found
 
 
@@ -205,7 +210,7 @@ def decode_stop(data: bytes, token: str, job: str) -> Stop:
     """Return the order to end `job`.  Raises Damaged."""
     found = decode(signing.verified(token, "stop", data), Stop)
     if found.job != job:
-        raise Damaged(f"it is the order to end job {found.job}")
+        raise Damaged(f"it is the order to end job {found.job}, copied to this name")
     return found
 
 
@@ -214,9 +219,14 @@ def encode(value: Refusal | WorkerCard | Cordon | SchedulerCard) -> bytes:
     return jsontext.exact(value)
 
 
-def decode(data: bytes, kind: type[T]) -> T:
-    """Return a record that is not signed.  Raises Damaged."""
+def decode(data: bytes, kind: type[T], did: str = "wrote") -> T:
+    """Return a record that is not signed.  `did`: what its author did with it.  Raises Damaged."""
     try:
+        schema = jsontext.decode(data, _Schema).schema
+        if schema > SCHEMA:  # before the rest: it can be of other types
+            raise Damaged(
+                f"a newer stallguard {did} it (schema {schema}, this one reads {SCHEMA}): update stallguard here"
+            )
         return jsontext.decode(data, kind)
     except UNREADABLE as error:
         raise Damaged(str(error)) from error

@@ -11,8 +11,11 @@ from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import FLEET_KEY, SCHEMA, FleetCard, decode
 from stallguard.fleet.records import Damaged
+from stallguard.fleet.requests_at_once import within
 from stallguard.fleet.store import Store, StoreError
 from stallguard.fleet.store_url import open_store
+
+ANSWERS = 20.0  # s that a store has to say which fleet it belongs to
 
 
 def owner(store: Store) -> str:
@@ -26,7 +29,7 @@ def owner(store: Store) -> str:
         raise StallguardError(
             f"{store.url} does not say which fleet it belongs to",
             why=f"its key {FLEET_KEY!r} cannot be read: {error}",
-            cure="choose another folder or prefix",
+            cure="put that key back from a backup; for a new fleet choose another folder or prefix",
             code=CANNOT_RUN,
         ) from error
 
@@ -51,30 +54,26 @@ def release(store: Store, fleet: str) -> None:
 
 def opened(membership: Membership) -> Store:
     """Return the store of a fleet.  Raises StallguardError if it cannot be used, or is that of another fleet."""
-    try:
+
+    def opened_and_checked() -> Store:
         store = open_store(membership.store)
-    except StoreError as error:
-        raise StallguardError(
-            f"the store {membership.store} cannot be reached",
-            why=str(error),
-            cure=f"stallguard doctor --store {membership.store} tries it",
-            code=CANNOT_RUN,
-        ) from error
-    check(store, membership)
-    return store
+        check(store, membership)
+        return store
 
-
-def check(store: Store, membership: Membership) -> None:
-    """Raise StallguardError if the store cannot be read, or is not that of the membership's fleet."""
     try:
-        found = owner(store)
+        return within(ANSWERS, opened_and_checked)
     except StoreError as error:
         raise StallguardError(
-            f"the store {store.url} cannot be read",
+            f"the store {membership.store} cannot be read",
             why=str(error),
             cure="mount it, or correct its address and credentials; stallguard doctor tries it",
             code=CANNOT_RUN,
         ) from error
+
+
+def check(store: Store, membership: Membership) -> None:
+    """Raise StoreError if the store cannot be read, StallguardError if it is not that of the membership's fleet."""
+    found = owner(store)
     if found != membership.fleet:
         raise StallguardError(
             f"{store.url} is not the store of this fleet, {membership.fleet}",
