@@ -58,7 +58,9 @@ class Worker:
             _thread.start_new_thread(self._run, (ticket, begun))
             del ticket
             while not begun.acquire(timeout=LOOK):
-                if held() is None and not begun.acquire(blocking=False):
+                if held() is None:
+                    if begun.acquire(blocking=False):
+                        break  # it has begun, and ended, between the two looks
                     raise RuntimeError("there is no memory for a new thread")
         except REFUSALS:
             self._working.release()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import subprocess
 import sys
 import threading
+import time
+import types
+import weakref
 from pathlib import Path
 
 import pytest
 
+from stallguard import worker
 from stallguard.worker import Worker, living
 
 
@@ -79,3 +84,36 @@ if pages:
 else:
     print("refused")  # RLIMIT_AS limits nothing on macOS
 """
+
+
+def test_a_thread_that_begins_and_ends_between_two_looks_has_begun(monkeypatch):
+    """On a busy machine the starter is not scheduled for longer than a short piece of work takes."""
+    asked, start, done = threading.Event(), _thread.start_new_thread, []
+
+    def late(function, args):
+        box = [args]
+        del args
+        return start(lambda: asked.wait() and function(*box.pop()), ())
+
+    def ref(ticket):
+        alive = weakref.ref(ticket)
+        del ticket
+
+        def held():
+            asked.set()
+            end = time.monotonic() + 30
+            while alive() is not None and time.monotonic() < end:
+                time.sleep(0.01)
+            return alive()
+
+        return held
+
+    monkeypatch.setattr(worker, "weakref", types.SimpleNamespace(ref=ref))
+    monkeypatch.setattr(
+        worker, "_thread", types.SimpleNamespace(allocate_lock=_thread.allocate_lock, start_new_thread=late)
+    )
+    one = Worker(lambda: done.append(True), "short")
+    one.start()
+    one.join(30)
+    assert done == [True]
+    assert not one.is_alive()

@@ -25,6 +25,7 @@ from stallguard.storage.paths import NEWEST, RunDir, list_runs
 
 if TYPE_CHECKING:  # a machine in no fleet must not wait for these imports
     from stallguard.fleet.job_table import Fleet, JobRow
+    from stallguard.fleet.membership import Membership
     from stallguard.fleet.store import Store
 
 READS, COPIES = 15.0, 60.0  # s for the table of all jobs, and for a copy of a run
@@ -38,10 +39,10 @@ in_fleet = click.option(
 
 
 class Place(NamedTuple):
-    """A store, and the token of its fleet, "" if this machine has no fleet file for it."""
+    """A store, and the fleet file of this machine, which can be that of another store."""
 
     url: str
-    token: str
+    member: Membership | None
 
 
 class Seen(NamedTuple):
@@ -50,6 +51,7 @@ class Seen(NamedTuple):
     place: Place
     store: Store
     fleet: Fleet
+    token: str  # of its fleet, "" if this machine has no fleet file for it
 
 
 class FleetRun(NamedTuple):
@@ -67,18 +69,22 @@ def place(store_url: str | None) -> Place | None:
 
     fleet = membership.recall(os.environ)
     if store_url:
-        return Place(store_url, fleet.token if fleet else "")
-    return Place(fleet.store, fleet.token) if fleet else None
+        return Place(store_url, fleet)
+    return Place(fleet.store, fleet) if fleet else None
 
 
 def look(where: Place, only: str = "") -> Seen:
     """Return what a store has.  `only`: of this job alone.  Raises StallguardError."""
-    from stallguard.fleet import job_table
-    from stallguard.fleet.store_url import open_store
+    from stallguard.fleet import job_table, store_owner
+    from stallguard.fleet.store_url import open_store, split
 
     def read() -> Seen:
-        store = open_store(where.url)
-        return Seen(where, store, job_table.read(store, where.token, only))
+        store, token, member = open_store(where.url), "", where.member
+        if member is not None:
+            if split(where.url) == split(member.store):
+                store_owner.check(store, member)
+            token = member.token if store_owner.owner(store) in ("", member.fleet) else ""
+        return Seen(where, store, job_table.read(store, token, only), token)
 
     return asked(where, READS, read)
 
@@ -120,7 +126,33 @@ def meant(text: str | None, store_url: str | None, *, copied: bool = True) -> Fl
     """
     if text is None and not store_url:
         return None
-    where = place(store_url)
+    try:
+        return _meant(text, store_url, copied=copied)
+    except _Away as error:
+        if store_url or not _names_a_run(text or ""):
+            raise error.error from error
+        echo(f"the jobs of the fleet are missing: {error.error.what}: {error.error.why}", err=True)
+        return None
+
+
+class _Away(Exception):
+    """It is not known which jobs the fleet has."""
+
+    def __init__(self, error: StallguardError) -> None:
+        super().__init__(error.what)
+        self.error = error
+
+
+def _names_a_run(text: str) -> bool:
+    """Return whether a run of this machine can be meant: paths.find_run."""
+    return text in NEWEST or (Path(text) / "run.json").exists() or any(text in run.id for run in list_runs())
+
+
+def _meant(text: str | None, store_url: str | None, *, copied: bool) -> FleetRun | None:
+    try:
+        where = place(store_url)
+    except StallguardError as error:
+        raise _Away(error) from error
     if where is None:
         return None
     name, _, number = (text or "").partition("/")
@@ -132,10 +164,7 @@ def meant(text: str | None, store_url: str | None, *, copied: bool = True) -> Fl
     try:
         seen = look(where, name)
     except StallguardError as error:
-        if store_url:
-            raise
-        echo(f"the jobs of the fleet are missing: {error.what}: {error.why}", err=True)
-        return None
+        raise _Away(error) from error
     job = next((one for one in seen.fleet.jobs if one.job == name), None)
     if job is None:
         if store_url:
@@ -249,10 +278,16 @@ def stop(found: FleetRun) -> str:
     job, where = found.job, found.seen.place
     if job.state in (job_table.FINISHED, job_table.STOPPED):
         raise StallguardError(f"job {job.job} is over: {job.state}", why=job.why, code=NO)
-    token = membership.required(os.environ).token
+    if not found.seen.token:
+        raise StallguardError(
+            f"job {job.job} cannot be stopped from here",
+            why=f"this machine has no fleet file for the store {where.url}, and an order must be signed",
+            cure=f"give the order on a machine of that fleet, or name its file: {membership.VARIABLE}=FILE",
+            code=CANNOT_RUN,
+        )
     by = f"{getpass.getuser()}@{os.uname().nodename}"
     order = orders.Stop(schema=orders.SCHEMA, job=job.job, by=by, at=run_files.utc())
-    data = orders.encode_stop(order, token)
+    data = orders.encode_stop(order, found.seen.token)
     asked(where, READS, lambda: found.seen.store.replace(orders.stop_key(job.job), data))
     if job.state == job_table.RUNNING:
         return f"job {job.job} is stopped: {job.machine} ends its training, with a checkpoint, at the next renewal"

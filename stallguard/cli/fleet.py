@@ -242,12 +242,17 @@ def show_machines(as_json: bool) -> None:
     store = _store(member)
     with _asking(store):
         found = machines.read(store, _now())
+        differ = machines.differences(machines.versions(store, found))
     if as_json:
-        echo(jsontext.readable(machines.FleetMachines(machines.SCHEMA, member.fleet, found)))
+        echo(jsontext.readable(machines.FleetMachines(machines.SCHEMA, member.fleet, found, differ)))
         return
     for machine in found:
         for line in _lines(machine):
             echo(line)
+    for line in differ:
+        echo(f"versions differ: {line}", err=True)
+    if differ:
+        echo("a training that goes on elsewhere can end with other weights, or start over", err=True)
     if not found:
         echo("no machine has had a worker; on each: stallguard fleet worker --install", err=True)
 
@@ -300,8 +305,8 @@ def _asking(store: Store) -> Iterator[None]:
         yield
     except StoreError as error:
         raise StallguardError(
-            f"the store {store.url} does not answer",
+            f"the store {store.url} cannot be used",
             why=str(error),
-            cure="try again; stallguard doctor tries the store",
+            cure="stallguard doctor tries it",
             code=CANNOT_RUN,
         ) from error

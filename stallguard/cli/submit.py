@@ -174,15 +174,9 @@ def _notes(store: Store, wishes: Sequence[Wish], changed: bool, revision: str) -
     from stallguard.pool import submitting
 
     notes = []
-    fit, known = submitting.fitting(store, wishes[0].needs)
-    if not known:
-        notes.append(
-            "no machine has been in this fleet yet: stallguard fleet worker, on each machine that trains"
-        )
-    elif not fit:
-        notes.append(
-            f"none of the machines known so far has what it needs ({', '.join(known)}); it waits for one"
-        )
+    fit, why = submitting.fitting(store, wishes[0].needs, dt.datetime.now(dt.UTC))
+    if not fit:
+        notes.append(f"no machine can take it now, so it waits: {why}")
     if changed and not revision:
         notes.append("the files as they are were taken; they differ from the last commit")
     return notes

@@ -60,7 +60,7 @@ def store(facts: MachineFacts) -> Iterator[CheckText]:
         return
     broken = [one for one in fleet.store.promises if not one.kept]
     for one in broken:
-        cure = "see docs/fleet.md: which stores are known to work, and with which options"
+        cure = "it must have room and be writable; docs/fleet.md says which stores are known to work"
         yield fail(f"{fleet.store.url} must not be used: {one.promise}: {one.seen}", cure)
     if fleet.store.trouble:
         yield warn(f"the store cannot be used: {fleet.store.trouble}", fleet.store.cure or "mount it")

@@ -138,6 +138,8 @@ def _store_of(member: Membership) -> tuple[StoreFacts, str]:
         return StoreFacts(member.store, trouble=why, cure=error.cure), ""
     try:
         store_owner.check(opened, member)
+    except StoreError as error:
+        return StoreFacts(member.store, trouble=str(error)), ""
     except StallguardError as error:
         return StoreFacts(member.store), ": ".join(filter(None, (str(error), error.why)))
     return store(member.store), ""

@@ -40,7 +40,7 @@ class FolderStore:
             try:
                 _write(draft / CONTENT, data)
                 _sync(draft)
-                _move(draft, target)
+                self._move(draft, target)
             except OSError as error:
                 if self._content(target) is None:
                     raise StoreError(f"cannot create {key}: {error.strerror or error}") from error
@@ -50,10 +50,9 @@ class FolderStore:
 
     def replace(self, key: str, data: bytes) -> None:
         """See store.Store."""
-        with self._errors(key):
-            draft = self._draft()
+        with self._errors(key), self._draft_file() as draft:
             _write(draft, data)
-            _move(draft, self._path(key))
+            self._move(draft, self._path(key))
 
     def read(self, key: str) -> bytes | None:
         """See store.Store."""
@@ -71,13 +70,12 @@ class FolderStore:
 
     def put(self, key: str, file: Path) -> None:
         """See store.Store."""
-        with self._errors(key):
-            draft = self._draft()
+        with self._errors(key), self._draft_file() as draft:
             with file.open("rb") as source, draft.open("xb") as target:
                 shutil.copyfileobj(source, target, PIECE)
                 target.flush()
                 os.fsync(target.fileno())
-            _move(draft, self._path(key))
+            self._move(draft, self._path(key))
 
     def get(self, key: str, file: Path) -> bool:
         """See store.Store."""
@@ -133,23 +131,30 @@ class FolderStore:
         return drafts / os.urandom(8).hex()
 
     @contextlib.contextmanager
+    def _draft_file(self) -> Iterator[Path]:
+        """Yield the name of a new file; an error leaves nothing behind, also on a disk that is full."""
+        draft = self._draft()
+        try:
+            yield draft
+        except OSError:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
+
+    def _move(self, draft: Path, target: Path) -> None:
+        """Give a draft its name.  Raises OSError."""
+        # One by one, and never the store's own folder: it would be made on the local disk when the share is away.
+        for folder in reversed(target.relative_to(self.folder).parents[:-1]):
+            (self.folder / folder).mkdir(exist_ok=True)
+        draft.rename(target)
+        _sync(target.parent)
+
+    @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise StoreError(f"{self.folder / key}: {error.strerror or error}") from error
-
-
-def _move(draft: Path, target: Path) -> None:
-    """Give a draft its name.  Raises OSError, and then leaves nothing behind."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft.rename(target)
-        _sync(target.parent)
-    except OSError:
-        if draft.is_file():
-            draft.unlink()
-        raise
 
 
 def _no_link(path: str, flags: int) -> int:

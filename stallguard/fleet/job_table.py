@@ -7,7 +7,8 @@ by that machine's clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ WAITING, RUNNING, FINISHED, FAILED, STOPPED, REFUSED = (
 )  # fmt: skip
 ENDED = "ended"  # of a job that was started by hand: it goes on if it is started again
 HOLDERS = 200  # of one job, whose times are read
+SILENT = 180.0  # s without a new card from which a machine counts as silent; its worker renews it each minute
 T = TypeVar("T")
 
 
@@ -54,13 +56,17 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Read(NamedTuple):
-    """What the store has of one job.  `submission`: as text why it is refused; `refusals`: of a job that waits."""
+    """What the store has of one job.  `submission`, `stop`: as text why it is refused; `refusals`: of a job that waits.
+
+    `damage`: what of its log cannot be read.
+    """
 
     tail: Tail
     submission: Submission | str | None = None
-    stop: Stop | None = None
+    stop: Stop | str | None = None
     refusals: Sequence[Refusal] = ()
     status: Status | None = None
+    damage: str = ""
 
 
 class Fleet(NamedTuple):
@@ -89,13 +95,12 @@ def row(job: str, found: Read, workers: Sequence[WorkerCard], cordons: Sequence[
     if isinstance(given, Submission):
         since = since or given.at
         if state == WAITING:
-            later = {
-                card.host: card.worker for card in workers
-            }  # a worker that was started since is asked again
-            refusals = [one for one in found.refusals if later.get(one.host, one.worker) == one.worker]
-            because = waits_for(given, refusals, workers, cordons)
+            refusals = _still_true(found.refusals, workers)
+            because = waits_for(given.needs, refusals, workers, cordons)
             is_everywhere = is_refused_everywhere(refusals, workers)
             state, why = REFUSED if is_everywhere else WAITING, "; ".join(filter(None, (because, why)))
+    if isinstance(found.stop, str):
+        why = "; ".join(filter(None, (why, f"an order to stop it is refused: {found.stop}")))
     made = JobRow(
         job=job, state=state, machine=claim.holder.host if claim else "", number=tail.number, since=since,
         run=end.run if end else generation.run if generation else "", newest=generation.at if generation else "",
@@ -112,7 +117,10 @@ def row(job: str, found: Read, workers: Sequence[WorkerCard], cordons: Sequence[
 
 def _state(found: Read) -> tuple[str, str]:
     """Return the state of a job, and the reason, from its log and the orders for it."""
-    tail, end, stop = found.tail, found.tail.outcome, found.stop
+    tail, end = found.tail, found.tail.outcome
+    stop = None if isinstance(found.stop, str) else found.stop
+    if found.damage:
+        return REFUSED, f"{found.damage}; put it back from a backup, or submit the job under another name"
     asked = f"stopped by {stop.by or 'a member of the fleet'}" if stop else ""
     if tail.claim is not None and end is None:
         return RUNNING, f"{asked}: it is being ended" if stop else ""
@@ -135,22 +143,40 @@ def is_refused_everywhere(refusals: Sequence[Refusal], workers: Sequence[WorkerC
     return bool(refusals) and there <= {one.host for one in refusals}
 
 
+def _still_true(refusals: Sequence[Refusal], workers: Sequence[WorkerCard]) -> list[Refusal]:
+    """Return the refusals of the workers that are there: a later one of the same machine is asked again."""
+    of = {card.host: card.worker for card in workers}
+    return [one for one in refusals if of.get(one.host, one.worker) in ("", one.worker)]
+
+
+def as_seen(card: WorkerCard, now: dt.datetime) -> WorkerCard:
+    """Return a card as a reader sees it: one that was not renewed for SILENT seconds says nothing of its machine."""
+    try:
+        age = (now - dt.datetime.fromisoformat(card.at)).total_seconds()
+    except (ValueError, TypeError):  # no time, or one without a zone
+        return card
+    if age <= SILENT or card.state == "gone":
+        return card
+    why = "its worker has not renewed its card: it is off, asleep or cut off"
+    return msgspec.structs.replace(card, state="silent", why=why)
+
+
 def waits_for(
-    job: Submission,
+    needs: Mapping[str, float],
     refusals: Sequence[Refusal],
     workers: Sequence[WorkerCard],
     cordons: Sequence[Cordon],
 ) -> str:
     """Return why a job waits, in words: what each machine lacks for it."""
     if not workers:
-        return "no machine of the fleet has a worker"
+        return "no machine of the fleet has a worker; on each that trains: stallguard fleet worker"
     refused = {one.host: one.why for one in refusals}
-    cordoned = {one.host: one.why for one in cordons}
+    cordoned = {one.host: one.why for one in cordons if not one.is_lifted}
     reasons = []
     for card in workers:
         lacks = [
             f"{card.resources.get(name, 0.0):g} of {amount:g} {name}"
-            for name, amount in sorted(job.needs.items())
+            for name, amount in sorted(needs.items())
             if card.resources.get(name, 0.0) < amount
         ]
         if card.host in refused:
@@ -159,10 +185,12 @@ def waits_for(
             reasons.append(f"{card.host} is cordoned ({cordoned[card.host]})")
         elif lacks:
             reasons.append(f"{card.host} has {', '.join(lacks)}")
+        elif card.state == "busy" and card.jobs:
+            reasons.append(f"{card.host} trains {', '.join(card.jobs)}")
         elif card.state != "ready":
             reasons.append(f"{card.host} is {card.state}" + (f" ({card.why})" if card.why else ""))
         else:
-            reasons.append(f"{card.host} is free: it waits for the scheduler")
+            reasons.append(f"{card.host} can take it: it is queued")
     return "; ".join(reasons)
 
 
@@ -176,8 +204,9 @@ def read(store: Store, token: str, only: str = "") -> Fleet:
     )
     known = [name for name in sorted(folders["jobs"]) if JOB_NAME.fullmatch(name)]
     names = [name for name in known if only in ("", name)]
-    workers = records_of(store, "workers", folders["workers"], WorkerCard)
-    cordons = [one for one in records_of(store, "cordons", folders["cordons"], Cordon) if not one.is_lifted]
+    now = dt.datetime.now(dt.UTC)
+    workers = [as_seen(one, now) for one in records_of(store, "workers", folders["workers"], WorkerCard)]
+    cordons = [one for one in cordons_of(store, folders["cordons"]) if not one.is_lifted]
     found = each(lambda name: read_job(store, name, token), names)
     rows = [row(name, one, workers, cordons) for name, one in zip(names, found, strict=True)]
     return Fleet(rows, workers, cordons, known)
@@ -185,9 +214,14 @@ def read(store: Store, token: str, only: str = "") -> Fleet:
 
 def read_job(store: Store, job: str, token: str) -> Read:
     """Return what the store has of a job.  Raises StoreError."""
-    tail = perform(joblog.read_end(job), store)
+    tail, damage = Tail(), ""
+    try:
+        tail = perform(joblog.read_end(job), store)
+    except Damaged as error:
+        damage = str(error)
     submission: Submission | str | None = None
-    stop, status, refusals = None, None, []
+    stop: Stop | str | None = None
+    status, refusals = None, []
     data = store.read(orders.submission_key(job))
     if data is not None:
         try:
@@ -198,8 +232,8 @@ def read_job(store: Store, job: str, token: str) -> Read:
     if ordered is not None:
         try:
             stop = orders.decode_stop(ordered, token, job)
-        except Damaged:
-            stop = None  # no machine follows it
+        except Damaged as error:
+            stop = str(error)  # no machine follows it
     if tail.is_free:
         folder = orders.refusals_folder(job)
         refusals = records_of(store, folder, store.names(folder), Refusal)
@@ -208,10 +242,10 @@ def read_job(store: Store, job: str, token: str) -> Read:
             status = run_index.decode_status(said)
         except Damaged:
             status = None  # it is not known how it stands
-    return Read(tail, submission, stop, refusals, status)
+    return Read(tail, submission, stop, refusals, status, damage)
 
 
-NO_TOKEN = "this machine has no fleet file, so its signature cannot be checked"  # noqa: S105 - a sentence
+NO_TOKEN = "this machine has no fleet file for this store, so its signature cannot be checked"  # noqa: S105 - a sentence
 
 
 def history(job: str, tail: Tail, most: int = HOLDERS) -> Steps[list[Span]]:
@@ -232,6 +266,15 @@ def history(job: str, tail: Tail, most: int = HOLDERS) -> Steps[list[Span]]:
             )
             end, until = (last if isinstance(last, Outcome) else None), last.at
     return spans[::-1]
+
+
+def cordons_of(store: Store, hosts: Sequence[str]) -> list[Cordon]:
+    """Return the cordons of these machines; one that is damaged keeps its machine out until a person replaces it."""
+    found: list[Cordon] = []
+    for host, data in zip(hosts, each(lambda host: store.read(orders.cordon_key(host)), hosts), strict=True):
+        if data is not None:
+            found.append(orders.decode_cordon(data, host))
+    return found
 
 
 def records_of(store: Store, folder: str, names: Sequence[str], kind: type[T]) -> list[T]:

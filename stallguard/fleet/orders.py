@@ -107,9 +107,9 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     host: str  # its name in the fleet
     at: str  # RFC 3339, UTC, of its own clock
     state: str
+    worker: str = ""  # the random name of its worker, as in Refusal
     why: str = ""
     address: str = ""  # of its worker, for the scheduler
-    worker: str = ""  # the random name of its worker process
     resources: dict[str, float] = {}  # slots, memory in GB, metal, mlx, cuda
     jobs: tuple[str, ...] = ()
     versions: dict[str, str] = {}
@@ -146,6 +146,7 @@ class SchedulerCard(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     address: str = ""
     dashboard: str = ""
+    versions: dict[str, str] = {}  # of what scheduler and workers must agree on, by package
 
 
 SCHEDULER = "scheduler"  # the key of that card
@@ -212,6 +213,15 @@ def decode_stop(data: bytes, token: str, job: str) -> Stop:
     if found.job != job:
         raise Damaged(f"it is the order to end job {found.job}, copied to this name")
     return found
+
+
+def decode_cordon(data: bytes, host: str) -> Cordon:
+    """Return the cordon of a machine; one that cannot be read keeps it out until a person replaces it."""
+    try:
+        return decode(data, Cordon)
+    except Damaged as error:
+        why = f"its cordon cannot be read ({error}); stallguard fleet uncordon {host} removes it"
+        return Cordon(schema=SCHEMA, host=host, at="", why=why)
 
 
 def encode(value: Refusal | WorkerCard | Cordon | SchedulerCard) -> bytes:

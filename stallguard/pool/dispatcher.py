@@ -77,6 +77,7 @@ class Dispatcher:
         self._refused: set[str] = set()  # jobs that this fleet did not sign, which was said
         self._cordons: dict[str, Cordon] = {}  # by host, also those that are lifted
         self._found = 0  # jobs so far
+        self._said: set[str] = set()
 
     def turn(self) -> None:
         """Look at each job whose time has come, and do what is due.  Raises StoreError; nothing is lost then."""
@@ -100,6 +101,8 @@ class Dispatcher:
                 self._deps.say(f"job {name}: its keys cannot be read ({error})")
             job.waits = str(error)
             return error
+        except Damaged as error:  # of its log
+            self._say_once(f"job {name} waits: {error}; put it back from a backup")
         return None
 
     def _find_jobs(self) -> None:
@@ -129,12 +132,8 @@ class Dispatcher:
         found: dict[str, Cordon] = {}
         for host in self._store.names("cordons"):
             data = self._store.read(orders.cordon_key(host))
-            try:
-                found[host] = orders.decode(data or b"", Cordon)
-            except Damaged as error:  # it keeps its machine out until a person replaces it
-                found[host] = Cordon(
-                    schema=orders.SCHEMA, host=host, at="", why=f"its cordon is damaged: {error}"
-                )
+            if data is not None:
+                found[host] = orders.decode_cordon(data, host)
         return found
 
     def _kept_out(self) -> frozenset[str]:
@@ -194,9 +193,15 @@ class Dispatcher:
             return False
         try:
             orders.decode_stop(data, self._token, name)
-        except Damaged:
-            return False  # each program that can write to the store could have put it there
+        except Damaged as error:  # each program that can write to the store could have put it there
+            self._say_once(f"job {name}: an order to stop it is refused: {error}")
+            return False
         return True
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._deps.say(line)
 
     def _read_refusals(self, name: str) -> list[Refusal]:
         found: list[Refusal] = []

@@ -5,8 +5,9 @@ A card is renewed each minute.  Its age is a difference of the clocks of two mac
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -14,12 +15,12 @@ from msgspec.structs import replace
 from stallguard import jsontext
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError, nearest
 from stallguard.fleet import orders
-from stallguard.fleet.orders import Cordon, WorkerCard
+from stallguard.fleet.job_table import as_seen
+from stallguard.fleet.orders import SCHEDULER, Cordon, SchedulerCard, WorkerCard
 from stallguard.fleet.records import Damaged
 from stallguard.fleet.store import Store
 
 SCHEMA = 1
-SILENT = 180.0  # seconds without a new card from which a machine counts as silent
 
 
 class FleetMachine(msgspec.Struct, frozen=True):
@@ -39,6 +40,7 @@ class FleetMachines(msgspec.Struct, frozen=True):
     schema: int
     fleet: str  # its name
     machines: list[FleetMachine]  # by name
+    differ: list[str] = []  # versions that are not the same on all machines, in words
 
 
 def read(store: Store, now: dt.datetime) -> list[FleetMachine]:
@@ -55,24 +57,51 @@ def described(
     host: str, card_data: bytes | None, cordon_data: bytes | None, now: dt.datetime
 ) -> FleetMachine:
     """Return a machine from what the store has of it."""
-    cordon = card = None
+    cordon = orders.decode_cordon(cordon_data, host) if cordon_data is not None else None
+    cordon = None if cordon is not None and cordon.is_lifted else cordon
+    card = seen = None
+    state, why = "gone", ""
     try:
-        card = orders.decode(card_data, WorkerCard) if card_data is not None else None
-        cordon = orders.decode(cordon_data, Cordon) if cordon_data is not None else None
-        cordon = None if cordon is not None and cordon.is_lifted else cordon
-        at = dt.datetime.fromisoformat(card.at) if card is not None else None
-        seen = max(0.0, (now - at).total_seconds()) if at is not None else None
+        if card_data is not None:
+            card = orders.decode(card_data, WorkerCard)
+            seen = max(0.0, (now - dt.datetime.fromisoformat(card.at)).total_seconds())
+            shown = as_seen(card, now)
+            state, why = shown.state, shown.why
     except (Damaged, ValueError, TypeError) as error:  # the last two: no time, or one without a zone
-        if cordon_data is None:
-            return FleetMachine(host, "unreadable", str(error))
-        cordon = cordon or Cordon(schema=orders.SCHEMA, host=host, at="", why=f"cannot be read: {error}")
-        return FleetMachine(host, "cordoned", cordon.why, cordon=cordon)
-    state, why = (card.state, card.why) if card is not None else ("gone", "")
-    if seen is not None and seen > SILENT and state != "gone":
-        state, why = "silent", "its worker has not renewed its card: it is off, asleep or cut off"
+        state, why = (
+            "unreadable",
+            f"its card cannot be read ({error}); its worker writes a new one each minute",
+        )
     if cordon is not None:
         state, why = "cordoned", cordon.why
     return FleetMachine(host, state, why, seen, cordon, card)
+
+
+def versions(store: Store, machines: Sequence[FleetMachine]) -> dict[str, Mapping[str, str]]:
+    """Return the versions of each machine that is not gone, and of the scheduler, by name.  Raises StoreError."""
+    found: dict[str, Mapping[str, str]] = {
+        one.host: one.card.versions for one in machines if one.card is not None and one.state != "gone"
+    }
+    data = store.read(SCHEDULER)
+    with contextlib.suppress(Damaged):  # it says nothing of versions
+        if data is not None:
+            card = orders.decode(data, SchedulerCard)
+            found[f"the scheduler ({card.host})"] = card.versions
+    return found
+
+
+def differences(of: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return in words each package with several versions: "keras: 3.1 on a, b; 3.2 on c"."""
+    lines = []
+    for package in sorted({name for versions in of.values() for name in versions}):
+        by: dict[str, list[str]] = {}
+        for host, versions in of.items():
+            if package in versions:
+                by.setdefault(versions[package], []).append(host)
+        if len(by) > 1:
+            parts = (f"{version} on {', '.join(hosts)}" for version, hosts in sorted(by.items()))
+            lines.append(f"{package}: {'; '.join(parts)}")
+    return lines
 
 
 def cordon(store: Store, host: str, why: str, now: dt.datetime) -> None:

@@ -14,7 +14,6 @@ from functools import partial
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, STOPPED_ON_TIME, StallguardError
 from stallguard.fleet import orders, store_owner
 from stallguard.fleet.membership import Membership
-from stallguard.fleet.orders import Cordon
 from stallguard.fleet.records import Damaged
 from stallguard.fleet.store import Store, StoreError
 from stallguard.pool import preparing
@@ -37,7 +36,12 @@ def train(membership: Membership, job: str, env: Mapping[str, str], say: Callabl
         runs = RunsHere(membership, store, host, os.urandom(4).hex(), env, edges)
         return asyncio.run(_train(runs, job))
     except (EnvironmentImpossible, Damaged, OSError) as error:
-        raise StallguardError(f"job {job} cannot begin on {host}", why=str(error), code=CANNOT_RUN) from error
+        raise StallguardError(
+            f"job {job} cannot begin on {host}",
+            why=str(error),
+            cure=f"stallguard status {job} shows how it stands; or submit it again under another name",
+            code=CANNOT_RUN,
+        ) from error
     except StoreError as error:
         raise StallguardError(
             f"the store {membership.store} cannot be used",
@@ -65,7 +69,7 @@ def _refuse(store: Store, membership: Membership, job: str, host: str) -> None:
         )
     orders.decode_submission(data, membership.token, job)
     cordon = store.read(orders.cordon_key(host))
-    found = orders.decode(cordon, Cordon) if cordon is not None else None
+    found = orders.decode_cordon(cordon, host) if cordon is not None else None
     if found is not None and not found.is_lifted and not found.lifts_itself:
         raise StallguardError(
             f"machine {host} takes no jobs",

@@ -166,7 +166,11 @@ class RunsHere:
 
     def _refuse_if_not_begun(self, job: str, pid: int, log: Path, begins: int) -> None:
         """Refuse a job if its log in the store has no end of that run which is the script's or the machine's."""
-        tail = perform(joblog.read_end(job), self._store)
+        try:
+            tail = perform(joblog.read_end(job), self._store)
+        except Damaged as error:
+            self._refuse(job, str(error))
+            return
         claim, outcome = tail.claim, tail.outcome
         is_its_own = claim is not None and (claim.holder.host, claim.holder.pid) == (self._host, pid)
         if not is_its_own or (outcome is not None and not outcome.fault and outcome.code in OWN_ENDS):

@@ -78,7 +78,7 @@ async def _serve(
         say(
             f"the scheduler of {membership.fleet} listens at {host}:{port}; machines connect to {membership.scheduler}"
         )
-        await asyncio.to_thread(_write_card, store, membership, dashboard)
+        await asyncio.to_thread(_write_card, store, membership, dashboard, say)
         inside = f"tls://127.0.0.1:{port}" if host in ANY else f"tls://{host}:{port}"
         client = await asyncio.to_thread(Client, inside, security=own, set_as_default=False)
         dispatcher = Dispatcher(
@@ -105,15 +105,17 @@ async def _serve(
         raise failed[0]
 
 
-def _write_card(store: Store, membership: Membership, dashboard: bool) -> None:
+def _write_card(store: Store, membership: Membership, dashboard: bool, say: Callable[[str], None]) -> None:
     """Write where the scheduler is, and its page, for the page of the fleet."""
     page = f"https://{security.DASHBOARD}/status" if dashboard else ""
     card = SchedulerCard(
         schema=orders.SCHEMA, host=fleet_run.machine_name(os.environ), at=run_files.utc(), address=membership.scheduler,
-        dashboard=page,
+        dashboard=page, versions=security.versions(),
     )  # fmt: skip
-    with contextlib.suppress(StoreError):  # the dispatcher reports a store that does not answer
+    try:
         store.replace(orders.SCHEDULER, orders.encode(card))
+    except StoreError as error:  # the jobs are read from it all the same
+        say(f"the store cannot be written ({error}); machines cannot publish what they train")
 
 
 def _now() -> Callable[[], float]:

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import stallguard
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet import member_tls
 from stallguard.fleet.membership import Membership
@@ -51,6 +52,13 @@ def security(membership: Membership) -> Security:
         **{f"tls_{role}_cert": membership.certificate for role in roles},
         **{f"tls_{role}_key": membership.key for role in roles},
     )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what scheduler and workers must agree on, by package."""
+    import distributed
+
+    return {"stallguard": stallguard.__version__, "distributed": distributed.__version__}
 
 
 def dask_settings(membership: Membership, folder: Path, *, dashboard: bool = False) -> dict[str, Any]:

@@ -15,15 +15,15 @@ import msgspec
 
 from stallguard import units
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
-from stallguard.fleet import orders
+from stallguard.fleet import job_table, orders
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import Code, Submission, WorkerCard
-from stallguard.fleet.records import Damaged
 from stallguard.fleet.store import Store
 from stallguard.pool.dispatch import SLOTS, offers
 
 SCHEMA = 1
 KNOWN = ("metal", "cuda", "mlx", "memory")  # what a job can need
+TAKES = ("ready", "busy")  # states of a worker's card
 GB = 1e9
 
 
@@ -111,16 +111,18 @@ def exists(job: str) -> StallguardError:
     )
 
 
-def fitting(store: Store, wanted: Mapping[str, float]) -> tuple[list[str], list[str]]:
-    """Return the machines that have what a job needs, `wanted`, and all that are known.  Raises StoreError."""
-    known: list[str] = []
-    fit: list[str] = []
-    for host in store.names("workers"):
-        try:
-            card = orders.decode(store.read(orders.worker_key(host)) or b"", WorkerCard)
-        except Damaged:
-            continue
-        known.append(host)
-        if card.state != "gone" and offers(card.resources, {SLOTS: 1.0, **wanted}):
-            fit.append(host)
-    return fit, known
+def fitting(store: Store, wanted: Mapping[str, float], now: dt.datetime) -> tuple[list[str], str]:
+    """Return the machines that take a job which needs `wanted`, now or after another; and why others do not.
+
+    Raises StoreError.
+    """
+    cards = job_table.records_of(store, "workers", store.names("workers"), WorkerCard)
+    workers = [job_table.as_seen(card, now) for card in cards]
+    cordons = [one for one in job_table.cordons_of(store, store.names("cordons")) if not one.is_lifted]
+    out = {one.host for one in cordons}
+    fit = [
+        card.host
+        for card in workers
+        if card.state in TAKES and card.host not in out and offers(card.resources, {SLOTS: 1.0, **wanted})
+    ]
+    return fit, job_table.waits_for(wanted, (), workers, cordons)

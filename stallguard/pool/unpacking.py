@@ -59,7 +59,10 @@ def unpack(archive: Path, digest: str, job: str) -> Path:
     if (folder := present(digest, job)) is not None:
         return folder
     if digest_of(archive) != digest:
-        raise Damaged(f"the packed project does not match its digest {digest}")
+        raise Damaged(
+            f"the packed project does not match its digest {digest}: it is damaged; "
+            "remove it from the folder code of the store, and submit the job under another name"
+        )
     folder = home() / digest / job
     draft = folder.with_name(f".{job}.{os.urandom(4).hex()}")
     with locked(home() / LOCK):

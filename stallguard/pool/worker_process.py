@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,11 +28,10 @@ from msgspec.structs import replace
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet import member_tls, orders, store_owner
 from stallguard.fleet.membership import Membership
-from stallguard.fleet.orders import Cordon, WorkerCard
-from stallguard.fleet.records import Damaged
+from stallguard.fleet.orders import WorkerCard
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host import system
-from stallguard.pool import dask_task, hours, machine, offers, preparing, security, unpacking
+from stallguard.pool import dask_task, hours, machine, machines, offers, preparing, security, unpacking
 from stallguard.pool.dask_engine import worker_name
 from stallguard.pool.offers import Offer
 from stallguard.pool.runs_here import Edges, RunsHere
@@ -59,6 +59,7 @@ def work(
 
     store = store_owner.opened(membership)
     offer = offers.offer(machine.machine(env, Path.cwd()), options.slots, options.memory)
+    offer = offer._replace(versions=offer.versions | security.versions())
     for unknown in offer.unknown:
         say(f"not offered: {unknown}")
     name = fleet_run.machine_name({**env, fleet_run.MACHINE: options.host})
@@ -81,6 +82,7 @@ class _WorkerProcess:
         self._dask: DaskWorker | None = None
         self._carried: frozenset[str] = frozenset()  # jobs of an earlier connection: Dask does not count them
         self._cordon, self._noted, self._was_connected = "", "", False
+        self._troubles: set[str] = set()
         self._card: WorkerCard | None = None
         self._carded = -RENEWS
         self._watch = system.MachineWatch()
@@ -107,7 +109,7 @@ class _WorkerProcess:
     async def _look(self) -> None:
         """Do what the present state of the machine asks for."""
         closed = self._closed()
-        with contextlib.suppress(StoreError):  # else what is known of it still holds
+        with self._telling("read"):  # else what is known of it still holds
             self._cordon = await asyncio.to_thread(self._read_cordon)
         if closed or self._cordon:
             self._note(f"{self._host} takes no jobs: {closed or self._cordon}")
@@ -131,10 +133,7 @@ class _WorkerProcess:
         data = self._store.read(orders.cordon_key(self._host))
         if data is None:
             return ""
-        try:
-            found = orders.decode(data, Cordon)
-        except Damaged as error:
-            return f"its cordon is damaged: {error}"
+        found = orders.decode_cordon(data, self._host)
         if found.lifts_itself and not found.is_lifted:  # it had vanished, and is here
             self._store.replace(orders.cordon_key(self._host), orders.encode(replace(found, is_lifted=True)))
             self._say(f"{self._host} is there again; it was cordoned: {found.why}")
@@ -184,6 +183,7 @@ class _WorkerProcess:
         self._dask, self._was_connected = worker, True
         offered = ", ".join(f"{name}={amount:g}" for name, amount in sorted(self._offer.resources.items()))
         self._note(f"{self._host} is connected to {self._membership.scheduler} and offers {offered}")
+        await asyncio.to_thread(self._compare)
         return True
 
     def _rest(self) -> dict[str, float]:
@@ -209,9 +209,31 @@ class _WorkerProcess:
         if card == self._card and loop.time() < self._carded + RENEWS:
             return
         data = orders.encode(replace(card, at=run_files.utc()))
-        with contextlib.suppress(StoreError):  # the next look tries again
+        with self._telling("written"):  # the next look tries again
             await asyncio.to_thread(self._store.replace, orders.worker_key(self._host), data)
             self._card, self._carded = card, loop.time()
+
+    @contextlib.contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        """Say the first of several errors of the store, and the end of them.  `what`: it could not be."""
+        try:
+            yield
+        except StoreError as error:
+            if what not in self._troubles:
+                self._say(f"the store cannot be {what} ({error}); it is tried again")
+            self._troubles.add(what)
+        else:
+            if what in self._troubles:
+                self._say(f"the store can be {what} again")
+            self._troubles.discard(what)
+
+    def _compare(self) -> None:
+        """Say which versions other machines have."""
+        with contextlib.suppress(StoreError):  # `fleet machines` says it too
+            others = machines.versions(self._store, machines.read(self._store, dt.datetime.now(dt.UTC)))
+            for line in machines.differences(others | {self._host: self._offer.versions}):
+                if self._host in line:
+                    self._say(f"versions differ: {line}")
 
     def _note(self, text: str) -> None:
         """Say a line, once while it stays the same."""

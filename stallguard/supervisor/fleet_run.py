@@ -22,15 +22,16 @@ from stallguard.core.events import UserCommand
 from stallguard.core.messages import duration
 from stallguard.core.policy import machine_fault
 from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError
-from stallguard.fleet import fetching, joblog, lineage, membership, records
+from stallguard.fleet import fetching, joblog, lineage, membership, records, store_owner
 from stallguard.fleet.joblog import Fenced, Tail, perform
 from stallguard.fleet.keeper import LeaseKeeper
+from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import JOB_NAME, Stop, decode_stop, host_name, stop_key
 from stallguard.fleet.publication import Publication
 from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
 from stallguard.fleet.records import Claim, Damaged, Generation, Holder, Machine, Outcome
 from stallguard.fleet.store import Store, StoreError
-from stallguard.fleet.store_url import open_store
+from stallguard.fleet.store_url import open_store, split
 from stallguard.fleet.takeover import HeldElsewhere, Taken, Watching, take
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
@@ -86,8 +87,9 @@ def guard(
     color = wants_color(wanted.color, env, tty=terminal.look(2).kind == "terminal")
     screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
     try:
-        token = _token(env)
-        job = _taken(loaded, screen, token)
+        fleet = membership.recall(env)
+        token = fleet.token if fleet else ""  # what orders are signed with
+        job = _taken(loaded, screen, fleet)
         if isinstance(job, Outcome):
             if job.code:
                 raise _stopped(loaded.config.store.job, job.why, job.at)
@@ -124,12 +126,6 @@ def _refuse(loaded: Loaded) -> None:
         )
 
 
-def _token(env: Mapping[str, str]) -> str:
-    """Return what orders are signed with, "" if this machine is in no fleet.  Raises StallguardError."""
-    fleet = membership.recall(env)
-    return fleet.token if fleet else ""
-
-
 def _asked_to_stop(store: Store, job: str, token: str) -> Stop | None:
     """Return the order to end a job; None if no member of this fleet has given one.  Raises StoreError."""
     data = store.read(stop_key(job)) if token else None
@@ -147,7 +143,14 @@ def _stopped(job: str, why: str, at: str) -> StallguardError:
     )
 
 
-def _taken(loaded: Loaded, screen: Terminal, token: str) -> Job | Outcome:
+def _opened(url: str, fleet: Membership | None) -> Store:
+    """Return the store of a URL.  Raises StoreError; StallguardError also if it is not that of `fleet`."""
+    if fleet and split(fleet.store) == split(url):
+        return store_owner.opened(fleet)
+    return open_store(url)
+
+
+def _taken(loaded: Loaded, screen: Terminal, fleet: Membership | None) -> Job | Outcome:
     settings, clock = loaded.config.store, SystemClock()
 
     def now() -> float:
@@ -172,8 +175,8 @@ def _taken(loaded: Loaded, screen: Terminal, token: str) -> Job | Outcome:
         about=dict(about),
     )
     try:
-        store = open_store(settings.url)
-        if stop := _asked_to_stop(store, settings.job, token):
+        store = _opened(settings.url, fleet)
+        if stop := _asked_to_stop(store, settings.job, fleet.token if fleet else ""):
             raise _stopped(settings.job, f"you asked ({stop.by})", stop.at)
         store.replace(f"machines/{host}", records.encode_machine(card))
         watching = Watching(now, time.sleep, watched)
@@ -188,6 +191,13 @@ def _taken(loaded: Loaded, screen: Terminal, token: str) -> Job | Outcome:
         ) from error
     except StoreError as error:
         raise _unusable(settings.url, error) from error
+    except Damaged as error:
+        raise StallguardError(
+            f"job {settings.job} cannot go on",
+            why=str(error),
+            cure="put it back from a backup of the store; or start the training anew under another name: --job NAME",
+            code=CANNOT_RUN,
+        ) from error
     return taken if isinstance(taken, Outcome) else Job(settings.job, store, taken, settings.lease, now)
 
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from stallguard.fleet import orders, records, run_index
+from stallguard.fleet import orders, records, run_index, store_owner
 from stallguard.fleet.folder_store import FolderStore
 from tests.fleet.test_job_table import AT, TOKEN, begin, end, submit
 from tests.fleet.test_jobs import PATIENCE, ROOT, Lab
@@ -29,6 +29,7 @@ def member(tmp_path, monkeypatch):
     (tmp_path / "fleet.toml").write_text("\n".join(lines))
     (tmp_path / "fleet.toml").chmod(0o600)
     monkeypatch.setenv("STALLGUARD_FLEET", str(tmp_path / "fleet.toml"))
+    store_owner.claim(FolderStore(tmp_path / "store"), "f")
     return url
 
 
@@ -120,16 +121,16 @@ def test_a_log_is_followed_to_the_end_of_the_run(lab, store, tmp_path):
 
 
 def test_without_its_store_the_runs_of_this_machine_are_still_listed(member, tmp_path):
-    (tmp_path / "store").rmdir()
+    (tmp_path / "store").rename(tmp_path / "away")
     home = tmp_path / "a"
     home.mkdir()
     for words in (("ps",), ("ls",), ("morning",)):
         said = verb(home, *words).stderr
         assert said.count("the jobs of the fleet are missing") == 1
-        assert "No such file" in said
+        assert "is its share mounted?" in said
     made = json.loads(verb(home, "ps", "--json").stdout)
     assert made["runs"] == made["jobs"] == []
-    assert "No such file" in made["missing"]
+    assert "is its share mounted?" in made["missing"]
 
 
 def test_a_store_that_hangs_costs_a_limited_time(member, tmp_path, monkeypatch, capsys):

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from stallguard.errors import StallguardError
 from stallguard.pool import founding
+from tests.pool.lab import lab, mounted  # noqa: F401 - fixtures
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.fleet import member_tls, membership, store_owner
 from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.store import StoreError
 from stallguard.fleet.store_url import open_store
 from stallguard.pool import founding
 
@@ -104,7 +105,7 @@ def test_a_verb_says_which_fleet_the_store_belongs_to(found, tmp_path):
     with pytest.raises(StallguardError) as error:
         store_owner.check(FolderStore(tmp_path / "empty"), first)
     assert "no fleet" in error.value.why
-    with pytest.raises(StallguardError, match="cannot be read"):
+    with pytest.raises(StoreError, match="is its share mounted"):
         store_owner.check(FolderStore(tmp_path / "absent"), first)
 
 
@@ -119,7 +120,7 @@ def test_a_mark_that_is_damaged_is_not_taken_for_none(tmp_path, found):
 
 def test_without_a_store_nothing_is_written(fleet, home, tmp_path):
     said = fleet("init", "--store", f"file://{tmp_path}/absent", code=CANNOT_RUN)
-    assert "No such file or directory" in said
+    assert "is its share mounted?" in said
     assert not (home / FILE).exists()
     assert "file:///share/fleet" in fleet("init", code=USAGE)
 
