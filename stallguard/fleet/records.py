@@ -148,8 +148,13 @@ def decode(data: bytes) -> Entry:
         entry: Entry = jsontext.decode(data, Entry)  # type: ignore[arg-type]  # a union is no class
     except (*UNREADABLE, msgspec.ValidationError) as error:
         raise Damaged(str(error)) from error
-    if isinstance(entry, Claim) and not 1 <= entry.holder.lasts <= LONGEST_LEASE:
-        raise Damaged(f"a lease of {entry.holder.lasts} s")
+    if isinstance(entry, Claim):
+        if not 1 <= entry.holder.lasts <= LONGEST_LEASE:
+            raise Damaged(f"a lease of {entry.holder.lasts} s")
+        if not _PART.fullmatch(entry.holder.host):  # it becomes a part of keys: that of a cordon
+            raise Damaged(f"{entry.holder.host!r} is not the name of a machine")
+    elif entry.run and not _PART.fullmatch(entry.run):
+        raise Damaged(f"{entry.run!r} is not the id of a run")
     if isinstance(entry, Generation):
         for file in entry.files:
             if not is_path(file.path):

@@ -111,6 +111,20 @@ def test_a_link_in_a_store_is_not_followed(folder, tmp_path):
         folder.get("data", tmp_path / "copy")
 
 
+@pytest.mark.parametrize("key", ["../victim", "jobs/../../victim", "/victim"])
+def test_a_key_that_leads_out_of_the_folder_is_refused(folder, tmp_path, key):
+    (tmp_path / "victim").write_text("as it was")
+    for act in (
+        lambda: folder.replace(key, b"x"),
+        lambda: folder.create(key, b"x"),
+        lambda: folder.read(key),
+        lambda: folder.remove(key),
+    ):
+        with pytest.raises(StoreError, match="is not a key"):
+            act()
+    assert (tmp_path / "victim").read_text() == "as it was"
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [

@@ -6,9 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import GAVE_UP
-from stallguard.fleet import joblog, orders
+from stallguard.fleet import joblog, orders, records
 from stallguard.fleet.joblog import Tail, perform
 from stallguard.fleet.orders import Cordon
+from stallguard.fleet.records import Claim, Holder, Outcome
 from stallguard.fleet.store import StoreError
 from stallguard.pool import machines
 from stallguard.pool.engine import Placed
@@ -223,3 +224,14 @@ def test_a_job_whose_keys_cannot_be_read_does_not_hold_up_the_others(fleet, tmp_
     fleet.turns(20)
     assert "whole" in fleet.started
     assert sum("broken" in line and "cannot be read" in line for line in fleet.said) == 1
+
+
+def test_a_holder_whose_name_leads_out_of_the_store_has_nothing_written_there(fleet, tmp_path):
+    fleet.submit()
+    entry = Claim(number=1, holder=Holder(host="../../victim", boot="b", pid=1, nonce="n"))
+    fleet.store.create(records.slot_key("job", 1), records.encode(entry))
+    end = Outcome(number=1, claim=1, run="r", code=1, why="", fault="its GPU hangs")
+    fleet.store.create(records.slot_key("job", 2), records.encode(end))
+    fleet.turns(5)
+    assert not (tmp_path / "victim").exists()
+    assert fleet.cordon("mac") is None
