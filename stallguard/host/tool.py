@@ -15,7 +15,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 # Bytes kept of each stream; the longest output of a sensor's tool, ioreg's, is tens of kilobytes.
@@ -23,6 +23,8 @@ OUTPUT_MAX = 4 << 20
 CHUNK = 1 << 16
 AFTER_KILL = 0.2  # seconds for a killed program to end; one that is stuck in the kernel is left behind
 TIMED_OUT, TRUNCATED = "it did not end in time and was killed", "it printed too much and was killed"
+GIVEN_UP = "it is not wanted any more and was killed"
+LOOK = 0.5  # seconds between two questions whether it is still wanted
 
 C_LOCALE = {"LC_ALL": "C", "LANG": "C"}  # European locales print 212,40 for 212.40, as public reports show
 # COLUMNS: without it, some tools cut their lines at the width of a terminal.
@@ -35,7 +37,7 @@ class ToolResult(NamedTuple):
     code: int | None  # as subprocess has it, negative for a signal; None if it had to be killed
     output: bytes
     errors: bytes = b""  # standard error; empty if it was merged into the output
-    incomplete: str = ""  # why there is no more: TIMED_OUT or TRUNCATED; "" if it ended by itself
+    incomplete: str = ""  # why there is no more: TIMED_OUT, TRUNCATED or GIVEN_UP; "" if it ended by itself
 
     @property
     def text(self) -> str:
@@ -46,13 +48,14 @@ class ToolResult(NamedTuple):
 def run(
     argv: Sequence[str], seconds: float, *, limit: int = OUTPUT_MAX, merge: bool = False,
     env: Mapping[str, str] = ENVIRONMENT, cwd: str | os.PathLike[str] | None = None,
-    after_kill: float | None = AFTER_KILL,
+    after_kill: float | None = AFTER_KILL, is_given_up: Callable[[], bool] | None = None,
 ) -> ToolResult:  # fmt: skip
     """Run `argv` for at most `seconds`, and return what it printed, at most `limit` bytes of each stream.
 
     `merge`: standard error goes into the output, in order.  `env`: the whole environment; C_LOCALE belongs to it if the
     output is parsed.  `after_kill`: seconds to wait for a killed program; None: until it ends, for a caller that runs
-    it again and again, and must not start a second one beside one that is stuck in the kernel.
+    it again and again, and must not start a second one beside one that is stuck in the kernel.  `is_given_up`: asked
+    every LOOK seconds; the program is killed if it says so.
     Raises OSError if the program cannot be started.
     """
     deadline = time.monotonic() + seconds
@@ -61,7 +64,7 @@ def run(
         stderr=subprocess.STDOUT if merge else subprocess.PIPE,
     )  # fmt: skip
     try:
-        printed, errors, incomplete = _read(child, deadline, limit)
+        printed, errors, incomplete = _read(child, deadline, limit, is_given_up)
         if not incomplete:
             try:
                 child.wait(max(0.0, deadline - time.monotonic()))
@@ -79,7 +82,9 @@ def run(
                 pipe.close()
 
 
-def _read(child: subprocess.Popen[bytes], deadline: float, limit: int) -> tuple[bytes, bytes, str]:
+def _read(
+    child: subprocess.Popen[bytes], deadline: float, limit: int, is_given_up: Callable[[], bool] | None
+) -> tuple[bytes, bytes, str]:
     """Return what the child printed by `deadline` on each stream, and why that is not all."""
     pipes = {pipe.fileno(): bytearray() for pipe in (child.stdout, child.stderr) if pipe is not None}
     # The last one is standard error, which is empty if it was merged.
@@ -89,7 +94,10 @@ def _read(child: subprocess.Popen[bytes], deadline: float, limit: int) -> tuple[
         for pipe in pipes:
             waiting.register(pipe, selectors.EVENT_READ)
         while waiting.get_map() and not incomplete:
-            ready = waiting.select(max(0.0, deadline - time.monotonic()))
+            left = max(0.0, deadline - time.monotonic())
+            ready = waiting.select(left if is_given_up is None else min(left, LOOK))
+            if is_given_up is not None and is_given_up():
+                incomplete = GIVEN_UP
             for key, _ in ready:
                 data = os.read(key.fd, CHUNK)
                 pipes[key.fd] += data
@@ -97,7 +105,7 @@ def _read(child: subprocess.Popen[bytes], deadline: float, limit: int) -> tuple[
                     waiting.unregister(key.fd)
                 elif len(pipes[key.fd]) > limit:
                     incomplete = TRUNCATED
-            if not ready:
+            if not ready and time.monotonic() >= deadline:
                 incomplete = TIMED_OUT
     return bytes(streams[0]), bytes(streams[1]), incomplete
 

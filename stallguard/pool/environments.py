@@ -25,7 +25,7 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stallguard.errors import UNREADABLE
@@ -64,11 +64,12 @@ def interpreter(
     *,
     own: str = sys.executable,
     limit: float = LIMIT,
+    is_given_up: Callable[[], bool] = lambda: False,
 ) -> str:
     """Return the interpreter that runs a command in the folder `below` an unpacked project.
 
     `wanted`: the option --python of its submission, "" if there is none; `own`: that of the worker; `limit`: seconds
-    for making an environment.  Raises EnvironmentImpossible, and OSError.
+    for making an environment; `is_given_up`: uv is ended if it says so.  Raises EnvironmentImpossible, and OSError.
     """
     if wanted:
         return wanted
@@ -85,7 +86,7 @@ def interpreter(
         if not (whole.exists() and os.access(python, os.X_OK)):
             whole.unlink(missing_ok=True)
             shutil.rmtree(environment, ignore_errors=True)
-            _make(environment, folder, env, limit)
+            _make(environment, folder, env, limit, is_given_up)
         whole.touch()
     return str(python)
 
@@ -131,12 +132,18 @@ def installs_code(lock: str) -> bool:
         return True
 
 
-def _make(environment: Path, folder: Path, env: Mapping[str, str], limit: float) -> None:
+def _make(
+    environment: Path, folder: Path, env: Mapping[str, str], limit: float, is_given_up: Callable[[], bool]
+) -> None:
+    if is_given_up():  # it waited for another job that made the same
+        raise EnvironmentImpossible(tool.GIVEN_UP)
     passed = {name: value for name, value in env.items() if name not in NOT_PASSED}
     passed |= {"UV_PROJECT_ENVIRONMENT": str(environment), "NO_COLOR": "1"}
     words = [_uv(env), "sync", "--frozen", "--no-progress"]
     try:
-        done = tool.run(words, limit, limit=MOST_OUTPUT, merge=True, env=passed, cwd=folder)
+        done = tool.run(
+            words, limit, limit=MOST_OUTPUT, merge=True, env=passed, cwd=folder, is_given_up=is_given_up
+        )
     except OSError as error:
         raise EnvironmentImpossible(f"uv cannot be started: {error.strerror or error}") from error
     log = environment.with_suffix(".log")

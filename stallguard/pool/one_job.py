@@ -18,7 +18,7 @@ from stallguard.fleet.records import Damaged
 from stallguard.fleet.store import Store, StoreError
 from stallguard.pool import preparing
 from stallguard.pool.environments import EnvironmentImpossible
-from stallguard.pool.runs_here import Edges, RunsHere
+from stallguard.pool.runs_here import Edges, NotBegun, RunsHere
 from stallguard.storage import run_files
 from stallguard.supervisor import fleet_run
 
@@ -35,6 +35,10 @@ def train(membership: Membership, job: str, env: Mapping[str, str], say: Callabl
         edges = Edges(partial(preparing.prepare, store, env), run_files.utc, say)
         runs = RunsHere(membership, store, host, os.urandom(4).hex(), env, edges)
         return asyncio.run(_train(runs, job))
+    except NotBegun as error:
+        raise StallguardError(
+            f"job {job} was ended before it began", why=str(error), code=STOPPED_ON_TIME
+        ) from error
     except (EnvironmentImpossible, Damaged, OSError) as error:
         raise StallguardError(
             f"job {job} cannot begin on {host}",

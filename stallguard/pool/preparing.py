@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from stallguard.fleet import orders
@@ -16,8 +16,13 @@ from stallguard.pool.runs_here import Prepared
 PYTHON = "--python"  # the option of `run` that names an interpreter
 
 
-def prepare(store: Store, env: Mapping[str, str], submission: Submission) -> Prepared:
-    """Return where a job can begin.  Raises EnvironmentImpossible, StoreError, Damaged, OSError."""
+def prepare(
+    store: Store, env: Mapping[str, str], submission: Submission, is_given_up: Callable[[], bool]
+) -> Prepared:
+    """Return where a job can begin.  `is_given_up`: the making of an environment ends then.
+
+    Raises EnvironmentImpossible, StoreError, Damaged, OSError.
+    """
     code = submission.code
     project = unpacking.present(code.digest, submission.job)
     if project is None:
@@ -28,7 +33,8 @@ def prepare(store: Store, env: Mapping[str, str], submission: Submission) -> Pre
             project = unpacking.unpack(archive, code.digest, submission.job)
     folder = unpacking.working_folder(project, code.folder)
     wanted = _value(submission.options, PYTHON)
-    interpreter = environments.interpreter(project, code.folder, wanted, {**env, **submission.environment})
+    env = {**env, **submission.environment}
+    interpreter = environments.interpreter(project, code.folder, wanted, env, is_given_up=is_given_up)
     return Prepared(folder, project, "" if wanted else interpreter)
 
 

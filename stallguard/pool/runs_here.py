@@ -4,7 +4,7 @@ A run outlives its worker: it is the leader of its own session, and holds the jo
 killed costs no training; one that starts again finds the runs that are alive and counts them as taken.
 
 A worker ends a run (its hours are over, a user ends the worker) by SIGTERM: it ends with a checkpoint and frees the
-lease.
+lease.  A job whose code and environment are still being prepared then is given up: it must not begin afterwards.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stallguard.fleet import joblog, lineage, orders
 from stallguard.fleet.joblog import perform
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import Refusal, Submission
 from stallguard.fleet.records import ASKED_FOR, OWN_ENDS, Damaged
-from stallguard.fleet.store import Store, StoreError
+from stallguard.fleet.store import Store
+from stallguard.pool.beside_loop import answered, beside
 from stallguard.pool.dispatch import needs_of
 from stallguard.pool.environments import EnvironmentImpossible
 from stallguard.storage import paths, private, run_files
 from stallguard.supervisor import fleet_run
 
 LOOK = 1.0  # s between two looks at a run that an earlier worker started
+GIVES_UP = 5.0  # s that a preparation has to end
 LAST_LINES = 3  # of a run's messages, in the reason why it could not begin
 
 
@@ -43,12 +46,29 @@ class Prepared(NamedTuple):
     interpreter: str
 
 
-class Edges(NamedTuple):
-    """`prepare` fetches and makes code and environment; raises EnvironmentImpossible, StoreError, Damaged, OSError."""
+class NotBegun(Exception):
+    """A job was given up before it began here; another machine can take it."""
 
-    prepare: Callable[[Submission], Prepared]
+
+class Edges(NamedTuple):
+    """`prepare` fetches and makes code and environment; raises EnvironmentImpossible, StoreError, Damaged, OSError.
+
+    It is given a function that says whether the job was given up meanwhile, and ends soon then, with any result.
+    """
+
+    prepare: Callable[[Submission, Callable[[], bool]], Prepared]
     at: Callable[[], str]
     say: Callable[[str], None]
+
+
+class _Running:
+    """A job of this machine.  `ends`: it was asked to end; `child`: its run, None if it is prepared or not ours."""
+
+    def __init__(self, submission: Submission) -> None:
+        self.submission = submission
+        self.ends = asyncio.Event()
+        self.child: subprocess.Popen[bytes] | None = None
+        self.task: asyncio.Task[int]
 
 
 class RunsHere:
@@ -66,8 +86,7 @@ class RunsHere:
         """`host`: this machine's name; `env`: of this process."""
         self._membership, self._store, self._edges = membership, store, edges
         self._host, self._worker, self._env = host, worker, env
-        self._running: dict[str, tuple[Submission, asyncio.Task[int]]] = {}
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, _Running] = {}
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -77,69 +96,96 @@ class RunsHere:
     def taken(self, jobs: Collection[str]) -> dict[str, float]:
         """Return the resources that the runs of these jobs take."""
         total: dict[str, float] = {}
-        for submission in (one for job, (one, _) in self._running.items() if job in jobs):
-            for name, amount in needs_of(submission).items():
+        for one in (one for job, one in self._running.items() if job in jobs):
+            for name, amount in needs_of(one.submission).items():
                 total[name] = total.get(name, 0.0) + amount
         return total
 
     async def train(self, job: str, quiet: str) -> int:
-        """Train a job to its end; return the exit code of its run.  Raises what `Edges.prepare` raises, and Damaged."""
-        if job not in self._running:
-            data = await asyncio.to_thread(self._store.read, orders.submission_key(job))
-            submission = orders.decode_submission(data or b"", self._membership.token, job)
-            self._add(job, submission, self._train(submission, quiet))
-        return await asyncio.shield(self._running[job][1])
+        """Train a job to its end; return the exit code of its run.
 
-    def find(self) -> None:
-        """Take up the runs that an earlier worker of this machine started and that are alive."""
+        Raises what `Edges.prepare` raises, Damaged, and NotBegun if it was given up meanwhile.
+        """
+        if job not in self._running:
+            data = await answered(partial(self._store.read, orders.submission_key(job)))
+            submission = orders.decode_submission(data or b"", self._membership.token, job)
+            if job not in self._running:  # it can have been asked for twice
+                one = _Running(submission)
+                self._add(job, one, self._train(one, quiet))
+        return await asyncio.shield(self._running[job].task)
+
+    async def find(self) -> None:
+        """Take up the runs that an earlier worker of this machine started and that are alive.  Raises StoreError."""
         for run in paths.list_runs():
             known = lineage.recall(run)
             if known is None or known.store != self._store.url or run_files.state(run) != "running":
                 continue
-            with contextlib.suppress(Damaged, StoreError):  # started by hand: it takes no place
-                data = self._store.read(orders.submission_key(known.job))
+            if known.job in self._running:
+                continue
+            data = await answered(partial(self._store.read, orders.submission_key(known.job)))
+            with contextlib.suppress(Damaged):  # started by hand: it takes no place
                 submission = orders.decode_submission(data or b"", self._membership.token, known.job)
                 self._edges.say(f"{known.job} is trained here already, by run {run.id}")
-                self._add(known.job, submission, _until_over(run))
+                self._add(known.job, _Running(submission), _until_over(run))
+
+    def give_up(self) -> None:
+        """Have no job begin that is still being prepared."""
+        for one in self._running.values():
+            if one.child is None:
+                one.ends.set()
 
     async def end(self) -> None:
-        """End all runs, each with a checkpoint, and wait for them."""
-        for child in self._children.values():
-            child.send_signal(signal.SIGTERM)
+        """End all runs, each with a checkpoint, and wait for them; what is being prepared does not begin."""
+        for one in self._running.values():
+            one.ends.set()
+            if one.child is not None:
+                one.child.send_signal(signal.SIGTERM)
         for run in paths.list_runs():
             known = lineage.recall(run)
             asked = run_files.asked(run)
-            if known and asked and known.job in self._running and known.job not in self._children:
+            found = self._running.get(known.job) if known else None
+            if asked and found is not None and found.child is None:
                 with contextlib.suppress(ProcessLookupError):
                     if run_files.state(run) == "running":
                         os.kill(asked.supervisor.pid, signal.SIGTERM)
-        await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
+        await asyncio.gather(*(one.task for one in self._running.values()), return_exceptions=True)
 
-    def _add(self, job: str, submission: Submission, doing: Coroutine[None, None, int]) -> None:
-        task = asyncio.ensure_future(doing)
-        self._running[job] = (submission, task)
-        task.add_done_callback(lambda _: self._running.pop(job))
+    def _add(self, job: str, one: _Running, doing: Coroutine[None, None, int]) -> None:
+        one.task = asyncio.ensure_future(doing)
+        self._running[job] = one
+        one.task.add_done_callback(lambda _: self._running.pop(job))
 
-    async def _train(self, submission: Submission, quiet: str) -> int:
+    async def _train(self, one: _Running, quiet: str) -> int:
+        submission = one.submission
         try:
-            prepared = await asyncio.to_thread(self._edges.prepare, submission)
+            prepared = await self._prepared(one)
         except (EnvironmentImpossible, Damaged) as error:
-            await asyncio.to_thread(self._refuse, submission.job, str(error))
+            await answered(partial(self._refuse, submission.job, str(error)))
             raise
         log = paths.home() / "fleet" / "logs" / f"{submission.job}.log"
         private.ensure(log.parent)
         child, begins = self._begin(submission, prepared, quiet, log)
-        self._children[submission.job] = child
+        one.child = child
         self._edges.say(f"{submission.job} begins (pid {child.pid}): {shlex.join(submission.words)}")
-        try:
-            while (code := child.poll()) is None:  # noqa: ASYNC110 - asyncio ends its own children with its loop
-                await asyncio.sleep(LOOK)
-        finally:
-            del self._children[submission.job]
+        while (code := child.poll()) is None:  # noqa: ASYNC110 - asyncio ends its own children with its loop
+            await asyncio.sleep(LOOK)
         self._edges.say(f"{submission.job} ended with exit code {code}")
-        if code and code not in ASKED_FOR:
-            await asyncio.to_thread(self._refuse_if_not_begun, submission.job, child.pid, log, begins)
+        if code and code not in ASKED_FOR and not one.ends.is_set():
+            await answered(partial(self._refuse_if_not_begun, submission.job, child.pid, log, begins))
         return code
+
+    async def _prepared(self, one: _Running) -> Prepared:
+        """Return where a job can begin.  Raises NotBegun, and what `Edges.prepare` raises."""
+        preparing = beside(partial(self._edges.prepare, one.submission, one.ends.is_set), "preparing")
+        ending = asyncio.ensure_future(one.ends.wait())
+        both: set[asyncio.Future[Any]] = {preparing, ending}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if not one.ends.is_set():
+            return preparing.result()
+        await asyncio.wait({preparing}, timeout=GIVES_UP)
+        self._edges.say(f"{one.submission.job} does not begin here: it was still being prepared")
+        raise NotBegun(f"{self._host} takes no jobs any more; it was still preparing this one")
 
     def _begin(
         self, submission: Submission, prepared: Prepared, quiet: str, log: Path

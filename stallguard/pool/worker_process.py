@@ -3,7 +3,8 @@
 One loop looks at what decides whether the machine is open: its hours, mains power, a cordon.  If it is open it is
 connected to the scheduler as a worker of Dask; a connection that is lost is made again, and the runs go on meanwhile
 (runs_here.py).  If its hours are over it disconnects and ends its runs, each with a checkpoint.  If it is cordoned it
-disconnects, and what runs goes on to its end.
+disconnects, and what runs goes on to its end.  In both cases a job that is still being prepared does not begin here.
+A store that does not answer must not hold up the loop: signals and hours are obeyed all the same (beside_loop.py).
 
 The store has a card of the machine, which is renewed once a minute, so that each member can see it without a
 connection to the scheduler.
@@ -32,6 +33,7 @@ from stallguard.fleet.orders import WorkerCard
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host import system
 from stallguard.pool import dask_task, hours, machine, machines, offers, preparing, security, unpacking
+from stallguard.pool.beside_loop import Asking
 from stallguard.pool.dask_engine import worker_name
 from stallguard.pool.offers import Offer
 from stallguard.pool.runs_here import Edges, RunsHere
@@ -86,6 +88,8 @@ class _WorkerProcess:
         self._card: WorkerCard | None = None
         self._carded = -RENEWS
         self._watch = system.MachineWatch()
+        self._cordons, self._cards = Asking[str](), Asking[None]()
+        self._has_found = False
 
     async def run(self) -> None:
         """Work until a signal."""
@@ -93,7 +97,6 @@ class _WorkerProcess:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         dask_task.serve(self._runs)
-        self._runs.find()
         with contextlib.suppress(OSError):  # the next start tries again
             await asyncio.to_thread(unpacking.remove_unused, self._runs.jobs)
         while not ended.is_set():
@@ -108,10 +111,18 @@ class _WorkerProcess:
 
     async def _look(self) -> None:
         """Do what the present state of the machine asks for."""
+        if not self._has_found:  # before it takes a job: what runs here takes room
+            try:
+                await self._runs.find()
+            except StoreError as error:
+                self._note(f"the store does not answer ({error}); it is tried again")
+                return
+            self._has_found = True
         closed = self._closed()
         with self._telling("read"):  # else what is known of it still holds
-            self._cordon = await asyncio.to_thread(self._read_cordon)
+            self._cordon = await self._cordons.answered(self._read_cordon)
         if closed or self._cordon:
+            self._runs.give_up()
             self._note(f"{self._host} takes no jobs: {closed or self._cordon}")
             await self._disconnect()
             if closed and self._runs.jobs:
@@ -210,7 +221,7 @@ class _WorkerProcess:
             return
         data = orders.encode(replace(card, at=run_files.utc()))
         with self._telling("written"):  # the next look tries again
-            await asyncio.to_thread(self._store.replace, orders.worker_key(self._host), data)
+            await self._cards.answered(partial(self._store.replace, orders.worker_key(self._host), data))
             self._card, self._carded = card, loop.time()
 
     @contextlib.contextmanager

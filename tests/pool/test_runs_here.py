@@ -1,0 +1,183 @@
+"""The runs of a machine while they are prepared: what ends, what begins, and a store that does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from stallguard.errors import STOPPED_ON_TIME, StallguardError
+from stallguard.fleet import orders
+from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.orders import Code, Submission
+from stallguard.fleet.store import StoreError
+from stallguard.pool import environments, one_job, preparing
+from stallguard.pool.beside_loop import Asking, answered
+from stallguard.pool.runs_here import Edges, NotBegun, Prepared, RunsHere
+
+PATIENCE = 60.0
+
+
+class Here:
+    """The runs of a machine whose preparation a test holds up; a run here is a program that prints its name."""
+
+    def __init__(self, tmp_path, member):
+        self.store = FolderStore(tmp_path / "store")
+        self.place, self.said, self.begun = tmp_path, [], []
+        self.prepares, self.released, self.was_given_up = threading.Event(), threading.Event(), False
+        edges = Edges(self.prepare, lambda: "now", self.said.append)
+        self.runs = RunsHere(member, self.store, "mac", "w1", {}, edges)
+        self.runs._command = self.command
+        code = Code(digest="0" * 64, size=1)
+        made = Submission(schema=1, job="job", words=("t.py",), options=(), code=code)
+        self.store.create(orders.submission_key("job"), orders.encode_submission(made, member.token))
+
+    def prepare(self, submission, is_given_up):
+        self.prepares.set()
+        until = time.monotonic() + PATIENCE
+        while not self.released.wait(0.01) and not is_given_up() and time.monotonic() < until:
+            pass
+        self.was_given_up = is_given_up()
+        return Prepared(self.place, self.place, "")
+
+    def command(self, submission, prepared):
+        self.begun.append(submission.job)
+        return [sys.executable, "-c", "pass"]
+
+    async def is_preparing(self):
+        await asyncio.to_thread(self.prepares.wait, PATIENCE)
+
+
+@pytest.fixture
+def here(home, found, tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(home / "state"))
+    return partial(Here, tmp_path, found())
+
+
+def test_a_job_that_is_ended_while_it_is_prepared_does_not_begin(here):
+    async def steps():
+        one = here()
+        training = asyncio.ensure_future(one.runs.train("job", ""))
+        await one.is_preparing()
+        await asyncio.wait_for(one.runs.end(), PATIENCE)
+        with pytest.raises(NotBegun):
+            await training
+        return one
+
+    one = asyncio.run(steps())
+    assert one.was_given_up
+    assert not one.begun
+    assert not one.store.names(orders.refusals_folder("job"))  # it can be given to this machine again
+
+
+def test_a_cordon_gives_up_what_is_prepared_and_leaves_what_runs(here):
+    async def steps():
+        one = here()
+        training = asyncio.ensure_future(one.runs.train("job", ""))
+        await one.is_preparing()
+        one.runs.give_up()
+        with pytest.raises(NotBegun):
+            await training
+        one.released.set()
+        assert await asyncio.wait_for(one.runs.train("job", ""), PATIENCE) == 0
+        return one
+
+    assert asyncio.run(steps()).begun == ["job"]
+
+
+def test_a_job_that_is_asked_for_twice_at_once_begins_once(here):
+    async def steps():
+        one = here()
+        one.released.set()
+        assert await asyncio.gather(one.runs.train("job", ""), one.runs.train("job", "")) == [0, 0]
+        return one
+
+    one = asyncio.run(steps())
+    assert one.begun == ["job"]
+    assert one.runs.jobs == ()
+
+
+def test_a_preparation_that_hangs_in_the_kernel_does_not_hold_up_the_end(here, monkeypatch):
+    monkeypatch.setattr("stallguard.pool.runs_here.GIVES_UP", 0.1)
+    hangs = threading.Event()
+
+    async def steps():
+        one = here()
+        one.runs._edges = one.runs._edges._replace(prepare=lambda *_: hangs.wait(PATIENCE))
+        training = asyncio.ensure_future(one.runs.train("job", ""))
+        while not one.runs.jobs:
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(one.runs.end(), PATIENCE / 2)
+        with pytest.raises(NotBegun):
+            await training
+        return one
+
+    try:
+        assert not asyncio.run(steps()).begun
+    finally:
+        hangs.set()
+
+
+def test_a_store_that_does_not_answer_is_an_error_and_is_not_asked_beside_itself():
+    silent, asked = threading.Event(), []
+
+    def ask():
+        asked.append(1)
+        return silent.wait(PATIENCE)
+
+    async def steps():
+        asking = Asking()
+        for _ in range(3):
+            with pytest.raises(StoreError, match="does not answer"):
+                await asking.answered(ask, 0.05)
+        assert len(asked) == 1
+        silent.set()
+        assert await asking.answered(ask, PATIENCE)
+        with pytest.raises(ValueError, match="as it was raised"):
+            await answered(partial(fail, "as it was raised"))
+
+    asyncio.run(steps())
+    assert len(asked) == 2
+
+
+def fail(text):
+    raise ValueError(text)
+
+
+def test_an_environment_that_is_not_wanted_any_more_is_not_made_further(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(home / "state"))
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nexec sleep {PATIENCE * 10:g}\n")
+    uv.chmod(0o755)
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "uv.lock").write_text("version = 1\n")
+    (tmp_path / "project" / "pyproject.toml").write_text("[project]\nname = 'a'\n")
+    env = {"PATH": f"{uv.parent}:/usr/bin:/bin"}
+    with pytest.raises(environments.EnvironmentImpossible, match="not wanted any more"):
+        environments.interpreter(
+            tmp_path / "project", "", "", env, is_given_up=(tmp_path / "begun").exists, limit=PATIENCE
+        )
+
+
+def test_a_job_of_ray_that_is_ended_while_it_is_prepared_ends_with_75_and_never_begins(
+    home, found, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("STALLGUARD_HOME", str(home / "state"))
+    member = found()
+    one = Here(tmp_path, member)
+
+    def prepare(store, env, submission, is_given_up):
+        signal.raise_signal(signal.SIGTERM)
+        return one.prepare(submission, is_given_up)
+
+    monkeypatch.setattr(preparing, "prepare", prepare)
+    with pytest.raises(StallguardError) as raised:
+        one_job.train(member, "job", {}, one.said.append)
+    assert raised.value.code == STOPPED_ON_TIME
+    assert one.was_given_up
