@@ -103,7 +103,7 @@ class FolderStore:
                 path.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
-        """Return the file of a key.  Raises StoreError for one that leads out: a part can come from the store itself."""
+        """Return the file of a key.  Raises StoreError for one that leads out: parts can come from the store itself."""
         if key.startswith("/") or ".." in key.split("/"):
             raise StoreError(f"{key!r} is not a key")
         return self.folder / key

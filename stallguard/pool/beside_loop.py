@@ -25,12 +25,12 @@ def beside(work: Callable[[], T], name: str) -> asyncio.Future[T]:
 
     def settle(result: T | None, error: BaseException | None) -> None:
         if future.done():
-            return  # nobody waits any more
+            return  # it is not waited for any more
         if error is None:
             future.set_result(cast("T", result))
         else:
             future.set_exception(error)
-            future.exception()  # it is no news if nobody asks any more
+            future.exception()  # else Python reports it if it is not asked for
 
     def do() -> None:
         result, failure = None, None

@@ -42,9 +42,13 @@ class DaskEngine:
 
     def machines(self) -> list[Machine]:
         """See engine.Engine."""
+        return asyncio.run_coroutine_threadsafe(self._machines(), self._loop).result()
+
+    async def _machines(self) -> list[Machine]:
+        """In the loop, which alone changes the scheduler's sorted dictionary: an iteration beside it can fail."""
         found = []
         self._retired &= set(self._scheduler.workers)
-        for worker in list(self._scheduler.workers.values()):
+        for worker in self._scheduler.workers.values():
             host, _, name = str(worker.name).partition(SEPARATOR)
             if worker.status.name == "running" and worker.address not in self._retired:
                 found.append(Machine(host, name, worker.address, dict(worker.resources)))

@@ -78,7 +78,6 @@ async def _serve(
         say(
             f"the scheduler of {membership.fleet} listens at {host}:{port}; machines connect to {membership.scheduler}"
         )
-        await asyncio.to_thread(_write_card, store, membership, dashboard, say)
         inside = f"tls://127.0.0.1:{port}" if host in ANY else f"tls://{host}:{port}"
         client = await asyncio.to_thread(Client, inside, security=own, set_as_default=False)
         dispatcher = Dispatcher(
@@ -88,6 +87,7 @@ async def _serve(
 
         def dispatch() -> None:
             try:
+                _write_card(store, membership, dashboard, say)  # here: a store that hangs holds up no signal
                 _turn_until(stopping, dispatcher, say)
             except Exception as error:  # noqa: BLE001 - raised below: a scheduler without a dispatcher starts nothing
                 failed.append(error)

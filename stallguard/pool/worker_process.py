@@ -4,7 +4,7 @@ One loop looks at what decides whether the machine is open: its hours, mains pow
 connected to the scheduler as a worker of Dask; a connection that is lost is made again, and the runs go on meanwhile
 (runs_here.py).  If its hours are over it disconnects and ends its runs, each with a checkpoint.  If it is cordoned it
 disconnects, and what runs goes on to its end.  In both cases a job that is still being prepared does not begin here.
-A store that does not answer must not hold up the loop: signals and hours are obeyed all the same (beside_loop.py).
+A store that does not answer must not hold up the loop: signals and hours take effect all the same (beside_loop.py).
 
 The store has a card of the machine, which is renewed once a minute, so that each member can see it without a
 connection to the scheduler.

@@ -214,7 +214,7 @@ def test_jobs_that_are_submitted_before_there_is_a_machine_end_as_they_must(lab)
     (impossible / "pyproject.toml").write_text(
         '[project]\nname = "impossible"\nversion = "1.0"\ndependencies = ["nowhere-to-be-found"]\n'
     )
-    assert "no machine has been in this fleet yet" in lab.submit("count", "count.py", 20, PAUSE)
+    assert "no machine of the fleet has a worker" in lab.submit("count", "count.py", 20, PAUSE)
     lab.submit("fails", "fail.py")
     lab.submit("impossible", "train.py", cwd=impossible)
     scheduler = lab.scheduler()

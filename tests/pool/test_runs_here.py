@@ -110,7 +110,7 @@ def test_a_preparation_that_hangs_in_the_kernel_does_not_hold_up_the_end(here, m
         one = here()
         one.runs._edges = one.runs._edges._replace(prepare=lambda *_: hangs.wait(PATIENCE))
         training = asyncio.ensure_future(one.runs.train("job", ""))
-        while not one.runs.jobs:
+        while not one.runs.jobs:  # noqa: ASYNC110 - it sends no event
             await asyncio.sleep(0.01)
         await asyncio.wait_for(one.runs.end(), PATIENCE / 2)
         with pytest.raises(NotBegun):

@@ -130,13 +130,11 @@ def test_what_was_submitted_is_said_as_json_too(store, member):
 
 
 def test_a_person_hears_if_no_machine_can_take_the_job_yet(store, member):
-    assert "no machine has been in this fleet yet" in call("submit", "--name", "a", "train.py")
+    assert "no machine of the fleet has a worker" in call("submit", "--name", "a", "train.py")
     card(store, "box", cuda=1.0)
     said = call("submit", "--name", "b", "--needs", "metal", "train.py")
-    assert "none of the machines known so far has what it needs (box); it waits for one" in said
-    assert "machine" not in call("submit", "--name", "c", "--needs", "cuda", "train.py").replace(
-        "another machine", ""
-    )
+    assert "no machine can take it now, so it waits: box has 0 of 1 metal" in said
+    assert "waits" not in call("submit", "--name", "c", "--needs", "cuda", "train.py")
 
 
 @pytest.mark.parametrize(
@@ -203,9 +201,10 @@ def test_a_machine_that_left_or_whose_card_is_damaged_fits_nothing(store):
     gone = WorkerCard(schema=1, host="gone", at="", state="gone", resources={"slots": 1.0, "cuda": 4.0})
     store.replace(orders.worker_key("gone"), orders.encode(gone))
     store.replace(orders.worker_key("broken"), b"{")
-    fit, known = submitting.fitting(store, {"cuda": 2.0})
-    assert (fit, sorted(known)) == (["here"], ["gone", "here"])
-    assert submitting.fitting(store, {"cuda": 3.0})[0] == []
+    now = dt.datetime.now(dt.UTC)
+    assert submitting.fitting(store, {"cuda": 2.0}, now)[0] == ["here"]
+    fit, why = submitting.fitting(store, {"cuda": 3.0}, now)
+    assert (fit, why) == ([], "gone is gone; here has 2 of 3 cuda")
 
 
 # ---- sweep ----------------------------------------------------------------------------------------------------------
