@@ -24,8 +24,9 @@ import platform
 import re
 import shutil
 import sys
+import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from stallguard.errors import UNREADABLE
@@ -46,6 +47,7 @@ NOT_PASSED = (
     "PYTHONHOME",
     "PYTHONPATH",
 )
+KEPT = 30 * 86400.0  # s without use; to make one again can need a network
 LINES, LENGTH = 6, 600  # of a reason
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+@")
@@ -94,6 +96,26 @@ def interpreter(
 def home() -> Path:
     """Return the directory of all environments."""
     return paths.home() / "fleet" / "environments"
+
+
+def remove_unused(busy: Collection[str], kept: float = KEPT) -> list[Path]:
+    """Remove the environments that were not used for `kept` seconds, and return them.  Raises OSError.
+
+    `busy`: interpreters of runs of this machine: what they use stays, and counts as used now.
+    """
+    removed = []
+    for whole in sorted(home().glob("*.whole")):
+        environment = whole.with_suffix("")
+        if any(Path(python).is_relative_to(environment) for python in busy):
+            whole.touch()
+        with locked(environment.with_suffix(".lock")):
+            if time.time() - whole.stat().st_mtime <= kept:
+                continue
+            whole.unlink()
+            shutil.rmtree(environment, ignore_errors=True)
+            environment.with_suffix(".log").unlink(missing_ok=True)
+            removed.append(environment)
+    return removed
 
 
 def _locked_place(project: Path, below: str) -> tuple[Path, Path] | None:

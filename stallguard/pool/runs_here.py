@@ -35,6 +35,7 @@ from stallguard.supervisor import fleet_run
 
 LOOK = 1.0  # s between two looks at a run that an earlier worker started
 GIVES_UP = 5.0  # s that a preparation has to end
+MOST_LOG = 16 << 20  # bytes of what a job's runs print here; the run itself keeps its output and turns it
 LAST_LINES = 3  # of a run's messages, in the reason why it could not begin
 
 
@@ -62,12 +63,16 @@ class Edges(NamedTuple):
 
 
 class _Running:
-    """A job of this machine.  `ends`: it was asked to end; `child`: its run, None if it is prepared or not ours."""
+    """A job of this machine.
+
+    `ends`: it was asked to end; `child`: its run, None if it is prepared or not ours; `interpreter`: of its run.
+    """
 
     def __init__(self, submission: Submission) -> None:
         self.submission = submission
         self.ends = asyncio.Event()
         self.child: subprocess.Popen[bytes] | None = None
+        self.interpreter = ""
         self.task: asyncio.Task[int]
 
 
@@ -92,6 +97,11 @@ class RunsHere:
     def jobs(self) -> tuple[str, ...]:
         """The jobs that are trained here."""
         return tuple(sorted(self._running))
+
+    @property
+    def interpreters(self) -> tuple[str, ...]:
+        """The interpreters that their runs use."""
+        return tuple(one.interpreter for one in self._running.values() if one.interpreter)
 
     def taken(self, jobs: Collection[str]) -> dict[str, float]:
         """Return the resources that the runs of these jobs take."""
@@ -126,7 +136,9 @@ class RunsHere:
             with contextlib.suppress(Damaged):  # started by hand: it takes no place
                 submission = orders.decode_submission(data or b"", self._membership.token, known.job)
                 self._edges.say(f"{known.job} is trained here already, by run {run.id}")
-                self._add(known.job, _Running(submission), _until_over(run))
+                one, asked = _Running(submission), run_files.asked(run)
+                one.interpreter = asked.argv[0] if asked and asked.argv else ""
+                self._add(known.job, one, _until_over(run, log_of(known.job)))
 
     def give_up(self) -> None:
         """Have no job begin that is still being prepared."""
@@ -162,13 +174,15 @@ class RunsHere:
         except (EnvironmentImpossible, Damaged) as error:
             await answered(partial(self._refuse, submission.job, str(error)))
             raise
-        log = paths.home() / "fleet" / "logs" / f"{submission.job}.log"
+        one.interpreter = prepared.interpreter
+        log = log_of(submission.job)
         private.ensure(log.parent)
         child, begins = self._begin(submission, prepared, quiet, log)
         one.child = child
         self._edges.say(f"{submission.job} begins (pid {child.pid}): {shlex.join(submission.words)}")
-        while (code := child.poll()) is None:  # noqa: ASYNC110 - asyncio ends its own children with its loop
+        while (code := child.poll()) is None:
             await asyncio.sleep(LOOK)
+            _bound(log)
         self._edges.say(f"{submission.job} ended with exit code {code}")
         if code and code not in ASKED_FOR and not one.ends.is_set():
             await answered(partial(self._refuse_if_not_begun, submission.job, child.pid, log, begins))
@@ -231,16 +245,35 @@ class RunsHere:
         self._edges.say(f"{job} cannot begin here: {why}")
 
 
-async def _until_over(run: paths.RunDir) -> int:
-    while run_files.state(run) == "running":  # noqa: ASYNC110 - a process that is not ours sends no event
+def logs() -> Path:
+    """Return the folder of what the runs of jobs print here."""
+    return paths.home() / "fleet" / "logs"
+
+
+def log_of(job: str) -> Path:
+    """Return the file of what the runs of a job print here."""
+    return logs() / f"{job}.log"
+
+
+def _bound(log: Path) -> None:
+    """Empty a log that is too large; what writes to it appends, and goes on at its beginning."""
+    with contextlib.suppress(OSError):
+        if log.stat().st_size > MOST_LOG:
+            os.truncate(log, 0)
+
+
+async def _until_over(run: paths.RunDir, log: Path) -> int:
+    while run_files.state(run) == "running":
         await asyncio.sleep(LOOK)
+        _bound(log)
     end = run_files.outcome(run)
     return end.code if end else 1
 
 
 def _last_lines(log: Path, begins: int) -> str:
     with log.open("rb") as file:
-        file.seek(begins)
-        lines = file.read()[-4096:].decode(errors="replace").splitlines()
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(begins if begins <= size else 0, size - 4096))  # it can have been emptied meanwhile
+        lines = file.read().decode(errors="replace").splitlines()
     texts = [line.removeprefix("stallguard: ").strip() for line in lines if line.strip()]
     return "; ".join(texts[-LAST_LINES:]) or "it ended without a message"

@@ -32,7 +32,7 @@ from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import WorkerCard
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host import system
-from stallguard.pool import dask_task, hours, machine, machines, offers, preparing, security, unpacking
+from stallguard.pool import cleaning, dask_task, hours, machine, machines, offers, preparing, security
 from stallguard.pool.beside_loop import Asking
 from stallguard.pool.dask_engine import worker_name
 from stallguard.pool.offers import Offer
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 LOOK = 2.0  # s between two looks at hours, power and cordon
 CONNECTS, CLOSES = 10.0, 5.0  # s that the scheduler has to answer, and a connection to end
+CLEANS = 86400.0  # s between two removals of what is not used any more
 RENEWS = 60.0  # s between two cards
 READY, BUSY, CLOSED, CORDONED, AWAY, GONE = "ready", "busy", "closed", "cordoned", "away", "gone"
 
@@ -93,14 +94,16 @@ class _WorkerProcess:
 
     async def run(self) -> None:
         """Work until a signal."""
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop, ended, cleans_at = asyncio.get_running_loop(), asyncio.Event(), 0.0
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         dask_task.serve(self._runs)
-        with contextlib.suppress(OSError):  # the next start tries again
-            await asyncio.to_thread(unpacking.remove_unused, self._runs.jobs)
         while not ended.is_set():
             await self._look()
+            if self._has_found and loop.time() >= cleans_at:
+                cleans_at = loop.time() + CLEANS
+                with contextlib.suppress(OSError):  # the next day it is tried again
+                    await asyncio.to_thread(cleaning.clean, self._runs.jobs, self._runs.interpreters)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), LOOK)
         ending = f"ending {', '.join(self._runs.jobs)}" if self._runs.jobs else "nothing runs here"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 import threading
@@ -18,7 +19,7 @@ from stallguard.fleet.orders import Code, Submission
 from stallguard.fleet.store import StoreError
 from stallguard.pool import environments, one_job, preparing
 from stallguard.pool.beside_loop import Asking, answered
-from stallguard.pool.runs_here import Edges, NotBegun, Prepared, RunsHere
+from stallguard.pool.runs_here import Edges, NotBegun, Prepared, RunsHere, log_of
 
 PATIENCE = 60.0
 
@@ -181,3 +182,29 @@ def test_a_job_of_ray_that_is_ended_while_it_is_prepared_ends_with_75_and_never_
         one_job.train(member, "job", {}, one.said.append)
     assert raised.value.code == STOPPED_ON_TIME
     assert one.was_given_up
+
+
+def test_what_a_run_prints_here_does_not_grow_without_a_limit(here, monkeypatch):
+    monkeypatch.setattr("stallguard.pool.runs_here.MOST_LOG", 1000)
+    monkeypatch.setattr("stallguard.pool.runs_here.LOOK", 0.05)
+    script = "import time\nfor i in range(50):\n    print('x' * 400, flush=True)\n    time.sleep(0.1)\n    "
+
+    async def steps():
+        one = here()
+        one.released.set()
+        emptied = one.place / "emptied"
+        until_emptied = f"import os\n    if os.path.exists({str(emptied)!r}): break\n"
+        one.runs._command = lambda *_: [sys.executable, "-c", script + until_emptied]
+        training = asyncio.ensure_future(one.runs.train("job", ""))
+        largest = size = 0
+        while not training.done():
+            await asyncio.sleep(0.02)
+            with contextlib.suppress(FileNotFoundError):
+                size = log_of("job").stat().st_size
+            if size < largest:
+                emptied.touch()
+            largest = max(size, largest)
+        assert emptied.exists()
+        return await training
+
+    assert asyncio.run(steps()) == 0
