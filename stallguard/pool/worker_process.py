@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import fcntl
 import logging
 import os
 import signal
@@ -38,7 +39,7 @@ from stallguard.pool.dask_engine import worker_name
 from stallguard.pool.offers import Offer
 from stallguard.pool.runs_here import Edges, RunsHere
 from stallguard.pool.worker_options import WorkerOptions
-from stallguard.storage import paths, run_files
+from stallguard.storage import paths, private, run_files
 from stallguard.supervisor import fleet_run
 
 if TYPE_CHECKING:
@@ -66,8 +67,25 @@ def work(
     for unknown in offer.unknown:
         say(f"not offered: {unknown}")
     name = fleet_run.machine_name({**env, fleet_run.MACHINE: options.host})
-    with dask.config.set(security.dask_settings(membership, paths.home() / "fleet" / "dask")):
+    own = dask.config.set(security.dask_settings(membership, paths.home() / "fleet" / "dask"))
+    with _only_worker(), own:
         asyncio.run(_WorkerProcess(membership, store, name, offer, options, env, say).run())
+
+
+@contextlib.contextmanager
+def _only_worker() -> Iterator[None]:
+    """Raise StallguardError if a worker works here already: each would offer the same GPU, and end the other's runs."""
+    with open(paths.home() / "fleet" / "worker.lock", "wb", opener=private.opener) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StallguardError(
+                "a worker of the fleet runs on this machine already",
+                why="two would offer the same memory and the same GPU twice",
+                cure="for more jobs at once: --slots N; to end a service: stallguard fleet worker --uninstall",
+                code=CANNOT_RUN,
+            ) from error
+        yield
 
 
 class _WorkerProcess:

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.pool import beside_loop, worker_process
 from stallguard.pool.offers import Offer
@@ -56,3 +57,17 @@ def test_a_worker_obeys_signals_while_its_store_hangs(home, found, tmp_path, mon
     finally:
         store.is_back.set()
     assert any("leaves the fleet" in line for line in said)
+
+
+def test_a_second_worker_of_one_home_is_refused_and_one_can_start_after_the_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    (tmp_path / "fleet").mkdir()
+    with (
+        worker_process._only_worker(),
+        pytest.raises(StallguardError, match="already") as raised,
+        worker_process._only_worker(),
+    ):
+        pass
+    assert raised.value.code == CANNOT_RUN
+    with worker_process._only_worker():
+        pass
