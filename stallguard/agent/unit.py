@@ -31,11 +31,9 @@ def _plain(path: str) -> str:
 def service(job: Job) -> str:
     """Return the service.
 
-    KillMode=process: a training survives a crash of stallguard, which then finds it again.  OOMPolicy=continue: if
-    the kernel kills the training, stallguard restarts it.
-
-    A service is always started again, without a limit, and takes with it what it started (KillMode=mixed): a training
-    whose worker is gone would train beside the one that the next worker starts.
+    KillMode=process: a training survives a crash of stallguard, which then finds it again; a worker of a fleet finds
+    its runs too.  OOMPolicy=continue: if the kernel kills the training, stallguard restarts it.  A service is always
+    started again, without a limit.
 
     No UMask: it would apply to the training's files.  stallguard's files are private because their directories are
     (0700).
@@ -63,7 +61,7 @@ def service(job: Job) -> str:
         f"Restart={'always' if job.is_service else 'on-failure'}",
         f"RestartSec={job.throttle}",
         f"TimeoutStopSec={job.exit_timeout}",
-        f"KillMode={'mixed' if job.is_service else 'process'}",
+        "KillMode=process",
         "OOMPolicy=continue",
         f"StandardOutput=append:{_plain(job.log)}",
         f"StandardError=append:{_plain(job.log)}",

@@ -21,6 +21,7 @@ def clean(jobs: Collection[str], interpreters: Collection[str]) -> None:
     for log in _older(runs_here.logs(), now - LOGS):
         if log not in busy:
             log.unlink(missing_ok=True)
+            (log.parent.parent / "begun" / log.stem).unlink(missing_ok=True)
     for left in _older(paths.home() / "fetched", now - FETCHED):
         shutil.rmtree(left, ignore_errors=True)
     unpacking.remove_unused(jobs)

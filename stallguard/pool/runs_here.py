@@ -1,7 +1,9 @@
 """The runs of jobs on this machine: `stallguard run --store --job` as child processes of the worker.
 
 A run outlives its worker: it is the leader of its own session, and holds the job's lease itself.  So a worker that is
-killed costs no training; one that starts again finds the runs that are alive and counts them as taken.
+killed costs no training; one that starts again finds the runs that are alive and counts them as taken.  A run has no
+directory before it has the lease and its checkpoint, which takes minutes at worst; so from its first moment on it holds
+the lock of a file, fleet/begun/<job>, which has its process id.
 
 A worker ends a run (its hours are over, a user ends the worker) by SIGTERM: it ends with a checkpoint and frees the
 lease.  A job whose code and environment are still being prepared then is given up: it must not begin afterwards.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import shlex
 import signal
@@ -140,6 +143,15 @@ class RunsHere:
                 one.interpreter = asked.argv[0] if asked and asked.argv else ""
                 self._add(known.job, one, _until_over(run, log_of(known.job)))
 
+        for begun in sorted(path for path in _begun("x").parent.glob("*") if _is_held(path)):
+            if begun.name in self._running:
+                continue
+            data = await answered(partial(self._store.read, orders.submission_key(begun.name)))
+            with contextlib.suppress(Damaged):
+                submission = orders.decode_submission(data or b"", self._membership.token, begun.name)
+                self._edges.say(f"{begun.name} is about to be trained here: an earlier worker began it")
+                self._add(begun.name, _Running(submission), _until_free(begun, log_of(begun.name)))
+
     def give_up(self) -> None:
         """Have no job begin that is still being prepared."""
         for one in self._running.values():
@@ -152,6 +164,7 @@ class RunsHere:
             one.ends.set()
             if one.child is not None:
                 one.child.send_signal(signal.SIGTERM)
+        signalled: set[_Running] = set()
         for run in paths.list_runs():
             known = lineage.recall(run)
             asked = run_files.asked(run)
@@ -160,6 +173,11 @@ class RunsHere:
                 with contextlib.suppress(ProcessLookupError):
                     if run_files.state(run) == "running":
                         os.kill(asked.supervisor.pid, signal.SIGTERM)
+                        signalled.add(found)
+        for job, one in self._running.items():
+            if one.child is None and one not in signalled and _is_held(_begun(job)):
+                with contextlib.suppress(OSError, ValueError):
+                    os.kill(int(_begun(job).read_text("ascii")), signal.SIGTERM)
         await asyncio.gather(*(one.task for one in self._running.values()), return_exceptions=True)
 
     def _add(self, job: str, one: _Running, doing: Coroutine[None, None, int]) -> None:
@@ -205,12 +223,25 @@ class RunsHere:
         self, submission: Submission, prepared: Prepared, quiet: str, log: Path
     ) -> tuple[subprocess.Popen[bytes], int]:
         """Start a run; return it, and the place in its log from which on its messages are."""
-        with open(log, "ab", opener=private.opener) as output:
+        begun = _begun(submission.job)
+        private.ensure(begun.parent)
+        with (
+            open(log, "ab", opener=private.opener) as output,
+            open(begun, "ab", opener=private.opener) as held,
+        ):
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise NotBegun("a run of it that an earlier worker began is alive") from None
             begins = output.tell()
             child = subprocess.Popen(
                 self._command(submission, prepared), cwd=prepared.folder, stdin=subprocess.DEVNULL, stdout=output,
                 stderr=output, start_new_session=True, env=self._environment(submission, quiet),
+                pass_fds=(held.fileno(),),
             )  # fmt: skip
+            with contextlib.suppress(OSError):  # a full disk must not lose the child
+                held.truncate(0)
+                os.write(held.fileno(), b"%d" % child.pid)
         return child, begins
 
     def _command(self, submission: Submission, prepared: Prepared) -> Sequence[str]:
@@ -245,6 +276,22 @@ class RunsHere:
         self._edges.say(f"{job} cannot begin here: {why}")
 
 
+def _begun(job: str) -> Path:
+    """Return the file of which a run of a job on this machine holds the lock."""
+    return paths.home() / "fleet" / "begun" / job
+
+
+def _is_held(begun: Path) -> bool:
+    try:
+        with open(begun, "rb", opener=private.opener) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def logs() -> Path:
     """Return the folder of what the runs of jobs print here."""
     return paths.home() / "fleet" / "logs"
@@ -268,6 +315,13 @@ async def _until_over(run: paths.RunDir, log: Path) -> int:
         _bound(log)
     end = run_files.outcome(run)
     return end.code if end else 1
+
+
+async def _until_free(begun: Path, log: Path) -> int:
+    while _is_held(begun):
+        await asyncio.sleep(LOOK)
+        _bound(log)
+    return 0
 
 
 def _last_lines(log: Path, begins: int) -> str:

@@ -208,3 +208,28 @@ def test_what_a_run_prints_here_does_not_grow_without_a_limit(here, monkeypatch)
         return await training
 
     assert asyncio.run(steps()) == 0
+
+
+def test_a_run_that_has_no_directory_yet_is_found_by_the_next_worker_and_ended_with_it(here):
+    async def steps():
+        one = here()
+        one.released.set()
+        one.runs._command = lambda *_: [sys.executable, "-c", "import time; time.sleep(600)"]
+        first = asyncio.ensure_future(one.runs.train("job", ""))
+        while not any("begins" in line for line in one.said):  # noqa: ASYNC110 - it sends no event
+            await asyncio.sleep(0.01)
+        edges = one.runs._edges  # a worker that knows nothing of the one before
+        later = RunsHere(one.runs._membership, one.store, "mac", "w2", {}, edges)
+        await later.find()
+        assert later.jobs == ("job",)
+        assert later.taken(later.jobs) == {"slots": 1.0}
+        with pytest.raises(NotBegun, match="alive"):
+            later._begin(
+                later._running["job"].submission, Prepared(one.place, one.place, ""), "", log_of("job")
+            )
+        await asyncio.wait_for(later.end(), PATIENCE)
+        await asyncio.wait_for(first, PATIENCE)
+        await later.find()
+        assert later.jobs == ()
+
+    asyncio.run(steps())

@@ -52,7 +52,7 @@ def test_systemd_starts_a_worker_again_after_each_end_without_a_limit(worker):
         lines
     )
     assert not [line for line in lines if line.startswith("StartLimitBurst")]
-    assert "KillMode=mixed" in lines, "a training without a worker would train beside its successor"
+    assert "KillMode=process" in lines, "a run goes on if its worker is killed, and the next worker finds it"
     assert unit.timer(worker) is None
     assert unit.program(unit.service(worker)) == worker.program
 
