@@ -30,7 +30,7 @@ def beside(work: Callable[[], T], name: str) -> asyncio.Future[T]:
             future.set_result(cast("T", result))
         else:
             future.set_exception(error)
-            future.exception()  # else Python reports it if it is not asked for
+            future.exception()  # without this, asyncio reports one that is not asked for
 
     def do() -> None:
         result, failure = None, None

@@ -1,4 +1,4 @@
-"""Removes what jobs of the fleet left on this machine and nobody uses any more: a worker can live for years."""
+"""Removes what jobs of the fleet left on this machine and no job uses any more: a worker can live for years."""
 
 from __future__ import annotations
 
