@@ -119,8 +119,11 @@ def shares(sizes: Sequence[int], most: int) -> list[int]:
 
 def chunks(file: Growing, known: int) -> list[int]:
     """Return the chunks that a reader needs who has the first `known` bytes."""
-    wanted = range(known // CHUNK, -(-file.size // CHUNK))
-    return [number for number in wanted if not file.cut <= number * CHUNK < file.goes_on]
+    first, end = known // CHUNK, -(-file.size // CHUNK)
+    cut, goes_on = file.cut // CHUNK, file.goes_on // CHUNK  # whole chunks
+    if cut == goes_on:
+        return list(range(first, end))
+    return [*range(first, cut), *range(max(first, goes_on), end)]
 
 
 def decode_index(data: bytes) -> Index:
@@ -146,6 +149,8 @@ def decode_index(data: bytes) -> Index:
             or one.id < 0
         ):
             raise Damaged(f"the bytes of {one.path} are not those of a file")
+        if one.size - (one.goes_on - one.cut) > MOST[one.path.partition(".")[0]] + 2 * CHUNK:
+            raise Damaged(f"of {one.path} it names more bytes than a machine puts into a store")
     return found
 
 

@@ -178,6 +178,7 @@ def test_a_copy_that_was_interrupted_is_made_anew(readable, bring, run):
         {"growing": (Growing("../journal.jsonl", 1, 1),)},
         {"growing": (Growing("x.log", 1, 1),)},
         {"growing": (Growing("output.log", 1, 1, 5, 9),)},
+        {"growing": (Growing("output.log", 1, 1 << 60),)},  # its chunks alone would fill the memory
     ],
 )
 def test_what_could_write_elsewhere_is_refused(bring, store, change, tmp_path):
@@ -186,6 +187,17 @@ def test_what_could_write_elsewhere_is_refused(bring, store, change, tmp_path):
     with pytest.raises(Damaged):
         bring()
     assert not list(tmp_path.rglob("x*.json"))
+
+
+def test_the_chunks_of_a_file_of_any_size_are_found_at_once():
+    size = 1 << 60
+    cut, goes_on = run_index.hole(size, run_index.MOST["output"])
+    file = Growing("output.log", 1, size, cut, goes_on)
+    wanted = run_index.chunks(file, 0)
+    assert wanted[0] == 0
+    assert wanted[1] == goes_on // run_index.CHUNK
+    assert wanted[-1] == size // run_index.CHUNK - 1
+    assert run_index.chunks(file, size - 1) == wanted[-1:]
 
 
 def test_a_run_that_is_not_in_the_store_is_none(bring):
