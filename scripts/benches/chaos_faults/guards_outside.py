@@ -60,7 +60,7 @@ _SUPERVISOR: Guards = {
             "            yield\n        except Exception as error:",
             "            yield\n        except KeyError as error:",
         ),
-        Change("worker.py", "if held() is None and", "if False and"),
+        Change("worker.py", "if held() is None:", "if False:"),
     ),
     "supervisor-out-of-descriptors": (
         Change(
