@@ -45,7 +45,7 @@ def test_each_machine_has_its_state_and_what_is_not_known_stays_unknown():
     machine = Machine(schema=1, host="old", boot="b", at="", version="1.0", about={"model": "Mac16,1"})
     made = page(
         workers=[
-            card("air", resources={"metal": 1.0}),
+            card("air", resources={"slots": 1.0, "memory": 20.5, "metal": 1.0}),
             card("mini"),
             card("pro", "2026-01-02T09:00:00Z", state="busy"),
         ],
@@ -62,6 +62,7 @@ def test_each_machine_has_its_state_and_what_is_not_known_stays_unknown():
     html = html_page.render_fleet(made)
     assert "not known" in html
     assert "Mac16,1" in html
+    assert [text in html for text in ("1 slot<", "20.5 GB<", "1 metal<")] == [True] * 3
 
 
 def test_a_night_shows_which_machine_had_which_job_and_how_it_ended():
