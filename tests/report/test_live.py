@@ -179,6 +179,8 @@ def test_a_browser_follows_a_real_run_to_its_end(live, tmp_path, leaves_nothing_
             )
         )
         assert browser.script("return document.getElementById('badge').textContent") == "running"
+        # A page of the first moments has no lane yet.
+        until(lambda: browser.script("return document.getElementById('lane') !== null"))
         before = browser.script(batches)
         browser.script("""
             document.querySelector("details").open = true;

@@ -47,7 +47,8 @@ def test_the_second_attempt_goes_on_in_the_run_of_the_first(tracked, tmp_path, l
         (values,) = (tmp_path / "mlruns").glob("*/*/metrics/loss")
         assert [line.split()[2] for line in values.read_text().splitlines()] == list("012012345")
     else:
-        assert len(list((tmp_path / "wandb").glob(f"offline-run-*-{first}"))) == 2
+        # W&B names a directory by the second, so attempts that begin in one second share it.
+        assert len(list((tmp_path / "wandb").glob(f"offline-run-*-{first}"))) in (1, 2)
 
 
 @pytest.mark.parametrize("what", ["wandb-own-id", "mlflow-own-id"])
