@@ -19,6 +19,8 @@ SIGNALLED = 128  # plus the number of the signal that ended a program, as in she
 
 # What decoders of JSON and TOML raise for invalid bytes; deep nesting is a RecursionError.
 UNREADABLE = (ValueError, RecursionError)
+# What reading the fields of a live run's answer raises, if it is of another version or damaged.
+STRANGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 class StallguardError(Exception):

@@ -93,17 +93,12 @@ def asked(where: Place, seconds: float, work: Callable[[], T]) -> T:
     """Return what `work` returns, which asks the store.  Raises StallguardError, also if it takes longer."""
     from stallguard.fleet.records import Damaged
     from stallguard.fleet.requests_at_once import within
-    from stallguard.fleet.store import StoreError
+    from stallguard.fleet.store import StoreError, unusable
 
     try:
         return within(seconds, work)
     except (StoreError, Damaged, OSError) as error:
-        raise StallguardError(
-            f"the store {where.url} cannot be used",
-            why=str(error),
-            cure=f"stallguard doctor --store {where.url} tries it",
-            code=CANNOT_RUN,
-        ) from error
+        raise unusable(where.url, error) from error
 
 
 def listed(store_url: str | None) -> tuple[Seen | None, str]:

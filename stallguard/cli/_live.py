@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.errors import NO_SUCH_RUN, STRANGE, StallguardError
 from stallguard.launch import orphan
 from stallguard.storage import run_files
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
@@ -50,7 +50,7 @@ def readable(run: RunDir) -> Iterator[None]:
     """Raise StallguardError (exit code 3) if the block cannot make sense of a run's answer."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+    except STRANGE as error:
         raise StallguardError(
             f"the answer of run {run.id} cannot be read",
             why=f"{type(error).__name__}: {error}; it is of another version of stallguard, or damaged",

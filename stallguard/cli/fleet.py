@@ -19,7 +19,7 @@ from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.core.text import duration
-from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
+from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.fleet import membership, orders
 
 if TYPE_CHECKING:
@@ -299,14 +299,9 @@ def uncordon(host: str) -> None:
 
 @contextlib.contextmanager
 def _asking(store: Store) -> Iterator[None]:
-    from stallguard.fleet.store import StoreError
+    from stallguard.fleet.store import StoreError, unusable
 
     try:
         yield
     except StoreError as error:
-        raise StallguardError(
-            f"the store {store.url} cannot be used",
-            why=str(error),
-            cure="stallguard doctor tries it",
-            code=CANNOT_RUN,
-        ) from error
+        raise unusable(store.url, error) from error

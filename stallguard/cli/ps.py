@@ -13,7 +13,7 @@ from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import ask
 from stallguard.core.text import duration
-from stallguard.errors import StallguardError
+from stallguard.errors import STRANGE, StallguardError
 from stallguard.launch import orphan
 from stallguard.report.sanitize import one_line
 from stallguard.storage import run_files
@@ -51,7 +51,7 @@ def command(store_url: str | None, as_json: bool) -> None:
     for snapshot in snapshots:
         try:
             rows = [line(snapshot, here), *(f"    {name}: {text}" for name, text in trainings(snapshot))]
-        except (LookupError, TypeError, ValueError, AttributeError):  # of another version, or damaged
+        except STRANGE:
             rows = [f"{snapshot.get('run', '')}: its answer cannot be read"]
         for row in rows:
             echo(row)
@@ -81,13 +81,7 @@ def job_line(job: JobRow) -> str:
     try:
         told = progress(snapshot.get("progress") or {}, snapshot.get("rates", {}).get("batches"))
         shown = line(snapshot, job.machine or "-")
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-    ):  # of another version, or damaged
+    except STRANGE:
         told, shown = "", line({"run": job.job, "state": job.state}, job.machine or "-")
     late = f"last report {duration(old)} ago" if old is not None and old > LATE else ""
     return one_line("  ".join(filter(None, (shown, told, late, job.why))))

@@ -21,7 +21,7 @@ from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.fleet import membership, orders, store_owner
 from stallguard.fleet.orders import DASK, RAY
 from stallguard.fleet.records import Damaged
-from stallguard.fleet.store import StoreError
+from stallguard.fleet.store import StoreError, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -158,10 +158,8 @@ def send(wishes: Sequence[Wish], revision: str) -> Submitted:
         }
         notes = _notes(store, wishes, packed.code.changed, revision)
     except StoreError as error:
-        raise StallguardError(
-            f"the store {member.store} cannot be used", why=f"{error}; it can be that not all was submitted",
-            cure=f"stallguard doctor --store {member.store} tries it; then submit again", code=CANNOT_RUN,
-        ) from error  # fmt: skip
+        why = f"{error}; it can be that not all was submitted"
+        raise unusable(member.store, why, "; then submit again") from error
     return submitting.Submitted(
         schema=submitting.SCHEMA, fleet=member.fleet, jobs=[job for job, is_new in done.items() if is_new],
         present=[job for job, is_new in done.items() if not is_new], code=packed.code.digest,

@@ -370,7 +370,7 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
     announced = [Diagnosed(incident=run.totals.incidents, findings=findings), *messages.diagnosis(findings)]
     why = findings[0].evidence[0]
     facts = messages.totals(run, run.totals.beats, run.now) | {"code": str(GAVE_UP), "why": why}
-    return move(run, "ended", code=GAVE_UP), [
+    return move(run, "ended", code=GAVE_UP, findings=findings), [
         *announced,
         Announce("run.gave_up", facts),
         Conclude(code=GAVE_UP, why=why),

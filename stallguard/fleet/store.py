@@ -53,6 +53,16 @@ class Store(Protocol):
         """Remove what is there, a folder with its content; nothing happens if nothing is there."""
 
 
+def unusable(url: str, why: object, then: str = "") -> StallguardError:
+    """Return the error of a store that failed.  `then`: what to do after it was tried."""
+    return StallguardError(
+        f"the store {url} cannot be used",
+        why=str(why),
+        cure=f"stallguard doctor --store {url} tries it{then}",
+        code=CANNOT_RUN,
+    )
+
+
 def needs_package(kind: str, error: ImportError) -> StallguardError:
     """Return the error of a kind of store whose package is missing."""
     return StallguardError(

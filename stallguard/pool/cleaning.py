@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from stallguard.pool import environments, runs_here, unpacking
+from stallguard.pool import environments, job_files, unpacking
 from stallguard.storage import paths
 
 LOGS = 14 * 86400.0  # s: as long as the code of a job
@@ -17,11 +17,11 @@ FETCHED = 86400.0  # s: checkpoints of a run that was killed while it fetched th
 def clean(jobs: Collection[str], interpreters: Collection[str]) -> None:
     """Remove what is not used.  `jobs`, `interpreters`: of the runs of this machine.  Raises OSError."""
     now = time.time()
-    busy = {runs_here.log_of(job) for job in jobs}
-    for log in _older(runs_here.logs(), now - LOGS):
+    busy = {job_files.log_of(job) for job in jobs}
+    for log in _older(job_files.logs(), now - LOGS):
         if log not in busy:
             log.unlink(missing_ok=True)
-            (log.parent.parent / "begun" / log.stem).unlink(missing_ok=True)
+            job_files.lock_of(log.stem).unlink(missing_ok=True)
     for left in _older(paths.home() / "fetched", now - FETCHED):
         shutil.rmtree(left, ignore_errors=True)
     unpacking.remove_unused(jobs)

@@ -15,7 +15,7 @@ from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, STOPPED_ON_TIME, Stallgua
 from stallguard.fleet import orders, store_owner
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.records import Damaged
-from stallguard.fleet.store import Store, StoreError
+from stallguard.fleet.store import Store, StoreError, unusable
 from stallguard.pool import preparing
 from stallguard.pool.environments import EnvironmentImpossible
 from stallguard.pool.runs_here import Edges, NotBegun, RunsHere
@@ -47,12 +47,7 @@ def train(membership: Membership, job: str, env: Mapping[str, str], say: Callabl
             code=CANNOT_RUN,
         ) from error
     except StoreError as error:
-        raise StallguardError(
-            f"the store {membership.store} cannot be used",
-            why=str(error),
-            cure=f"stallguard doctor --store {membership.store} tries it",
-            code=CANNOT_RUN,
-        ) from error
+        raise unusable(membership.store, error) from error
 
 
 async def _train(runs: RunsHere, job: str) -> int:

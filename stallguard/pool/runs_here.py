@@ -33,13 +33,12 @@ from stallguard.fleet.store import Store
 from stallguard.pool.beside_loop import answered, beside
 from stallguard.pool.dispatch import needs_of
 from stallguard.pool.environments import EnvironmentImpossible
+from stallguard.pool.job_files import bound, held, is_held, last_lines, lock_of, log_of
 from stallguard.storage import paths, private, run_files
 from stallguard.supervisor import fleet_run
 
 LOOK = 1.0  # s between two looks at a run that an earlier worker started
 GIVES_UP = 5.0  # s that a preparation has to end
-MOST_LOG = 16 << 20  # bytes of what a job's runs print here; the run itself keeps its output and turns it
-LAST_LINES = 3  # of a run's messages, in the reason why it could not begin
 
 
 class Prepared(NamedTuple):
@@ -143,7 +142,7 @@ class RunsHere:
                 one.interpreter = asked.argv[0] if asked and asked.argv else ""
                 self._add(known.job, one, _until_over(run, log_of(known.job)))
 
-        for begun in sorted(path for path in _begun("x").parent.glob("*") if _is_held(path)):
+        for begun in held():
             if begun.name in self._running:
                 continue
             data = await answered(partial(self._store.read, orders.submission_key(begun.name)))
@@ -175,9 +174,9 @@ class RunsHere:
                         os.kill(asked.supervisor.pid, signal.SIGTERM)
                         signalled.add(found)
         for job, one in self._running.items():
-            if one.child is None and one not in signalled and _is_held(_begun(job)):
+            if one.child is None and one not in signalled and is_held(lock_of(job)):
                 with contextlib.suppress(OSError, ValueError):
-                    os.kill(int(_begun(job).read_text("ascii")), signal.SIGTERM)
+                    os.kill(int(lock_of(job).read_text("ascii")), signal.SIGTERM)
         await asyncio.gather(*(one.task for one in self._running.values()), return_exceptions=True)
 
     def _add(self, job: str, one: _Running, doing: Coroutine[None, None, int]) -> None:
@@ -200,7 +199,7 @@ class RunsHere:
         self._edges.say(f"{submission.job} begins (pid {child.pid}): {shlex.join(submission.words)}")
         while (code := child.poll()) is None:
             await asyncio.sleep(LOOK)
-            _bound(log)
+            bound(log)
         self._edges.say(f"{submission.job} ended with exit code {code}")
         if code and code not in ASKED_FOR and not one.ends.is_set():
             await answered(partial(self._refuse_if_not_begun, submission.job, child.pid, log, begins))
@@ -223,25 +222,25 @@ class RunsHere:
         self, submission: Submission, prepared: Prepared, quiet: str, log: Path
     ) -> tuple[subprocess.Popen[bytes], int]:
         """Start a run; return it, and the place in its log from which on its messages are."""
-        begun = _begun(submission.job)
+        begun = lock_of(submission.job)
         private.ensure(begun.parent)
         with (
             open(log, "ab", opener=private.opener) as output,
-            open(begun, "ab", opener=private.opener) as held,
+            open(begun, "ab", opener=private.opener) as lock,
         ):
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise NotBegun("a run of it that an earlier worker began is alive") from None
             begins = output.tell()
             child = subprocess.Popen(
                 self._command(submission, prepared), cwd=prepared.folder, stdin=subprocess.DEVNULL, stdout=output,
                 stderr=output, start_new_session=True, env=self._environment(submission, quiet),
-                pass_fds=(held.fileno(),),
+                pass_fds=(lock.fileno(),),
             )  # fmt: skip
             with contextlib.suppress(OSError):  # a full disk must not lose the child
-                held.truncate(0)
-                os.write(held.fileno(), b"%d" % child.pid)
+                lock.truncate(0)
+                os.write(lock.fileno(), b"%d" % child.pid)
         return child, begins
 
     def _command(self, submission: Submission, prepared: Prepared) -> Sequence[str]:
@@ -265,7 +264,7 @@ class RunsHere:
         claim, outcome = tail.claim, tail.outcome
         is_its_own = claim is not None and (claim.holder.host, claim.holder.pid) == (self._host, pid)
         if not is_its_own or (outcome is not None and not outcome.fault and outcome.code in OWN_ENDS):
-            self._refuse(job, _last_lines(log, begins))
+            self._refuse(job, last_lines(log, begins))
 
     def _refuse(self, job: str, why: str) -> None:
         """Write down that this machine cannot begin a job, so that it goes to the next one."""
@@ -276,58 +275,16 @@ class RunsHere:
         self._edges.say(f"{job} cannot begin here: {why}")
 
 
-def _begun(job: str) -> Path:
-    """Return the file of which a run of a job on this machine holds the lock."""
-    return paths.home() / "fleet" / "begun" / job
-
-
-def _is_held(begun: Path) -> bool:
-    try:
-        with open(begun, "rb", opener=private.opener) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
-def logs() -> Path:
-    """Return the folder of what the runs of jobs print here."""
-    return paths.home() / "fleet" / "logs"
-
-
-def log_of(job: str) -> Path:
-    """Return the file of what the runs of a job print here."""
-    return logs() / f"{job}.log"
-
-
-def _bound(log: Path) -> None:
-    """Empty a log that is too large; what writes to it appends, and goes on at its beginning."""
-    with contextlib.suppress(OSError):
-        if log.stat().st_size > MOST_LOG:
-            os.truncate(log, 0)
-
-
 async def _until_over(run: paths.RunDir, log: Path) -> int:
     while run_files.state(run) == "running":
         await asyncio.sleep(LOOK)
-        _bound(log)
+        bound(log)
     end = run_files.outcome(run)
     return end.code if end else 1
 
 
 async def _until_free(begun: Path, log: Path) -> int:
-    while _is_held(begun):
+    while is_held(begun):
         await asyncio.sleep(LOOK)
-        _bound(log)
+        bound(log)
     return 0
-
-
-def _last_lines(log: Path, begins: int) -> str:
-    with log.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(begins if begins <= size else 0, size - 4096))  # it can have been emptied meanwhile
-        lines = file.read().decode(errors="replace").splitlines()
-    texts = [line.removeprefix("stallguard: ").strip() for line in lines if line.strip()]
-    return "; ".join(texts[-LAST_LINES:]) or "it ended without a message"

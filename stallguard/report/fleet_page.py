@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stallguard.core.messages import duration, percent
+from stallguard.errors import STRANGE
 from stallguard.fleet.job_table import FINISHED, RUNNING, Fleet, JobRow, Span
 from stallguard.fleet.orders import WorkerCard
 from stallguard.fleet.records import Machine
@@ -182,13 +183,7 @@ def _job(row: JobRow, ended: Ended | None, now: dt.datetime) -> FleetProgress:
             rate = row.status.get("rates", {}).get("batches")
             progress = status_rows.progress(row.status.get("progress") or {}, rate)
             effective, attempts = _number(row.status.get("effective")), row.status.get("attempt")
-        except (
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            ArithmeticError,
-        ):  # of another version, or damaged
+        except STRANGE:
             progress = ""
     if not progress and row.position is not None and row.state != FINISHED:
         progress = f"a checkpoint in epoch {row.position.epoch + 1}"

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import stallguard
 from stallguard.config import Loaded
-from stallguard.core import lifecycle
+from stallguard.core import evacuation
 from stallguard.core.events import UserCommand
 from stallguard.core.messages import duration
-from stallguard.core.policy import machine_fault
 from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError
 from stallguard.fleet import fetching, joblog, lineage, membership, records, store_owner
 from stallguard.fleet.joblog import Fenced, Tail, perform
@@ -30,7 +29,7 @@ from stallguard.fleet.orders import JOB_NAME, Stop, decode_stop, host_name, stop
 from stallguard.fleet.publication import Publication
 from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
 from stallguard.fleet.records import Claim, Damaged, Generation, Holder, Machine, Outcome
-from stallguard.fleet.store import Store, StoreError
+from stallguard.fleet.store import Store, StoreError, unusable
 from stallguard.fleet.store_url import open_store, split
 from stallguard.fleet.takeover import HeldElsewhere, Taken, Watching, take
 from stallguard.host import system
@@ -190,7 +189,7 @@ def _taken(loaded: Loaded, screen: Terminal, fleet: Membership | None) -> Job | 
             code=STOPPED_ON_TIME,
         ) from error
     except StoreError as error:
-        raise _unusable(settings.url, error) from error
+        raise unusable(settings.url, error) from error
     except Damaged as error:
         raise StallguardError(
             f"job {settings.job} cannot go on",
@@ -208,15 +207,6 @@ def machine_name(env: Mapping[str, str]) -> str:
 
 def _holder(claim: Claim) -> dict[str, str]:
     return {"host": claim.holder.host, "pid": str(claim.holder.pid)}
-
-
-def _unusable(url: str, error: Exception) -> StallguardError:
-    return StallguardError(
-        f"the store {url} cannot be used",
-        why=str(error),
-        cure=f"stallguard doctor --store {url} tries it",
-        code=CANNOT_RUN,
-    )
 
 
 def _trained(
@@ -258,7 +248,8 @@ def _trained(
 
             session = Session(request, loaded, env, reload, RunOptions(beside=beside))
             code = session.guard(kept)
-            end, fault = run_files.outcome(request.run), _fault(session.context, code)
+            end, ended = run_files.outcome(request.run), session.context.current.run
+            fault = evacuation.fault(ended, loaded.config.policy.healthy) if ended else ""
             patience, final = min(PATIENCE, job.lasts), bool(keeper.stopped and code)
             why = thread[0].conclude(code, end.why if end else "", patience, fault=fault, final=final)
             is_given_back = True
@@ -278,16 +269,6 @@ def _trained(
                 )
                 perform(given_back, job.store)
         keeper.close()
-
-
-def _fault(context: RunContext, code: int) -> str:
-    """Return why the machine is the reason for the run's end, "" if it is not."""
-    run = context.current.run
-    if run is None or code in (0, STOPPED_ON_TIME):
-        return ""
-    if run.state == lifecycle.FAILED and run.history.unkillable is not None:
-        return "its process cannot be ended"
-    return machine_fault.fault(run.findings, run.past, context.settings.config.policy.healthy)
 
 
 def _obey(order: str, why: str, context: RunContext, launcher: Launcher) -> None:
@@ -329,6 +310,6 @@ def _prepared(
         fetching.fetch(job.store, job.name, generation, fetched)
         return prepare(words, loaded, env, cwd, name=name, inherited=Inherited(generation.run, fetched))
     except (StoreError, Damaged, OSError) as error:
-        raise _unusable(job.store.url, error) from error
+        raise unusable(job.store.url, error) from error
     finally:
         shutil.rmtree(fetched.path, ignore_errors=True)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stallguard.pool import cleaning, environments, runs_here
+from stallguard.pool import cleaning, environments, job_files
 from stallguard.storage import paths
 
 LONG_AGO = time.time() - 100 * 86400
@@ -43,7 +43,7 @@ def test_an_environment_that_no_job_used_for_a_month_goes_and_one_in_use_stays(l
 
 
 def test_logs_and_fetched_checkpoints_that_are_left_over_go_and_those_in_use_stay(left):
-    old, busy = left(runs_here.log_of("old")), left(runs_here.log_of("busy"))
+    old, busy = left(job_files.log_of("old")), left(job_files.log_of("busy"))
     fetched = left(paths.home() / "fetched" / "job-1", is_folder=True)
     now = left(paths.home() / "fetched" / "job-2", is_folder=True, at=time.time())
     cleaning.clean(("busy",), ())

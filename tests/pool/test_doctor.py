@@ -46,7 +46,7 @@ def listening(context=None):
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}", made
-        with contextlib.suppress(OSError):  # nobody came
+        with contextlib.suppress(OSError):  # no connection was made
             socket.create_connection(server.getsockname(), timeout=1).close()
         thread.join(10)
 

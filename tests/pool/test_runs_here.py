@@ -19,7 +19,8 @@ from stallguard.fleet.orders import Code, Submission
 from stallguard.fleet.store import StoreError
 from stallguard.pool import environments, one_job, preparing
 from stallguard.pool.beside_loop import Asking, answered
-from stallguard.pool.runs_here import Edges, NotBegun, Prepared, RunsHere, log_of
+from stallguard.pool.job_files import log_of
+from stallguard.pool.runs_here import Edges, NotBegun, Prepared, RunsHere
 
 PATIENCE = 60.0
 
@@ -185,7 +186,7 @@ def test_a_job_of_ray_that_is_ended_while_it_is_prepared_ends_with_75_and_never_
 
 
 def test_what_a_run_prints_here_does_not_grow_without_a_limit(here, monkeypatch):
-    monkeypatch.setattr("stallguard.pool.runs_here.MOST_LOG", 1000)
+    monkeypatch.setattr("stallguard.pool.job_files.MOST_LOG", 1000)
     monkeypatch.setattr("stallguard.pool.runs_here.LOOK", 0.05)
     script = "import time\nfor i in range(50):\n    print('x' * 400, flush=True)\n    time.sleep(0.1)\n    "
 
