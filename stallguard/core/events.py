@@ -108,7 +108,11 @@ class Heartbeat(Event, frozen=True, tag="probe.heartbeat"):
 
 
 class ProbeNote(Event, frozen=True, tag="probe.note"):
-    """A sentence from the probe: kind (resume, micro, aside, phase, save, epoch, checkpoint ...) and text."""
+    """A sentence from the probe: kind (resume, micro, aside, phase, save, epoch, checkpoint ...) and text.
+
+    A name has one meaning in `facts` of every kind: `rows` is the size of a whole batch, `fit`, `epoch` and `batch` are
+    a position.
+    """
 
     attempt: int
     kind: str = msgspec.field(name="topic")

@@ -216,11 +216,10 @@ def _matched(history: History, event: Matched) -> History:
 
 
 def _noted(history: History, event: ProbeNote) -> History:
-    rows = whole_number(event.facts.get("batch"))
     return replace(
         history,
         noted=(*history.noted[1 - NOTES :], event),
-        rows=history.rows if rows is None else rows,
+        rows=whole_number(event.facts.get("rows")) or history.rows,  # 0: not known
         dtype=event.facts.get("dtype", history.dtype),
     )
 

@@ -67,8 +67,7 @@ def totals(
     )
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
     notes = (what for _, what in reversed(record.happened) if isinstance(what, ProbeNote))
-    given = (whole_number(note.facts.get("batch")) for note in notes)
-    rows = next((number for number in given if number is not None), None)
+    rows = next((number for note in notes if (number := whole_number(note.facts.get("rows")))), None)
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
         seconds=time_spent.total(times),

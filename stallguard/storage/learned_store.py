@@ -26,6 +26,7 @@ from stallguard.storage import private
 from stallguard.storage.paths import home
 
 SCHEMA = 2  # 1 had other names of phases
+SIZES_SCHEMA = 3  # up to 2 the position of a resume was taken for a size that a run had left
 SIZES = "sizes-"  # prefix of the files of batch sizes
 STALE = 60 * 86400.0  # seconds
 # Options of scripts for duration, input and output, which do not change a batch.
@@ -94,14 +95,16 @@ def load(key: CommandKey, trouble: Callable[[str], None], now: float | None = No
 
     `trouble` is called for a damaged file; `now`: seconds since the epoch.
     """
-    kept = _read(KeptGaps, _path(key), key, trouble, now)
+    kept = _read(KeptGaps, _path(key), (SCHEMA,), key, trouble, now)
     return kept.learned if kept is not None else None
 
 
 def sizes(key: CommandKey, trouble: Callable[[str], None], now: float | None = None) -> Sizes:
     """Return which batches `key` survives, as known from runs and `find-batch`; `trouble`, `now`: as `load`."""
-    kept = _read(KeptSizes, _path(key, SIZES), key, trouble, now)
-    return kept.sizes if kept is not None else Sizes()
+    kept = _read(KeptSizes, _path(key, SIZES), (SCHEMA, SIZES_SCHEMA), key, trouble, now)
+    if kept is None:
+        return Sizes()
+    return kept.sizes if kept.schema == SIZES_SCHEMA else msgspec.structs.replace(kept.sizes, left={})
 
 
 def keep_sizes(
@@ -109,7 +112,7 @@ def keep_sizes(
 ) -> None:
     """Keep which batches survive; write nothing if nothing is known."""
     if key.command and known != Sizes():
-        kept = KeptSizes(SCHEMA, key, time.time() if now is None else now, known)
+        kept = KeptSizes(SIZES_SCHEMA, key, time.time() if now is None else now, known)
         try:
             _write(_path(key, SIZES), jsontext.exact(kept))
         except OSError as error:
@@ -146,7 +149,12 @@ def everything() -> list[LearnedFile]:
 
 
 def _read(
-    kind: type[File], path: Path, key: CommandKey, trouble: Callable[[str], None], now: float | None
+    kind: type[File],
+    path: Path,
+    schemas: Sequence[int],
+    key: CommandKey,
+    trouble: Callable[[str], None],
+    now: float | None,
 ) -> File | None:
     try:
         kept = jsontext.decode(path.read_bytes(), kind)
@@ -156,7 +164,7 @@ def _read(
         trouble(f"what was learned from earlier runs cannot be read and is ignored ({path}: {error})")
         return None
     age = (time.time() if now is None else now) - kept.saved
-    fits = kept.schema == SCHEMA and kept.key == key and 0 <= age <= STALE
+    fits = kept.schema in schemas and kept.key == key and 0 <= age <= STALE
     return kept if fits else None
 
 

@@ -135,7 +135,7 @@ class Launcher:
         attempt = AttemptRecord(attempt_file.SCHEMA, action.attempt, child.identity, token, sockets)
         self._unkept = None if attempt_file.keep(context.directory, attempt) else attempt
         if given.whole is not None:
-            text, facts = f"the script is given batches of {given.rows} rows", {"batch": str(given.whole)}
+            text, facts = f"the script is given batches of {given.rows} rows", {"rows": str(given.whole)}
             context.mailbox.post(
                 ProbeNote(at=now, attempt=action.attempt, kind="batch", text=text, facts=facts)
             )

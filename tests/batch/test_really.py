@@ -80,7 +80,7 @@ def test_a_pipeline_keeps_its_batches_is_sliced_and_that_is_said(keras3: tuple[R
 
 
 def test_the_rows_of_the_scripts_own_batch_are_reported(keras3: tuple[Rows, Heard]) -> None:
-    announced = [note["facts"]["batch"] for note in keras3[1].notes if note["kind"] == "batch"]
+    announced = [note["facts"]["rows"] for note in keras3[1].notes if note["kind"] == "batch"]
     assert announced[-1] == "32"
 
 

@@ -107,9 +107,12 @@ def test_a_save_is_under_way_only_while_its_news_is_fresh() -> None:
 
 def test_the_rows_of_a_batch_are_what_the_probe_said_last() -> None:
     notes = [
-        ProbeNote(at=0, attempt=1, kind="k", text="", facts={"batch": rows}) for rows in ("64", "32", "many")
+        ProbeNote(at=0, attempt=1, kind="k", text="", facts={"rows": rows})
+        for rows in ("64", "32", "many", "0")
     ]
-    assert batch_rows(after(*notes)) == 32
+    position = {"fit": "1", "epoch": "2", "batch": "0"}
+    resumed = ProbeNote(at=0, attempt=1, kind="resume", text="", facts=position)
+    assert batch_rows(after(*notes, resumed)) == 32
     assert batch_rows(History()) is None
 
 

@@ -126,7 +126,7 @@ def test_a_training_that_does_not_end_after_a_batch_is_ended_by_signal() -> None
 
 def test_steps_that_need_more_and_more_get_half_the_batch() -> None:
     world = settled()
-    world.note("batch", batch="64")
+    world.note("batch", rows="64")
     world.leak(3600, FILLED / 1200, peaks=True)
 
     assert [one.factor for one in world.actions(Launch)] == [1, 2]
@@ -267,7 +267,7 @@ def test_a_new_attempt_is_asked_and_told_again() -> None:
 def regrown(rate: float) -> Machine:
     """Return a training that was ended for its memory, needs as much again at once, and `rate` GB a second more."""
     world = settled()
-    world.note("batch", batch="64")
+    world.note("batch", rows="64")
     world.leak(7200, FILLED / 3600)
     world.use(BASE + 0.9 * FILLED * GB)
     return world.leak(1200, rate).wait(60)
@@ -292,7 +292,7 @@ def test_memory_that_a_new_process_needs_again_and_that_grows_no_more_is_left_al
 
 def test_what_a_new_process_needs_from_its_first_batches_on_is_no_growth_that_came_back() -> None:
     world = settled()
-    world.note("batch", batch="64")
+    world.note("batch", rows="64")
     world.leak(7200, FILLED / 3600)
     world.use(BASE + 0.3 * FILLED * GB)
     world.leak(1800, 0.0)

@@ -24,7 +24,7 @@ REGROWING: Limits = msgspec.structs.replace(LIMITS, policy=POLICY)
 def at_half(limits: Limits = REGROWING, known: Sizes = sizes.UNKNOWN) -> Simulation:
     """Return a run that left its whole batch for halves."""
     world = Simulation(WholeCore(limits, sizes=known), ends_if_asked=False)
-    world.note("batch", batch="32")
+    world.note("batch", rows="32")
     world.train(60)
     stall(world, 2)
     return world
@@ -36,7 +36,7 @@ def stall(world: Simulation, factor: int) -> None:
     while len(factors(world)) == attempts:
         world.silent(1)
     assert factors(world)[-1] == factor
-    world.note("batch", batch="32")
+    world.note("batch", rows="32")
 
 
 def factors(world: Simulation) -> list[int]:

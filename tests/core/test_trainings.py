@@ -333,9 +333,7 @@ def words(draw: st.DrawFn, pid: int) -> list[Event]:
         reading = Process(pid=pid, state="sleeping", cpu=cpu, io=0, minor_faults=0, census=census)
         found.append(Sampled(at=at, reading=reading))
     found.append(ProbeConnected(at=draw(moments), attempt=1, pid=pid, place=f"place-{pid}"))
-    found.append(
-        ProbeNote(at=draw(moments), attempt=1, pid=pid, kind="batch", text="", facts={"batch": "32"})
-    )
+    found.append(ProbeNote(at=draw(moments), attempt=1, pid=pid, kind="batch", text="", facts={"rows": "32"}))
     return found
 
 

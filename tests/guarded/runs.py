@@ -29,6 +29,8 @@ def spoil(other):
     setattr(place, name, other)
     main()
 """
+# The Python that trains: any from 3.9 on.
+GUARDED = os.environ.get("STALLGUARD_GUARDED_PYTHON", sys.executable)
 AT_ONCE = ("--set", "detector.act_after=1s")  # act as soon as it is judged
 
 
@@ -83,5 +85,5 @@ def stallguard(
 
 
 def guard(home: Path, *words: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Guarded:
-    """Run `stallguard run --python <this one>` with further options and COMMAND."""
-    return stallguard(home, "run", "--python", sys.executable, *words, env=env, cwd=cwd)
+    """Run `stallguard run --python GUARDED` with further options and COMMAND."""
+    return stallguard(home, "run", "--python", GUARDED, *words, env=env, cwd=cwd)

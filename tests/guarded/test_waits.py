@@ -15,7 +15,7 @@ import pytest
 
 from stallguard.core.events import Heartbeat
 
-from .runs import AT_ONCE, SCRIPTS, SPOILED, Guarded, guard
+from .runs import AT_ONCE, GUARDED, SCRIPTS, SPOILED, Guarded, guard
 
 pytestmark = pytest.mark.live
 
@@ -29,7 +29,7 @@ LATE = 12.0  # seconds: longer than any deadlock may last, shorter than half of 
 def blind(home: Path, *words: str) -> Guarded:
     """Run `stallguard run` with `words` on a system that shows no wait sites of threads."""
     spoil, where = NO_CENSUS
-    command = [sys.executable, "-c", SPOILED + spoil, where, "run", "--python", sys.executable, *words]
+    command = [sys.executable, "-c", SPOILED + spoil, where, "run", "--python", GUARDED, *words]
     environment = {**os.environ, "STALLGUARD_HOME": str(home), "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
         command, env=environment, capture_output=True, check=False, timeout=400, stdin=subprocess.DEVNULL

@@ -81,7 +81,7 @@ def live(
 def end(run: Simulation, ending: Ending, *, gpu: bool = False, rows: int | None = None) -> Simulation:
     """Let the attempt of a run come to its end: its last record, and its exit if it is no stall."""
     if rows is not None:
-        run.note("batch", batch=str(rows))
+        run.note("batch", rows=str(rows))
     if gpu:
         run.sampled(Device(mine=True, moved=True))
     where = {"epoch": ending.at // 1000, "batch": ending.at % 1000, "phase": ending.phase}

@@ -7,8 +7,8 @@ from .fault import Change, Guards
 _SWEEP = "if self._asked or end.code != 0:"
 _CHILD = "supervisor/process/child.py"
 _ASKS = 'ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop", signal.SIGQUIT: "stop"}'
-_NO_RUNG = "    rung = _rung(remedy, past, last, limits, ordered=ordered)\n"
-_TRIES_ON = Change("core/policy/decide.py", _NO_RUNG, "    rung: str | None = SAME\n")
+_NO_RUNG = "    rung, closed = _rung(remedy, past, last, limits, ordered=ordered)\n"
+_TRIES_ON = Change("core/policy/decide.py", _NO_RUNG, "    rung, closed = SAME, list[str]()\n")
 # An end that the script chose itself is taken for one that a restart helps against.
 _NO_OWN_END = (
     Change("core/policy/decide.py", "    if remedy.instead == FINISH:\n", "    if False:\n"),
@@ -59,7 +59,7 @@ _PROGRAMS: Guards = {
     "line-of-1-gb": (
         Change("supervisor/output/carrier.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),
     ),
-    "line-of-50-mb": (Change("supervisor/output/log.py", "if self._size >= self._part_max:", "if False:"),),
+    "line-of-50-mb": (Change("supervisor/output/log.py", "if self._size >= self.part_max:", "if False:"),),
     "output-not-text": (
         Change("report/sanitize.py", "    if text.isascii() and text.isprintable():\n", "    if True:\n"),
     ),

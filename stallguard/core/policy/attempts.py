@@ -5,6 +5,7 @@ This module must not decide anything.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core import history as remembered
+from stallguard.core.diagnosis.remedy import CPU, HALF, SAME
 from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
 from stallguard.core.verdicts import Finding
@@ -36,7 +38,7 @@ class PastAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     position: Position  # how far it got; of several trainings, the one that it ended for
     fresh: bool = False  # it got further than every attempt before it
     code: int | None = None  # exit code if it ended by itself; None if it stalled
-    rows: int | None = None  # of a batch
+    rows: int | None = None  # of a whole batch; None: not known
     used_gpu: bool = False
 
     @property
@@ -167,16 +169,32 @@ def streak(past: AttemptHistory, healthy: float) -> int:
     return count
 
 
-def strikes(past: AttemptHistory, healthy: float) -> int:
-    """Return how often in a row the last cause occurred in its phase, with no healthy attempt in between."""
-    if not past.attempts:
-        return 0
-    last, count = past.attempts[-1], 0
+def one_trouble(past: AttemptHistory, healthy: float) -> tuple[PastAttempt, ...]:
+    """Return the attempts that the last trouble ended, the last one included, with no healthy attempt in between.
+
+    It is the same trouble if its cause and phase are the same, and also if the attempt after it got no further: a batch
+    that blocks each time is in a step the first time, and in the first run of a graph right after a resume.
+    """
+    found: list[PastAttempt] = []
     for attempt in past.attempts[: -streak(past, healthy) - 1 : -1]:
-        if (attempt.cause, attempt.phase) != (last.cause, last.phase):
+        if found and found[-1].fresh and (attempt.cause, attempt.phase) != (found[0].cause, found[0].phase):
             break
-        count += 1
-    return count
+        found.append(attempt)
+    return tuple(reversed(found))
+
+
+def tried(trouble: Sequence[PastAttempt]) -> list[str]:
+    """Return the rungs that were taken against a trouble: what each of its attempts changed."""
+    rungs = []
+    for before, after in itertools.pairwise(trouble):
+        to_cpu = after.device == CPU and before.device != CPU
+        rungs.append(CPU if to_cpu else HALF if after.factor > before.factor else SAME)
+    return rungs
+
+
+def known_rows(past: AttemptHistory) -> int | None:
+    """Return the rows of a whole batch, as the newest attempt reported them that did; None if none did."""
+    return next((one.rows for one in reversed(past.attempts) if one.rows), None)
 
 
 def spent(past: AttemptHistory, window: float) -> int:

@@ -12,13 +12,24 @@ from collections.abc import Sequence
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
 from stallguard.core.limits import DEFAULTS, PolicyLimits
-from stallguard.core.policy.attempts import KEPT, AttemptHistory, PastAttempt, spent, streak, strikes
+from stallguard.core.policy.attempts import (
+    KEPT,
+    AttemptHistory,
+    PastAttempt,
+    known_rows,
+    one_trouble,
+    spent,
+    streak,
+    tried,
+)
 from stallguard.core.policy.machine_fault import fault
 from stallguard.core.policy.remedies import ORDERS
+from stallguard.core.text import counted
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
 
 TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
+RUNGS = {SAME: "a new process with the same batch", HALF: "a smaller batch", CPU: "the CPU"}
 
 
 def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimits) -> Decision:
@@ -42,13 +53,13 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
         count = "1 restart" if made == 1 else f"{made} restarts"
         minutes = f"{limits.restart_window / 60:.0f} minutes"
         return _give_up(f"{count} within {minutes} {'is' if made == 1 else 'are'} enough", last)
-    rung = _rung(remedy, past, last, limits, ordered=ordered)
-    if rung is None and past.restarts_without_progress >= limits.no_progress_limit:
-        return _give_up(f"{past.restarts_without_progress} restarts in a row made no progress", last)
-    if rung is None:
-        times, whole = strikes(past, limits.healthy), ", its batches stay whole" if past.whole else ""
-        why = f"the same cause occurred {times} times in the same phase{whole}, and nothing is left to try"
-        return _give_up(why, last)
+    rung, closed = _rung(remedy, past, last, limits, ordered=ordered)
+    if not rung:
+        times = len(one_trouble(past, limits.healthy))
+        since = f"the training stalled or failed {times} times without getting past it"
+        if past.restarts_without_progress >= limits.no_progress_limit:
+            since = f"{past.restarts_without_progress} restarts in a row made no progress"
+        return _give_up(f"{since}, and nothing is left to try: {'; '.join(closed)}", last)
     factor = last.factor * 2 if rung == HALF else last.factor
     factor = factor if past.whole else max(factor, limits.microbatches)
     device = CPU if rung == CPU else last.device
@@ -96,27 +107,56 @@ def orders(pairs: Sequence[str]) -> dict[str, str]:
 
 def _rung(
     remedy: Remedy, past: AttemptHistory, last: PastAttempt, limits: PolicyLimits, *, ordered: bool
-) -> str | None:
-    """Return the first rung, from the one that is due upwards, that can still be taken; None if there is none."""
-    rungs = remedy.ladder[strikes(past, limits.healthy) - 1 :]
-    if not rungs and remedy.persists:
-        rungs = remedy.ladder[-1:]
-    if last.fresh and not remedy.strict:
-        rungs = (*rungs, SAME)
+) -> tuple[str, list[str]]:
+    """Return the first rung of the ladder that was not taken yet and can be; else "", and why each rung is closed.
 
-    # After restarts without progress a rung must change something.
-    progress = past.restarts_without_progress < limits.no_progress_limit
-    if last.rows is None:
-        divisible = last.factor * 2 <= limits.max_factor
-    else:
-        divisible = last.rows // (last.factor * 2) >= max(1, limits.min_batch)
-    can_halve = divisible and (not past.whole or limits.gives_size)
-    is_open = {
-        SAME: progress,
-        HALF: can_halve and (progress or (remedy.persists and not ordered)),
-        CPU: last.device != CPU and (last.used_gpu or ordered),
-    }
-    return next((rung for rung in rungs if is_open[rung]), None)
+    A rung that was taken against this trouble for another cause counts as taken: evidence differs between attempts.
+    """
+    done, left = tried(one_trouble(past, limits.healthy)), list(remedy.ladder)
+    for rung in done:
+        if rung in left:
+            left.remove(rung)
+    if not left and remedy.persists:
+        left = list(remedy.ladder[-1:])
+    if last.fresh and not remedy.strict:
+        left.append(SAME)
+    # An order is not repeated for ever.
+    again = HALF in done and (ordered or not remedy.persists)
+    closed = {rung: _why_closed(rung, past, last, limits, ordered=ordered, again=again) for rung in RUNGS}
+    free = next((rung for rung in left if not closed[rung]), "")
+    if free:
+        return free, []
+    foreign = "is not ordered" if ordered else "is no remedy for this cause"
+    return "", [
+        f"{name} {foreign}" if rung not in remedy.ladder
+        else closed[rung] or f"{name} was tried {counted(done.count(rung), 'time')}"
+        for rung, name in RUNGS.items()
+    ]  # fmt: skip
+
+
+def _why_closed(
+    rung: str, past: AttemptHistory, last: PastAttempt, limits: PolicyLimits, *, ordered: bool, again: bool
+) -> str:
+    """Return why a rung cannot be taken now, "" if it can.  `again`: a smaller batch was tried, and must help."""
+    stuck = (
+        past.restarts_without_progress >= limits.no_progress_limit
+    )  # from here on a rung must change something
+    if rung == SAME:
+        return f"{RUNGS[SAME]} made no progress" if stuck else ""
+    if rung == CPU:
+        if last.device == CPU:
+            return f"{RUNGS[CPU]} was tried"
+        # Of any attempt: one that stalls before its first batch has not used it yet.
+        used = ordered or any(one.used_gpu for one in past.attempts)
+        return "" if used else "the training was not seen to use a GPU"
+    if past.whole and not limits.gives_size:
+        return "its batches stay whole"
+    rows, parts, least = known_rows(past), last.factor * 2, max(1, limits.min_batch)
+    if rows is None and parts > limits.max_factor:
+        return f"a batch of unknown size is cut into {limits.max_factor} parts at most"
+    if rows is not None and rows // parts < least:
+        return f"1/{parts} of a batch of {counted(rows, 'row')} is less than {counted(least, 'row')}"
+    return f"{RUNGS[HALF]} made no progress" if stuck and again else ""
 
 
 # ---- bounds ---------------------------------------------------------------------------------------------------

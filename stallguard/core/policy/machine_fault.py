@@ -10,10 +10,11 @@ the second: the first can be a peak of another program.  This module must not de
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.policy.attempts import AttemptHistory, strikes
+from stallguard.core.policy.attempts import AttemptHistory, one_trouble
 from stallguard.core.verdicts import Finding
 
 # How often in a row a cause must have occurred, with no healthy attempt in between.
@@ -35,7 +36,8 @@ def fault(findings: Sequence[Finding], past: AttemptHistory, healthy: float) -> 
     if not findings or findings[0].cause not in TIMES:
         return ""
     cause = findings[0].cause
-    times = strikes(past, healthy)
+    trouble = one_trouble(past, healthy)
+    times = sum(1 for _ in itertools.takewhile(lambda one: one.cause == trouble[-1].cause, reversed(trouble)))
     if times < TIMES[cause]:
         return ""
     return causes.title(cause) + (f", {times} times in a row" if times > 1 else "")

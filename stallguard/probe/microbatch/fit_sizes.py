@@ -62,7 +62,7 @@ class FitReporter:
         rows = fit_arguments.rows(x, batch_size) * self.context.divided
         if rows and rows != self._rows:
             self._rows = rows
-            self.context.note("batch", "a batch of the script has %d rows" % rows, batch=rows)
+            self.context.note("batch", "a batch of the script has %d rows" % rows, rows=rows)
         wide = getattr(model, "compute_dtype", "") == "float64" or any(
             getattr(layer, "compute_dtype", "") == "float64" for layer in getattr(model, "layers", ())
         )

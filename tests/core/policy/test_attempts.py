@@ -8,9 +8,9 @@ from stallguard.core.policy.attempts import (
     AttemptHistory,
     Position,
     add_attempt,
+    one_trouble,
     position,
     spent,
-    strikes,
 )
 from stallguard.core.verdicts import Finding
 from tests.simulation.attempts import Ending, history_of
@@ -55,13 +55,13 @@ def test_a_first_attempt_that_never_trained_is_no_fruitless_restart() -> None:
     assert past_of(0).restarts_without_progress == 0
 
 
-def test_strikes_are_those_in_a_row_in_the_same_phase() -> None:
-    assert strikes(past_of(1, 2, 3), healthy=100.0) == 3
-    assert strikes(AttemptHistory(), healthy=100.0) == 0
+def test_a_trouble_is_all_that_occurred_in_a_row_in_the_same_phase() -> None:
+    assert len(one_trouble(past_of(1, 2, 3), healthy=100.0)) == 3
+    assert one_trouble(AttemptHistory(), healthy=100.0) == ()
 
 
 def test_a_healthy_attempt_starts_the_count_anew() -> None:
-    assert strikes(past_of(1, 2, 3, lasted=200.0), healthy=100.0) == 1
+    assert len(one_trouble(past_of(1, 2, 3, lasted=200.0), healthy=100.0)) == 1
 
 
 def test_restarts_older_than_the_window_are_spent_no_more() -> None:

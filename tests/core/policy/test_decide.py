@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.limits import ON_STALL, PolicyLimits
+from stallguard.core.limits import ON_STALL, DetectorLimits, PolicyLimits
 from stallguard.core.policy.attempts import AttemptHistory, add_attempt
 from stallguard.core.policy.decide import decide, is_urgent, mathematics, pause
 from stallguard.core.verdicts import Finding
 from stallguard.errors import GAVE_UP
-from tests.simulation.attempts import Attempt, Ending, history_of, live
+from tests.simulation.attempts import Attempt, Ending, end, history_of, live
+from tests.simulation.simulation import Simulation
+from tests.simulation.subjects import OneTraining
 
 SAME, HALF, QUARTER = (1, "default"), (2, "default"), (4, "default")
 
@@ -79,6 +81,78 @@ def test_what_comes_back_at_the_same_batch_climbs_its_ladder_and_ends(cause: str
     assert night.tries == STUCK[cause]
     assert night.end.action == "give_up"
     assert night.end.code == (139 if code else GAVE_UP)
+
+
+PLACES = ["importing", "idle", "tracing", "first run", "step", "between", "input", "validation", "checkpoint"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(sorted(STUCK)),
+    st.lists(st.tuples(st.integers(0, 60), st.sampled_from(PLACES)), min_size=8, max_size=8),
+    st.sampled_from([None, 64]),
+)
+def test_wherever_it_comes_back_without_progress_the_whole_ladder_is_climbed(
+    cause: str, places: list[tuple[int, str]], rows: int | None
+) -> None:
+    """At the same batch, before the first one after the resume, while tracing: no attempt gets past batch 60."""
+
+    def training(attempt: Attempt) -> Ending:
+        at, phase = (60, "step") if attempt.number == 1 else places[attempt.number % len(places)]
+        return Ending(cause, at=at, phase=phase, code=-11 if cause in CRASHES else None)
+
+    assert live(training, PolicyLimits(max_factor=64), gpu=True, rows=rows).tries[:8] == STUCK[cause][:8]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([causes.DEVICE_WAIT, causes.HOST_DEADLOCK, causes.UNKNOWN]), min_size=4, max_size=4
+    )
+)
+def test_a_rung_that_did_not_help_is_not_taken_again_for_another_name_of_the_same_trouble(
+    names: list[str],
+) -> None:
+    """What is known of a hang is worth 56 % once and 57 % the other time."""
+    night = live(lambda attempt: Ending(names[(attempt.number - 1) % 4]), gpu=True)
+    changed = [one for one in night.tries if one != SAME]
+    assert changed == [one for one in (HALF, (2, "cpu"), (1, "cpu")) if one in changed]
+    if names[1] == causes.DEVICE_WAIT:
+        assert HALF in night.tries
+
+
+def test_what_was_seen_in_an_earlier_attempt_is_still_known() -> None:
+    """An attempt that stalls before its first batch shows neither its rows nor that it uses a GPU."""
+    trained, blocked = Ending(causes.DEVICE_WAIT), Ending(causes.DEVICE_WAIT, at=0, phase="importing")
+    past = AttemptHistory()
+    for number, (ending, factor) in enumerate([(trained, 1), (blocked, 1), (blocked, 2)]):
+        shown = {"gpu": True, "rows": 3} if ending is trained else {}
+        story = end(Simulation(OneTraining(DetectorLimits()), several=True), ending, **shown).history
+        began = 100.0 * number
+        past = add_attempt(past, story, [Finding(ending.cause, 0.9)], factor, "default", began, began + 50.0)
+    chosen = decide([Finding(causes.DEVICE_WAIT, 0.9)], past, PolicyLimits())
+    assert (chosen.action, chosen.device) == ("restart", "cpu")
+    halved = decide([Finding(causes.OUT_OF_MEMORY, 0.9)], past, PolicyLimits())
+    assert halved.action == "give_up"
+    assert "1/4 of a batch of 3 rows is less than 1 row" in halved.why
+
+
+def test_giving_up_names_each_rung_and_why_it_is_closed() -> None:
+    assert live(lambda _: Ending(causes.DEVICE_WAIT), rows=64).end.why == (
+        "2 restarts in a row made no progress, and nothing is left to try: a new process with the same batch made no "
+        "progress; a smaller batch made no progress; the training was not seen to use a GPU"
+    )
+    assert live(lambda _: Ending(causes.HOST_DEADLOCK)).end.why == (
+        "the training stalled or failed 2 times without getting past it, and nothing is left to try: a new process "
+        "with the same batch was tried 1 time; a smaller batch is no remedy for this cause; the CPU is no remedy for "
+        "this cause"
+    )
+    ordered = live(lambda _: Ending(causes.DEVICE_WAIT), PolicyLimits(on_stall="halve"), rows=64).end.why
+    assert "a new process with the same batch is not ordered; a smaller batch made no progress" in ordered
+    assert (
+        "1/2 of a batch of 1 row is less than 1 row"
+        in live(lambda _: Ending(causes.OUT_OF_MEMORY), rows=1).end.why
+    )
 
 
 @pytest.mark.parametrize("cause", AT_ONCE)

@@ -70,7 +70,7 @@ ANY: st.SearchStrategy[Event] = st.one_of(
               versions=st.dictionaries(st.text(), st.text())),
     st.builds(
         ProbeNote, at=TIMES, attempt=st.just(1), kind=st.text(), text=st.text(),
-        facts=st.dictionaries(st.sampled_from(["batch", "x"]), st.text()),
+        facts=st.dictionaries(st.sampled_from(["batch", "rows", "x"]), st.text()),
     ),
     st.builds(SensorBlocked, at=TIMES, sensor=st.sampled_from(["device", "memory", "x"]), seconds=TIMES),
     st.builds(

@@ -1,0 +1,43 @@
+"""What only a smaller batch cures is cured with default remedies, wherever it fails again after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .runs import AT_ONCE, SCRIPTS, Guarded, guard
+
+pytestmark = [pytest.mark.tf, pytest.mark.live]
+
+
+def factors(run: Guarded) -> list[int]:
+    return [action.get("factor", 1) for action in run.actions("attempt.start_requested")]
+
+
+def trained(home: Path, *words: str) -> Guarded:
+    home.mkdir()
+    words = ("--checkpoint-every", "1s", "--checkpoint-cost", "1", str(SCRIPTS / "until_smaller.py"), *words)
+    run = guard(home, *AT_ONCE, *words)
+    assert run.code == 0, run.err
+    return run
+
+
+@pytest.mark.parametrize("where", ["same batch", "first batch after the resume"])
+def test_a_batch_that_blocks_each_time_is_halved_without_an_order(tmp_path: Path, where: str) -> None:
+    """Right after a resume the position in the epoch is no size of a batch, and the graph runs for the first time."""
+    memory = str(tmp_path / ("again" if where != "same batch" else "never"))
+    run = trained(tmp_path / "home", "1,17", "lock", "32", memory)
+
+    assert factors(run) == [1, 1, 2], run.err
+    assert run.outcome()["batches"] >= 3 * 24
+
+
+def test_a_batch_too_large_at_the_begin_of_an_epoch_is_halved_until_it_fits(tmp_path: Path) -> None:
+    """The checkpoint between two epochs is at "epoch 2, batch 0": that is no batch of 0 rows."""
+    run = trained(tmp_path / "home", "1,0", "memory", "16", "-")
+
+    assert factors(run) == [1, 2, 4], run.err
+    plain = trained(tmp_path / "plain", "9,0", "memory", "16", "-")
+    assert run.out.split()[:1] == plain.out.split()[:1] == [b"trained"]
+    assert float(run.out.split()[1]) == pytest.approx(float(plain.out.split()[1]), rel=1e-4)
