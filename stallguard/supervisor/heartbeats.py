@@ -306,18 +306,19 @@ class HeartbeatListener:
     def _find_silent(self) -> None:
         """Follow a program that never sent a record, by its page alone: it began while the socket had no name.
 
-        It must be of this attempt, live, and have had the time to send a record.
+        It must be of this attempt, live, and have had the time to send a record.  Its probe stamps the page as long as
+        it runs; the page of a program that was replaced since has an old stamp.
         """
         now = self._now()
         if now - self._searched < PAGE_AFTER:
             return
         self._searched = now
         for record in self._unknown_pages():
-            path = self._pages / f"{record['pid']}.page"
-            if now - record["began_ns"] / 1e9 < PAGE_AFTER or system.start_time(record["pid"]) is None:
+            is_new = now - record["began_ns"] / 1e9 < PAGE_AFTER
+            is_old = now - record["sent_ns"] / 1e9 > 2 * PAGE_AFTER  # longer than from one look to the next
+            if is_new or is_old or system.start_time(record["pid"]) is None:
                 continue
-            if system.has_open(record["pid"], str(path)) is not False:
-                self._post(self._begin(record).event(now, page=True))
+            self._post(self._begin(record).event(now, page=True))
 
     def _unknown_pages(self) -> list[Record]:
         """Return the records in the pages of programs of this attempt that are not followed."""

@@ -1,7 +1,10 @@
 """One program of the run: its record and page, and when a record is news for the core.
 
 A program is known by its process' number and the time at which it began: a process can replace itself (os.execv), and
-then another program has the same number.  No thread, no socket; this module must not judge anything.
+then another program has the same number.  One without a probe sends nothing; only another image of the process shows
+it (host: program_image), if the first image was read before the program sent a record.  Any other silent program lives.
+An open descriptor of the page shows nothing: on Python 3.13 a mapping needs none, and a program can close it.  No
+thread, no socket; this module must not judge anything.
 """
 
 from __future__ import annotations
@@ -128,6 +131,7 @@ class Track:
         self._attempt = attempt
         self._path = pages / f"{self.pid}.page"
         self._start = system.start_time(self.pid)
+        self._image, self._image_at, self._is_proven = system.program_image(self.pid), now, False
         self._longest = self._longest_phase = 0
         self._received = self._checked = now
         self._page: Page | None = None
@@ -185,6 +189,7 @@ class Track:
     def _merge(self, record: Record) -> None:
         """Take a newer record; the longest pause since the last event, and its phase, stay those of the longest."""
         self.record = record
+        self._is_proven = self._is_proven or record["sent_ns"] / 1e9 > self._image_at
         if record["longest_ns"] >= self._longest:
             self._longest, self._longest_phase = record["longest_ns"], record["longest_phase"]
         else:
@@ -195,10 +200,9 @@ class Track:
         return self._start is not None and system.alive(self.pid, self._start)
 
     def ended(self, now: float) -> str:
-        """Return how a program ended that sent its last record or is silent; "" while its process lives.
+        """Return how a program ended that sent its last record or is silent; "" while nothing shows its end.
 
-        The process of a program that replaced itself lives, but its page is closed.  An interpreter at its
-        end has closed its page too.
+        The process of a program that replaced itself lives, and has another image.
         """
         pause = SOON if self.leaving else PAGE_AFTER
         if now - max(self._checked, 0.0 if self.leaving else self._received) < pause:
@@ -206,9 +210,8 @@ class Track:
         self._checked = now
         if not self.lives():
             return self.leaving or VANISHED
-        if self._page is None or self.record["phase"] == _FINISHING:
-            return ""
-        return REPLACED if system.has_open(self.pid, str(self._path)) is False else ""
+        image = system.program_image(self.pid)
+        return REPLACED if self._is_proven and image and self._image and image != self._image else ""
 
     def ask(self, command: str) -> bool:
         """Store a command in the program's page; return False if it has none."""

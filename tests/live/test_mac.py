@@ -32,6 +32,23 @@ def test_the_gpu_is_listed_and_can_be_read_without_root():
     assert time.monotonic() - began < 3.0  # the deadline of its sensor
 
 
+def test_a_process_that_replaces_itself_by_the_same_program_has_another_image():
+    again = "import os, sys; input(); os.execv(sys.executable, [*sys.orig_argv])"
+    child = subprocess.Popen([sys.executable, "-c", again], stdin=subprocess.PIPE)
+    try:
+        time.sleep(1.0)  # its interpreter is itself an exec away, if it is one of a framework build
+        before = system.program_image(child.pid)
+        assert before is not None
+        assert system.program_image(child.pid) == before
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        time.sleep(1.0)
+        assert system.program_image(child.pid) not in (before, None)
+    finally:
+        child.kill()
+        child.communicate()
+
+
 def test_the_sleep_settings_are_read():
     sleep = preferences().sleep
     assert sleep is not None

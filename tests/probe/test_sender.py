@@ -75,6 +75,14 @@ def test_greets_first(sender, ear):
     assert (first, hello["kind"], hello["token"]) == ("hello", "hello", 1)
 
 
+def test_without_a_socket_the_page_shows_that_the_program_runs(sender, beats, ear):
+    ear.close()
+    ear.path.unlink()
+    for turn in (1, 2):
+        sender.turn(turn * TICK)
+        assert beats.slots[wire.SLOT["sent_ns"]] == turn * TICK
+
+
 def test_a_change_is_sent_at_the_next_tick_and_silence_is_a_pulse_a_second(sender, beats, ear):
     sender.turn(SECOND)
     ear.take()

@@ -16,15 +16,14 @@ TOKEN = 77
 
 
 class Probe:
-    """Speaks as the probe of one process would: a living one, which has the page open."""
+    """Speaks as the probe of one process would: a living one, with no descriptor of its page, as on Python 3.13."""
 
     def __init__(
         self, address: Path, pages: Path, began: int = 1, process: subprocess.Popen | None = None
     ) -> None:
         draft = pages / "draft"
         draft.write_bytes(bytes(wire.SIZE))
-        with draft.open("rb") as file:
-            self.process = process or subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()])
+        self.process = process or subprocess.Popen(["sleep", "60"])
         self.pid = self.process.pid
         self.page = draft.rename(pages / f"{self.pid}.page")
         self.values = [0] * wire.SLOTS
@@ -42,12 +41,13 @@ class Probe:
             self.values[wire.SLOT[name]] = value
 
     def store(self, **fields: int) -> None:
-        self.set(**{"progress_ns": time.monotonic_ns(), **fields})
+        now = time.monotonic_ns()
+        self.set(**{"progress_ns": now, "sent_ns": now, **fields})
         with self.page.open("r+b") as file:
             file.write(wire.pack(self.values))
 
     def send(self, **fields: int) -> None:
-        self.store(sent_ns=time.monotonic_ns(), **fields)
+        self.store(**fields)
         self.socket.send(wire.pack(self.values))
 
     def say(self, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import shutil
 import signal
@@ -253,6 +254,23 @@ def test_one_that_was_killed_has_left_after_the_last_that_its_page_shows(ear: Ea
 
 
 @pytest.mark.waits
+@pytest.mark.parametrize(("stamped", "expected"), [(0.0, [5]), (60.0, [])])
+def test_a_program_that_never_had_a_socket_is_followed_by_its_page_while_its_probe_runs(
+    ear: Ear, stamped: float, expected: list[int]
+) -> None:
+    """The page of a program that was replaced has an old stamp: what runs in the process now is another one."""
+    now = time.monotonic()
+    probe = ear.probe(began=int((now - 100.0) * 1e9))
+    seen = []
+    while time.monotonic() < now + 5.0 and not seen:
+        probe.store(beats=5, changes=5, sent_ns=int((time.monotonic() - stamped) * 1e9))
+        with contextlib.suppress(queue.Empty):
+            seen.append(ear.heartbeat.get(timeout=0.5))
+
+    assert [event.beats for event in seen if isinstance(event, Heartbeat)] == expected
+
+
+@pytest.mark.waits
 def test_a_process_that_is_stopped_has_not_left(ear: Ear) -> None:
     probe = ear.probe()
     probe.send(beats=3, changes=3)
@@ -281,12 +299,21 @@ def test_another_program_in_the_same_process_is_another_training(ear: Ear) -> No
 
 
 @pytest.mark.waits
-def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear) -> None:
-    """As after os.execv("/bin/sh", ...): nobody says goodbye, and the page is closed."""
-    probe = ear.probe(process=subprocess.Popen(["sleep", "60"]))
-    probe.send(beats=7, changes=7)
+@pytest.mark.parametrize("program", ["sleep 60", "sh -c 'read line; exec sleep 60'"])
+def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear, program: str) -> None:
+    """As after os.execv("/bin/sh", ...), also if it is the same program again: no last record is sent."""
+    process = subprocess.Popen(["sh", "-c", f"read line; exec {program}"], stdin=subprocess.PIPE)
+    probe = ear.probe(process=process)
+    for beats in (6, 7):
+        probe.send(beats=beats, changes=beats)
+        ear.next()
+        time.sleep(1.0)  # else the second record is merged
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
 
     left = ear.next(ProcessLeft)
+    process.stdin.close()
 
     assert left == ProcessLeft(at=left.at, attempt=1, pid=probe.pid, how="replaced")
 

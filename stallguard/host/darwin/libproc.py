@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 PROC_PPID_ONLY, PROC_PIDTBSDINFO, PROC_PIDTASKINFO = 6, 3, 4
 PROC_PIDTHREADINFO, PROC_PIDLISTTHREADS = 5, 6
+PROC_PIDUNIQIDENTIFIERINFO = 17  # the kernel answers it for each process, of other users too
 RUSAGE_INFO_V4 = 4
 SSTOP, SZOMB = 4, 5  # pbi_status: bsd/sys/proc.h
 FLAG_TRACED, FLAG_INEXIT = 2, 4  # pbi_flags
@@ -80,13 +81,29 @@ class Rusage(Structure):
     ]
 
 
+class Identity(Structure):
+    """struct proc_uniqidentifierinfo (bsd/sys/proc_info_private.h).
+
+    `uuid`: of the image of the program.  `version`: p_idversion, which execve(2) increases (kern_exec.c); 0 before
+    macOS had it.  `unique` stays the same.
+    """
+
+    _fields_ = [
+        ("uuid", c_uint8 * 16),
+        *_fields(c_uint64, "unique parent_unique"),
+        *_fields(c_int32, "version parent_version"),
+        *_fields(c_uint64, "reserved2 reserved3"),
+    ]
+
+
 class Timebase(Structure):
     """struct mach_timebase_info: nanoseconds = ticks * numerator / denominator (125/3 on Apple silicon)."""
 
     _fields_ = _fields(c_uint32, "numerator denominator")
 
 
-assert [ctypes.sizeof(one) for one in (BsdInfo, TaskInfo, ThreadInfo, Rusage)] == [136, 96, 112, 296]  # noqa: S101
+_SIZES = [ctypes.sizeof(one) for one in (BsdInfo, TaskInfo, ThreadInfo, Rusage, Identity)]
+assert _SIZES == [136, 96, 112, 296, 56]  # noqa: S101
 
 T = TypeVar("T", bound=Structure)
 
@@ -112,6 +129,11 @@ def bsd_info(pid: int) -> BsdInfo | None:
 def task_info(pid: int) -> TaskInfo | None:
     """Return its counters; None for a zombie."""
     return _pidinfo(TaskInfo, pid, PROC_PIDTASKINFO)
+
+
+def identity(pid: int) -> Identity | None:
+    """Return which program it runs; None if it has ended."""
+    return _pidinfo(Identity, pid, PROC_PIDUNIQIDENTIFIERINFO)
 
 
 def rusage(pid: int) -> Rusage | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -37,6 +36,12 @@ def start_time(pid: int) -> float | None:
     """Return when the process started (wall clock seconds): with the pid, the identity of a process."""
     who = libproc.bsd_info(pid)
     return started(who) if who else None
+
+
+def program_image(pid: int) -> str | None:
+    """Return which program a process runs: another text after each execve(2); None if the system does not say."""
+    which = libproc.identity(pid)
+    return f"{bytes(which.uuid).hex()}-{which.version}" if which else None
 
 
 def started(who: libproc.BsdInfo) -> float:
@@ -191,17 +196,6 @@ def census(_pids: Iterable[int], _without: Collection[int] = ()) -> dict[str, in
 
 def main_site(_pid: int) -> str | None:
     """Return None: see census."""
-    return None
-
-
-def has_open(pid: int, path: str) -> bool | None:
-    """Return whether a process has the file `path` open; None if that cannot be seen."""
-    import psutil
-
-    from stallguard.host.psutil_errors import ERRORS
-
-    with contextlib.suppress(*ERRORS):
-        return os.path.realpath(path) in {file.path for file in psutil.Process(pid).open_files()}
     return None
 
 

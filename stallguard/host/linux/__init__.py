@@ -13,18 +13,18 @@ from pathlib import Path
 from stallguard.host.linux.machine_facts import MachineWatch, facts, has_battery
 from stallguard.host.linux.memory_limits import MemoryKill, memory
 from stallguard.host.linux.nvml import Gpu, cuda_cards, has_gpu
-from stallguard.host.linux.process_tree import Tree, alive, overcount, start_time
+from stallguard.host.linux.process_tree import Tree, alive, overcount, program_image, start_time
 from stallguard.host.linux.processor_limits import throttled
 from stallguard.host.linux.procfs import catches, slurp
 from stallguard.host.linux.socket_peers import name_senders, peer_user, receive
-from stallguard.host.linux.thread_census import census, has_open, is_remote, main_site
+from stallguard.host.linux.thread_census import census, is_remote, main_site
 
 assert sys.platform != "darwin"  # noqa: S101 - for type checkers, which take one half
 
 __all__ = [
     "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "catches", "census", "cuda_cards",
-    "facts", "has_battery", "has_gpu", "has_open", "is_remote", "main_site", "memory", "monotonic",
-    "name_senders", "overcount", "peer_user", "receive", "start_time", "throttled", "user_data",
+    "facts", "has_battery", "has_gpu", "is_remote", "main_site", "memory", "monotonic",
+    "name_senders", "overcount", "peer_user", "program_image", "receive", "start_time", "throttled", "user_data",
 ]  # fmt: skip
 
 

@@ -29,6 +29,11 @@ def start_time(pid: int) -> float | None:
     return stat.start / procfs.TICKS if stat else None
 
 
+def program_image(pid: int) -> str | None:
+    """Return which program a process runs: another text after each execve(2); None if the system does not say."""
+    return procfs.program_image(procfs.slurp(f"/proc/{pid}/stat") or b"")
+
+
 def alive(pid: int, start: float | None) -> bool:
     """Return whether the process that started at `start` still exists and is not a zombie."""
     stat = procfs.stat(pid)

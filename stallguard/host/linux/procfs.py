@@ -16,6 +16,7 @@ from stallguard.core.text import whole_number
 TICKS = os.sysconf("SC_CLK_TCK")  # of utime and stime, a second
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 _FIELDS = 22  # that are used of those after the name
+_START_CODE, _START_STACK = 23, 25  # the same, counted from 0: fields 26 and 28
 PF_EXITING = 0x4  # include/linux/sched.h
 STATES = {
     "R": "running", "S": "sleeping", "I": "sleeping", "D": "uninterruptible", "T": "stopped", "t": "stopped",
@@ -88,6 +89,19 @@ def parse_stat(line: bytes) -> Stat | None:
         start=number[18],
         rss=number[20] * PAGE,
     )
+
+
+def program_image(line: bytes) -> str | None:
+    """Return where the code and the stack of a process begin, of its stat line: both change with the program.
+
+    The kernel places them at random at each execve(2).  If that is switched off (setarch -R), the stack still begins
+    elsewhere if arguments or environment have another length.  Both are 0 for a process that ends, and the stack is 0
+    for one of another user (fs/proc/array.c).
+    """
+    field = line[line.rfind(b")") + 2 :].split()
+    if len(field) <= _START_STACK or field[_START_STACK] == b"0":
+        return None
+    return f"{field[_START_CODE].decode('ascii', 'replace')}-{field[_START_STACK].decode('ascii', 'replace')}"
 
 
 def stat(pid: int) -> Stat | None:

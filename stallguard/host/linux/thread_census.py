@@ -136,21 +136,6 @@ def is_remote(pids: Iterable[int]) -> bool | None:
     return False if known else None
 
 
-def has_open(pid: int, path: str) -> bool | None:
-    """Return whether a process has the file `path` open; None if that cannot be seen."""
-    wanted = os.path.realpath(path)
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 - no object for each
-    except OSError:
-        return None
-    for name in names:
-        with contextlib.suppress(OSError):  # closed since
-            link = os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115 - there may be thousands
-            if link in (wanted, f"{wanted} (deleted)"):
-                return True
-    return False
-
-
 def remote_sockets(table: bytes) -> set[str]:
     """Return the inodes of established connections to other hosts in a /proc/net/tcp or tcp6, proc_net(5)."""
     found = set()

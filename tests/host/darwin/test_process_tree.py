@@ -33,6 +33,8 @@ OFFSETS: list[tuple[type[ctypes.Structure], str, int]] = [
     (libproc.ThreadInfo, "run_state", 24),
     (libproc.ThreadInfo, "sleep_time", 32),
     (libproc.ThreadInfo, "name", 48),
+    (libproc.Identity, "unique", 16),
+    (libproc.Identity, "version", 32),
     (libproc.Rusage, "user_time", 16),
     (libproc.Rusage, "system_time", 24),
     (libproc.Rusage, "pageins", 48),
@@ -91,6 +93,7 @@ class Kernel:
             libproc.PROC_PIDTBSDINFO: self._bsd,
             libproc.PROC_PIDTASKINFO: self._task,
             libproc.PROC_PIDTHREADINFO: self._thread,
+            libproc.PROC_PIDUNIQIDENTIFIERINFO: self._identity,
         }[flavour](pid, one, argument.value)
         if packed is None:
             return 0
@@ -154,6 +157,10 @@ class Kernel:
             0,
         ]
         return struct.pack("<6Q", *[0] * 6) + struct.pack("<12i", *numbers)
+
+    def _identity(self, pid: int, one: dict[str, Any], _argument: int) -> bytes:
+        image = one.get("image", b"p").ljust(16, b"\0")
+        return image + struct.pack("<QQiiQQ", pid, 1, one.get("version", 0), 0, 0, 0)
 
     def _thread(self, _pid: int, one: dict[str, Any], number: int) -> bytes:
         return (
@@ -286,6 +293,19 @@ def test_a_tree_that_is_gone_says_so(kernel: Kernel) -> None:
     assert (reading.state, reading.members, reading.cpu) == ("gone", 0, None)
     assert process_tree.start_time(10) is None
     assert not process_tree.alive(10, None)
+
+
+def test_a_process_that_replaces_itself_by_the_same_program_has_another_image(kernel: Kernel) -> None:
+    kernel.add(10, version=7)
+    before = process_tree.program_image(10)
+    assert process_tree.program_image(10) == before
+    kernel.processes[10]["version"] = 8
+    again = process_tree.program_image(10)
+    kernel.processes[10] |= {"version": 0, "image": b"sh"}  # an older macOS has no version
+    other = process_tree.program_image(10)
+
+    assert len({before, again, other}) == 3
+    assert process_tree.program_image(11) is None
 
 
 def test_counters_of_32_bits_wrap_and_never_turn_negative(kernel: Kernel) -> None:

@@ -174,13 +174,11 @@ def test_an_idle_share_that_psutil_cannot_tell_is_not_known(monkeypatch):
     assert MachineWatch()._idle() is None
 
 
-def test_open_files_and_connections_that_psutil_cannot_tell_are_not_known(monkeypatch):
+def test_connections_that_psutil_cannot_tell_are_not_known(monkeypatch):
     def broken(*_arguments):
         raise SystemError("returned NULL without setting an exception")
 
-    monkeypatch.setattr("psutil.Process.open_files", broken)
     monkeypatch.setattr("psutil.Process.net_connections", broken)
-    assert process_tree.has_open(os.getpid(), "/etc/hosts") is None
     assert process_tree.is_remote([os.getpid()]) is None
 
 

@@ -134,6 +134,26 @@ def test_a_pid_that_was_used_again_is_another_process() -> None:
     assert not process_tree.alive(os.getpid(), start - 1.0)
 
 
+def test_a_process_that_replaces_itself_by_the_same_program_has_another_image() -> None:
+    again = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); print(flush=True); "
+        "signal.sigwait([signal.SIGUSR1]); os.execv(sys.executable, [*sys.orig_argv])"
+    )
+    with running(again) as child:
+        before = process_tree.program_image(child.pid)
+        assert before is not None
+        assert process_tree.program_image(child.pid) == before
+        child.send_signal(signal.SIGUSR1)
+        assert eventually(lambda: process_tree.program_image(child.pid) not in (before, None))
+
+
+def test_a_process_that_ends_or_is_another_users_has_no_image_that_can_be_compared() -> None:
+    line = b"7 (a b) S " + b" ".join(b"%d" % number for number in range(4, 53))
+    assert procfs.program_image(line) == "26-28"
+    assert procfs.program_image(line.replace(b" 28 ", b" 0 ")) is None
+    assert procfs.program_image(b"") is None
+
+
 def test_the_state_reported_is_that_of_the_process_that_trains() -> None:
     with running(PARENT) as child:
         tree = process_tree.Tree(child.pid)

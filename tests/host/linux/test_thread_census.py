@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 from stallguard.host.linux import thread_census
 from stallguard.host.linux.thread_census import (
     census,
-    has_open,
     is_remote,
     network_mounts,
     remote_sockets,
@@ -59,18 +56,6 @@ def test_threads_that_do_not_count_are_left_out() -> None:
     with running(body) as child:
         assert eventually(lambda: census([child.pid]) == {"futex": 1, "sleep": 1})
         assert census([child.pid], (child.pid,)) == {"sleep": 1}
-
-
-@linux
-def test_an_open_file_is_found_even_after_its_name_is_gone(tmp_path: Path) -> None:
-    path = tmp_path / "page"
-    path.touch()
-    with path.open():
-        assert has_open(os.getpid(), str(path)) is True
-        path.unlink()
-        assert has_open(os.getpid(), str(path)) is True
-    assert has_open(os.getpid(), str(path)) is False
-    assert has_open(2**22 + 1, str(path)) is None
 
 
 NAMED = """
