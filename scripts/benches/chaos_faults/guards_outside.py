@@ -16,6 +16,7 @@ _SUPERVISOR: Guards = {
         Change(
             "launch/orphan.py", 'attempt_file.recall(run) if run_files.state(run) == "lost" else None', "None"
         ),
+        Change("supervisor/output/standby.py", "read -r _ <&2 && exit 0", "exit 0"),
     ),
     "supervisor-killed-and-stopped-by-hand": (
         Change("launch/orphan.py", "left = sweep(attempt.process.pid, grace)", "left: list[int] = []"),

@@ -14,6 +14,18 @@ from .fault import Table, linux
 from .stage import BATCHES, SHARP, SHARPER, Stage, expect, limit, steps, until, whole
 
 TABLE = Table()
+# Prints as well as it writes to a file of its own: 400 KB, which is more than a pipe holds.
+PRINTING = """
+import sys, time, stallguard
+for number in range(int(sys.argv[1])):
+    stallguard.beat()
+    with open("steps", "a") as file:
+        print("step", number, file=file)
+    print("step", number, "x" * 8000, flush=True)
+    time.sleep(0.05)
+with open("end", "w") as file:
+    file.write("whole")
+"""
 # Writes to a file of its own, so that it needs no reader.
 SILENT = """
 import sys, time, stallguard
@@ -39,11 +51,11 @@ sys.exit(3)
 
 @TABLE.row(
     "supervisor-killed",
-    "kill -9 of stallguard while a training writes to a file",
-    "the training ends by itself with all its results; `ps` names its pid until then",
+    "kill -9 of stallguard while a training prints and writes to a file",
+    "the training ends by itself with all its results and what it prints; `ps` names its pid until then",
 )
 def killed(stage: Stage) -> str:
-    live = stage.guard(stage.script(SILENT), "60")
+    live = stage.guard(stage.script(PRINTING), "60")
     pid = live.training().pid
     live.signal(signal.SIGKILL)
     live.ended()
@@ -53,6 +65,8 @@ def killed(stage: Stage) -> str:
     written = (stage.work / "steps").read_text().splitlines()
     expect(written == steps(60), f"{len(written)} of 60 lines")
     until(lambda: not stage.living(), "the end of all processes")
+    printed = live.out.read_bytes()
+    expect(b"step 59 " in printed and printed.count(b"step ") > 55, "what it printed is lost")
     stage.remove_sockets()
     return "60 batches to their end, named by ps"
 

@@ -2,8 +2,9 @@
 
 One line (terminal.TerminalLine) and one thread for each of standard output and error, for the whole run: attempts
 come and go, the lines stay.  Writing to the user can block without limit; then only the child blocks, as it
-would without us.  When the user's end is closed (`| head`) the child's breaks.  This module must not change a byte,
-and never sets O_NONBLOCK on a descriptor of the user's.
+would without us.  When the user's end is closed (`| head`) the child's breaks.  If we are killed, another process
+carries the rest (standby.py).  This module must not change a byte, and never sets O_NONBLOCK on a descriptor of the
+user's.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from stallguard.supervisor.output.log import OutputLog
+from stallguard.supervisor.output.standby import Standby
 from stallguard.supervisor.output.terminal import Streams, TerminalLine, copy_settings, open_line, resize
 from stallguard.worker import Worker
 
@@ -67,10 +69,14 @@ class Pump:
     """One line and the thread that carries its bytes."""
 
     def __init__(
-        self, name: str, line: TerminalLine, target: int, keep: Keep, trouble: Callable[[str], None]
-    ) -> None:
-        """Carry from `line` to `target`, and give `keep` each chunk.  `trouble` is called once if output is lost."""
-        self.line, self.target = line, target
+        self, name: str, line: TerminalLine, target: int, keep: Keep, trouble: Callable[[str], None],
+        standby: Standby,
+    ) -> None:  # fmt: skip
+        """Carry from `line` to `target`, and give `keep` each chunk.
+
+        `trouble` is called once if output is lost; `standby` holds our end of the line too.
+        """
+        self.line, self.target, self._standby = line, target, standby
         self.blocked_since: float | None = None  # monotonic seconds: the user's end takes nothing
         self.last = b"\n"  # the byte that the user saw last
         self._name, self._keep, self._trouble = name, keep, trouble
@@ -137,6 +143,7 @@ class Pump:
                 if not count:
                     break
                 left -= count
+        self._standby.end()
         os.close(self.line.ours)  # a child that still writes gets the error that it would get without us
         self._settled.set()
 
@@ -263,7 +270,9 @@ class OutputCarrier:
     def _pump(self, name: str, kind: str, target: int) -> Pump | None:
         if kind == "none":
             return None
-        return Pump(name, open_line(kind, target), target, self._keep, self._trouble)
+        line, log = open_line(kind, target), self._log
+        standby = Standby(line.ours, target, log.path, log.part_max, self._trouble)
+        return Pump(name, line, target, self._keep, self._trouble, standby)
 
     def _keep(self, data: bytes) -> None:
         self._log.write(data)

@@ -23,7 +23,8 @@ class OutputLog:
 
     def __init__(self, path: Path, trouble: Callable[[str], None], part_max: int = PART_MAX) -> None:
         """Write to `path`.  `trouble` is called once, with words, when the disk refuses."""
-        self._path, self._trouble, self._part_max = path, trouble, part_max
+        self.path, self.part_max = path, part_max
+        self._trouble = trouble
         self._is_reported = False
         self._lost = 0  # bytes of the present hole
         self._descriptor = -1
@@ -36,16 +37,16 @@ class OutputLog:
             rest = memoryview(data)
             try:
                 if self._descriptor < 0:
-                    self._descriptor = private.descriptor(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                    self._descriptor = private.descriptor(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                     self._size = os.fstat(self._descriptor).st_size
                 if self._lost:
                     self._put(b"\n[stallguard: %d bytes could not be written here]\n" % self._lost)
                     self._lost = 0
                 while rest:
                     rest = rest[self._put(rest) :]
-                if self._size >= self._part_max:
+                if self._size >= self.part_max:
                     self._close()
-                    rotation.turn(self._path, PARTS)
+                    rotation.turn(self.path, PARTS)
             except OSError as error:
                 self._lost += len(rest)
                 if not self._is_reported:
