@@ -93,7 +93,10 @@ def _service(url: str) -> Any:
     import apprise
 
     asset = apprise.AppriseAsset(app_id="stallguard", app_desc="stallguard", app_url="")
-    return apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
+    try:
+        return apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
+    except ValueError:  # before version 2 of Apprise, of urllib: "Invalid IPv6 URL"
+        return None
 
 
 def without_secrets(text: str, url: str, service: Any) -> str:

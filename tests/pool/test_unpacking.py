@@ -1,4 +1,4 @@
-"""Unpacking a project: whole or not at all, nothing outside of its folder, and removed if nobody uses it."""
+"""Unpacking a project: whole or not at all, nothing outside of its folder, and removed if no job uses it."""
 
 from __future__ import annotations
 
@@ -89,6 +89,14 @@ def test_another_content_than_that_of_the_digest_is_refused_and_leaves_nothing(t
         [("/tmp/stallguard-out", tarfile.REGTYPE, "", 1)],
         [("link", tarfile.SYMTYPE, "/etc", 0), ("link/passwd", tarfile.REGTYPE, "", 1)],
         [("link", tarfile.SYMTYPE, "../..", 0)],
+        [("a/b/up", tarfile.SYMTYPE, "../..", 0), ("out", tarfile.SYMTYPE, "a/b/up/../x", 0)],
+        [("out", tarfile.SYMTYPE, "a/b/up/../x", 0), ("a/b/up", tarfile.SYMTYPE, "../..", 0)],
+        [
+            ("lib", tarfile.SYMTYPE, "a", 0),
+            ("a/x", tarfile.REGTYPE, "", 1),
+            ("lib/y", tarfile.REGTYPE, "", 1),
+        ],
+        [("file", tarfile.REGTYPE, "", 1), ("file/below", tarfile.REGTYPE, "", 1)],
         [("device", tarfile.CHRTYPE, "", 0)],
         [("pipe", tarfile.FIFOTYPE, "", 0)],
         [("hard", tarfile.LNKTYPE, "/etc/passwd", 0)],
@@ -148,7 +156,7 @@ def test_the_folder_of_the_command_is_there_also_if_it_is_empty_and_never_outsid
             unpacking.working_folder(folder, below)
 
 
-def test_what_nobody_uses_is_removed_and_what_a_job_uses_stays(tmp_path):
+def test_what_no_job_uses_is_removed_and_what_a_job_uses_stays(tmp_path):
     code, file = packed(tmp_path, train_py="x")
     folders = {job: unpacking.unpack(file, code.digest, job) for job in ("old", "new", "busy", "back")}
     for job in ("old", "busy", "back"):

@@ -53,6 +53,8 @@ def become(job):
     sys.path[1:1] = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     for name in {"random", "numpy.random"} & set(sys.modules):
         sys.modules[name].seed()
+    # Debian's Python has one of its own, which the server has imported at its start.
+    sys.modules.pop("sitecustomize", None)
     with suppress(ImportError):  # of the environment's own, as in the module `site`
         import sitecustomize  # noqa: F401
 
