@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -30,8 +31,10 @@ SCRIPT = f"""
 import sys, time
 from pathlib import Path
 for number in range({LINES}):
-    print("out", number, "x" * 8000, flush=True)
-    print("err", number, file=sys.stderr, flush=True)
+    sys.stdout.write(f"out {{number}} {{'x' * 8000}}\\n")
+    sys.stdout.flush()
+    sys.stderr.write(f"err {{number}}\\n")
+    sys.stderr.flush()
     time.sleep(0.05)
 Path("ended").write_text("yes")
 """
@@ -80,15 +83,23 @@ def guarded(folder: Path, out: int, err: int) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
+def numbers(log: bytes) -> list[int]:
+    """Return the numbers of the lines of standard output in a log of both streams."""
+    return [int(number) for number in re.findall(rb"out (\d+) x", re.sub(rb"err \d+\r?\n", b"", log))]
+
+
 def assert_outlived(folder: Path) -> None:
-    """What the supervisor had read and not yet passed on is lost with it: IN_FLIGHT lines at most."""
+    """What the supervisor had read and not yet passed on is lost with it: IN_FLIGHT lines at most.
+
+    A chunk of standard output ends anywhere, so a line of standard error can stand within one of its lines.
+    """
     run = RunDir((folder / "home/runs/latest").resolve())
     attempt = attempt_file.recall(run)
     assert attempt is not None
     shutil.rmtree(attempt.place)  # the sockets, which nothing removes then
     assert eventually((folder / "ended").exists)
-    assert eventually(lambda: f"out {LINES - 1} ".encode() in run.output.read_bytes())
-    kept = [int(line.split()[1]) for line in run.output.read_bytes().splitlines() if line.startswith(b"out ")]
+    assert eventually(lambda: LINES - 1 in numbers(run.output.read_bytes()))
+    kept = numbers(run.output.read_bytes())
     assert kept == sorted(set(kept))
     assert len(kept) >= LINES - IN_FLIGHT
     assert eventually(lambda: not lives(attempt.process))
