@@ -9,17 +9,18 @@ die() {
     exit 1
 }
 
-# Print the path of the oldest Python from 3.11 on among all that PATH has, patch releases included.
-find_oldest_python() {
-    printf '%s\n' "$PATH" | tr ':' '\n' | while read -r folder; do
-        for name in "$folder"/python3 "$folder"/python3.1[1-9]; do
+# Print the path of each Python from 3.11 to 3.14 on PATH and of pyenv, the oldest first, patch releases included.
+list_pythons() {
+    pyenv=${PYENV_ROOT:-$HOME/.pyenv}
+    { printf '%s\n' "$PATH" | tr ':' '\n'; ls -d "$pyenv"/versions/*/bin 2>/dev/null; } | while read -r folder; do
+        for name in "$folder"/python3 "$folder"/python3.1[1-4]; do
             [ -x "$name" ] && "$name" -c "
 import sys
-if sys.version_info < (3, 11):
+if not (3, 11) <= sys.version_info < (3, 15) or sys.version_info.releaselevel != 'final':
     raise SystemExit(1)
 print('%03d.%03d.%03d' % sys.version_info[:3], sys.executable)" 2>/dev/null || true
         done
-    done | sort | head -n 1 | cut -d ' ' -f 2
+    done | sort -u | cut -d ' ' -f 2-
 }
 
 # Print the path of the first interpreter among the names $2... that really runs and is 3.11 to 3.$1.

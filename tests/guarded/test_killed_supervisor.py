@@ -175,3 +175,38 @@ def test_no_second_process_is_left_of_a_run_that_ends_as_planned(tmp_path: Path,
     assert (code, (tmp_path / "ended").exists()) == {
         "ends": (0, True), "SIGTERM": (143, False), "the reader leaves": (1, False),
     }[how]  # fmt: skip
+
+
+def stands_by(run: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    return [one for one in psutil.Process(run.pid).children() if "stallguard-output" in one.cmdline()]
+
+
+def test_no_second_process_is_left_if_the_reader_takes_nothing_to_the_end(tmp_path: Path) -> None:
+    """Else it would carry the rest after stallguard's end, after a hole, for as long as the reader stands still."""
+    ours, out = os.pipe()
+    with guarded(tmp_path, out, subprocess.DEVNULL) as run:
+        os.close(out)
+        assert os.read(ours, 1)
+        began = stands_by(run)
+        time.sleep(2.0)  # the pipe is full
+        run.send_signal(signal.SIGTERM)
+        try:
+            assert began
+            assert eventually(lambda: not [one for one in began if one.is_running()])
+        finally:
+            os.close(ours)
+
+
+def test_its_output_still_reaches_the_user_if_the_directory_of_the_run_is_gone(tmp_path: Path) -> None:
+    ours, out = os.pipe()
+    reader = Reader(ours)
+    with guarded(tmp_path, out, subprocess.DEVNULL) as run:
+        os.close(out)
+        assert eventually(lambda: b"out 5 " in reader.data)
+        attempt = attempt_file.recall(RunDir((tmp_path / "home/runs/latest").resolve()))
+        assert attempt is not None
+        shutil.rmtree(tmp_path / "home")
+        run.send_signal(signal.SIGKILL)
+    shutil.rmtree(attempt.place)
+    assert eventually((tmp_path / "ended").exists)
+    assert reader.all().count(b"out ") >= LINES - IN_FLIGHT

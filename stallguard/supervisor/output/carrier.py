@@ -110,6 +110,7 @@ class Pump:
         The last close of a terminal's slave waits and then drops what is unread (xnu, ptsclose), so that is `join`'s.
         """
         self._closing = True
+        self._standby.end()  # nothing is to outlive us any more, however long the user's end takes nothing
         if not self.line.terminal:
             os.close(self.line.theirs)
         os.write(self._wake, b"f")

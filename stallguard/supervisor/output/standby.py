@@ -5,7 +5,7 @@ BrokenPipeError, or a SIGPIPE, which ends the training.  So a shell has the same
 stallguard lives: it waits for a line on a pipe whose other end stallguard alone has.  If that pipe ends without one,
 stallguard was killed, and the shell runs this file: it carries what comes to the user's descriptor and to output.log
 until the last process that can write has closed its end.  If this file cannot be run any more (stallguard was upgraded,
-memory is short), `cat` takes the output, and the training goes on.
+memory is short, the run's directory is gone), `cat` carries it to the user alone, and takes it if nobody reads there.
 
 A shell, because it waits with 0.2 MB of its own, an interpreter with 9.  One for each line: its standard input is the
 line, its standard output the user's, and its standard error is the pipe, because a shell can only name the descriptors
@@ -30,7 +30,7 @@ SHELL = """
 trap '' HUP INT QUIT TERM TSTP TTIN TTOU PIPE USR1 USR2 ALRM
 read -r _ <&2 && exit 0
 exec 2>/dev/null
-"$@" || exec cat >/dev/null
+"$@" || cat || exec cat >/dev/null
 """
 
 
@@ -45,8 +45,9 @@ class Standby:
         `trouble` is called if the system refuses.
         """
         import subprocess
+        import threading
 
-        self._shell = None
+        self._shell, self._ending = None, threading.Lock()
         asked, self._asking = os.pipe()
         try:
             command = [sys.executable, "-I", "-S", __file__, str(log), str(most)]
@@ -64,8 +65,9 @@ class Standby:
             os.close(asked)
 
     def end(self) -> None:
-        """End it: a child that still writes to the line must get the error that it would get without us."""
-        shell, self._shell = self._shell, None
+        """End it, from any thread: what still writes to the line must get the error that it would get without us."""
+        with self._ending:
+            shell, self._shell = self._shell, None
         if shell is None:
             return
         with contextlib.suppress(OSError):  # it was killed
