@@ -219,7 +219,9 @@ def _noted(history: History, event: ProbeNote) -> History:
     return replace(
         history,
         noted=(*history.noted[1 - NOTES :], event),
-        rows=whole_number(event.facts.get("rows")) or history.rows,  # 0: not known
+        rows=(whole_number(event.facts["rows"]) or None)
+        if "rows" in event.facts
+        else history.rows,  # 0: not known
         dtype=event.facts.get("dtype", history.dtype),
     )
 

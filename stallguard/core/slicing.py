@@ -24,7 +24,7 @@ IN_A_LOOP = (
 )
 
 
-def factor(event: ProbeNote) -> int | None:
+def factor(event: ProbeNote | Announce) -> int | None:
     """Return in how many parts batches are trained from this note on; None if it does not say."""
     number = whole_number(event.facts.get("factor"))
     return None if number is None else max(1, number)
@@ -55,4 +55,5 @@ def heartbeat(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Act
     if not (loop and asked) or event.factor > 1:
         return run, []
     run, announced = training_changes.announce(replace(run, whole=IN_A_LOOP, factor=1), limits.policy)
-    return run, [*announced, Announce("batch.whole", {"text": messages.of_one(run, event.pid) + IN_A_LOOP})]
+    facts = {"text": messages.of_one(run, event.pid) + IN_A_LOOP, "factor": "1"}
+    return run, [*announced, Announce("batch.whole", facts)]

@@ -28,6 +28,7 @@ class Judgement(msgspec.Struct, frozen=True, omit_defaults=True):
     slow: float = 1.0  # batch time over its own baseline; > 1 slower (soft verdict)
     slow_cause: str = ""  # input, contention, heavier, memory, ""
     pulse: bool | None = None  # in a gap: a thread of the process could run (False: GIL held or stopped)
+    timers_known: bool = False  # how many threads of the runtime wait with a timer: one more is the script's
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stallguard.core import slicing
+from stallguard.core.actions import Announce
 from stallguard.core.events import Exited, Failed, Launched, ProbeNote
 from stallguard.report.journal_record import Record
 from stallguard.report.programs import Counts, Program, programs, together
@@ -38,6 +39,8 @@ def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Att
             )  # fmt: skip
         elif isinstance(event, ProbeNote) and event.attempt in tries:
             tries[event.attempt].factor = slicing.factor(event) or tries[event.attempt].factor
+        elif isinstance(event, Announce) and event.message == "batch.whole" and tries:
+            tries[max(tries)].factor = slicing.factor(event) or tries[max(tries)].factor  # of a loop
         elif isinstance(event, Exited | Failed) and event.attempt in tries:
             known = isinstance(event, Failed) or event.known
             tries[event.attempt].ended, tries[event.attempt].code = at, event.code if known else None

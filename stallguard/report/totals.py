@@ -66,8 +66,10 @@ def totals(
         (attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0)
     )
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
-    notes = (what for _, what in reversed(record.happened) if isinstance(what, ProbeNote))
-    rows = next((number for note in notes if (number := whole_number(note.facts.get("rows")))), None)
+    notes = (
+        what for _, what in reversed(record.happened) if isinstance(what, ProbeNote) and "rows" in what.facts
+    )
+    rows = next((whole_number(note.facts["rows"]) or None for note in notes), None)  # 0: not known
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
         seconds=time_spent.total(times),

@@ -138,7 +138,10 @@ def everything() -> list[LearnedFile]:
             if path.name.startswith(SIZES):
                 kept = jsontext.decode(path.read_bytes(), KeptSizes)
                 rows, parts = kept.sizes.rows, kept.sizes.factor
-                what = f"up to {rows} rows survive" if rows else f"batches survive in {parts} parts"
+                left = ", ".join(f"{name} ({times} x)" for name, times in kept.sizes.left.items())
+                what = f"left for a smaller batch: {left}"
+                if rows or parts > 1 or not left:  # `find-batch` was asked
+                    what = f"up to {rows} rows survive" if rows else f"batches survive in {parts} parts"
             else:
                 kept = jsontext.decode(path.read_bytes(), KeptGaps)
                 steps = sum(row.count for row in kept.learned.rows.values())

@@ -184,6 +184,7 @@ def living(one: Training, run: Run, now: float) -> Shown:
 def judged(judgement: Judgement) -> Judged:
     """Return what is shown of a judgement."""
     fields = msgspec.structs.asdict(judgement)
+    del fields["timers_known"]  # for the diagnosis
     return Judged(**{**fields, "threshold": limit(judgement.threshold)})
 
 

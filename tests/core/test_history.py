@@ -105,14 +105,14 @@ def test_a_save_is_under_way_only_while_its_news_is_fresh() -> None:
     assert not is_saving(History(), 0)
 
 
-def test_the_rows_of_a_batch_are_what_the_probe_said_last() -> None:
-    notes = [
-        ProbeNote(at=0, attempt=1, kind="k", text="", facts={"rows": rows})
-        for rows in ("64", "32", "many", "0")
-    ]
+def test_the_rows_of_a_batch_are_what_the_probe_said_last_and_unknown_again_if_it_does_not_know() -> None:
+    notes = [ProbeNote(at=0, attempt=1, kind="k", text="", facts={"rows": rows}) for rows in ("64", "32")]
     position = {"fit": "1", "epoch": "2", "batch": "0"}
     resumed = ProbeNote(at=0, attempt=1, kind="resume", text="", facts=position)
     assert batch_rows(after(*notes, resumed)) == 32
+    for unknown in ("0", "many"):  # as of a fit of a Sequence, after one of arrays
+        note = ProbeNote(at=0, attempt=1, kind="batch", text="", facts={"rows": unknown})
+        assert batch_rows(after(*notes, note)) is None
     assert batch_rows(History()) is None
 
 

@@ -342,3 +342,18 @@ def test_programs_that_are_opened_and_closed_are_no_trend() -> None:
         world.beside(30, -0.2)
         world.beside(600, 0.0)
     assert world.announced().count("memory.others") == 0
+
+
+def test_an_attempt_that_crashes_before_its_arranged_end_counts_once() -> None:
+    world = settled(ends_if_asked=False, policy=PolicyLimits(max_restarts=1))
+    answer = world.answer
+
+    def crash(action: Action) -> None:
+        answer(action)
+        if isinstance(action, Ask) and action.command == "stop":
+            world.exit(-11)
+
+    world.answer = crash
+    world.leak(1700, FILLED / 1200)
+
+    assert len(world.actions(Launch)) == 2, world.facts_of("run.gave_up")

@@ -114,8 +114,8 @@ def test_for_want_of_memory_nothing_is_left_to_try_and_that_is_said() -> None:
 def test_the_next_rung_is_taken_in_the_place_of_the_smaller_batch() -> None:
     findings = (Finding(causes.DEVICE_WAIT, 0.9),)
     past = AttemptHistory()
-    for _ in range(2):
-        past = add_attempt(past, History(used_gpu=True), findings, 1, "default", 0, 60, whole=True)
+    for began in (0, 60):
+        past = add_attempt(past, History(used_gpu=True), findings, 1, "default", began, 60, whole=True)
     assert decide.decide(findings, past, PolicyLimits()).device == "cpu"
     told_its_size = decide.decide(findings, past, PolicyLimits(batch_flag="-b"))
     assert (told_its_size.factor, told_its_size.device) == (2, "default"), (

@@ -15,10 +15,10 @@ def factors(run: Guarded) -> list[int]:
     return [action.get("factor", 1) for action in run.actions("attempt.start_requested")]
 
 
-def trained(home: Path, *words: str) -> Guarded:
+def trained(home: Path, *words: str, patience: str = "1") -> Guarded:
     home.mkdir()
     words = ("--checkpoint-every", "1s", "--checkpoint-cost", "1", str(SCRIPTS / "until_smaller.py"), *words)
-    run = guard(home, *AT_ONCE, *words)
+    run = guard(home, *AT_ONCE, "--patience", patience, *words)
     assert run.code == 0, run.err
     return run
 
@@ -31,6 +31,14 @@ def test_a_batch_that_blocks_each_time_is_halved_without_an_order(tmp_path: Path
 
     assert factors(run) == [1, 1, 2], run.err
     assert run.outcome()["batches"] >= 3 * 24
+
+
+def test_a_first_batch_that_blocks_each_time_is_halved_without_an_order(tmp_path: Path) -> None:
+    """No step has shown how many timers TensorFlow has itself; no checkpoint, and the graph runs for the first time."""
+    run = trained(tmp_path / "home", "0,0", "lock", "32", str(tmp_path / "never"), patience="0.25")
+
+    assert factors(run) == [1, 1, 2], run.err
+    assert "waits for a socket, a pipe, a timer" not in run.err
 
 
 def test_a_batch_too_large_at_the_begin_of_an_epoch_is_halved_until_it_fits(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def train():
         time.sleep(0.02)
 train()
 """
-HOLD = "ctypes.PyDLL(None).sleep(60)\n"  # with the lock of the interpreter: none of its threads can run
+HOLD = "ctypes.PyDLL(None).sleep(600)\n"  # with the lock of the interpreter: none of its threads can run
 STOP = """
 subprocess.Popen(["sh", "-c", "sleep 7; kill -CONT $0", str(os.getpid())])
 os.kill(os.getpid(), signal.SIGSTOP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stallguard.core.actions import Announce
 from stallguard.core.events import Exited, Heartbeat, Launched, ProbeConnected, ProcessLeft, Sampled
 from stallguard.core.readings import Process
 from stallguard.report import attempt_rows, incidents, journal_record, programs, timeline, totals
@@ -104,3 +105,13 @@ def test_the_charts_add_up_what_is_of_each_process_and_keep_apart_what_is_not_on
 def test_phases_are_those_of_one_process_at_a_time(night):
     made = timeline.timeline(night, attempt_rows.attempts(night), incidents.incidents(night))
     assert [band.kind for band in made.bands if band.began < 60] == ["training"]
+
+
+def test_parts_that_were_asked_for_and_not_made_are_not_reported(tmp_path):
+    whole = Announce("batch.whole", {"text": "batches stay whole", "factor": "1"})
+    record = journal_record.read(
+        journal(
+            tmp_path / "j.jsonl", (0, Launched(0.0, 1, 7)), (1, Launched(0.0, 2, 8, factor=2)), (2, whole)
+        )
+    )
+    assert [one.factor for one in attempt_rows.attempts(record)] == [1, 1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.core.limits import PolicyLimits
-from stallguard.core.sizes import UNKNOWN, Sizes
+from stallguard.core.sizes import UNKNOWN, Sizes, leave
 from stallguard.launch.batch_option import unsized
 from stallguard.storage import learned_store
 
@@ -59,3 +59,9 @@ def test_sizes_that_an_earlier_version_took_from_a_position_are_dropped_and_what
 def test_nothing_is_written_where_nothing_is_known(place: Path) -> None:
     learned_store.keep_sizes(key(place), UNKNOWN)
     assert not (place / "home").exists()
+
+
+def test_what_no_trial_saw_survive_is_not_said_to_survive(place: Path) -> None:
+    learned_store.keep_sizes(key(place), leave(UNKNOWN, 64, 1))
+    (one,) = learned_store.everything()
+    assert one.what == "left for a smaller batch: 64 rows (1 x)"

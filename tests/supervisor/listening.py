@@ -78,7 +78,7 @@ class Ear:
 
     def next(self, kind: type[Event] = Heartbeat) -> Event:
         while True:
-            event = self.heartbeat.get(timeout=5)
+            event = self.heartbeat.get(timeout=20)
             if isinstance(event, kind):
                 return event
             if isinstance(event, ProbeNote):

@@ -209,6 +209,16 @@ def is_device_idle(evidence: Activity, now: float, limits: DetectorLimits) -> bo
     return _device_activity(evidence, now, limits) in ("idle", "wedged")
 
 
+def waits_outside(reading: Process) -> bool:
+    """Return whether a census shows a thread that something other than the tree's own threads can wake.
+
+    Other threads that wait with a timer aside: the runtime has some too.
+    """
+    # A script that sleeps in its own loop continues by itself, even if its steps sleep as well.
+    sites = (site for site, threads in (reading.census or {}).items() if threads)
+    return reading.main_site == "sleep" or not _WAKERS.isdisjoint(sites)
+
+
 def is_settled(evidence: Activity) -> bool:
     """Return whether it is known what all threads do: it takes a few censuses after some have started or ended."""
     return not evidence.threads or evidence.alive == evidence.threads
@@ -230,13 +240,8 @@ def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
     census = reading.census
     if census is None:
         return evidence
-    wakes = (
-        # A script that sleeps in its own loop continues by itself, even if its steps sleep as well.
-        reading.main_site == "sleep"
-        or not _WAKERS.isdisjoint(site for site, threads in census.items() if threads)
-        # More threads wait with a timer than the runtime's own.  Before a healthy step those are not known: 0.
-        or _timers(census) > evidence.own_timers
-    )
+    # More threads wait with a timer than the runtime's own.  Before a healthy step those are not known: 0.
+    wakes = waits_outside(reading) or _timers(census) > evidence.own_timers
     return replace(evidence, census=now, awake=now if wakes else evidence.awake)
 
 

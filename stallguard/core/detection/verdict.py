@@ -52,6 +52,7 @@ def form(detector_state: DetectorState, limits: DetectorLimits) -> DetectorState
         pulse=_pulse(detector_state),
         slow=detector_state.slowdown.ratio,
         slow_cause=detector_state.slowdown.cause,
+        timers_known=bool(seen.timers),
     )
     check_at = None if clock.at is None else clock.at + CHECK_EVERY
     detector_state = replace(detector_state, judgement=judgement, check_at=check_at)

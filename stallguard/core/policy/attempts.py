@@ -105,6 +105,12 @@ def add_attempt(
         one > past.best.get(place, farthest) for place, one in reached.items()
     )
     fresh = further and any(one > NOTHING for one in reached.values())
+    # Ended otherwise than arranged, it stands in the past already, for the reason why it was to end.
+    again = bool(past.attempts) and past.attempts[-1].began == began
+    earlier, fresh = (
+        past.attempts[:-1] if again else past.attempts,
+        fresh or (again and past.attempts[-1].fresh),
+    )
     cause, confidence = (findings[0].cause, findings[0].confidence) if findings else ("unknown", 0.0)
     attempt = PastAttempt(
         cause=cause, confidence=confidence, phase=history.heartbeat.phase if history.heartbeat else "importing",
@@ -114,9 +120,9 @@ def add_attempt(
     )  # fmt: skip
     return replace(
         past,
-        attempts=(*past.attempts[1 - KEPT :], attempt),
+        attempts=(*earlier[1 - KEPT :], attempt),
         best={**past.best, **{place: max(one, past.best.get(place, one)) for place, one in reached.items()}},
-        restarts_without_progress=0 if fresh or not past.attempts else past.restarts_without_progress + 1,
+        restarts_without_progress=0 if fresh or not earlier else past.restarts_without_progress + (not again),
         whole=whole,
     )
 
@@ -193,8 +199,12 @@ def tried(trouble: Sequence[PastAttempt]) -> list[str]:
 
 
 def known_rows(past: AttemptHistory) -> int | None:
-    """Return the rows of a whole batch, as the newest attempt reported them that did; None if none did."""
-    return next((one.rows for one in reversed(past.attempts) if one.rows), None)
+    """Return the rows of a whole batch, as the newest attempt reported them that did; None if none did.
+
+    An attempt that ended in an earlier fit says nothing of the batches of this one.
+    """
+    fit = past.attempts[-1].position[1] if past.attempts else 0
+    return next((one.rows for one in reversed(past.attempts) if one.rows and one.position[1] >= fit), None)
 
 
 def spent(past: AttemptHistory, window: float) -> int:

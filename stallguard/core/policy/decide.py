@@ -29,6 +29,7 @@ from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
 
 TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
+AS_LIKELY = 0.5  # of the first cause's confidence, from which on another one's remedy is tried after its own
 RUNGS = {SAME: "a new process with the same batch", HALF: "a smaller batch", CPU: "the CPU"}
 
 
@@ -53,21 +54,26 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
         count = "1 restart" if made == 1 else f"{made} restarts"
         minutes = f"{limits.restart_window / 60:.0f} minutes"
         return _give_up(f"{count} within {minutes} {'is' if made == 1 else 'are'} enough", last)
-    rung, closed = _rung(remedy, past, last, limits, ordered=ordered)
+    others = () if ordered else _others(findings, remedy)
+    rung, closed = _rung(remedy, others, past, last, limits, ordered=ordered)
     if not rung:
-        times = len(one_trouble(past, limits.healthy))
-        since = f"the training stalled or failed {times} times without getting past it"
+        trouble = one_trouble(past, limits.healthy)
+        since = f"the training stalled or failed {counted(len(trouble), 'time')}"
+        if len(trouble) > 1 and not any(one.fresh for one in trouble[1:]):
+            since += " without getting past it"
         if past.restarts_without_progress >= limits.no_progress_limit:
-            since = f"{past.restarts_without_progress} restarts in a row made no progress"
+            since = f"{counted(past.restarts_without_progress, 'restart')} in a row made no progress"
         return _give_up(f"{since}, and nothing is left to try: {'; '.join(closed)}", last)
     factor = last.factor * 2 if rung == HALF else last.factor
     factor = factor if past.whole else max(factor, limits.microbatches)
     device = CPU if rung == CPU else last.device
     smaller = f"1/{factor} of the batch" if limits.gives_size else f"batches in {factor} parts"
     how = {SAME: "same batch", HALF: smaller, CPU: "without the GPU"}[rung]
+    whys = (one.why for one in (remedy, *others) if rung in one.ladder)
+    why = next(whys, "the training got further than before")
     return Decision(
         action="restart",
-        why=f"{remedy.why} ({how})",
+        why=f"{why} ({how})",
         factor=factor,
         device=device,
         delay=pause(streak(past, limits.healthy), limits),
@@ -105,19 +111,31 @@ def orders(pairs: Sequence[str]) -> dict[str, str]:
     return {cause.strip(): order.strip() for cause, _, order in split if order}
 
 
+def _others(findings: Sequence[Finding], remedy: Remedy) -> tuple[Remedy, ...]:
+    """Return the remedies of the causes that fit about as well: which one comes first can be a matter of 1 %."""
+    least = AS_LIKELY * findings[0].confidence if findings else 0.0
+    likely = (CAUSES[one.cause].remedy for one in findings if one.cause in CAUSES and one.confidence >= least)
+    return tuple(one for one in likely if one is not remedy)
+
+
 def _rung(
-    remedy: Remedy, past: AttemptHistory, last: PastAttempt, limits: PolicyLimits, *, ordered: bool
-) -> tuple[str, list[str]]:
-    """Return the first rung of the ladder that was not taken yet and can be; else "", and why each rung is closed.
+    remedy: Remedy, others: Sequence[Remedy], past: AttemptHistory, last: PastAttempt, limits: PolicyLimits, *,
+    ordered: bool,
+) -> tuple[str, list[str]]:  # fmt: skip
+    """Return the first rung of the ladders that was not taken yet and can be; else "", and why each rung is closed.
 
     A rung that was taken against this trouble for another cause counts as taken: evidence differs between attempts.
     """
-    done, left = tried(one_trouble(past, limits.healthy)), list(remedy.ladder)
+    ladder = [
+        *remedy.ladder,
+        *dict.fromkeys(rung for one in others for rung in one.ladder if rung not in remedy.ladder),
+    ]
+    done, left = tried(one_trouble(past, limits.healthy)), list(ladder)
     for rung in done:
         if rung in left:
             left.remove(rung)
-    if not left and remedy.persists:
-        left = list(remedy.ladder[-1:])
+    if remedy.persists:
+        left.append(remedy.ladder[-1])
     if last.fresh and not remedy.strict:
         left.append(SAME)
     # An order is not repeated for ever.
@@ -128,7 +146,7 @@ def _rung(
         return free, []
     foreign = "is not ordered" if ordered else "is no remedy for this cause"
     return "", [
-        f"{name} {foreign}" if rung not in remedy.ladder
+        f"{name} {foreign}" if rung not in ladder
         else closed[rung] or f"{name} was tried {counted(done.count(rung), 'time')}"
         for rung, name in RUNGS.items()
     ]  # fmt: skip
@@ -142,7 +160,7 @@ def _why_closed(
         past.restarts_without_progress >= limits.no_progress_limit
     )  # from here on a rung must change something
     if rung == SAME:
-        return f"{RUNGS[SAME]} made no progress" if stuck else ""
+        return f"{RUNGS[SAME]} would change nothing" if stuck else ""
     if rung == CPU:
         if last.device == CPU:
             return f"{RUNGS[CPU]} was tried"
@@ -156,7 +174,7 @@ def _why_closed(
         return f"a batch of unknown size is cut into {limits.max_factor} parts at most"
     if rows is not None and rows // parts < least:
         return f"1/{parts} of a batch of {counted(rows, 'row')} is less than {counted(least, 'row')}"
-    return f"{RUNGS[HALF]} made no progress" if stuck and again else ""
+    return f"{RUNGS[HALF]} was tried" if stuck and again else ""
 
 
 # ---- bounds ---------------------------------------------------------------------------------------------------

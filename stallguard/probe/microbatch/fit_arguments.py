@@ -5,6 +5,7 @@ Reads the arguments only, never the data.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def takes_size(x: Any) -> bool:
 def rows(x: Any, batch_size: Any) -> int:
     """Return the rows of a batch, 0 if only the data show them."""
     if takes_size(x):
-        return batch_size if isinstance(batch_size, int) else DEFAULT
+        return DEFAULT if batch_size is None else _whole(batch_size)
     spec = getattr(x, "element_spec", None)
     if spec is None:
         found = getattr(x, "batch_size", None)
@@ -30,7 +31,15 @@ def rows(x: Any, batch_size: Any) -> int:
         shape: Any = getattr(next(_leaves(spec), None), "shape", None)
         dimensions = shape.as_list() if getattr(shape, "rank", None) else []
         found = dimensions[0] if dimensions else None
-    return found if isinstance(found, int) and found > 0 else 0
+    return _whole(found)
+
+
+def _whole(size: Any) -> int:
+    """Return a size, also one of numpy; 0 if it is none."""
+    try:
+        return max(0, operator.index(size))
+    except TypeError:
+        return 0
 
 
 def _leaves(x: Any) -> Iterator[Any]:

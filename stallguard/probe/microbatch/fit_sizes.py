@@ -60,9 +60,14 @@ class FitReporter:
         from . import announcements, batch_structure, fit_arguments
 
         rows = fit_arguments.rows(x, batch_size) * self.context.divided
-        if rows and rows != self._rows:
+        if rows != self._rows and not self.context.announced:  # what the supervisor gave, it knows exactly
             self._rows = rows
-            self.context.note("batch", "a batch of the script has %d rows" % rows, rows=rows)
+            text = (
+                "a batch of the script has %d rows" % rows
+                if rows
+                else "how many rows a batch has is not known"
+            )
+            self.context.note("batch", text, rows=rows)
         wide = getattr(model, "compute_dtype", "") == "float64" or any(
             getattr(layer, "compute_dtype", "") == "float64" for layer in getattr(model, "layers", ())
         )

@@ -5,7 +5,7 @@ BrokenPipeError, or a SIGPIPE, which ends the training.  So a shell has the same
 stallguard lives: it waits for a line on a pipe whose other end stallguard alone has.  If that pipe ends without one,
 stallguard was killed, and the shell runs this file: it carries what comes to the user's descriptor and to output.log
 until the last process that can write has closed its end.  If this file cannot be run any more (stallguard was upgraded,
-memory is short, the run's directory is gone), `cat` carries it to the user alone, and takes it if nobody reads there.
+memory is short, the run's directory is gone), `cat` carries it to the user alone, and drops it if no process reads it.
 
 A shell, because it waits with 0.2 MB of its own, an interpreter with 9.  One for each line: its standard input is the
 line, its standard output the user's, and its standard error is the pipe, because a shell can only name the descriptors

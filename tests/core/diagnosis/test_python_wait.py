@@ -14,10 +14,14 @@ NOW = 200.0
 SINCE = 180.0
 
 
-def findings(phase: str, wait: str, evidence: str = "external wait", wait_at: float = 180.5) -> list[Finding]:
+def findings(
+    phase: str, wait: str, evidence: str = "external wait", wait_at: float = 180.5, *,
+    census: dict[str, int] | None = None, timers_known: bool = False,
+) -> list[Finding]:  # fmt: skip
     judgement = Judgement(
-        step="stalled", row="STEP", phase=phase, evidence=evidence, gap=20.0, since=SINCE, pulse=True
-    )
+        step="stalled", row="STEP", phase=phase, evidence=evidence, gap=20.0, since=SINCE, pulse=True,
+        timers_known=timers_known,
+    )  # fmt: skip
     seen = History()
     for second in range(60):
         at = NOW - 59 + second
@@ -26,7 +30,9 @@ def findings(phase: str, wait: str, evidence: str = "external wait", wait_at: fl
             wait=wait if at >= wait_at else "", wait_at=wait_at if at >= wait_at else 0.0, wakers=0,
         )  # fmt: skip
         seen = remember(seen, record)
-        seen = remember(seen, Sampled(at=at, reading=Process(state="sleeping", cpu=10.0, members=1)))
+        seen = remember(
+            seen, Sampled(at=at, reading=Process(state="sleeping", cpu=10.0, members=1, census=census))
+        )
     return list(diagnose.diagnose(seen, judgement, NOW))
 
 
@@ -63,3 +69,22 @@ def test_a_wait_from_before_the_last_progress_says_nothing() -> None:
     old = findings("between", "lock", wait_at=170.0)
 
     assert all("without a timeout" not in " ".join(found.evidence) for found in old)
+
+
+@pytest.mark.parametrize(
+    ("census", "timers_known", "is_outside"),
+    [
+        (
+            {"futex": 15, "sleep": 1, "timed": 1},
+            False,
+            False,
+        ),  # TensorFlow's own: before the first healthy step
+        ({"futex": 15, "sleep": 1, "timed": 1}, True, True),
+        ({"futex": 15, "sock": 1}, False, True),
+    ],
+)
+def test_a_timer_is_evidence_only_if_it_is_known_which_ones_the_library_has_itself(
+    census: dict[str, int], timers_known: bool, is_outside: bool
+) -> None:
+    found = findings("first run", "", census=census, timers_known=timers_known)
+    assert (causes.OUTSIDE_WAIT in {one.cause for one in found}) is is_outside

@@ -137,24 +137,6 @@ def test_what_was_seen_in_an_earlier_attempt_is_still_known() -> None:
     assert "1/4 of a batch of 3 rows is less than 1 row" in halved.why
 
 
-def test_giving_up_names_each_rung_and_why_it_is_closed() -> None:
-    assert live(lambda _: Ending(causes.DEVICE_WAIT), rows=64).end.why == (
-        "2 restarts in a row made no progress, and nothing is left to try: a new process with the same batch made no "
-        "progress; a smaller batch made no progress; the training was not seen to use a GPU"
-    )
-    assert live(lambda _: Ending(causes.HOST_DEADLOCK)).end.why == (
-        "the training stalled or failed 2 times without getting past it, and nothing is left to try: a new process "
-        "with the same batch was tried 1 time; a smaller batch is no remedy for this cause; the CPU is no remedy for "
-        "this cause"
-    )
-    ordered = live(lambda _: Ending(causes.DEVICE_WAIT), PolicyLimits(on_stall="halve"), rows=64).end.why
-    assert "a new process with the same batch is not ordered; a smaller batch made no progress" in ordered
-    assert (
-        "1/2 of a batch of 1 row is less than 1 row"
-        in live(lambda _: Ending(causes.OUT_OF_MEMORY), rows=1).end.why
-    )
-
-
 @pytest.mark.parametrize("cause", AT_ONCE)
 def test_what_no_restart_helps_is_settled_at_once(cause: str) -> None:
     action, code, ended = AT_ONCE[cause]

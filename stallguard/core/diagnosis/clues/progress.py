@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 
+from stallguard.core.detection import activity
 from stallguard.core.detection.phases import DEVICE, UNCLASSIFIED
 from stallguard.core.detection.python_wait import AWAKE
 from stallguard.core.diagnosis import metrics
@@ -162,8 +163,12 @@ def _waits(scene: Scene, kind: str) -> Facts | None:
 
 @clue("a thread waits for a socket, a pipe, a timer or another process")
 def waits_outside(scene: Scene) -> bool:
-    """Known if the wait sites of threads can be read (Linux), or if the training's own thread waits so."""
-    known = any(seen.reading.census for seen in scene.history.process[-3:])
+    """Known if the wait sites of threads can be read (Linux), or if the training's own thread waits so.
+
+    A timer is known if a healthy step has shown how many the runtime has by itself.
+    """
+    readings = [seen.reading for seen in scene.history.process[-3:] if seen.reading.census]
+    known = bool(readings) and (scene.judgement.timers_known or any(map(activity.waits_outside, readings)))
     known = known or any(_waits(scene, kind) is not None for kind in AWAKE)
     return known and scene.judgement.evidence == "external wait"
 
