@@ -13,7 +13,7 @@ from stallguard.doctor import matrix
 from stallguard.doctor.facts import Installed, MachineFacts
 from stallguard.doctor.findings import CheckText, fail, note, ok, warn
 
-OLDEST, NEWEST = (3, 9), (3, 13)  # Pythons that the probe is tested in
+OLDEST, NEWEST = (3, 9), (3, 14)  # Pythons that the probe is tested in
 SLOW_IMPORT = 60.0  # seconds
 
 

@@ -4,12 +4,16 @@ They are started without `threading`, so that the script's count of threads does
 with SIGSEGV if a thread runs for the first time after the interpreter was taken down: it reads freed memory
 (`thread_run` in CPython's _threadmodule.c).  That was 1 of 150 programs that only start a thread, on one core.
 `threading` waits for each thread at its start; here the end of the program waits, which costs nothing before.
+
+From Python 3.12 on, os.fork warns if the process has more than one thread, and shows that if the script itself forks.
+Without the probe a script without threads gets no such warning, so it gets none with it.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import sys
 from _thread import allocate_lock, start_new_thread
 
 TYPE_CHECKING = False
@@ -19,26 +23,63 @@ if TYPE_CHECKING:
 
 FIRST_TURN = 1.0  # s that the end waits for a thread to run; on a busy machine that takes milliseconds
 _waiting: list[LockType] = []  # a lock for each thread, locked until it runs
+_living: list[int] = []  # a mark for each thread that has not ended
+WARNING = "This process .* is multi-threaded, use of "  # os.fork, forkpty and subprocess: posixmodule.c
 
 
 def start(run: Callable[..., Any], *args: Any) -> None:
     """Run `run(*args)` in a thread of its own.  Raises RuntimeError if the system starts no thread."""
     if not _waiting:
         atexit.register(_wait)
-        os.register_at_fork(after_in_child=_waiting.clear)  # the child has none of these threads
+        os.register_at_fork(before=_before_fork, after_in_child=_forked)
     runs = allocate_lock()
     runs.acquire()
     _waiting.append(runs)
+    _living.append(1)
     try:
         start_new_thread(_begin, (runs, run, args))
     except BaseException:
+        _living.pop()
         runs.release()
         raise
 
 
 def _begin(runs: LockType, run: Callable[..., Any], args: tuple[Any, ...]) -> None:
     runs.release()
-    run(*args)
+    try:
+        run(*args)
+    finally:
+        _living.pop()
+
+
+def _forked() -> None:
+    """Forget the threads: the child has none of them."""
+    _waiting.clear()
+    _living.clear()
+
+
+def _before_fork() -> None:
+    """Leave out the warning of a fork if only threads of ours are the reason for it."""
+    if sys.version_info < (3, 12):
+        return
+    try:
+        import warnings
+
+        warnings.filterwarnings("ignore", WARNING, DeprecationWarning)
+        if _threads() > 1 + len(_living):
+            warnings.filters[:] = [
+                one for one in warnings.filters if getattr(one[1], "pattern", "") != WARNING
+            ]
+    except Exception:
+        pass
+
+
+def _threads() -> int:
+    """Return how many threads the process has; on macOS those that Python knows."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return len(sys._current_frames())
 
 
 def _wait() -> None:

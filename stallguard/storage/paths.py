@@ -160,13 +160,13 @@ def list_runs(runs: Path | None = None) -> list[RunDir]:
     """Return all runs, oldest first.  Raises StallguardError if they cannot be read."""
     base = runs or runs_dir()
     try:
-        if not base.is_dir():
-            return []
         found = [path for path in base.iterdir() if path.is_dir() and not path.is_symlink()]
         # A name that cannot be printed is not one that `new_run` gives, and would steer a terminal.
         return [
-            RunDir(path) for path in sorted(found) if path.name.isprintable() and (path / "run.json").exists()
+            RunDir(path) for path in sorted(found) if path.name.isprintable() and _is_there(path / "run.json")
         ]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
     except PermissionError as error:
         raise StallguardError(
             f"cannot read {error.filename or base}",
@@ -174,6 +174,15 @@ def list_runs(runs: Path | None = None) -> list[RunDir]:
             cure="set STALLGUARD_HOME to a directory of your own",
             code=CANNOT_RUN,
         ) from error
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether a file exists.  Raises PermissionError; `Path.exists` takes that for "no" from Python 3.14 on."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def find_run(

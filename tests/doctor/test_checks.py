@@ -17,7 +17,7 @@ CASES = [
     ("interpreter", FAIL, "no answer within 20 s", "--python", spoiled(
         MAC, environment__installed=None, environment__trouble="no answer within 20 s")),
     ("interpreter", WARN, "too old", "3.9", spoiled(MAC, environment__installed__version=(3, 8, 20))),
-    ("interpreter", NOTE, "not tested", "drill", spoiled(MAC, environment__installed__version=(3, 14, 0))),
+    ("interpreter", NOTE, "not tested", "drill", spoiled(MAC, environment__installed__version=(3, 15, 0))),
     ("interpreter", NOTE, "PyPy", "drill", spoiled(MAC, environment__installed__implementation="PyPy")),
     ("rosetta", FAIL, "Rosetta", "arm64", spoiled(MAC, environment__installed__translated=True)),
     ("rosetta", FAIL, "Rosetta", "arm64", spoiled(MAC, environment__installed__machine="x86_64")),

@@ -38,6 +38,8 @@ train()
 """
 CLOSE = "os.closerange(3, 256)\ntime.sleep(4)\nctypes.PyDLL(None).sleep(5)\ntrain()\n"  # as a daemon does
 SHELL = 'os.execv("/bin/sh", ["sh", "-c", "sleep 15; echo uploaded"])\n'
+FORK = "if os.fork() == 0:\n    os._exit(0)\nos.wait()\n"
+FORK_BESIDE_A_THREAD = f"import threading\nthreading.Thread(target=time.sleep, args=(1,)).start()\n{FORK}"
 AGAIN = 'if "again" not in sys.argv:\n    os.execv(sys.executable, [sys.executable, *sys.argv, "again"])\n'
 
 
@@ -111,3 +113,19 @@ def test_a_program_that_began_again_is_counted_anew(tmp_path: Path, python: str)
 
     assert (run.code, run.outcome()["batches"]) == (0, 2 * BATCHES), run.err
     assert left(run) == ["replaced", "ended"]
+
+
+@pytest.mark.parametrize("body", [FORK, FORK_BESIDE_A_THREAD], ids=["alone", "beside a thread"])
+def test_a_script_that_forks_is_warned_of_its_own_threads_only(
+    tmp_path: Path, python: str, body: str
+) -> None:
+    """From Python 3.12 on a fork in a process with threads is a warning; the probe's thread is none of the script's."""
+    (tmp_path / "plain.py").write_text(
+        TRAIN.replace(", stallguard", "").replace("stallguard.beat()", "pass") + body
+    )
+    plain = subprocess.run([python, str(tmp_path / "plain.py")], capture_output=True, text=True, check=True)
+
+    run = trained(tmp_path, python, body=body)
+
+    assert run.code == 0, run.err
+    assert run.err.count("is multi-threaded") == plain.stderr.count("is multi-threaded"), run.err

@@ -37,8 +37,9 @@ def test_messages_of_the_probe_that_cannot_be_taken_end_nothing_and_are_reported
     first = ear.announced[0]
     assert isinstance(heartbeat, Heartbeat)
     assert heartbeat.beats == 2
-    assert "RecursionError" in first.text
-    assert "RecursionError" in first.facts["trace"]
+    # Python 3.13 nests deeper: then the text is read to its end, which is missing.
+    (error,) = (name for name in ("RecursionError", "DecodeError") if name in first.text)
+    assert error in first.facts["trace"]
     assert [event.text for event in end if isinstance(event, ProbeNote)] == [
         "messages on the probe's socket that were left out: 3 that cannot be read"
     ]

@@ -7,7 +7,7 @@ from .fault import Change, Guards
 _SWEEP = "if self._asked or end.code != 0:"
 _CHILD = "supervisor/process/child.py"
 _ASKS = 'ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop", signal.SIGQUIT: "stop"}'
-_NO_RUNG = "    rung, closed = _rung(remedy, past, last, limits, ordered=ordered)\n"
+_NO_RUNG = "    rung, closed = _rung(remedy, others, past, last, limits, ordered=ordered)\n"
 _TRIES_ON = Change("core/policy/decide.py", _NO_RUNG, "    rung, closed = SAME, list[str]()\n")
 # An end that the script chose itself is taken for one that a restart helps against.
 _NO_OWN_END = (

@@ -1,7 +1,7 @@
 """The parent of a detached training: a program of its own that writes the training's exit code to a file.
 
 Only a parent can read an exit code on Linux, and stallguard can die before the training does.  The waiter is small
-(9 to 10 MB resident) and does nothing else, so it outlives stallguard.  It starts the training in a session of its own,
+(9 to 11 MB resident) and does nothing else, so it outlives stallguard.  It starts the training in a session of its own,
 passes signals on to its group, waits, writes the code and ends.  It holds a lock on the file until then: a reader who
 gets the lock either finds the code or knows that the waiter was killed.
 

@@ -142,7 +142,7 @@ def test_a_signal_to_the_waiter_reaches_the_training_and_its_code_is_written(sce
 
 def test_the_waiter_is_small_and_no_member_of_the_group_that_is_ended(scene):
     training = scene("/bin/sh", "-c", "read line; exit 4")
-    assert training.waiter.memory_info().rss <= 10 << 20
+    assert training.waiter.memory_info().rss <= 11 << 20
     assert os.getpgid(training.waiter.pid) != training.who.pid
     os.killpg(training.who.pid, signal.SIGKILL)
     assert training.adopt() == -9
