@@ -26,6 +26,4 @@ def test_a_step_of_the_scripts_own_is_reported_in_the_first_attempt_unless_the_s
     assert [sentence.split()[0] for sentence in beyond if "train_step of its own" in sentence] == ["Own"]
     assert "--batch-flag" in beyond[0]
     rows = [note["facts"]["rows"] for note in heartbeat.notes if note["kind"] == "batch"]
-    assert rows == ["16", "32"], (
-        "of the whole batch: what the script is given, times what that was divided by"
-    )
+    assert rows == ["16"], "what the supervisor gives the script, it knows and says itself"
