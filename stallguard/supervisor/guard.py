@@ -202,6 +202,7 @@ class Guard:
                 "writing the last metrics": self._close_metrics,
                 "letting the machine be": self._background.close,
                 "sending the last notification": self._notifications.close,
+                "reporting what came last": self._context.reporter.report_rest,
             }
         )
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections import deque
 from collections.abc import Callable
@@ -36,6 +37,15 @@ class Mailbox:
         So a stop that came while a child was being started finds a child that it can end.
         """
         self._next.append(event)
+
+    def rest(self) -> list[Event]:
+        """Take out all that waits; for the end of a run."""
+        left = [*self._next]
+        self._next.clear()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                left.append(self._queue.get_nowait())
+        return left
 
     def wait(self, wake: float) -> float:
         """Return for how many seconds `next` would wait at most."""

@@ -42,6 +42,12 @@ class Reporter:
         else:  # events are not read after the conclusion; the last notification can still fail
             self.announce("stallguard.trouble", {"text": text})
 
+    def report_rest(self) -> None:
+        """Report the problems that were posted while the core concluded the run, which it does not read any more."""
+        for event in self._mailbox.rest():
+            if isinstance(event, ProbeNote) and event.kind == "trouble":
+                self.announce("stallguard.trouble", {"text": event.text})
+
     def announce(self, message: str, facts: dict[str, str]) -> None:
         """Write a message that the core does not know of to the journal and the terminal."""
         self._journal.write(self._clock.monotonic(), Announce(message, facts))
