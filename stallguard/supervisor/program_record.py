@@ -146,6 +146,8 @@ class Track:
     def take(self, record: Record, now: float) -> None:
         """Take a record from the socket."""
         self._merge(record)
+        if self._image is None:  # as in the middle of execve(2), or of another user
+            self._image, self._image_at, self._is_proven = system.program_image(self.pid), now, False
         self._received, self.pending, self.sent_record = now, True, True
         if record["kind"] == _BYE:
             self.leaving = HOW_LEFT[bool(record["flags"] & wire.FLAG_FAILED)]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
+from stallguard.host import system
 from stallguard.probe import wire
 from stallguard.storage import paths
 from stallguard.supervisor.heartbeats import HeartbeatListener
@@ -303,6 +304,10 @@ def test_another_program_in_the_same_process_is_another_training(ear: Ear) -> No
 def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear, program: str) -> None:
     """As after os.execv("/bin/sh", ...), also if it is the same program again: no last record is sent."""
     process = subprocess.Popen(["sh", "-c", f"read line; exec {program}"], stdin=subprocess.PIPE)
+    until = time.monotonic() + 20.0
+    while system.program_image(process.pid) is None:  # Popen returns in the middle of execve(2)
+        assert time.monotonic() < until
+        time.sleep(0.01)
     probe = ear.probe(process=process)
     for beats in (6, 7):
         probe.send(beats=beats, changes=beats)
@@ -310,10 +315,9 @@ def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear, progra
         time.sleep(1.0)  # else the second record is merged
     assert process.stdin is not None
     process.stdin.write(b"\n")
-    process.stdin.flush()
+    process.stdin.close()
 
     left = ear.next(ProcessLeft)
-    process.stdin.close()
 
     assert left == ProcessLeft(at=left.at, attempt=1, pid=probe.pid, how="replaced")
 
