@@ -1,13 +1,14 @@
 """What a remedy is: a value that core.diagnosis.causes gives to each cause, and core.policy.decide reads.
 
-A ladder lists the step that is taken the first, second, ... time that a cause occurs in the same phase:
+A ladder lists the steps that are taken one after the other against one trouble (core.policy.attempts.one_trouble):
 
     same    a new process from the last checkpoint, with the same batch
     half    the same in twice as many micro-batches: half the memory a step, the same batch for the optimizer
     cpu     the same without the GPU
 
-A step that cannot be taken (the batch cannot be halved, or no GPU is in use) is skipped.  After the end of a ladder
-the run continues with `same` as long as each attempt gets further than the one before, unless the ladder is `strict`.
+A step that cannot be taken (the batch cannot be halved, or no GPU is in use) is skipped.  The steps of another cause
+that is about as likely follow (core.policy.decide).  After the end of all ladders the run continues with `same` as
+long as each attempt gets further than the one before, unless the ladder is `strict`.
 `persists`: the last step is repeated for as long as it can be taken, because each time it changes something.
 `instead` names what is done at once, without a ladder: wait, notify, stop, finish.
 This module must not decide anything.
