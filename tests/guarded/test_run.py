@@ -141,7 +141,8 @@ CATCHES = """
 import time
 try:
     print("ready", flush=True)
-    time.sleep(60)
+    while True:  # one long sleep can begin after the signal and before its handler
+        time.sleep(0.01)
 except KeyboardInterrupt:
     print("saved", flush=True)
     raise SystemExit(5)

@@ -37,7 +37,8 @@ OWN = """
 signal.signal(signal.SIGTERM, lambda *_: (print("mine", flush=True), os._exit(3)))
 sigterm.SigtermHandler().arm()
 print("ready", flush=True)
-time.sleep(60)
+while True:  # one long sleep can begin after the signal and before its handler: Python looks for signals between calls
+    time.sleep(0.01)
 """
 MEANWHILE = """
 there = sigterm.SigtermHandler()
