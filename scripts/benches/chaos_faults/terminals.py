@@ -192,8 +192,9 @@ def ctrl_s(stage: Stage) -> str:
     "one KeyboardInterrupt in the training, its own exit code",
 )
 def ctrl_c(stage: Stage) -> str:
-    short = "    while True: time.sleep(0.01)"  # one long sleep can begin after the signal and before its handler
-    text = f"import time\ntry:\n    print('ready', flush=True)\n{short}\nexcept KeyboardInterrupt:\n    exit(5)"
+    # Short sleeps: one long sleep can begin after the signal and before its handler.
+    loop = "print('ready', flush=True)\n    while True: time.sleep(0.01)"
+    text = f"import time\ntry:\n    {loop}\nexcept KeyboardInterrupt:\n    exit(5)"
     with terminal(stage, stage.guarding([stage.script(text)])) as screen:
         screen.shows(b"ready")
         screen.types(b"\x03")
