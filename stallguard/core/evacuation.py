@@ -8,6 +8,7 @@ clock.
 from __future__ import annotations
 
 from stallguard.core import lifecycle
+from stallguard.core.diagnosis import causes
 from stallguard.core.policy import machine_fault
 from stallguard.core.run import Run
 from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
@@ -24,4 +25,7 @@ def fault(run: Run, healthy: float) -> str:
         return ""
     if run.state == lifecycle.FAILED and run.code == GAVE_UP:  # a start that failed has another code
         return UNKILLABLE
+    # Found after the attempt's end, which has a cause of its own; an attempt that was to end is in no history.
+    if run.code == GAVE_UP and run.findings and run.findings[0].cause == causes.GPU_BUSY_AFTER_KILL:
+        return causes.title(causes.GPU_BUSY_AFTER_KILL)
     return machine_fault.fault(run.findings, run.past, healthy)

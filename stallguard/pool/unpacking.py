@@ -104,7 +104,7 @@ def _extract(archive: Path, folder: Path) -> None:
                 if member.name.startswith("/") or not (member.isreg() or member.issym()):
                     raise Damaged(f"{member.name} is no file or symbolic link below the project")
                 target = folder / member.name
-                if ".." in target.parts:
+                if ".." in member.name.split("/"):
                     raise Damaged(f"{member.name} leads out of the project")
                 _make_parents(folder, target.parent)
                 if os.path.lexists(target):  # also names that differ in case alone
@@ -128,7 +128,8 @@ def _extract(archive: Path, folder: Path) -> None:
         raise Damaged("the packed project is empty")
     root = folder.resolve()
     for link in links:  # last: where a link leads depends on the other ones
-        if link.readlink().is_absolute() or not link.resolve().is_relative_to(root):
+        # Not Path.resolve: before Python 3.13 it refuses links that lead in a circle, which a project can have.
+        if link.readlink().is_absolute() or not Path(os.path.realpath(link)).is_relative_to(root):
             raise Damaged(f"{link.relative_to(folder)} is a link out of the project")
 
 

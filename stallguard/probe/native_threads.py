@@ -63,13 +63,14 @@ def _before_fork() -> None:
     if sys.version_info < (3, 12):
         return
     try:
+        import re
         import warnings
 
-        warnings.filterwarnings("ignore", WARNING, DeprecationWarning)
-        if _threads() > 1 + len(_living):
-            warnings.filters[:] = [
-                one for one in warnings.filters if getattr(one[1], "pattern", "") != WARNING
-            ]
+        # Not warnings.filterwarnings: after it Python shows each warning again that it shows once for each place.
+        filters = [one for one in warnings.filters if getattr(one[1], "pattern", "") != WARNING]
+        if _threads() <= 1 + len(_living):
+            filters.insert(0, ("ignore", re.compile(WARNING), DeprecationWarning, None, 0))
+        warnings.filters[:] = filters
     except Exception:
         pass
 

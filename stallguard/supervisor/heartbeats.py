@@ -307,7 +307,8 @@ class HeartbeatListener:
         """Follow a program that never sent a record, by its page alone: it began while the socket had no name.
 
         It must be of this attempt, live, and have had the time to send a record.  Its probe stamps the page as long as
-        it runs; the page of a program that was replaced since has an old stamp.
+        it runs; the page of a program that was replaced since has an old stamp.  Two looks are 2 PAGE_AFTER and more
+        apart, and a stamp can stay that of the program's first moments: one that holds the interpreter's lock.
         """
         now = self._now()
         if now - self._searched < PAGE_AFTER:
@@ -315,7 +316,7 @@ class HeartbeatListener:
         self._searched = now
         for record in self._unknown_pages():
             is_new = now - record["began_ns"] / 1e9 < PAGE_AFTER
-            is_old = now - record["sent_ns"] / 1e9 > 2 * PAGE_AFTER  # longer than from one look to the next
+            is_old = now - record["sent_ns"] / 1e9 > 4 * PAGE_AFTER
             if is_new or is_old or system.start_time(record["pid"]) is None:
                 continue
             self._post(self._begin(record).event(now, page=True))

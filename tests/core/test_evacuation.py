@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from stallguard.core import evacuation
 from stallguard.core.diagnosis import causes
+from stallguard.core.policy.attempts import AttemptHistory
 from tests.core.scenarios import darwin
 from tests.simulation.followed import Followed
 from tests.simulation.simulation import Simulation
@@ -26,6 +29,10 @@ def test_a_gpu_that_stays_busy_without_its_process_is_the_machines_fault() -> No
     ).replay()
 
     assert evacuation.fault(world.run, HEALTHY) == causes.title(causes.GPU_BUSY_AFTER_KILL)
+    arranged = replace(
+        world.run, past=AttemptHistory()
+    )  # an attempt that ends to grow its batch again is in no history
+    assert evacuation.fault(arranged, HEALTHY) == causes.title(causes.GPU_BUSY_AFTER_KILL)
 
 
 def test_a_script_that_fails_or_finishes_is_not() -> None:

@@ -39,6 +39,14 @@ train()
 CLOSE = "os.closerange(3, 256)\ntime.sleep(4)\nctypes.PyDLL(None).sleep(5)\ntrain()\n"  # as a daemon does
 SHELL = 'os.execv("/bin/sh", ["sh", "-c", "sleep 15; echo uploaded"])\n'
 FORK = "if os.fork() == 0:\n    os._exit(0)\nos.wait()\n"
+FORK_AND_WARN = """
+import warnings
+for _ in range(3):
+    warnings.warn("this is multi-threaded")  # Python shows it once for each place
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+"""
 FORK_BESIDE_A_THREAD = f"import threading\nthreading.Thread(target=time.sleep, args=(1,)).start()\n{FORK}"
 AGAIN = 'if "again" not in sys.argv:\n    os.execv(sys.executable, [sys.executable, *sys.argv, "again"])\n'
 
@@ -115,7 +123,9 @@ def test_a_program_that_began_again_is_counted_anew(tmp_path: Path, python: str)
     assert left(run) == ["replaced", "ended"]
 
 
-@pytest.mark.parametrize("body", [FORK, FORK_BESIDE_A_THREAD], ids=["alone", "beside a thread"])
+@pytest.mark.parametrize(
+    "body", [FORK, FORK_BESIDE_A_THREAD, FORK_AND_WARN], ids=["alone", "beside a thread", "beside a warning"]
+)
 def test_a_script_that_forks_is_warned_of_its_own_threads_only(
     tmp_path: Path, python: str, body: str
 ) -> None:

@@ -66,6 +66,28 @@ def test_a_project_comes_back_as_it_was_and_is_used_again(tmp_path):
     assert (folder / "model.keras").exists()
 
 
+def test_links_that_lead_in_a_circle_are_files_of_a_project_as_others(tmp_path):
+    project = unpacking.unpack(
+        *archive(
+            tmp_path,
+            ("self", tarfile.SYMTYPE, "self", 0),
+            ("d/x", tarfile.SYMTYPE, "y", 0),
+            ("d/y", tarfile.SYMTYPE, "x", 0),
+            ("train.py", tarfile.REGTYPE, "", 1),
+        ),
+        "job",
+    )
+    assert sorted(str(path.relative_to(project)) for path in project.rglob("*")) == [
+        "d", "d/x", "d/y", "self", "train.py",
+    ]  # fmt: skip
+
+
+def test_a_project_is_unpacked_also_below_a_path_with_two_dots(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "here" / ".." / "home"))
+    assert (unpacking.unpack(*archive(tmp_path, ("a..b", tarfile.REGTYPE, "", 1)), "job") / "a..b").is_file()
+
+
 def test_two_jobs_of_the_same_code_have_folders_of_their_own(tmp_path):
     code, file = packed(tmp_path, train_py="x")
     first, second = (unpacking.unpack(file, code.digest, job) for job in ("a", "b"))

@@ -89,6 +89,6 @@ def end(run: Simulation, ending: Ending, *, gpu: bool = False, rows: int | None 
     return run if ending.code is None else run.exit(ending.code)
 
 
-def history_of(ending: Ending) -> History:
+def history_of(ending: Ending, *, gpu: bool = False, rows: int | None = None) -> History:
     """Return the history of a first attempt that ends so."""
-    return end(Simulation(OneTraining(DetectorLimits()), several=True), ending).history
+    return end(Simulation(OneTraining(DetectorLimits()), several=True), ending, gpu=gpu, rows=rows).history

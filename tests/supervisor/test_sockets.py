@@ -110,6 +110,24 @@ def test_a_program_that_finds_no_socket_is_followed_by_its_page(
     assert not any(isinstance(event, Heartbeat) for event in rest)
 
 
+@pytest.mark.waits
+def test_a_program_that_finds_no_socket_and_stops_at_once_is_followed_too(
+    place: Path, tmp_path: Path
+) -> None:
+    """It holds the interpreter's lock from its first moments on, so the stamp of its page stays what it was."""
+    ear = Ear(place, tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as elsewhere:
+        elsewhere.bind(str(tmp_path / "nobody"))
+        mine = Probe(tmp_path / "nobody", tmp_path)
+        mine.store(sent_ns=time.monotonic_ns() - int(2.2e9 * heartbeats.PAGE_AFTER))
+        first = ear.next()
+        ear.beats.close()
+        mine.end()
+
+    assert isinstance(first, Heartbeat)
+    assert (first.pid, first.page) == (mine.pid, True)
+
+
 @pytest.mark.parametrize(("code", "how"), [(0, []), (-9, ["vanished"])])
 def test_one_that_could_not_say_goodbye_is_killed_only_if_its_attempt_was(
     code: int, how: list[str], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

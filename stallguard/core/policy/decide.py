@@ -54,7 +54,7 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
         count = "1 restart" if made == 1 else f"{made} restarts"
         minutes = f"{limits.restart_window / 60:.0f} minutes"
         return _give_up(f"{count} within {minutes} {'is' if made == 1 else 'are'} enough", last)
-    others = () if ordered else _others(findings, remedy)
+    others = () if ordered else _others(findings, remedy, limits)
     rung, closed = _rung(remedy, others, past, last, limits, ordered=ordered)
     if not rung:
         trouble = one_trouble(past, limits.healthy)
@@ -111,11 +111,16 @@ def orders(pairs: Sequence[str]) -> dict[str, str]:
     return {cause.strip(): order.strip() for cause, _, order in split if order}
 
 
-def _others(findings: Sequence[Finding], remedy: Remedy) -> tuple[Remedy, ...]:
-    """Return the remedies of the causes that fit about as well: which one comes first can be a matter of 1 %."""
+def _others(findings: Sequence[Finding], remedy: Remedy, limits: PolicyLimits) -> tuple[Remedy, ...]:
+    """Return the remedies of the causes that fit about as well: which one comes first can be a matter of 1 %.
+
+    Not of a cause for which the user ordered another remedy.
+    """
     least = AS_LIKELY * findings[0].confidence if findings else 0.0
-    likely = (CAUSES[one.cause].remedy for one in findings if one.cause in CAUSES and one.confidence >= least)
-    return tuple(one for one in likely if one is not remedy)
+    ordered = {cause for cause, order in orders(limits.causes).items() if order in ORDERS}
+    likely = (one.cause for one in findings if one.confidence >= least and one.cause not in ordered)
+    remedies = (CAUSES[cause].remedy for cause in likely if cause in CAUSES)
+    return tuple(one for one in remedies if one is not remedy)
 
 
 def _rung(
@@ -126,16 +131,14 @@ def _rung(
 
     A rung that was taken against this trouble for another cause counts as taken: evidence differs between attempts.
     """
-    ladder = [
-        *remedy.ladder,
-        *dict.fromkeys(rung for one in others for rung in one.ladder if rung not in remedy.ladder),
-    ]
-    done, left = tried(one_trouble(past, limits.healthy)), list(ladder)
+    further = dict.fromkeys(rung for one in others for rung in one.ladder if rung not in remedy.ladder)
+    ladder, done = [*remedy.ladder, *further], tried(one_trouble(past, limits.healthy))
+    left = list(ladder)
     for rung in done:
         if rung in left:
             left.remove(rung)
-    if remedy.persists:
-        left.append(remedy.ladder[-1])
+    if remedy.persists:  # repeated before any step of another cause: those come last in `left`
+        left.insert(sum(rung in remedy.ladder for rung in left), remedy.ladder[-1])
     if last.fresh and not remedy.strict:
         left.append(SAME)
     # An order is not repeated for ever.

@@ -36,8 +36,8 @@ def fault(findings: Sequence[Finding], past: AttemptHistory, healthy: float) -> 
     if not findings or findings[0].cause not in TIMES:
         return ""
     cause = findings[0].cause
-    trouble = one_trouble(past, healthy)
-    times = sum(1 for _ in itertools.takewhile(lambda one: one.cause == trouble[-1].cause, reversed(trouble)))
+    trouble = reversed(one_trouble(past, healthy))
+    times = sum(1 for _ in itertools.takewhile(lambda one: one.cause == cause, trouble))
     if times < TIMES[cause]:
         return ""
     return causes.title(cause) + (f", {times} times in a row" if times > 1 else "")

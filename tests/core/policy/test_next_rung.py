@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import Exited, Heartbeat
 from stallguard.core.history import History
-from stallguard.core.limits import PolicyLimits
+from stallguard.core.limits import DEFAULTS, PolicyLimits
 from stallguard.core.policy.attempts import AttemptHistory, add_attempt
 from stallguard.core.policy.decide import decide
 from stallguard.core.verdicts import Finding
@@ -17,6 +19,23 @@ SAME, HALF = (1, "default"), (2, "default")
 def named(*names: str, rows: int | None = None, limits: PolicyLimits | None = None) -> Night:
     """Return a night without progress whose attempts end for one cause after the other."""
     return live(lambda one: Ending(names[min(one.number, len(names)) - 1]), limits, rows=rows)
+
+
+def climbed(
+    findings: list[Finding], limits: PolicyLimits = DEFAULTS, *, gpu: bool = False
+) -> tuple[list[tuple[int, str]], str]:
+    """Return the steps that are taken while each attempt ends so at the same batch, and why no more are."""
+    past, tries, why = AttemptHistory(), [], ""
+    for number in range(12):
+        began, (factor, device) = 100.0 * number, tries[-1] if tries else (1, "default")
+        ended = history_of(Ending("", at=60), rows=64, gpu=gpu)
+        past = add_attempt(past, ended, findings, factor, device, began, began + 50.0)
+        chosen = decide(findings, past, limits)
+        why = chosen.why
+        if chosen.action != "restart":
+            break
+        tries.append((chosen.factor, chosen.device))
+    return tries, why
 
 
 def test_giving_up_names_each_rung_and_why_it_is_closed() -> None:
@@ -51,18 +70,33 @@ def test_the_steps_of_a_cause_that_fits_about_as_well_follow_those_of_the_first(
         Finding(causes.DEVICE_WAIT, 0.56),
         Finding(causes.UNKNOWN, 0.1),
     ]
-    past, tries = AttemptHistory(), []
-    for number in range(5):
-        began, (factor, device) = 100.0 * number, tries[-1] if tries else (1, "default")
-        past = add_attempt(past, history_of(Ending("", at=60)), findings, factor, device, began, began + 50.0)
-        chosen = decide(findings, past, PolicyLimits())
-        if chosen.action != "restart":
-            break
-        tries.append((chosen.factor, chosen.device))
+    tries, why = climbed(findings)
     assert tries == [SAME, HALF]
-    assert chosen.why.endswith("the training was not seen to use a GPU")
-    ordered = decide(findings, past, PolicyLimits(causes=("host-deadlock=restart",)))
-    assert ordered.action == "give_up", "an order names all that is to be tried"
+    assert why.endswith("the training was not seen to use a GPU")
+    ordered = PolicyLimits(causes=("host-deadlock=restart",))
+    assert set(climbed(findings, ordered)[0]) == {SAME}, "an order names all that is to be tried"
+
+
+@pytest.mark.parametrize(
+    ("cause", "other"),
+    [
+        (Finding(causes.GPU_OUT_OF_MEMORY, 0.93), Finding(causes.NATIVE_CRASH, 0.66)),
+        (Finding(causes.MEMORY_THRASH, 0.58), Finding(causes.DEVICE_WAIT, 0.33)),
+    ],
+    ids=["out of memory, or a crash", "waits for memory, or for its device"],
+)
+def test_a_step_that_is_repeated_comes_before_those_of_another_cause(cause: Finding, other: Finding) -> None:
+    assert climbed([cause, other], gpu=True)[0] == [
+        *((factor, "default") for factor in (2, 4, 8, 16, 32, 64)), (64, "cpu"),
+    ]  # fmt: skip
+
+
+def test_a_cause_with_an_order_of_the_user_gives_no_step_beside_it() -> None:
+    limits = PolicyLimits(causes=("device-wait=restart",))
+    either = [Finding(causes.HOST_DEADLOCK, 0.6), Finding(causes.DEVICE_WAIT, 0.5)]
+    assert climbed(either, limits, gpu=True)[0] == [SAME]
+    alone = [Finding(causes.DEVICE_WAIT, 0.3)]  # so unsure that the remedy of the unknown is used
+    assert climbed(alone, limits, gpu=True) == climbed([], limits, gpu=True)
 
 
 def test_reasons_for_giving_up_say_nothing_that_did_not_occur() -> None:
