@@ -201,13 +201,16 @@ def test_what_needs_tensorflow_or_a_whole_run_is_not_in_the_fast_half(pytester):
     fast.stdout.fnmatch_lines(["*it imports TensorFlow: mark it with pytest.mark.tf*"])
 
 
-def test_the_fast_half_is_asked_for_by_an_option_and_takes_arguments(tmp_path):
-    """`python` of this environment is a program that notes its words."""
+def test_the_whole_suite_makes_every_environment_and_the_fast_half_takes_arguments(tmp_path):
+    """`python` of this environment, and `scripts/setup`, are programs that note their words."""
     (tmp_path / "scripts").mkdir()
     for name in ("test", "_env.sh"):
         (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
     (tmp_path / ".venv/bin").mkdir(parents=True)
-    for program, text in (("scripts/setup", ""), (".venv/bin/python", 'printf "%s|" "$@"')):
+    for program, text in (
+        ("scripts/setup", 'printf "setup:%s|" "$@"'),
+        (".venv/bin/python", 'printf "%s|" "$@"'),
+    ):
         (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / program).chmod(0o755)
 
@@ -217,8 +220,9 @@ def test_the_fast_half_is_asked_for_by_an_option_and_takes_arguments(tmp_path):
         ).stdout
 
     assert "|-m|not tf and not live and not waits|tests/core|-x|" in said("--fast", "tests/core", "-x")
+    assert said().startswith("setup:|setup:all|-m|pytest|-n|")
     assert "not tf" not in said()
-    assert said("tests/core") == "-m|pytest|tests/core|"
+    assert said("tests/core") == "setup:|-m|pytest|tests/core|"
 
 
 def test_all_that_the_workflow_runs_is_a_script_that_runs_here_too():
