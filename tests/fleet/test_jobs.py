@@ -19,6 +19,7 @@ import pytest
 
 from stallguard.fleet import joblog, records
 from stallguard.fleet.store_url import open_store
+from tests.host.children import is_alive
 
 pytestmark = pytest.mark.live
 
@@ -209,7 +210,7 @@ def test_a_holder_that_cannot_renew_ends_its_training_in_time(shared_folder):
     (lab.place / "store").rename(lab.place / "away")
     gone = time.monotonic()
     pid = int(re.search(r"pid (\d+)$", lab.text(first), re.MULTILINE)[1])
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+    while is_alive(pid):
         assert time.monotonic() - gone < LEASE + 1, lab.text(first)
         time.sleep(0.05)
     (lab.place / "away").rename(lab.place / "store")

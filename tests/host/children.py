@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import psutil
+
 
 @contextlib.contextmanager
 def running(source: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -24,6 +26,14 @@ def running(source: str) -> Iterator[subprocess.Popen[bytes]]:
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         child.stdout.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process is there and has not ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:

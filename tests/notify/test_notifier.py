@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from stallguard import notify
 from stallguard.notify import channels, message, notifier
 from stallguard.notify.channels import Channel
+from tests.host.children import eventually, is_alive
 
 
 def note(kind: str = "run.finished", text: str = "x", title: str = "t") -> notify.Notification:
@@ -157,17 +156,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(
 
     assert announced == ["notifications by the command are not sent: it did not end within 1 s"]
     child = int((tmp_path / "pid").read_text())
-    until = time.monotonic() + 20
-    while is_alive(child) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not is_alive(child)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    assert eventually(lambda: not is_alive(child), 20)
 
 
 def test_a_command_that_fails_is_not_quoted() -> None:

@@ -12,11 +12,11 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psutil
 import pytest
 
 from stallguard.pool import environments
 from stallguard.pool.environments import EnvironmentImpossible, interpreter, key, reason
+from tests.host.children import eventually, is_alive
 
 uv = pytest.importorskip("uv")
 
@@ -212,11 +212,10 @@ def test_uv_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path, env)
         sleep=f"import os; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)",
     )
     began = time.monotonic()
-    with pytest.raises(EnvironmentImpossible, match="did not end within 3 s"):
-        interpreter(place, "", "", env, limit=3.0)
+    with pytest.raises(EnvironmentImpossible, match="did not end within 6 s"):
+        interpreter(place, "", "", env, limit=6.0)
     assert time.monotonic() - began < 60
-    gone = not psutil.pid_exists(int(pid.read_text()))
-    assert gone or psutil.Process(int(pid.read_text())).status() == psutil.STATUS_ZOMBIE
+    assert eventually(lambda: not is_alive(int(pid.read_text())))  # a killed process takes a moment to end
 
 
 @pytest.mark.parametrize(

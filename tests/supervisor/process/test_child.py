@@ -17,6 +17,7 @@ from stallguard.errors import StallguardError
 from stallguard.host.process_group import members, signal_group, sweep
 from stallguard.storage.run_files import identity
 from stallguard.supervisor.process.child import Child, from_kevent
+from tests.host.children import is_alive
 
 LONG = 20.0  # seconds; only a broken test waits that long
 
@@ -116,9 +117,7 @@ def test_a_signal_reaches_the_whole_group(ends, tmp_path):
     worker = int(hears(child, said)[0])
     assert child.signal("KILL")
     assert ends.end()[0] == -9
-    eventually(
-        lambda: not psutil.pid_exists(worker) or psutil.Process(worker).status() == psutil.STATUS_ZOMBIE
-    )
+    eventually(lambda: not is_alive(worker))
 
 
 @pytest.mark.waits
