@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,19 @@ def stand(here):
 
 
 def sampled_by_another(sampler, *times):
-    """Sample as the sender does: from a thread that is not the one that trains."""
-    helper = threading.Thread(target=lambda: [sampler.turn(now) for now in times])
+    """Sample as the sender does: from a thread that is not the one that trains, while that one waits for it."""
+    waiting = threading.get_ident()
+
+    def sample():
+        while not any(
+            frame.f_code.co_name == "join"
+            for frame, _ in traceback.walk_stack(sys._current_frames()[waiting])
+        ):
+            time.sleep(0.001)
+        for now in times:
+            sampler.turn(now)
+
+    helper = threading.Thread(target=sample)
     helper.start()
     helper.join()
 
