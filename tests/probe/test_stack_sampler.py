@@ -75,7 +75,7 @@ def sampled_by_another(sampler, *times):
     """Sample as the sender does: from a thread that is not the one that trains, while that one waits for it."""
     waiting = threading.get_ident()
 
-    def sample():
+    def sample():  # nothing tells a thread that another one waits for it: its stack shows it
         while not any(
             frame.f_code.co_name == "join"
             for frame, _ in traceback.walk_stack(sys._current_frames()[waiting])

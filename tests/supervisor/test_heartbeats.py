@@ -18,6 +18,7 @@ from stallguard.probe import wire
 from stallguard.storage import paths
 from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.program_record import is_news
+from tests.host.children import eventually
 from tests.supervisor.listening import TOKEN, Ear, Probe
 
 
@@ -304,10 +305,8 @@ def test_another_program_in_the_same_process_is_another_training(ear: Ear) -> No
 def test_a_process_that_runs_a_program_without_a_probe_has_left(ear: Ear, program: str) -> None:
     """As after os.execv("/bin/sh", ...), also if it is the same program again: no last record is sent."""
     process = subprocess.Popen(["sh", "-c", f"read line; exec {program}"], stdin=subprocess.PIPE)
-    until = time.monotonic() + 20.0
-    while system.program_image(process.pid) is None:  # Popen returns in the middle of execve(2)
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    # Popen returns in the middle of execve(2).
+    assert eventually(lambda: system.program_image(process.pid) is not None, 20.0)
     probe = ear.probe(process=process)
     for beats in (6, 7):
         probe.send(beats=beats, changes=beats)

@@ -82,8 +82,8 @@ def test_a_program_that_finds_no_socket_is_followed_by_its_page(
     shutil.rmtree(place)
     place.write_text("in the way")
     elsewhere = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    elsewhere.bind(str(tmp_path / "nobody"))
-    of_before, mine = (Probe(tmp_path / "nobody", tmp_path) for _ in range(2))
+    elsewhere.bind(str(tmp_path / "unheard"))
+    of_before, mine = (Probe(tmp_path / "unheard", tmp_path) for _ in range(2))
     of_before.store(beats=9, changes=9, token=TOKEN + 1)
     mine.store(beats=3, changes=3)
     first = ear.next()
@@ -117,8 +117,8 @@ def test_a_program_that_finds_no_socket_and_stops_at_once_is_followed_too(
     """It holds the interpreter's lock from its first moments on, so the stamp of its page stays what it was."""
     ear = Ear(place, tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as elsewhere:
-        elsewhere.bind(str(tmp_path / "nobody"))
-        mine = Probe(tmp_path / "nobody", tmp_path)
+        elsewhere.bind(str(tmp_path / "unheard"))
+        mine = Probe(tmp_path / "unheard", tmp_path)
         mine.store(sent_ns=time.monotonic_ns() - int(2.2e9 * heartbeats.PAGE_AFTER))
         first = ear.next()
         ear.beats.close()
@@ -135,8 +135,8 @@ def test_one_that_could_not_say_goodbye_is_killed_only_if_its_attempt_was(
     monkeypatch.setattr(heartbeats, "PAGE_AFTER", 0.4)
     ear = Ear(place, tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as elsewhere:
-        elsewhere.bind(str(tmp_path / "nobody"))
-        mine = Probe(tmp_path / "nobody", tmp_path)
+        elsewhere.bind(str(tmp_path / "unheard"))
+        mine = Probe(tmp_path / "unheard", tmp_path)
         mine.store(beats=3, changes=3)
         ear.next()
         mine.end()

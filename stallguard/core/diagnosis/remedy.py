@@ -9,7 +9,8 @@ A ladder lists the steps that are taken one after the other against one trouble 
 A step that cannot be taken (the batch cannot be halved, or no GPU is in use) is skipped.  The steps of another cause
 that is about as likely follow (core.policy.decide).  After the end of all ladders the run continues with `same` as
 long as each attempt gets further than the one before, unless the ladder is `strict`.
-`persists`: the last step is repeated for as long as it can be taken, because each time it changes something.
+`persists`: the last step is repeated for as long as it can be taken, because each time it changes something; the steps
+of another cause come after that.
 `instead` names what is done at once, without a ladder: wait, notify, stop, finish.
 This module must not decide anything.
 """

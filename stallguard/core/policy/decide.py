@@ -131,16 +131,16 @@ def _rung(
 
     A rung that was taken against this trouble for another cause counts as taken: evidence differs between attempts.
     """
-    further = dict.fromkeys(rung for one in others for rung in one.ladder if rung not in remedy.ladder)
-    ladder, done = [*remedy.ladder, *further], tried(one_trouble(past, limits.healthy))
-    left = list(ladder)
+    own = list(remedy.ladder)
+    further = list(dict.fromkeys(rung for one in others for rung in one.ladder if rung not in own))
+    ladder, done = {*own, *further}, tried(one_trouble(past, limits.healthy))
     for rung in done:
-        if rung in left:
-            left.remove(rung)
-    if remedy.persists:  # repeated before any step of another cause: those come last in `left`
-        left.insert(sum(rung in remedy.ladder for rung in left), remedy.ladder[-1])
-    if last.fresh and not remedy.strict:
-        left.append(SAME)
+        for rungs in (own, further):
+            if rung in rungs:
+                rungs.remove(rung)
+    repeated = [remedy.ladder[-1]] if remedy.persists else []
+    onward = [SAME] if last.fresh and not remedy.strict else []
+    left = [*own, *repeated, *further, *onward]
     # An order is not repeated for ever.
     again = HALF in done and (ordered or not remedy.persists)
     closed = {rung: _why_closed(rung, past, last, limits, ordered=ordered, again=again) for rung in RUNGS}

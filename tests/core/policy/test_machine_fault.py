@@ -41,6 +41,10 @@ def test_the_reason_is_in_words_and_counts():
     assert said == f"{causes.title(causes.DEVICE_WAIT)}, 3 times in a row"
 
 
+def test_what_is_counted_is_this_cause_and_no_other_that_came_before():
+    assert not fault((Finding(causes.GPU_ERROR_STICKY, 0.9),), past(causes.DEVICE_WAIT, 3), HEALTHY)
+
+
 @pytest.mark.parametrize("cause", [causes.SCRIPT_ERROR, causes.HOST_DEADLOCK, causes.OUT_OF_MEMORY])
 def test_a_fault_of_the_training_is_none_of_the_machine(cause):
     assert not fault((Finding(cause, 0.9),), past(cause, 9), HEALTHY)
