@@ -12,10 +12,15 @@ GAVE_UP = 124
 OWN_FAILURE = 125
 CANNOT_RUN = 126
 NOT_FOUND = 127
+NOT_FINITE = 65  # sysexits.h EX_DATAERR: ended because the loss was not finite (policy.on_nonfinite)
 STOPPED_ON_TIME = 75  # sysexits.h EX_TEMPFAIL: not finished; the same command continues later
 USAGE = 2
 NO_SUCH_RUN = 3
 SIGNALLED = 128  # plus the number of the signal that ended a program, as in shells
+
+ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # of a run, by its exit code
+# By the beginning of the reason for its end.
+REASONS = {"you asked": "stopped", "signalled": "stopped", "interrupted": "interrupted"}
 
 # What decoders of JSON and TOML raise for invalid bytes; deep nesting is a RecursionError.
 UNREADABLE = (ValueError, RecursionError)
@@ -36,6 +41,17 @@ class StallguardError(Exception):
     def lines(self) -> list[str]:
         """Return the message as the lines to print, without a prefix."""
         return [line for line in (self.what, self.why, self.cure) if line]
+
+
+def ending(code: int, why: str) -> str:
+    """Return how a run ended: finished, stopped (on time, or by an order), interrupted (Ctrl-C), gave up, failed."""
+    reason = next((state for begun, state in REASONS.items() if why.startswith(begun)), "failed")
+    return ENDINGS.get(code, reason)
+
+
+def has_failed(code: int, why: str) -> bool:
+    """Return whether a run failed or was given up: what it trained was not finished, and no user asked for its end."""
+    return ending(code, why) in ("gave up", "failed")
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -10,7 +10,10 @@ from pathlib import Path
 
 
 def user_folder(env: Mapping[str, str]) -> Path:
-    """Return ~/.config/stallguard, on macOS too, or that under XDG_CONFIG_HOME."""
-    base = env.get("XDG_CONFIG_HOME")
+    """Return ~/.config/stallguard, on macOS too, or that under XDG_CONFIG_HOME.
+
+    A relative XDG_CONFIG_HOME is ignored, as its specification asks for: it would be another folder in each directory.
+    """
+    base = Path(env.get("XDG_CONFIG_HOME", ""))
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-    return (Path(base) if base else home / ".config") / "stallguard"
+    return (base if base.is_absolute() else home / ".config") / "stallguard"

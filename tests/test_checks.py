@@ -49,6 +49,23 @@ def test_a_message_that_is_made_outside_of_the_narrative_is_found(messages, code
     assert found != "prints" or list(messages.breaches("cli/a.py", ast.parse(code))) == []
 
 
+@pytest.mark.parametrize(
+    ("code", "agrees"),
+    [
+        ('f"{number} batches"', False),
+        ('f"after {len(runs)} runs"', False),
+        ('"gave up: {batches} batches"', False),
+        ('counted(number, "run")', True),
+        ('f"{ROOM} bytes"', True),
+        ('f"{number} runs" if number != 1 else "1 run"', True),
+        ('f"{name} runs" if name else f"{number} rows"', False),
+        ('"gave up: {batches:batch|batches}"', True),
+    ],
+)
+def test_a_number_beside_a_plural_is_found(messages, code, agrees):
+    assert (list(messages.uncounted(ast.parse(code))) == []) == agrees
+
+
 def words(language, file, text):
     return [(use.line, use.word) for use in language.uses(file, text)]
 

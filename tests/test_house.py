@@ -42,6 +42,21 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
     assert {"stallguard/py.typed", "stallguard/probe/inject/sitecustomize.py"} <= inside
 
 
+@pytest.mark.tf
+@pytest.mark.live
+def test_a_drill_from_an_installed_package_names_the_line_at_which_it_hangs(wheel, tmp_path):
+    installed = tmp_path / "lib" / "site-packages"
+    wheel.extractall(installed)
+    home = {**os.environ, "PYTHONPATH": str(installed), "STALLGUARD_HOME": str(tmp_path / "home")}
+    drill = [sys.executable, "-m", "stallguard", "drill", "--python", sys.executable]
+    said = subprocess.run(
+        drill, cwd=tmp_path, env=home, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert said.returncode == 0, said.stderr
+    assert str(tmp_path / "home" / "drills" / "train.py") in said.stderr
+    assert re.search(r"it hangs at \S*drills/train\.py:\d+ in main", said.stderr), said.stderr
+
+
 def test_the_wheel_has_the_version_that_the_package_tells(wheel):
     name = next(name for name in wheel.namelist() if name.endswith("METADATA"))
     metadata = wheel.read(name).decode()

@@ -37,7 +37,7 @@ from stallguard.core.events import (
 )
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report.epoch_results import TOPIC
+from stallguard.report import programs
 from stallguard.storage.run_files import Identity, Outcome, RunRequest, write
 from stallguard.supervisor import recorder
 
@@ -150,7 +150,7 @@ class Teller:
                 ProbeNote(
                     at=0.0,
                     attempt=self._attempt,
-                    kind=TOPIC,
+                    kind=programs.EPOCH,
                     text="",
                     facts={"epoch": str(before + 1), "values": results},
                 ),
@@ -197,7 +197,7 @@ class Teller:
                       "the GPU of this process has done nothing since", "the main thread waits for the GPU"),
             against=("a Python thread of the process can run: the interpreter's lock is free",),
             advice=("a new process has gone on in every report that says what followed",
-                    ON_CPU.sentence()), mode="F1",
+                    ON_CPU[0].sentence()), mode="F1",
         )  # fmt: skip
         other = Finding(causes.HOST_DEADLOCK, 0.3, evidence=("the processor is idle (0.01 of a core)",))
         silence = {

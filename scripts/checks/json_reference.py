@@ -80,7 +80,8 @@ class Reference:
         yield from ["", "Lines for a reader have a `message`, made of their `facts`:", ""]
         yield from ["| event | level | message |", "|---|---|---|"]
         for event, message in sorted(narrative.MESSAGES.items()):
-            yield f"| `{event}` | {message.level} | {escaped(message.text)} |"
+            text = escaped(AGREEING.sub(r"{\1} \2", message.text))
+            yield f"| `{event}` | {message.level} | {text} |"
         for title, union in (("what the supervisor saw", AnyEvent), ("what it did", AnyAction)):
             members = sorted(typing.get_args(union), key=lambda one: str(tag(one)))
             yield from ["", f"| event: {title} | means | fields |", "|---|---|---|"]
@@ -195,6 +196,10 @@ def summary(kind: type) -> str:
     """Return what a type is: the first paragraph of its docstring, without what it says of single fields."""
     text = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
     return escaped(re.split(r"(?<=[.)]) +(?=`\w+`[^.]*?(?::| is | are | why ))", text)[0])
+
+
+# A number with the noun that agrees with it (narrative.sentence): {batches:batch|batches}.
+AGREEING = re.compile(r"\{(\w+):\w+\|(\w+)\}")
 
 
 def escaped(text: str) -> str:

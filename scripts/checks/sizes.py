@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NINE_OF_TEN, LONGEST, MODULE = 30, 60, 400  # lines
+NINE_OF_TEN, LONGEST, MODULE = 30, 60, 600  # lines
 HELPERS = 12  # percent of the functions: private, called once
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

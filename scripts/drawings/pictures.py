@@ -52,7 +52,7 @@ def main() -> int:
         project = Path(place, "project")
         project.mkdir()
         shutil.copy2(drill.TRAIN, project)
-        settings = [word for key, value in drill.REHEARSAL.items() for word in ("--set", f"{key}={value}")]
+        settings = [word for key, value in drill.KINDS["op"].items() for word in ("--set", f"{key}={value}")]
         command = [
             sys.executable,
             "-m",

@@ -46,6 +46,8 @@ def places(system: str, env: Mapping[str, str], home: Path) -> Places:
     if system == LAUNCHD:
         library = home / "Library"
         return Places(LAUNCHD, library / "LaunchAgents", library / "Logs" / "stallguard")
-    config = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
-    state = Path(env.get("XDG_STATE_HOME") or home / ".local" / "state")
+    # As systemd: a relative one is ignored.
+    config, state = Path(env.get("XDG_CONFIG_HOME", "")), Path(env.get("XDG_STATE_HOME", ""))
+    config = config if config.is_absolute() else home / ".config"
+    state = state if state.is_absolute() else home / ".local" / "state"
     return Places(SYSTEMD, config / "systemd" / "user", state / "stallguard" / "log")

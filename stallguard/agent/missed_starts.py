@@ -16,6 +16,7 @@ from stallguard.agent.job import Schedule, read_back
 from stallguard.agent.job_files import LAUNCHD
 from stallguard.agent.job_memory import JobMemory, Moment
 from stallguard.agent.manager_protocol import Manager
+from stallguard.core.text import counted
 from stallguard.host.types import Sleep
 
 BEFORE = 1  # minutes that the machine wakes before its job
@@ -86,7 +87,7 @@ def warning(schedule: Schedule, system: str, sleep: Sleep | None, wakes: tuple[s
     after, late = sleep.after / 60, start_plan.LATE.seconds // 3600
     text = (
         f"this machine sleeps after {after:.0f} min of idleness: a job that finds it asleep at {time} starts on "
-        f"waking, and not at all if that is more than {late} hours later; {cure}"
+        f"waking, and not at all if that is more than {counted(late, 'hour')} later; {cure}"
     )
     return [text]
 

@@ -6,6 +6,7 @@ time (click 8.5, Python 3.11), so the training starts without it.  Everything el
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import os
@@ -20,6 +21,7 @@ def main(arguments: list[str] | None = None) -> Any:
     """Run the command line and exit."""
     words = sys.argv[1:] if arguments is None else arguments
     _prefer_own_packages()
+    _make_home_absolute()
     if os.environ.get(COMPLETION, "").endswith("_complete"):
         from stallguard.cli import _complete, _verbs
 
@@ -60,6 +62,14 @@ def _prefer_own_packages() -> None:
     except OSError:  # the working directory is gone
         return
     sys.path.sort(key=(theirs | {""}).__contains__)
+
+
+def _make_home_absolute() -> None:
+    """Make STALLGUARD_HOME absolute, for us and all that we start: a script can change its working directory."""
+    home = os.environ.get("STALLGUARD_HOME")
+    if home:
+        with contextlib.suppress(OSError):  # the working directory is gone
+            os.environ["STALLGUARD_HOME"] = os.path.abspath(home)  # noqa: PTH100 - importing pathlib takes 5 ms
 
 
 def _run(words: list[str]) -> int | None:

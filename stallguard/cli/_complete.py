@@ -55,6 +55,11 @@ class VerbGroup(click.Group):
             name: one.get_short_help_str(WHOLE) for name, one in commands.items() if one and not one.hidden
         }
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs, each with its whole summary; click's own ends at 45 characters."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries(ctx).items()))
+
 
 def begun(incomplete: str, words: Iterable[tuple[str, str]]) -> Items:
     """Return the (word, help) pairs whose word begins with `incomplete`."""

@@ -17,10 +17,10 @@ def say_error(error: StallguardError) -> None:
     import click
 
     from stallguard.core.text import wrapped
-    from stallguard.report.sanitize import plain
+    from stallguard.report.sanitize import one_line
 
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
-    first, *rest = map(plain, error.lines())
+    first, *rest = map(one_line, error.lines())
     click.echo(wrapped(f"stallguard: {first}", width), err=True)
     for line in rest:
         click.echo(wrapped(f"  {line}", width), err=True)

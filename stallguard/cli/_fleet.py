@@ -19,6 +19,7 @@ import click
 
 from stallguard.cli._console import echo
 from stallguard.cli._live import NO
+from stallguard.core.text import counted
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
 from stallguard.storage import run_files
 from stallguard.storage.paths import NEWEST, RunDir, list_runs
@@ -166,7 +167,9 @@ def _meant(text: str | None, store_url: str | None, *, copied: bool) -> FleetRun
             raise _no_job(name, seen)
         return None
     if number and not (number.isdecimal() and 1 <= int(number) <= job.number):
-        raise StallguardError(f"job {name} has had {job.number} holders, not {number}", code=NO_SUCH_RUN)
+        raise StallguardError(
+            f"job {name} has had {counted(job.number, 'holder')}, not {number}", code=NO_SUCH_RUN
+        )
     return _of_job(seen, job, int(number) if number else job.number, copied=copied)
 
 
@@ -246,7 +249,11 @@ def copies_since(seen: Seen, began: dt.datetime) -> tuple[list[RunDir], str]:
         echo(missing, err=True)
         return [], missing
     left_out = len(wanted) - len(newest)
-    missing = f"only the newest {COPIED} of {len(wanted)} runs of the fleet are shown" if left_out else ""
+    missing = (
+        f"only the newest {COPIED} of {counted(len(wanted), 'run')} of the fleet are shown"
+        if left_out
+        else ""
+    )
     if missing:
         echo(missing, err=True)
     return [run for run in found if run is not None], missing

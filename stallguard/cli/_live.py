@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from stallguard.core.text import counted
 from stallguard.errors import NO_SUCH_RUN, STRANGE, StallguardError
 from stallguard.launch import orphan
 from stallguard.storage import run_files
@@ -72,7 +73,7 @@ def only_live(text: str | None, *, or_unguarded: bool = False) -> RunDir:
     if len(alive) == 1:
         return alive[0]
     raise StallguardError(
-        f"{len(alive)} runs are alive" if alive else "no run is alive",
+        f"{counted(len(alive), 'run')} are alive" if alive else "no run is alive",
         why=", ".join(run.id for run in alive),
         cure="name the one that you mean; stallguard ps lists them"
         if alive

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stallguard import config
 from stallguard.cli._console import echo
+from stallguard.core.text import counted
 
 if TYPE_CHECKING:  # completion must not wait for these imports
     from stallguard.core.actions import Launch
@@ -69,5 +70,7 @@ class Trials:
 def report_trial(label: str, trial: Trial, good: str) -> None:
     """Print the outcome of one trial, while others follow."""
     outcome = f"fails: {trial.trouble}" if trial.trouble else good
-    notes = "; ".join(filter(None, (f"{trial.batches} batches", trial.note, f"run {trial.run}")))
+    notes = "; ".join(
+        filter(None, (counted(trial.batches, "batch", "batches"), trial.note, f"run {trial.run}"))
+    )
     echo(f"stallguard: {label}: {outcome} ({notes})", err=True)

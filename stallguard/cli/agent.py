@@ -27,6 +27,7 @@ from stallguard.cli._console import echo, write
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
+from stallguard.core.text import counted
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.report.sanitize import one_line, plain
 from stallguard.supervisor.signals import deferred_signals
@@ -233,7 +234,7 @@ def _which(own: Manager, name: str | None) -> str:
     ours = _ours(own)
     if len(ours) > 1:
         raise StallguardError(
-            f"there are {len(ours)} jobs: {', '.join(ours)}", cure="choose one: --name", code=USAGE
+            f"there are {counted(len(ours), 'job')}: {', '.join(ours)}", cure="choose one: --name", code=USAGE
         )
     return ours[0] if ours else DEFAULT_NAME
 

@@ -14,6 +14,7 @@ from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._writing import writing
+from stallguard.core.text import counted
 from stallguard.errors import USAGE, StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
@@ -58,7 +59,8 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
     echo(path)
     removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))
     echo(
-        f"{len(contents.files)} files; removed: {removed or 'nothing'}; check it before you send it", err=True
+        f"{counted(len(contents.files), 'file')}; removed: {removed or 'nothing'}; check it before you send it",
+        err=True,
     )
 
 

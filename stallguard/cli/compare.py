@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from stallguard.cli._options import as_words, given, settings
 from stallguard.cli._trials import Interrupted, Setting, Trials
 from stallguard.cli.run import RunCommand
 from stallguard.config.table import EVERYDAY
+from stallguard.core.text import counted, shell_words
 from stallguard.core.trials import Trial
 from stallguard.errors import USAGE, StallguardError
 
@@ -145,7 +145,9 @@ def command(
             lines += trial_table.choice_words([one.setting for one in found], found, choice)
             lines += [f"{'  ' if number else 'to use it: '}{one}" for number, one in enumerate(apply)]
         elif is_interrupted:
-            lines.append(f"interrupted after {len(found)} of {comparison.count} trials: nothing is chosen")
+            lines.append(
+                f"interrupted after {len(found)} of {counted(comparison.count, 'trial')}: nothing is chosen"
+            )
         else:
             lines.append("no setting could be measured")
         echo("\n".join(lines))
@@ -186,7 +188,9 @@ def variants(device: str, batch: str, env: Sequence[str]) -> list[Variant]:
             "give two values of one thing: --device cpu,gpu, --batch 32,64, --env A=1,2",
         )
     if len(found) > MOST:
-        raise _error(f"these are {len(found)} trials, more than {MOST}", "compare fewer values at a time")
+        raise _error(
+            f"these are {counted(len(found), 'trial')}, more than {MOST}", "compare fewer values at a time"
+        )
     return found
 
 
@@ -264,7 +268,7 @@ class Comparison:
 
     def _label(self, one: Variant) -> str:
         """Return a variant in words."""
-        parts = [one.device, f"{one.batch} rows" if one.batch else ""]
+        parts = [one.device, counted(one.batch, "row") if one.batch else ""]
         parts += [f"{name}={value}" if value else f"no {name}" for name, value in one.env]
         return ", ".join(filter(None, parts))
 
@@ -307,8 +311,8 @@ class Comparison:
             known = [how for library, how in ONLY_CPU.items() if library in self._libraries]
             lines.append("; ".join(known or ONLY_CPU.values()))
         if one.batch or one.env:
-            assigned = [f"{name}={shlex.quote(value)}" for name, value in one.env if value]
-            lines.append(" ".join([*assigned, shlex.join(words)]))
+            assigned = [f"{name}={shell_words([value])}" for name, value in one.env if value]
+            lines.append(" ".join([*assigned, shell_words(words)]))
         if one.batch and one.batch != self._own_batch:
             lines.append("another batch size changes what is learned in an epoch: adapt the learning rate")
         return lines

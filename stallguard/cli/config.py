@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.config import layers, schema
 from stallguard.config.table import EVERYDAY, KEYS, Key, value_of
-from stallguard.errors import CANNOT_RUN, USAGE, StallguardError, nearest
+from stallguard.errors import CANNOT_RUN, UNREADABLE, USAGE, StallguardError, nearest
 
 SCHEMA = 1
 
@@ -38,9 +39,12 @@ class Output(msgspec.Struct, frozen=True):
     settings: dict[str, Row]
 
 
-@click.group("config", cls=_complete.VerbGroup)
-def command() -> None:
-    """Show and change the settings, with their origins."""
+@click.group("config", cls=_complete.VerbGroup, invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Show and change the settings, with their origins; alone it does what `config show` does."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(show)
 
 
 def _loaded() -> config.Loaded:
@@ -96,20 +100,27 @@ def get(name: str) -> None:
     echo(key.kind.show(value_of(_loaded().config, key.path)))
 
 
-@command.command("set")
+# -1 is a value, which the setting refuses, and no unknown option.
+@command.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("name", shell_complete=_complete.settings)
 @click.argument("value", shell_complete=_complete.value_of_setting)
 @click.option("--user", is_flag=True, help="In your own settings file instead of the project's.")
 def set_(name: str, value: str, user: bool) -> None:
     """Write the setting NAME into stallguard.toml of this project, or into your own settings file."""
     key = _key(name)
-    config.load({key.path: value}, {}, Path.cwd(), {key.path: value})  # raises before the file is written
-    target = layers.user_file(os.environ) if user else layers.project_file(Path.cwd()) or Path(layers.OWN)
+    wanted = config.typed_value(layers.Setting(key.path, value, ""))
+    target = (
+        layers.user_file(os.environ) if user else layers.project_file(Path.cwd()) or Path.cwd() / layers.OWN
+    )
     if target.name == layers.SHARED:
         raise StallguardError(
             f"the settings of this project are in {target}", cure=f"edit [{layers.TABLE}] there", code=USAGE
         )
-    _write(target, edited(target.read_text() if target.exists() else "", key.path, _toml(key, value)))
+    text = edited(layers.text_of(target), key.path, _toml(key, wanted, value))
+    _refuse_damage(text, target, key, wanted)
+    lasting = {name: value for name, value in os.environ.items() if not name.startswith(layers.PREFIX)}
+    config.load({}, lasting, Path.cwd(), texts={target: text})  # raises if two settings contradict each other
+    _write(target, text)
     echo(f"{key.path} = {value} in {target}", err=True)
 
 
@@ -122,8 +133,9 @@ def init() -> None:
     sections: dict[str, list[str]] = {}
     for key in EVERYDAY:
         section, _, name = key.path.rpartition(".")
-        shown = _toml(key, key.kind.show(key.default) if key.default != "" else "")
-        sections.setdefault(section, []).append(f"# {key.help}\n# {name} = {shown}")
+        # Two signs before a sentence: an editor that takes one away from each line leaves a comment.
+        lines = f"## {key.help}\n# {name} = {_toml(key, key.default)}"
+        sections.setdefault(section, []).append(lines)
     blocks = (f"[{section}]\n" + "\n".join(lines) for section, lines in sections.items())
     _write(target, "\n\n".join(blocks) + "\n")
     echo(f"wrote {target}", err=True)
@@ -139,39 +151,73 @@ def _key(name: str) -> Key:
     return KEYS[name]
 
 
-def _toml(key: Key, value: str) -> str:
-    """Return a value in TOML: lists, numbers and booleans bare, all else as text."""
-    if isinstance(key.default, tuple):
-        return "[" + ", ".join(json.dumps(item.strip()) for item in value.split(",") if item.strip()) + "]"
-    if isinstance(key.default, bool):
-        return "true" if key.kind.read(value) else "false"
-    return value if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) and key.default != "" else json.dumps(value)
+def _toml(key: Key, value: Any, written: str | None = None) -> str:
+    """Return the value of a setting in TOML.  `written`: as the user wrote it, which a duration or a size keeps."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_quoted, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _quoted(value)
+    text = key.kind.show(value) if written is None else written
+    return text if re.fullmatch(r"(0|[1-9][0-9]*)(\.[0-9]+)?", text) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """Return text as a TOML string: as in JSON, but with DEL escaped and no pairs of surrogates."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def edited(text: str, path: str, value: str) -> str:
     """Return the text of a settings file with one setting changed or added; the rest unchanged."""
     section, _, name = path.rpartition(".")
-    lines = text.splitlines()
-    heads = [number for number, line in enumerate(lines) if line.strip().startswith("[")]
-    begin = next((number for number in heads if lines[number].strip() == f"[{section}]"), None)
+    lines = text.removesuffix("\n").split("\n") if text else []
+    new = f"{name} = {value}"
+    heads = [number for number, line in enumerate(lines) if re.match(r"\s*\[", line)]
+    own = rf"\s*\[\s*{re.escape(section)}\s*\]\s*(#.*)?"
+    begin = next((number for number in heads if re.fullmatch(own, lines[number])), None)
     if begin is None:
-        return "\n".join([*lines, *([""] if lines else []), f"[{section}]", f"{name} = {value}", ""])
+        return "\n".join([*lines, *([""] if lines else []), f"[{section}]", new, ""])
     end = next((number for number in heads if number > begin), len(lines))
     place = next(
         (number for number in range(begin + 1, end) if re.match(rf"\s*{re.escape(name)}\s*=", lines[number])),
         None,
     )
-    new = f"{name} = {value}"
-    lines[begin + 1 : begin + 1] = [] if place is not None else [new]
-    if place is not None:
-        lines[place] = new
-    return "\n".join([*lines, ""])
+    if place is None:
+        return "\n".join([*lines[: begin + 1], new, *lines[begin + 1 :], ""])
+    # A list can take several lines: the first part that leaves valid TOML is the whole of the old value.
+    texts = (
+        "\n".join([*lines[:place], new, *lines[after:], ""]) for after in range(place + 1, len(lines) + 1)
+    )
+    return next((one for one in texts if _is_toml(one)), text)
+
+
+def _is_toml(text: str) -> bool:
+    try:
+        tomllib.loads(text)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def _refuse_damage(text: str, target: Path, key: Key, wanted: Any) -> None:
+    """Raise StallguardError unless the text of a settings file sets `key` to what is wanted, and nothing else wrong."""
+    settings = layers.settings_of(text, target) if _is_toml(text) else []
+    if [config.typed_value(one) for one in settings if one.path == key.path] == [wanted]:
+        return
+    raise StallguardError(
+        f"{target} cannot be changed here",
+        why=f"it has {key.path} in a form that this verb does not understand, or it is not TOML",
+        cure=f"edit it by hand: {key.path} = {_toml(key, wanted)}", code=USAGE,
+    )  # fmt: skip
 
 
 def _write(target: Path, text: str) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+        target.write_bytes(text.encode())
+    except UnicodeEncodeError as error:
+        raise StallguardError("the value is not text", code=USAGE) from error
     except OSError as error:
         raise StallguardError(
             f"cannot write {target}", why=error.strerror or str(error), code=CANNOT_RUN

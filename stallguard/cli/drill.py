@@ -18,20 +18,27 @@ from stallguard.config.table import KEYS
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import tool
 from stallguard.launch import interpreter
+from stallguard.storage import paths, private
 
 TRAIN = Path(__file__).resolve().parent.parent / "drills" / "train.py"
 HAS_TENSORFLOW = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorflow') is None)"
 DEADLINE = 60.0  # seconds; importlib looks only for files, but the first look into an environment on a network is slow
-KINDS = ("op", "lock", "gil", "spin", "stopped")
 # A rehearsal must be short: shorter timeouts, a restart at once, the batch halved at once.
-REHEARSAL = {"policy.on_stall": "halve", "policy.causes": "stopped=halve", "detector.act_after": "1s"}
-SOONER = {"spin": {"detector.rows.step.spin": "20s", "detector.rows.step.prior_spin": "20s"}}
+SOON = {"policy.on_stall": "halve", "detector.act_after": "1s"}
+KINDS = {
+    "op": SOON,
+    "lock": SOON,
+    "gil": SOON,
+    "spin": {**SOON, "detector.rows.step.spin": "20s", "detector.rows.step.prior_spin": "20s"},
+    # `on_stall` is no order for a cause that no restart helps against, and the verdict is certain at once.
+    "stopped": {"policy.causes": "stopped=halve"},
+}
 OPTIONS = tuple(key for key in KEYS.values() if key.path in ("run.python", "output.quiet", "output.color"))
 
 
 @click.command("drill")
 @click.option(
-    "--kind", type=click.Choice(KINDS), default="op", show_default=True,
+    "--kind", type=click.Choice(tuple(KINDS)), default="op", show_default=True,
     help="How the step blocks: in an operation of the TensorFlow runtime, on a lock, in native code that holds "
     "the GIL, in a busy loop, or stopped by a signal.",
 )  # fmt: skip
@@ -41,13 +48,30 @@ def command(kind: str, **parameters: Any) -> None:
 
     Run it with the interpreter of your training: `stallguard drill --python ~/envs/tf/bin/python`.
     """
-    flags = REHEARSAL | SOONER.get(kind, {}) | {k: v for k, v in given(parameters).items() if v is not None}
+    flags = KINDS[kind] | {k: v for k, v in given(parameters).items() if v is not None}
     loaded = config.load(flags, os.environ, Path.cwd())
     require_tensorflow(loaded.config.run.python)
-    ours = "the drill sets policy.on_stall = halve and detector.act_after = 1s, so that it is over soon"
     if not loaded.config.output.quiet:
-        echo(f"stallguard: {ours}", err=True)
-    sys.exit(guard((str(TRAIN), "--kind", kind), loaded))
+        ours = ", ".join(f"{name} = {value}" for name, value in KINDS[kind].items())
+        echo(f"stallguard: the drill sets {ours}, so that it is over soon", err=True)
+    sys.exit(guard((str(copied()), "--kind", kind), loaded))
+
+
+def copied() -> Path:
+    """Return a copy of the training outside of the installed package, whose lines would be those of a library.
+
+    Raises StallguardError (exit code 126).
+    """
+    place, text = paths.home() / "drills" / TRAIN.name, TRAIN.read_bytes()
+    try:
+        private.ensure(place.parent)
+        if not place.is_file() or place.read_bytes() != text:
+            private.write(place, text)
+    except OSError as error:
+        raise StallguardError(
+            f"the drill cannot be copied to {place}", why=str(error), code=CANNOT_RUN
+        ) from error
+    return place
 
 
 def require_tensorflow(python: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -17,6 +17,7 @@ from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.cli._trials import Interrupted, Setting, Trials, report_trial
 from stallguard.cli.run import RunCommand
+from stallguard.core.text import counted
 from stallguard.core.trials import Trial
 from stallguard.errors import StallguardError
 from stallguard.storage import learned_store
@@ -91,7 +92,7 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
         elif not any(found.values()):
             echo("no batch size survives")
         elif finder.limits.gives_size:
-            echo(f"the largest batch that survives: {found['rows']} rows")
+            echo(_largest(found["rows"], finder.tries, most))
         elif found["factor"] == 1:
             echo("the whole batch survives")
         else:
@@ -99,8 +100,18 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
     sys.exit(INTERRUPTED if is_interrupted else 0 if any(found.values()) else NONE_SURVIVES)
 
 
+def _largest(rows: int, tries: Sequence[Tried], most: int | None) -> str:
+    """Return what is known of the largest batch: the search ends at a limit, or near the smallest that failed."""
+    failed = min((one.rows or 0 for one in tries if not one.survived), default=0)
+    if failed:
+        return f"the largest batch that was seen to survive: {counted(rows, 'row')}; {counted(failed, 'row')} fail"
+    limit = "--most" if most else f"{UPWARDS} times the script's batch; --most sets another limit"
+    survive = f"batches of {counted(rows, 'row')} survive, the most that was tried"
+    return f"{survive} ({limit}); larger batches were not tried"
+
+
 def _size(factor: int, rows: int) -> str:
-    return f"{rows} rows" if rows else "the whole batch" if factor == 1 else f"{factor} parts"
+    return counted(rows, "row") if rows else "the whole batch" if factor == 1 else f"{factor} parts"
 
 
 class Finder:

@@ -18,7 +18,7 @@ from stallguard.agent.service_manager import manager, own_system
 from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
-from stallguard.core.text import duration
+from stallguard.core.text import counted, duration
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.fleet import membership, orders
 
@@ -66,7 +66,7 @@ def init(store_url: str | None, scheduler: str, days: int | None, force: bool, r
                 code=USAGE,
             )
         member = founding.renew(membership.required(os.environ), lasts, place, _now())
-        echo(f"{member.fleet}: new certificates for {lasts} days in {place}")
+        echo(f"{member.fleet}: new certificates for {counted(lasts, 'day')} in {place}")
         echo("copy this file to each machine again, then restart the scheduler and each worker there")
         return
     if not store_url:
@@ -76,7 +76,7 @@ def init(store_url: str | None, scheduler: str, days: int | None, force: bool, r
     member = founding.found(store_url, scheduler, lasts, place, _now(), force=force)
     host = member.scheduler.removeprefix("tls://")
     for line in (
-        f"{member.fleet}: made, with the store {member.store}; its certificates last {lasts} days",
+        f"{member.fleet}: made, with the store {member.store}; its certificates last {counted(lasts, 'day')}",
         f"1. copy {place} to the same place on each machine (scp -p); who has it can start programs on all of them",
         f"2. on {host.rpartition(':')[0]}: stallguard fleet scheduler --install",
         "3. on each machine that trains: stallguard fleet worker --install",

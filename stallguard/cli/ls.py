@@ -12,7 +12,7 @@ from stallguard import jsontext
 from stallguard.cli import _fleet
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
-from stallguard.core.text import counted, duration
+from stallguard.core.text import counted, duration, incidents
 from stallguard.report.sanitize import one_line
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
@@ -35,6 +35,7 @@ class Row(msgspec.Struct, frozen=True):
     seconds: float | None  # that it took
     batches: int | None
     incidents: int | None  # stalls
+    crashes: int | None  # attempts that ended by themselves, with another code than 0
     attempts: int | None
 
 
@@ -86,6 +87,7 @@ def row(run: RunDir) -> Row:
         seconds=end.seconds if end else None,
         batches=end.batches if end else None,
         incidents=end.incidents if end else None,
+        crashes=end.crashes if end else None,
         attempts=end.attempts if end else None,
     )
 
@@ -107,13 +109,12 @@ def job_line(job: JobRow) -> str:
 def line(fields: Row, machine: str | None = None) -> str:
     """Return one line of the list.  `machine`: a column more."""
     took = duration(fields.seconds) if fields.seconds is not None else ""
-    stalls = counted(fields.incidents, "stall") if fields.incidents else ""
     words = (
         f"{fields.id:<36}",
         *([] if machine is None else [f"{machine:<14}"]),
         f"{fields.state:<11}",
         f"{took:>12}",
-        f"{stalls:>9}",
+        f"{incidents(fields.incidents, fields.crashes):>20}",
         one_line(" ".join(fields.command)),
     )
     return "  ".join(words).rstrip()

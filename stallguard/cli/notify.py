@@ -29,22 +29,23 @@ class Tested(msgspec.Struct, frozen=True):
 
 
 @click.command("notify")
+@click.argument("word", type=click.Choice(["test"]), metavar="[test]", required=False)
 @click.option("--test", "is_test", is_flag=True, help="Send a test to each channel of the settings.")
 @prints_json("One JSON object: the result of each channel.", "stallguard.cli.notify:Tested")
 @settings(())
-def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
+def command(word: str | None, is_test: bool, as_json: bool, **parameters: Any) -> None:
     """Send a test notification to each configured channel; exit code 1 if one fails or none is configured.
 
     \b
     Examples:
-      stallguard notify --test
-      stallguard notify --test --set notify.command='say "$STALLGUARD_TEXT"'
+      stallguard notify test
+      stallguard notify test --set notify.command='say "$STALLGUARD_TEXT"'
     """  # noqa: D301 - click wants the real backspace
     from stallguard import notify
 
-    if not is_test:
+    if not (is_test or word):
         raise StallguardError(
-            "nothing to do", cure="send a test to each channel: stallguard notify --test", code=USAGE
+            "nothing to do", cure="send a test to each channel: stallguard notify test", code=USAGE
         )
     wanted = config.load(given(parameters), os.environ, Path.cwd()).config.notify
     note = notify.notification(notify.TEST, TITLE, TEXT)
@@ -55,7 +56,9 @@ def command(is_test: bool, as_json: bool, **parameters: Any) -> None:
         ending = f"failed: {one.why}" if one.why else f"accepted, in {one.seconds:.1f} s"
         echo(f"{one.channel}: {ending}")
     if not results:
-        echo("no channel is configured: notify.desktop, notify.command, notify.urls", err=True)
+        echo("no channel is configured: see notify.desktop, notify.command, notify.urls", err=True)
+    if wanted.desktop and notify.desktop() is None:
+        echo("nothing is shown on a desktop: there is no notify-send here", err=True)
     if sys.platform == "darwin" and wanted.desktop:
         echo(f"if no notification appears: {notify.ALLOW_ON_MAC}", err=True)
     sys.exit(1 if not results or any(one.why for one in results) else 0)

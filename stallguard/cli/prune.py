@@ -11,7 +11,7 @@ import msgspec
 from stallguard import config, jsontext
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
-from stallguard.core.text import quantity
+from stallguard.core.text import counted, quantity
 from stallguard.storage import retention
 from stallguard.storage.paths import runs_dir
 
@@ -60,4 +60,4 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
         echo(f"{item.run.id:<36}  {quantity(item.size, 'bytes'):>8}  {item.why}")
     done = "would be removed" if dry_run else "removed"
     room = quantity(sum(item.size for item in removals), "bytes")
-    echo(f"{len(removals)} runs {done}, {room}", err=True)
+    echo(f"{counted(len(removals), 'run')} {done}, {room}", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,13 +82,14 @@ def command(ctx: click.Context, /, name: str, dry_run: bool, **parameters: Any) 
 def _plan(words: tuple[str, ...], loaded: config.Loaded, cwd: Path) -> str:
     """Return what would be started, by which interpreter and with which settings.  Raises StallguardError."""
     from stallguard.config.table import KEYS, value_of
+    from stallguard.core.text import shell_words
     from stallguard.launch.command import Disk, reach
     from stallguard.launch.request import command_of
     from stallguard.report.sanitize import one_line
 
     made = command_of(words, loaded, os.environ, cwd)
     inside = reach(made.argv, Disk(os.environ, str(cwd)))
-    rows = [("command", shlex.join(made.argv)), ("directory", str(cwd))]
+    rows = [("command", shell_words(made.argv)), ("directory", str(cwd))]
     if made.interpreter:
         rows.append(("interpreter", "; ".join(filter(None, (made.interpreter.why, made.interpreter.hint)))))
     rows.append(("probe", "in the training" if inside.injectable else f"not possible: {inside.why}"))

@@ -15,7 +15,7 @@ from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import NO, ask, pick, readable
 from stallguard.launch import orphan
-from stallguard.report.sanitize import plain
+from stallguard.report.sanitize import one_line, plain
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.storage.run_files import ChannelRecord, Outcome
@@ -106,8 +106,8 @@ def _of_job(found: _fleet.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
         ("more", f"stallguard report {job.job}" if job.number else ""),
     ]
     rows += [(name, text) for name, text in told if text]
-    head = f"{job.job}  {' '.join(job.command)}".rstrip()
-    return well, "\n".join([head, *(f"  {name:<10}  {text}" for name, text in rows)])
+    head = one_line(f"{job.job}  {' '.join(job.command)}".rstrip())
+    return well, "\n".join([head, *(f"  {name:<10}  {one_line(text)}" for name, text in rows)])
 
 
 def live_rows(run: RunDir, snapshot: dict[str, Any]) -> list[tuple[str, str]]:
@@ -128,8 +128,8 @@ def last_words(run: RunDir) -> str:
 def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
     """Return the rows below the run's name and command."""
     asked = run_files.asked(run)
-    head = [f"{run.id}  {' '.join(asked.command) if asked else ''}".rstrip()]
-    return head + [f"  {name:<10}  {text}" for name, text in rows]
+    head = [one_line(f"{run.id}  {' '.join(asked.command) if asked else ''}".rstrip())]
+    return head + [f"  {name:<10}  {one_line(text)}" for name, text in rows]
 
 
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
@@ -157,6 +157,8 @@ def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
             ("batches", count(end.batches, "", "").strip()), ("attempts", str(end.attempts)),
             ("stalls", str(end.incidents)),
         ]  # fmt: skip
+        if end.crashes is not None:
+            rows.append(("crashes", str(end.crashes)))
     rows += status_rows.failed_notifications(msgspec.to_builtins(records))
     rows.append(("more", f"stallguard report {run.id}"))
     return state == "finished", "\n".join(lines(run, rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from stallguard import jsontext
 from stallguard.cli import submit
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
+from stallguard.core.text import counted, shell_words
 from stallguard.errors import USAGE, StallguardError
 
 
@@ -43,13 +43,13 @@ def command(file: Path, revision: str, dry_run: bool, as_json: bool) -> None:
     wishes = sweeps.jobs(text, str(file))
     if dry_run:
         for wish in wishes:
-            echo(f"{wish.job:<24}  {shlex.join(wish.words)}")
+            echo(f"{wish.job:<24}  {shell_words(wish.words)}")
         return
     submitted = submit.send(wishes, revision)
     if as_json:
         echo(jsontext.readable(submitted))
         return
     present = f"; {len(submitted.present)} were there already" if submitted.present else ""
-    echo(f"{len(submitted.jobs)} jobs submitted{present}; stallguard ps lists them", err=True)
+    echo(f"{counted(len(submitted.jobs), 'job')} submitted{present}; stallguard ps lists them", err=True)
     for line in submitted.notes:
         echo(line, err=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PLUGINS = "stallguard.collectors"
 BUDGET = 10.0  # seconds for all collectors together: a restart waits no longer for its evidence
-STACKS_SIGNAL = int(signal.SIGUSR1)
+STACKS_SIGNAL = int(signal.SIGURG)
 STACKS, STACKS_AGAIN = "stacks", "stacks-again"  # the collectors whose facts the manifest contains
 MOVING, NEXT_DUMP = (
     "stacks-moving.txt",

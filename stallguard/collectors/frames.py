@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 METAL_WAIT, COMPILE, MPS_COMPILE, TF_WAIT = "metal_wait", "compile", "mps_compile", "tf_wait"
 ITERATOR, GENERATOR, CHECKPOINT, LOCK = "iterator", "generator", "checkpoint_io", "lock"
-USER, IMPORTING, GIL_NATIVE = "user", "importing", "gil_native"
+USER, CALLBACK, IMPORTING, GIL_NATIVE = "user", "library_callback", "importing", "gil_native"
 # If the main thread is in one of these, the cause can be in another thread.
 WAITS_FOR_OTHERS = frozenset({TF_WAIT, ITERATOR, GENERATOR, LOCK})
 
@@ -71,12 +71,16 @@ _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d[\d.]*t?/|/python\d+\.zip/|^<frozen |^<built-in>"
     r"|^<__array_function__"
     r"|/stallguard/probe/|__autograph_generated_file"
+    # Training libraries outside of such a directory, a clone for instance: paths that no script has by chance.
+    r"|/(?:tf_)?keras/src/|/tensorflow/python/|/jax/_src/|/jaxlib/"
+    r"|/torch/(?:nn/modules/|optim/(?:optimizer|sgd|adamw?)\.py|autograd/(?:graph|function|__init__)\.py"
+    r"|utils/data/(?:dataloader\.py|_utils/)|_\w+(?:/|\.py)|(?:cuda|mps)/__init__\.py)"
 )
 # Frames in which a framework calls the script's code in another thread.
 _CALLS_BACK = re.compile(
     r"tensorflow/python/ops/script_ops\.py$|tensorflow/python/data/ops/from_generator_op\.py$"
     r"|keras/src/trainers/data_adapters/py_dataset_adapter\.py$|keras/(src/)?utils/data_utils\.py$"
-    r"|torch/utils/data/_utils/(?:worker|fetch)\.py$"
+    r"|torch/utils/data/_utils/(?:worker|fetch)\.py$|jax/_src/(?:buffer_)?callback\.py$"
 )
 _EXECUTES = tuple(
     (re.compile(where + "$"), re.compile(f"^({function})$"))
@@ -129,7 +133,9 @@ def classify(frames: Sequence[Frame]) -> str:
             return strong
         if is_own(frame):
             caller = _called_back(frames[index:])
-            return GENERATOR if caller and _FEEDS.search(caller.file) else weak or USER
+            if caller and _FEEDS.search(caller.file):
+                return GENERATOR
+            return weak or (CALLBACK if caller else USER)
         weak = TF_WAIT if FRAMEWORK.search(frame.file) else weak or _match(frame, LOCKS)
     return weak
 

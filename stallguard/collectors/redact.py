@@ -4,8 +4,9 @@
     known       that value wherever else it occurs: a secret of the environment that the script printed, also the
                 password of an address in it or in an argument
     url         user and password in an address: scheme://user:password@host
-    token       text of a known form: AWS, GitHub, GitLab, Hugging Face, OpenAI, Slack, Google, PyPI, npm, JWT
-    key         a private key in PEM form
+    login       user:password after -u or --user, a password after -p
+    token       text of a known form: AWS, GitHub, GitLab, Hugging Face, OpenAI, Slack, Google, PyPI, npm, JWT, others
+    key         a private key in PEM form, or PuTTY's
     e-mail      an address
     variable    the value of an environment variable that is not on the list of harmless ones
     home        the home directory becomes ~; other users' names in /Users and /home are removed
@@ -25,13 +26,29 @@ from typing import Any, NamedTuple
 
 SHORTEST_KNOWN = 6  # characters; shorter values ("true", "none", "1") would damage every text
 
-# Words of a name that make its value a secret; `key` only at the end of a longer name.
+# Words of a name that make its value a secret; `key`, `pass` and `pw` only at the end of a longer name.
 SECRET_WORDS = frozenset(
     {
-        "apikey", "auth", "authorization", "bearer", "cookie", "credential", "credentials", "dsn", "passphrase",
-        "passwd", "password", "pwd", "secret", "secrets", "sig", "token",
+        "apikey", "auth", "authorization", "bearer", "contrasena", "contraseña", "cookie", "cookies", "credential",
+        "credentials", "dsn", "jwt", "passcode", "passphrase", "passwd", "password", "pwd", "secret", "secrets",
+        "sessid", "sessionid", "sig", "token", "webhook",
     }
 )  # fmt: skip
+AT_THE_END = frozenset({"key", "pass", "pw"})
+WRITTEN_TOGETHER = (
+    "password", "passwd", "secret", "apikey", "authkey", "servicekey", "accountkey", "accesskey", "dbkey",
+    "databasekey", "privkey", "privatekey", "clientkey", "dbpass", "databasepass", "keypass", "sessid", "sessionid",
+    "x-amz-signature",
+)  # fmt: skip
+# What a training counts and measures: token_count, eos_token, forward_pass.
+OF_TEXT = frozenset(
+    "accuracy acc average avg bos budget class cls count decoded dim embedding embeddings end entropy eos first id ids"
+    " image index input last len length level limit logits loss mask max mean min n next nb num number output pad per"
+    " perplexity position ppl rate sep size special speed start stop text throughput time total type unk vocab".split()
+)
+OF_A_LOOP = frozenset(
+    "all backward each eval first forward full last next one per second single third train".split()
+)
 NOT_SECRET = frozenset({"PWD", "OLDPWD"})  # shells keep the working directory there
 HARMLESS = re.compile(
     r"(PATH|PWD|OLDPWD|HOME|SHELL|TERM\w*|COLORTERM|COLUMNS|LINES|TZ|TMPDIR|LANG|LC_\w+|NO_COLOR|FORCE_COLOR|CI"
@@ -42,7 +59,10 @@ HARMLESS = re.compile(
 
 
 PEM = re.compile(
-    r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|\Z)", re.DOTALL
+    r"-----?[ ]?BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY(?: BLOCK)?[ ]?-----?.*?"
+    r"(?:-----?[ ]?END [A-Z0-9 ]{0,20}PRIVATE KEY(?: BLOCK)?[ ]?-----?|\Z)"
+    r"|PuTTY-User-Key-File-\d.*?(?:Private-MAC:[^\n]*|\Z)",
+    re.DOTALL,
 )
 PIECE = 1 << 16  # characters; a regular expression holds the interpreter's lock, so it gets no more per call
 
@@ -62,30 +82,63 @@ SHAPES = (
     Shape(
         "token",
         re.compile(
-            r"(?<![A-Za-z0-9])(?:(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])"  # AWS access key ids
-            r"|gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_\w{20,}+|glpat-[\w-]{20,}+"  # GitHub, GitLab
+            r"(?<![A-Za-z0-9])(?:(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9])"  # AWS access key ids
+            r"|gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_\w{20,}+"  # GitHub
+            r"|gl(?:pat|dt|ft|soat|rt|cbt|imt|ptt|agent|oas)-[\w-]{20,}+|GR1348941[\w-]{20,}+"  # GitLab
             r"|hf_[A-Za-z0-9]{20,}+|sk-[\w-]{20,}+|AIza[\w-]{35}|ya29\.[\w-]++"  # Hugging Face, OpenAI, Google
-            r"|xox[abeprs]-[\w-]{10,}+|hooks\.slack\.com/services/[\w/]++"  # Slack
-            r"|discord(?:app)?\.com/api/webhooks/[\w/-]++|\d{8,10}:AA[\w-]{30,}+"  # Discord, Telegram
+            r"|(?:gsk|r8)_[A-Za-z0-9]{30,}+|dckr_pat_[\w-]{20,}+|hvs\.[\w-]{20,}+"  # Groq, Replicate, Docker, Vault
+            r"|xox[abeoprs]-[\w-]{10,}+|hooks\.slack\.com/services/[\w/]++"  # Slack
+            r"|discord(?:app)?\.com/api/webhooks/[\w/-]++|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38}+"  # Discord
+            r"|\d{8,10}:(?:AA[\w-]{30,}+|[\w-]{35}(?![\w-]))"  # Telegram
             r"|npm_[A-Za-z0-9]{30,}+|pypi-[\w-]{20,}+"
-            r"|eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*+)"  # JSON web tokens
+            r"|[prs]k_(?:live|test)_[A-Za-z0-9]{16,}+|whsec_[A-Za-z0-9]{16,}+"  # Stripe
+            r"|(?:AC|SK)[a-f0-9]{32}(?![A-Za-z0-9])|SG\.[\w-]{16,}+\.[\w-]{16,}+"  # Twilio, SendGrid
+            r"|sq0[a-z]{3}-[\w-]{22,}+|[0-9a-f]{32}-us\d{1,2}(?!\w)"  # Square, Mailchimp
+            r"|AKC(?=[A-Za-z]*\d)[A-Za-z0-9]{10,}+|AP[\dA-F](?=[A-Za-z]*\d)[A-Za-z0-9]{8,}+"  # Artifactory
+            r"|api\.softlayer\.com/soap/v3(?:\.1)?/[a-z0-9]{64}"
+            r"|eyJ[\w=-]{8,}+\.[\w=-]{8,}+(?:\.[\w+/=-]*+)?)"  # JSON web tokens
         ),
     ),
-    Shape("e-mail", re.compile(r"(?<![\w.+-])[\w.+-]++@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)++")),
+    # AWS secrets have no form of their own, but 40 characters in quotes after "aws" and "key" are one.
+    Shape(
+        "token",
+        re.compile(
+            r"(?P<kept>aws[^\n]{0,20}?(?:key|pwd|pw|pass|token)[^\n]{0,20}?[\"'])[0-9A-Za-z/+]{40}(?=\\*[\"'])",
+            re.IGNORECASE,
+        ),
+    ),
+    # Clients whose -p can be written together with the password.
+    Shape(
+        "login",
+        re.compile(r"(?P<kept>\b(?:mysql\w*|mariadb\S*|sshpass)\b[^\n;|&]{0,200}?\s-p)[^\s\"'-][^\s\"']*+"),
+    ),
+    Shape("e-mail", re.compile(r"(?<![\w.+-])[\w.+-]++@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)+")),
 )
 
 _PASSWORD = re.compile(r"://[^\s:@/]*+:([^\s@/]++)@")
 _URL = re.compile(r"(?<=://)[^\s\"'<>]++")
-# `--name value`, `--name=value`, "--name", "value"; then name=value, name: value, "name": value.
+# `--name value`, `--name=value`, "--name", "value"; then name=value, name: value, "name": value, x["name"] = value,
+# name == value, and name "value"; with quotes and semicolon.
 _NAME = re.compile(
     r"""(?<![\w-])--?(?P<option>[A-Za-z][\w.-]*+)"""
     r"""(?:\\*["'],\s*(?=\\*["'])|(?:\\*["'])?(?:[ \t]*[=,][ \t]*|[ \t]+))(?!-)"""
-    r"""|(?<![\w.])(?P<name>[A-Za-z_][\w.-]*+)(?:\\*["'])?[ \t]*(?:=>|:=|=|:(?!//))[ \t]*"""
+    r"""|(?<![\w.])(?P<name>[^\W\d][\w.-]*+)"""
+    r"""(?:(?:\\*["'])?(?:\[?\])?[ \t]*(?:=>|:=|!?=+|:(?!//))[ \t]*|[ \t]+(?=["'][^"'\n]*+["'];))"""
 )
+# Only single characters are repeated possessively: Python before 3.11.5 matches repeated groups wrongly (gh-106052).
 _VALUE = re.compile(
-    r"""\[removed:[^\]]*+\]|(?P<quote>\\*["'])(?:(?!(?P=quote))[^\n])++(?P=quote)|[\\"']*+[^\s,;&"'<>)}\]]++"""
+    r"""\[removed:[^\]]*+\]|[@bBfFrRuU]{0,2}(?P<quote>\\*["'])(?:(?!(?P=quote))[^\n])+(?P=quote)"""
+    r"""|[\\"']*+[^\s,;&"'<>)}\]]++"""
 )
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# The rest of a text in quotes that began with the name: "password=two words".
+_REST = {quote: re.compile(rf"[^\n{quote}\\]++") for quote in "\"'"}
+# A login after -u: not the numbers of a user and a group.  After -p: no number, no port, no path.
+_LOGIN = re.compile(r"""(?P<quote>\\*["'])?(?!\d++:\d++\b)[^\s:/"'\[\]]++:[^\s"']++""")
+_ALONE = re.compile(
+    r"""(?!\\*["']?(?:[\d.,:+eE-]++|no:\w++)(?![^\s"'\\]))\\*["']?[^\s"'/\\\[]++(?![^\s"'\\])"""
+)
+_SHORT = {"u": _LOGIN, "U": _LOGIN, "user": _LOGIN, "proxy-user": _LOGIN, "p": _ALONE}
+_WORDS = re.compile(r"[A-Z]+(?![a-zñ])|[A-Z]?[a-zñ]+|\d+")
 _OTHERS_HOME = re.compile(r"(?:(?<=/Users/)|(?<=/home/))(?!Shared\b)[^/\s:;,\"'<>\[\]\\]++")
 
 
@@ -99,9 +152,16 @@ def is_secret_name(name: str) -> bool:
     if name in NOT_SECRET:
         return False
     words = [word.lower() for word in _WORDS.findall(name)]
-    if not SECRET_WORDS.isdisjoint(words) or (len(words) > 1 and words[-1] == "key"):
+    while words and words[-1].isdecimal():
+        words.pop()  # api_key_2
+    telling = SECRET_WORDS.intersection(words)
+    if telling == {"token"} and not OF_TEXT.isdisjoint(words):
+        return False
+    if telling or {"session", "id"}.issubset(words) or {"connection", "string"}.issubset(words):
         return True
-    return name.lower().endswith(("password", "passwd", "secret", "apikey", "x-amz-signature"))
+    if len(words) > 1 and words[-1] in AT_THE_END:
+        return words[-1] != "pass" or words[-2] not in OF_A_LOOP
+    return name.lower().rstrip("0123456789").endswith(WRITTEN_TOGETHER)
 
 
 class Redactor:
@@ -151,12 +211,20 @@ class Redactor:
 
     def arguments(self, words: Sequence[str]) -> list[str]:
         """Return a command line without its secrets."""
-        clean = []
-        after_secret = False
+        clean: list[str] = []
+        before = ""
         for word in words:
-            is_value = after_secret and not word.startswith("-")
-            clean.append(self._mark("secret") if is_value else self.text(word))
-            after_secret = word.startswith("-") and "=" not in word and is_secret_name(word)
+            name, equals, _ = word.partition("=")
+            short = _SHORT.get(before.lstrip("-")) if before.startswith("-") else None
+            if before.startswith("-") and is_secret_name(before) and not word.startswith("-"):
+                clean.append(self._mark("secret"))
+            elif equals and re.fullmatch(r"[\w.-]+", name) and is_secret_name(name):
+                clean.append(f"{name}={self._mark('secret')}")  # the value can contain spaces
+            elif short is not None and short.match(word):
+                clean.append(self._mark("login"))
+            else:
+                clean.append(self.text(word))
+            before = "" if equals else word
         return clean
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
@@ -183,21 +251,36 @@ class Redactor:
                 for key, item in value.items()
             }
         if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
-            return self.arguments(value)
+            return self.arguments(self._without_keys(value))
         if isinstance(value, Iterable):
             return [self.value(item) for item in value]
         return value
+
+    def _without_keys(self, lines: Sequence[str]) -> Sequence[str]:
+        """Return texts, which can be the lines of an output, without the private keys that span several of them."""
+        whole = "\0".join(lines)
+        if not PEM.search(whole):
+            return lines
+        return PEM.sub(lambda key: self._mark("key") + "\0" * key[0].count("\0"), whole).split("\0")
 
     def _named(self, text: str) -> str:
         """Remove the values after secret names."""
         kept: list[str] = []
         at = 0
         for match in _NAME.finditer(text):
-            if match.start() < at or not is_secret_name(match["option"] or match["name"]):
+            if match.start() < at:
                 continue
-            value = _VALUE.match(text, match.end())
+            value, rule = None, "secret"
+            if is_secret_name(match["option"] or match["name"]):
+                value = _VALUE.match(text, match.end())
+                opened = text[match.start() - 1 : match.start()]
+                # `"password": value` has the closing quote in the match.
+                if value and not value["quote"] and opened in _REST and opened not in match[0]:
+                    value = _REST[opened].match(text, match.end()) or value
+            elif match["option"] in _SHORT and not text.endswith("mkdir ", 0, match.start()):
+                value, rule = _SHORT[match["option"]].match(text, match.end()), "login"
             if value and not value[0].startswith("[removed:"):
-                kept += [text[at : match.end()], self._mark("secret")]
+                kept += [text[at : match.end()], self._mark(rule)]
                 at = value.end()
         return "".join([*kept, text[at:]])
 
@@ -214,7 +297,10 @@ class Redactor:
         )
 
     def _replace(self, pattern: re.Pattern[str], rule: str, text: str, by: str = "") -> str:
-        clean, count = pattern.subn(lambda _: by or mark(rule), text)
+        has_kept = "kept" in pattern.groupindex
+        clean, count = pattern.subn(
+            lambda found: (found["kept"] if has_kept else "") + (by or mark(rule)), text
+        )
         self.removed[rule] += count
         return clean
 

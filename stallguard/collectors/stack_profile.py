@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from stallguard.collectors import frames
 from stallguard.collectors.frames import FRAMEWORK, Frame
-from stallguard.core.profile import TRAINING, Function, Profile, Spot
+from stallguard.core.profile import PAUSED, TRAINING, Function, Profile, Spot
 from stallguard.storage.stack_samples import StackSamples
 
 SPOTS = 24  # places that a profile names
@@ -39,7 +39,7 @@ def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
         places[_spot(one.role, one.phase, stack)] += seconds
         if one.role == TRAINING:
             phases[one.phase] += seconds
-            executing += seconds if stack and frames.executes(stack[0]) else 0.0
+            executing += seconds if one.phase not in PAUSED and stack and frames.executes(stack[0]) else 0.0
     ranked = sorted(places.items(), key=lambda item: item[1], reverse=True)
     named = [item for item in ranked if item[0].file or item[0].does][:spots]
     total = sum(places.values())
@@ -53,6 +53,7 @@ def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
         spots=shown,
         rest=round(max(0.0, total - sum(seconds for _, seconds in named)), 3),
         beats=samples.beats,
+        saves=samples.saves,
     )
 
 

@@ -106,7 +106,10 @@ def runs_the_script(threads: Sequence[Thread]) -> bool:
     """Return whether the script's own code can be running: the main thread's, or what a framework called."""
     main = main_thread(threads)
     relevant = [thread for thread in threads if thread is main or frames.is_called_by_library(thread.frames)]
-    return any(frames.classify(thread.frames) in (frames.USER, frames.GENERATOR) for thread in relevant)
+    return any(
+        frames.classify(thread.frames) in (frames.USER, frames.CALLBACK, frames.GENERATOR)
+        for thread in relevant
+    )
 
 
 def common(dumps: Sequence[Sequence[Thread]]) -> list[Thread]:

@@ -19,9 +19,10 @@ from stallguard.config.layers import (
     NotText,
     Setting,
     from_environment,
-    from_file,
     from_flags,
     project_file,
+    settings_of,
+    text_of,
     user_file,
 )
 from stallguard.config.sections import Config
@@ -30,6 +31,7 @@ from stallguard.errors import USAGE, StallguardError, nearest
 
 DEFAULT = "default"
 NOTHING: Mapping[str, str] = MappingProxyType({})
+NO_TEXTS: Mapping[Path, str] = MappingProxyType({})
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -45,19 +47,25 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def load(
-    flags: Mapping[str, Any], env: Mapping[str, str], cwd: Path, typed: Mapping[str, str] = NOTHING
+    flags: Mapping[str, Any],
+    env: Mapping[str, str],
+    cwd: Path,
+    typed: Mapping[str, str] = NOTHING,
+    texts: Mapping[Path, str] = NO_TEXTS,
 ) -> Loaded:
     """Return the configuration for a command started in `cwd`.
 
-    `flags`: raw values by path; None if not given; `typed`: layers.from_flags.  Raises StallguardError (exit code 2)
-    for an unknown setting, a value of the wrong form, or a file that cannot be read.
+    `flags`: raw values by path; None if not given; `typed`: layers.from_flags; `texts`: files that are read as
+    this text.  Raises StallguardError (exit code 2) for an unknown setting, a value of the wrong form, or a file that
+    cannot be read.
     """
     project = project_file(cwd)
-    files = (user_file(env), *([project] if project else []))
+    files = tuple(dict.fromkeys((user_file(env), *([project] if project else []), *texts)))
     layers, ignored = [from_environment(env), from_flags(flags, typed)], list[str]()
     for file in reversed(files):
         try:
-            layers.insert(0, from_file(file))
+            text = texts[file] if file in texts else text_of(file)
+            layers.insert(0, settings_of(text, file))
         except NotText as error:
             if file.name != SHARED:
                 raise
@@ -65,7 +73,7 @@ def load(
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, DEFAULT)
     for setting in (setting for layer in layers for setting in layer):
-        values[setting.path] = _typed(setting)
+        values[setting.path] = typed_value(setting)
         origins[setting.path] = setting.origin
     loaded = Loaded(_assembled(values), origins, files, tuple(ignored))
     _refuse_contradictions(loaded)
@@ -108,7 +116,8 @@ def parse_set(texts: Iterable[str]) -> dict[str, str]:
     return {path.strip(): value.strip() for path, _, value in pairs}
 
 
-def _typed(setting: Setting) -> Any:
+def typed_value(setting: Setting) -> Any:
+    """Return the value of a raw setting.  Raises StallguardError (exit code 2) if it cannot be one of this setting."""
     key = KEYS.get(setting.path)
     if key is None:
         raise _unknown(setting)
@@ -116,7 +125,8 @@ def _typed(setting: Setting) -> Any:
         return key.kind.read(setting.raw)
     except (ValueError, OverflowError) as error:
         raise StallguardError(
-            f"{setting.path} cannot be {_shown(setting.raw)} ({setting.origin})",
+            f"{setting.path} cannot be {_shown(setting.raw)}"
+            + (f" ({setting.origin})" if setting.origin else ""),
             why=str(error) if isinstance(error, Explained) else f"expected {key.kind.expected}",
             cure=f"{setting.path}: {key.help}",
             code=USAGE,

@@ -5,7 +5,7 @@ Texts only; the values and their reasons are in core.limits.
 
 from __future__ import annotations
 
-from stallguard.config.kinds import COUNT, DURATION, NUMBER, SHARE, SIZE, Kind, at_least
+from stallguard.config.kinds import COUNT, DURATION, NUMBER, POSITIVE, SHARE, SIZE, Kind, at_least
 from stallguard.core.limits import PhaseLimits, PhaseTable
 
 PHASES = {
@@ -57,7 +57,21 @@ KEYS: list[tuple[str, Kind, str]] = [
     ("near", DURATION, "Time without progress below which a stall is never suspected."),
     ("stopped", DURATION, "Time after which a stopped process (SIGSTOP, debugger) is reported as stopped."),
     ("suspect_share", SHARE, "Share of a stall's threshold from which a stall is suspected."),
-    ("local", at_least(0.1), "Factor on the floor for an idle wait in a job without remote connections."),
+    (
+        "one_place",
+        DURATION,
+        "Time that a busy thread can stay in a few lines, without new memory or files, in a phase with a known pace.",
+    ),
+    (
+        "busy_device",
+        DURATION,
+        "Time that a thread can wait in one call for a GPU that is busy at an even power, in such a phase.",
+    ),
+    (
+        "local",
+        at_least(0.1),
+        "Factor on the floor for an idle wait in a step, in a job without remote connections.",
+    ),
     (
         "remote_deadlock",
         DURATION,
@@ -92,7 +106,7 @@ KEYS: list[tuple[str, Kind, str]] = [
     ("slow_window", DURATION, "Length of one measurement of the speed."),
     ("slow_steps", COUNT, "Batches that such a measurement needs."),
     ("slow_history", COUNT, "Measurements that are kept."),
-    ("slow_least", COUNT, "Measurements needed before a slowdown can be reported."),
+    ("slow_least", POSITIVE, "Measurements needed before a slowdown can be reported."),
     ("slow_ratio", NUMBER, "Factor on the usual batch time from which a training is slow."),
     ("slow_over_p95", NUMBER, "Factor on the 95th percentile of batch times that is also needed."),
     ("slow_windows", COUNT, "Slow measurements in a row that are needed."),

@@ -24,6 +24,9 @@ class Kind(NamedTuple):
     schema: dict[str, Any]
 
 
+MOST = 10**15  # a petabyte; a larger number is a slip, and one of more than 64 bits is no JSON for us
+
+
 class Explained(ValueError):
     """A value of the right form with an unknown name; the text says which, for the user."""
 
@@ -39,7 +42,7 @@ def _number(raw: Any) -> float:
 
 def _count(raw: Any) -> int:
     number = _number(raw)
-    if number != int(number):
+    if number != int(number) or number > MOST:
         raise ValueError(raw)
     return int(number)
 
@@ -54,6 +57,13 @@ def _positive(raw: Any) -> int:
 def _written(read: Callable[[str], Any]) -> Callable[[Any], Any]:
     """Read text by `read`; a number as it is."""
     return lambda raw: read(raw) if isinstance(raw, str) else _number(raw)
+
+
+def _size(raw: Any) -> int:
+    number: int = round(_written(units.size)(raw))
+    if number > MOST:
+        raise ValueError(raw)
+    return number
 
 
 def _share(raw: Any) -> float:
@@ -106,10 +116,22 @@ DURATION = Kind(
     units.show_duration,
     _WRITTEN | {"examples": ["90s", "5m", "8h"]},
 )
+
+
+def _some_time(raw: Any) -> float:
+    seconds = float(DURATION.read(raw))
+    if seconds < 1:
+        raise ValueError(raw)
+    return seconds
+
+
+TIME = Kind(
+    "DURATION", f"{DURATION.expected}; one second or more", _some_time, DURATION.show, DURATION.schema
+)
 SIZE = Kind(
     "SIZE",
     "a size: 20MB, 1.5GB, 512KiB, or bytes as a number",
-    lambda raw: round(_written(units.size)(raw)),
+    _size,
     lambda count: units.show_size(round(count)),
     _WRITTEN | {"examples": ["20MB", "1.5GB"]},
 )

@@ -44,21 +44,27 @@ def project_file(cwd: Path) -> Path | None:
     return None
 
 
-def from_file(path: Path) -> list[Setting]:
-    """Return the settings of a file; none if it does not exist.
+def text_of(path: Path) -> str:
+    """Return the text of a settings file; "" if there is none.
 
-    Raises NotText if it is not UTF-8, StallguardError (exit code 2) if it cannot be read or is not TOML.
+    Raises NotText if it is not UTF-8, StallguardError (exit code 2) if it cannot be read.
     """
     try:
-        text = path.read_bytes().decode()
+        return path.read_bytes().decode()
     except FileNotFoundError:
-        return []
+        return ""
     except OSError as error:
         raise _unreadable(path, f"{error.strerror}", "make it readable, or remove it") from error
     except UnicodeDecodeError as error:
         raise _unreadable(
             path, f"TOML is UTF-8, and the file is not: {error}", "save it as UTF-8", NotText
         ) from error
+
+
+def settings_of(text: str, path: Path) -> list[Setting]:
+    """Return the settings in the text of the file `path`.  Raises StallguardError (exit code 2) if it is not TOML."""
+    if not text:
+        return []
     import tomllib  # imported only if there is a file: the start of the training waits for it
 
     try:

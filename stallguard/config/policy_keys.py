@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stallguard.config.kinds import COUNT, DURATION, POSITIVE, SWITCH, TEXT, Kind, choice, pairs
 from stallguard.core.diagnosis import causes
-from stallguard.core.limits import MEMORY_AHEAD, ON_STALL, SCALINGS
+from stallguard.core.limits import MEMORY_AHEAD, ON_NONFINITE, ON_STALL, SCALINGS
 
 CAUSES = pairs("cause", causes.CAUSES, "order", ON_STALL)
 # Name, kind, meaning, option of `run`.
@@ -38,6 +38,11 @@ KEYS: list[tuple[str, Kind, str, str]] = [
     (
         "memory_ahead", choice(*MEMORY_AHEAD),
         "What to do before memory runs out: restart from a checkpoint, only notify, or off.", "--memory-ahead",
+    ),
+    (
+        "on_nonfinite", choice(*ON_NONFINITE),
+        "If the loss stops being finite: notify, stop, or roll back to the last finite checkpoint and stop.",
+        "--on-nonfinite",
     ),
     (
         "leave_machine", SWITCH,

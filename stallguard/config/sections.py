@@ -73,7 +73,7 @@ class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     desktop: bool = True
     command: str = ""
     urls: tuple[str, ...] = ()
-    on: tuple[str, ...] = ("stall", "restart", "give_up", "finish")
+    on: tuple[str, ...] = ("stall", "restart", "give_up", "finish", "loss")
     every: float = 60.0
 
 

@@ -19,6 +19,7 @@ from stallguard.config.kinds import (
     SWITCH,
     TEXT,
     TEXTS,
+    TIME,
     Kind,
     at_least,
     choice,
@@ -27,7 +28,7 @@ from stallguard.config.kinds import (
 from stallguard.config.sections import Config
 from stallguard.core.limits import LEAST_PATIENCE
 
-OCCASIONS = ("stall", "restart", "give_up", "finish", "morning")
+OCCASIONS = ("stall", "restart", "give_up", "finish", "loss", "morning")
 
 
 class Key(NamedTuple):
@@ -57,7 +58,7 @@ def value_of(config: Config, path: str) -> Any:
 
 _EVERYDAY = [
     Key("run.python", TEXT, "Interpreter that runs a script; empty: the active environment's.", "--python"),
-    Key("run.observe", SWITCH, "Report a stall, never act on it.", "--observe", live=True),
+    Key("run.observe", SWITCH, "Report stalls and crashes, never act on them.", "--observe", live=True),
     Key("run.probe", SWITCH, "Load the probe into the training; off: guard it from outside only.", "--probe"),
     Key(
         "run.resume", TEXT,
@@ -69,10 +70,10 @@ _EVERYDAY = [
         "run.stop_at", CLOCK, "Time of day to end the training at, after a checkpoint.", "--stop-at", live=True
     ),
     Key(
-        "run.max_time", DURATION, "Time after which to end the training, with a checkpoint.", "--max-time", live=True
+        "run.max_time", TIME, "Time after which to end the training, with a checkpoint.", "--max-time", live=True
     ),
     Key(
-        "run.segments", DURATION, "Restart after this time, for scripts that leak memory.", "--segments", live=True
+        "run.segments", TIME, "Restart after this time, for scripts that leak memory.", "--segments", live=True
     ),
     Key("run.cool_down", DURATION, "Pause between two segments.", "--cool-down", live=True),
     Key(
@@ -90,7 +91,11 @@ _EVERYDAY = [
         "checkpoint.every", DURATION, "Time between two checkpoints; 0: after every batch, within the cost.",
         "--checkpoint-every",
     ),
-    Key("checkpoint.cost", SHARE, "Largest share of the training's time for checkpoints.", "--checkpoint-cost"),
+    Key(
+        "checkpoint.cost", SHARE,
+        "Largest share of the training's time for checkpoints; beyond it 2 s at 0.01 for reading the state of objects.",
+        "--checkpoint-cost",
+    ),
     Key(
         "checkpoint.inexact", choice("fallback", "continue", "stop"),
         "What to do if a training cannot be resumed exactly; fallback: back to the start of the epoch or the fit.",
@@ -115,7 +120,7 @@ _EVERYDAY = [
     Key("notify.desktop", SWITCH, "Show notifications on the desktop.", live=True),
     Key("notify.command", TEXT, "Command to run for each notification; STALLGUARD_TEXT is its text.", live=True),
     Key("notify.urls", TEXTS, "Apprise addresses to notify (needs the extra 'notify').", live=True),
-    Key("notify.on", some(*OCCASIONS), "Events to notify of; `morning`: the summary of a job's night.", live=True),
+    Key("notify.on", some(*OCCASIONS), "Events to notify of; `loss`: it is not finite; `morning`: a night.", live=True),
     Key("notify.every", DURATION, "Least time between two notifications of one event.", live=True),
     Key("keep.runs", POSITIVE, "Runs to keep, the newest."),
     Key("keep.age", DURATION, "Age from which a run is pruned."),

@@ -31,14 +31,18 @@ class Collect(Action, frozen=True, tag="evidence.requested"):
 
 
 class Signal(Action, frozen=True, tag="attempt.signalled"):
-    """Send a signal to the child's process group: TERM, KILL, INT, CONT."""
+    """Send a signal to the child's process group: TERM, KILL, INT, CONT.
+
+    `number`: that of a signal which is passed on to the child alone, as it came; 0 of all others.
+    """
 
     attempt: int
     name: str
+    number: int = 0
 
 
 class Ask(Action, frozen=True, tag="probe.asked"):
-    """Send the probe a command: a name of wire.COMMANDS."""
+    """Send the probe a command: a name of wire.COMMANDS, or "stalled": the open gap is a stall, no slowness."""
 
     attempt: int
     command: str
@@ -64,7 +68,7 @@ class SlowedBy(Action, frozen=True, tag="training.slowed_by"):
 
     attempt: int
     pid: int
-    seconds: float  # that the samples cover
+    seconds: float  # that the samples cover, without stalls and the probe's own work
     bottlenecks: tuple[Bottleneck, ...] = ()  # worst first
 
 

@@ -12,8 +12,8 @@ from stallguard.core import lifecycle, messages
 from stallguard.core.actions import Action, Announce, Diagnosed, SlowedBy
 from stallguard.core.bottlenecks.find import bottlenecks
 from stallguard.core.diagnosis import diagnose
-from stallguard.core.diagnosis.causes import CAUSES
-from stallguard.core.events import Profiled
+from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS
+from stallguard.core.events import ProbeNote, Profiled
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 
@@ -57,6 +57,23 @@ def look(run: Run) -> tuple[Run, list[Action]]:
     return run, announced
 
 
+def loss_breaks(run: Run, event: ProbeNote) -> tuple[Run, list[Action]]:
+    """Return the run after the probe's note that a loss is not finite any more, and what is announced of it."""
+    training = next((one for one in run.trainings if one.pid == event.pid and not one.over), run.training)
+    judgement = training.detector_state.judgement
+    findings = tuple(
+        one for one in diagnose.diagnose(training.history, judgement, run.now) if one.cause == WRONG_NUMBERS
+    )
+    announced: list[Action] = [Announce("loss.broken", messages.broken_loss(run, event))]
+    if WRONG_NUMBERS in run.review.announced:
+        return run, announced
+    run = replace(run, review=replace(run.review, announced=(*run.review.announced, WRONG_NUMBERS)))
+    if findings:
+        announced.append(Diagnosed(incident=0, findings=findings))
+        announced += [Announce("stall.advice", {"text": text}) for text in findings[0].advice[:1]]
+    return run, announced
+
+
 def profiled(run: Run, event: Profiled, _limits: Limits) -> tuple[Run, list[Action]]:
     """Return the run after a profile, with what makes that training slow, and what is to be announced of it.
 
@@ -75,7 +92,7 @@ def profiled(run: Run, event: Profiled, _limits: Limits) -> tuple[Run, list[Acti
     run = replace(run, review=replace(review, announced=announced))
     actions: list[Action] = []
     if found or before:
-        actions.append(SlowedBy(event.attempt, event.pid, event.profile.seconds, found))
+        actions.append(SlowedBy(event.attempt, event.pid, event.profile.watched, found))
     for one in sure:
         actions.append(Announce("training.bottleneck", messages.bottleneck(one)))
         actions += [Announce("bottleneck.advice", {"text": text}) for text in one.advice[:1]]

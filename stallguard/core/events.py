@@ -39,6 +39,7 @@ class Launched(Event, frozen=True, tag="attempt.started"):
     factor: int = 1  # micro-batches a batch
     device: str = "default"  # default, or cpu if the GPU is hidden
     resumed: bool = False  # there were checkpoints, and it got them
+    unresumed: str = ""  # why it could not use the checkpoints that there were
 
 
 class Failed(Event, frozen=True, tag="attempt.start_failed"):
@@ -94,7 +95,11 @@ class Heartbeat(Event, frozen=True, tag="probe.heartbeat"):
     source: str = "none"
     saves: int = 0
     factor: int = 1
-    loss: float | None = None
+    loss: float | None = (
+        None  # the newest; a mean over the epoch so far, if the probe reads it inside Keras' epoch
+    )
+    loss_of_epoch: bool = False  # it is what Keras itself reports of the epoch that ended last
+    loss_not_finite: str = ""  # nan, inf or -inf if the newest loss is that; `loss` is null then
     input_s: float = msgspec.field(default=0.0, name="input_seconds")
     step_s: float = msgspec.field(default=0.0, name="step_seconds")
     expect_until: float = msgspec.field(default=0.0, name="expect_until_clock")
@@ -108,7 +113,7 @@ class Heartbeat(Event, frozen=True, tag="probe.heartbeat"):
 
 
 class ProbeNote(Event, frozen=True, tag="probe.note"):
-    """A sentence from the probe: kind (resume, micro, aside, phase, save, epoch, checkpoint ...) and text.
+    """A sentence from the probe: kind (resume, micro, aside, phase, save, epoch, nonfinite ...) and text.
 
     A name has one meaning in `facts` of every kind: `rows` is the size of a whole batch, `fit`, `epoch` and `batch` are
     a position.
@@ -191,6 +196,10 @@ class Exited(Event, frozen=True, tag="attempt.exited"):
     code: int
     memory_kill: bool | None = None  # the kernel killed it for memory
     known: bool = True  # False: the end was not observed, and `code` is meaningless
+    signal: str = ""  # SIGUSR1, if that ended it: some numbers differ between systems; "" in old journals
+    # The script's line at which a process crashed, "train.py:31 in step"; "": none did, or the line is not known.
+    where: str = ""
+    process: str = ""  # that crashed: "" the attempt's own or the training, worker, process 123
 
 
 class Collected(Event, frozen=True, tag="evidence.ready"):
@@ -212,10 +221,14 @@ class Unkillable(Event, frozen=True, tag="attempt.kill_failed"):
 
 
 class UserCommand(Event, frozen=True, tag="user.command"):
-    """A command of the user, the control socket or launchd: interrupt, stop, restart, mute, dump."""
+    """A command of the user, the control socket or launchd: interrupt, stop, restart, mute, dump.
+
+    Or `signal`: stallguard was sent a signal that is the training's, named by `argument`.
+    """
 
     verb: str
     argument: str = ""
+    number: int = 0  # of that signal on this system
 
 
 AnyEvent = (

@@ -73,7 +73,10 @@ def _exited(run: Run, event: Exited) -> Step:
 
 
 def _asked(run: Run, event: UserCommand) -> Step:
-    """Pass a command to end the training on; a second one kills it."""
+    """Pass a command to end the training on; a second one kills it.  Pass any other signal on as it came."""
+    if event.verb == "signal":
+        passed = Signal(attempt=run.attempt, name=event.argument.removeprefix("SIG"), number=event.number)
+        return run, [passed]
     name = ENDING.get(event.verb)
     if name is None:
         return run, []

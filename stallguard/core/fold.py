@@ -26,10 +26,11 @@ from stallguard.core import (
     slicing,
     training_changes,
     trainings,
+    unsaved,
     user_commands,
     wakeups,
 )
-from stallguard.core.actions import Action, Announce, Collect, Conclude, Diagnosed, Launch
+from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Diagnosed, Launch
 from stallguard.core.detection import detector
 from stallguard.core.detection.learned import Learned
 from stallguard.core.diagnosis import diagnose, gpu_idle
@@ -67,12 +68,6 @@ GPU_LOOK = 2.0  # seconds between two checks of a GPU that is busy after the tra
 LEAVES_ALONE = ("wait", "notify")  # decisions that change nothing
 # The kind of the probe's note that the training cannot be resumed exactly, and a setting forbids any other resume.
 STOP_INEXACT = "inexact-stop"
-# What is announced of the probe's notes, by their kind; of all others, probe.remark.
-NOTES = {
-    "aside": "probe.disabled", "resume": "attempt.resumed", "micro": "batch.smaller", "whole": "batch.whole",
-    "regrown": "batch.smaller", "trouble": "stallguard.trouble", "sensor": "probe.hooks_removed",
-    "inexact": "attempt.inexact", "inexact-stop": "attempt.inexact",
-}  # fmt: skip
 
 
 def begin(
@@ -104,7 +99,8 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
     run, more = _converge(run, limits)
     run, announced = advisories.look(run)
     run, ahead = memory_ahead.look(run, limits)
-    actions = actions + more + announced + ahead
+    run, ends = shutdown.loss_breaks(run, limits)
+    actions = actions + more + announced + ahead + ends
     return replace(run, ledger=ledger.after_all(run.ledger, at, actions)), actions
 
 
@@ -112,10 +108,11 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
 
 
 def _launched(run: Run, event: Launched, limits: Limits) -> Step:
+    why = event.unresumed or unsaved.sentence(run)
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        interrupted=None, arranged=False,
+        interrupted=None, passed_on=(), unsaved=(), arranged=False,
         stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
         memory=memory_ahead.begun(run),
         sized=event.at, regrowing=False, cut=False,
@@ -123,7 +120,10 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     run, announced = training_changes.announce(run, limits.policy)
     scratch = event.attempt > 1 and not event.resumed
     return run, [
-        Announce("attempt.from_scratch", {"attempt": str(event.attempt)}),
+        Announce(
+            "attempt.not_resumed" if why else "attempt.from_scratch",
+            {"attempt": str(event.attempt), **({"why": why} if why else {})},
+        ),
         *announced,
     ] if scratch else announced
 
@@ -151,12 +151,18 @@ def _noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
     larger = regrow.restart(run, event, limits)
     if larger is not None:
         return stop(run, larger, limits)
-    run, ended = shutdown.noted(regrow.grown(run, event), event, limits)
+    run, ended = shutdown.noted(regrow.grown(unsaved.noted(run, event), event), event, limits)
     run, changed = training_changes.announce(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
     run, sliced = slicing.noted(run, event, limits)
     changed += sliced
-    text = messages.of_one(run, event.pid) + event.text + messages.trained_again(run, event)
-    said = [*changed, Announce(NOTES.get(event.kind, "probe.remark"), {"text": text})]
+    if event.kind == history.BROKEN_LOSS:
+        run, announced = advisories.loss_breaks(run, event)
+        return run, [*changed, *announced]
+    said = changed
+    if event.text:  # the results of an epoch have none
+        text = messages.of_one(run, event.pid) + event.text + messages.trained_again(run, event)
+        facts = {"text": text, **unsaved.facts(event)}
+        said = [*changed, Announce(messages.NOTES.get(event.kind, "probe.remark"), facts)]
     if event.kind != STOP_INEXACT:
         return run, [*said, *ended]
     run, actions = stop(run, Decision(action="give_up", why=event.text, code=GAVE_UP), limits)
@@ -211,23 +217,28 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
 
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     run = trainings.end_all(replace(run, ended=event.at), limits.detector)
+    run = user_commands.ended_by_signal(run, event)
     if run.decision is not None and not shutdown.came_otherwise(run, event):
         # Of a stalled training that ended after our SIGKILL, no code is needed to know that it did not finish.
         decided = event.known or run.decision.action == "finish" or run.state == lifecycle.KILLING
         return _after(run, run.decision if decided else UNSEEN, event)
     if not event.known:
         return _after(run, UNSEEN, event)
+    broken = shutdown.of_broken_loss(run.training, limits)
+    if event.code == 0 and broken is not None:
+        return _after(run, broken, event)
     findings = diagnose.diagnose_exit(run.history, event)
     tried = attempts_so_far(run, findings)
     decision = decide.decide(findings, tried, limits.policy)
+    if limits.observe and decision.action == "restart":
+        decision = decide.left_to_end(tried.attempts[-1])
     announced: list[Action] = []
     if event.code != 0:
+        if run.state not in (lifecycle.COLLECTING, HOLDING):  # else a stall ends, which is counted
+            run = replace(run, totals=replace(run.totals, crashes=run.totals.crashes + 1))
         found = Diagnosed(incident=run.totals.incidents, findings=findings, decision=decision)
-        announced = [
-            Announce("attempt.crashed", messages.exit_facts(run.attempt, event.code)),
-            *messages.explained(run, findings),
-            found,
-        ]
+        crashed = Announce("attempt.crashed", messages.exit_facts(run.attempt, event.code, event.signal))
+        announced = [crashed, *messages.explained(run, findings), found]
     run = replace(run, findings=findings, decision=decision, past=tried)
     run, actions = _after(run, decision, event)
     return run, announced + actions
@@ -309,6 +320,7 @@ def _stalled(run: Run, limits: Limits) -> Step:
         run = move(run, "stalled", totals=totals, declined=-math.inf, silent_since=since)
         return run, [
             Announce("training.stalled", messages.silence(run)),
+            Ask(attempt=run.attempt, command="stalled"),
             Collect(incident=incident, attempt=run.attempt),
         ]
 
@@ -320,8 +332,9 @@ def _stalled(run: Run, limits: Limits) -> Step:
     for one in also:
         run = trainings.put(run, replace(one, announced=True))
     announced = [Announce("training.also_stalled", messages.silence(run, one)) for one in also]
+    told = [Ask(attempt=run.attempt, command="stalled")] if also else []
     run, actions = _act_when_due(run, limits) if run.state == HOLDING else (run, [])
-    return run, [*announced, *actions]
+    return run, [*announced, *told, *actions]
 
 
 def _act_when_due(run: Run, limits: Limits) -> Step:
@@ -369,7 +382,7 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
         return run, [order]
     announced = [Diagnosed(incident=run.totals.incidents, findings=findings), *messages.diagnosis(findings)]
     why = findings[0].evidence[0]
-    facts = messages.totals(run, run.totals.beats, run.now) | {"code": str(GAVE_UP), "why": why}
+    facts = messages.totals(run, run.totals.beats, run.now, GAVE_UP, why) | {"code": str(GAVE_UP), "why": why}
     return move(run, "ended", code=GAVE_UP, findings=findings), [
         *announced,
         Announce("run.gave_up", facts),
@@ -393,6 +406,7 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
         return run, [*pause, Announce("attempt.restarting", facts)]
     code = exit_code(decision, event)
     message = "run.gave_up" if decision.action == "give_up" else messages.ending(decision.code, code)
-    facts = messages.totals(run, beats(run), event.at) | {"code": str(code), "why": decision.why}
+    facts = messages.totals(run, beats(run), event.at, code, decision.why)
+    facts |= {"code": str(code), "why": decision.why}
     last: list[Action] = [Announce(message, facts), Conclude(code=code, why=decision.why)]
     return move(run, "ended", code=code, deadline=math.inf), last

@@ -43,6 +43,7 @@ READINGS = 150  # of one sensor: five minutes
 HEARD_SPACING, HEARD = 5.0, 60  # records of the probe: five minutes
 SIGNATURES = 64  # different lines of the output
 NOTES, BLOCKED, PAUSES = 16, 8, 16
+BROKEN_LOSS, FINITE_AGAIN = "nonfinite", "finite-again"  # kinds of the probe's notes (probe/losses.py)
 PAUSE = 10.0  # seconds from which a gap that ended is kept
 STAGES = 16
 GROWTH_POINTS, GROWTH_SPACING = 64, 5.0  # when full, each two points become one and the spacing doubles
@@ -127,8 +128,14 @@ class History(msgspec.Struct, frozen=True):
     unkillable: Unkillable | None = None
     left: ProcessLeft | None = None
     exited: Exited | None = None
+    broken_loss: ProbeNote | None = None  # that the loss is not finite, if it is so now
     rows: int | None = None  # of a whole batch
+    outside: str = ""  # how the attempt is watched from outside only (outside.py)
     dtype: str = ""  # in which the model computes, if the probe noted it
+    feed: str = ""  # what the batches come from (the probe's notes "feed"); "": not known
+    grows: tuple[
+        tuple[str, int], ...
+    ] = ()  # the largest object that changes in the script, and its bytes; newest last
     used_gpu: bool = False  # this attempt was seen to use the accelerator
     stages: tuple[Stage, ...] = ()  # the newest last; thinned like `growth`
     workers_died_at: float | None = None  # when a worker process last died
@@ -181,13 +188,16 @@ def _launched(history: History, event: Launched) -> History:
 
 
 def _on_heartbeat(history: History, event: Heartbeat) -> History:
-    pauses = history.pauses
+    pauses, broken = history.pauses, history.broken_loss
+    if broken is not None and not event.loss_not_finite and event.at > broken.at:
+        broken = None  # a finite loss, or another fit
     if event.longest >= PAUSE:
         pauses = (*pauses[1 - PAUSES :], Pause(event.at, event.longest, event.longest_phase))
     return replace(
         history,
         heartbeat=event,
         pauses=pauses,
+        broken_loss=broken,
         heartbeats=_thin(history.heartbeats, event, HEARD_SPACING, HEARD),
         growth=_passed(history.growth, event),
     )
@@ -219,11 +229,25 @@ def _noted(history: History, event: ProbeNote) -> History:
     return replace(
         history,
         noted=(*history.noted[1 - NOTES :], event),
+        broken_loss=event if event.kind == BROKEN_LOSS else history.broken_loss,
         rows=(whole_number(event.facts["rows"]) or None)
         if "rows" in event.facts
         else history.rows,  # 0: not known
         dtype=event.facts.get("dtype", history.dtype),
+        outside=event.facts.get("outside", history.outside),
+        feed=_feed(history.feed, event.facts.get("feed", "")),
+        grows=_grows(history.grows, event),
     )
+
+
+def _feed(known: str, noted: str) -> str:
+    """Return what the batches come from after a note: a data set that takes from a generator is that of the fit."""
+    return known if not noted or (known, noted) == ("from_generator", "dataset") else noted
+
+
+def _grows(known: tuple[tuple[str, int], ...], event: ProbeNote) -> tuple[tuple[str, int], ...]:
+    name, size = event.facts.get("object", ""), whole_number(event.facts.get("bytes", ""))
+    return (*known[-1:], (name, size)) if event.kind == "grows" and name and size else known
 
 
 def _profiled(history: History, event: Profiled) -> History:

@@ -14,6 +14,8 @@ it as what it looks like now.
 - So when a stall is declared, all its silence is still open, and becomes `stalled`.  A suspicion that is cleared leaves
   the time before it to its phase, and the rest to `suspected`.
 - What follows a stall or a crash (evidence, end, pause, start) begins with its action or event.
+- A process that is ended, or ends with another code than 0, leaves a batch unfinished: that is `ending`.  If it was
+  silent for longer than a pause, what exceeds its usual pause is `suspected`: nothing judged it, as after Ctrl-C.
 - Batches that an attempt trains before it is as far as the one before (core.redone) are `redone_batches`, in each
   phase.
 
@@ -46,13 +48,18 @@ from stallguard.core.events import (
     Heartbeat,
     Launched,
     ProbeConnected,
+    ProbeNote,
     ProcessLeft,
     SupervisorRestarted,
 )
+from stallguard.core.history import BROKEN_LOSS
 from stallguard.core.redone import Interruption, Position, ProcessPosition
 from stallguard.core.text import whole_number
 from stallguard.core.time_spent import Spent
 
+PAUSE = 20.0  # seconds of silence at the end of a process that were more than a pause (as clues.exits.QUIET)
+TIMES = 3.0  # and more than so many usual pauses
+HALVED = 30.0  # seconds after which half of a pause counts
 PROCESSES = 64  # of an attempt whose positions are kept, the newest
 
 
@@ -67,6 +74,10 @@ PHASES = {
 }  # fmt: skip
 
 
+# Categories that are worth nothing while the loss is not finite.
+BROKEN = ("training", "validation", "checkpoint")
+
+
 class Ledger(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the time went until `since` (seconds on the supervisor's clock), and what is needed to go on."""
 
@@ -79,8 +90,10 @@ class Ledger(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     observed: bool = False  # a probe has reported in this attempt
     trains: bool = False  # a batch was trained in this attempt
+    broken: bool = False  # the loss of the training that last made progress is not finite
     processes: dict[int, ProcessPosition] = {}
     interruption: Interruption | None = None  # until a later attempt is as far
+    pause: float = 0.0  # the longest pause of the training lately, seconds; 0: not known
 
     @property
     def is_interrupted(self) -> bool:
@@ -127,6 +140,8 @@ def trained_again(ledger: Ledger, pid: int, resumed: Position) -> int | None:
 
 def _usual(ledger: Ledger) -> str:
     """Return the category of a time in which nothing special happens."""
+    if ledger.trains and ledger.broken and ledger.phase in BROKEN:
+        return "loss_not_finite"
     if ledger.trains:
         return ledger.phase if ledger.interruption is None else "redone_batches"
     if ledger.attempt and not ledger.observed:
@@ -156,6 +171,17 @@ def _settle(ledger: Ledger, at: float, category: str = "", **changes: Any) -> Le
     return replace(ledger, **({"spent": _added(ledger.spent, parts), "since": until} | changes))
 
 
+def _ends(ledger: Ledger, at: float, unfinished: str, **changes: Any) -> Ledger:
+    """Return the ledger after a process was ended, or ended: its open time is `unfinished` and perhaps silence."""
+    silence, usual = max(0.0, at - ledger.since), ledger.pause
+    is_long = (
+        ledger.trains and ledger.phase != "script" and usual > 0.0 and silence > max(PAUSE, TIMES * usual)
+    )
+    batch = min(usual, silence) if is_long or ledger.state == "suspected" else silence
+    parts = [(unfinished, batch), ("suspected", silence - batch)]
+    return replace(ledger, spent=_added(ledger.spent, parts), since=max(at, ledger.since), **changes)
+
+
 # ---- one handler an event or action -------------------------------------------------------------------------------
 
 
@@ -166,12 +192,20 @@ def _on_launched(ledger: Ledger, at: float, event: Launched) -> Ledger:
     # A journal can end before it has what followed the end of an attempt.
     category = "ending" if ledger.state == EXITED and ledger.trains else ""
     ledger = _settle(ledger, at, category, attempt=event.attempt, interruption=interruption)
-    return replace(ledger, state=AT_WORK, observed=False, trains=False, processes={}, subject=0)
+    return replace(
+        ledger, state=AT_WORK, observed=False, trains=False, processes={}, subject=0, broken=False, pause=0.0
+    )
 
 
 def _on_connected(ledger: Ledger, _at: float, event: ProbeConnected) -> Ledger:
     before = ledger.processes.get(event.pid, ProcessPosition())
     return _with(replace(ledger, observed=True), event.pid, replace(before, place=event.place))
+
+
+def _on_note(ledger: Ledger, at: float, event: ProbeNote) -> Ledger:
+    """The note of a broken loss comes before the record that has it."""
+    breaks = event.kind == BROKEN_LOSS and ledger.state == AT_WORK and ledger.trains
+    return _settle(ledger, at, broken=True) if breaks else ledger
 
 
 def _with(ledger: Ledger, pid: int, process: ProcessPosition) -> Ledger:
@@ -187,8 +221,8 @@ def _on_heartbeat(ledger: Ledger, at: float, event: Heartbeat) -> Ledger:
         return ledger
     if event.aside:  # without hooks, what it does is not known
         return _settle(ledger, at, trains=True, phase="unknown")
-    if not event.beats:
-        return ledger
+    if not event.beats:  # of a start that goes on: if it stalls, its silence begins with its last progress
+        return ledger if ledger.trains else _settle(ledger, min(event.progress_at, at))
     if not ledger.trains:
         ledger = _settle(ledger, min(event.beat_at, at), trains=True, phase="training")
     if ledger.interruption is not None and redone.is_caught_up(ledger.interruption, process):
@@ -197,11 +231,13 @@ def _on_heartbeat(ledger: Ledger, at: float, event: Heartbeat) -> Ledger:
     progress, phase = min(event.progress_at, at), PHASES.get(event.phase, "training")
     if progress < ledger.since:
         return ledger
+    kept = ledger.pause * 0.5 ** ((progress - ledger.since) / HALVED)
+    ledger = replace(ledger, pause=max(kept, event.longest))
     entered = progress if phase == ledger.phase else min(event.phase_at, progress)
     waited = event.input_s - before.input_s
-    if ledger.phase == phase == "training" and ledger.interruption is None:
+    if ledger.phase == phase == "training" and ledger.interruption is None and not ledger.broken:
         ledger = _settle(ledger, ledger.since + min(max(waited, 0.0), progress - ledger.since), "input_wait")
-    ledger = _settle(ledger, entered, phase=phase)
+    ledger = _settle(ledger, entered, phase=phase, broken=bool(event.loss_not_finite))
     return _settle(ledger, progress)
 
 
@@ -228,11 +264,18 @@ def _on_collected(ledger: Ledger, at: float, event: Collected) -> Ledger:
 
 def _on_signal(ledger: Ledger, at: float, action: Signal) -> Ledger:
     """SIGINT is the user's: a script can handle it and go on."""
-    ends = action.name in ("TERM", "KILL") and ledger.state in (AT_WORK, *SILENT)
-    return _settle(ledger, at, state="ending") if ends else ledger
+    if action.name == "INT" and ledger.state == AT_WORK:
+        return _ends(ledger, at, _usual(ledger))
+    if action.name not in ("TERM", "KILL") or ledger.state not in (AT_WORK, *SILENT):
+        return ledger
+    is_judged = ledger.state not in (AT_WORK, "suspected")
+    return (_settle if is_judged else _ends)(ledger, at, "" if is_judged else _usual(ledger), state="ending")
 
 
-def _on_exited(ledger: Ledger, at: float, _event: Exited | Failed) -> Ledger:
+def _on_exited(ledger: Ledger, at: float, event: Exited | Failed) -> Ledger:
+    failed = isinstance(event, Exited) and event.known and event.code != 0
+    if failed and ledger.trains and ledger.phase != "script" and ledger.state in (AT_WORK, "suspected"):
+        return _ends(ledger, at, "ending", state=EXITED)
     if ledger.state == AT_WORK:  # a crash or the end of the run: what follows at the same time says which
         return replace(ledger, state=EXITED)
     return _settle(ledger, at, state="backoff")
@@ -277,6 +320,7 @@ _HANDLERS: dict[type, Callable[..., Ledger]] = {
     Launched: _on_launched,
     ProbeConnected: _on_connected,
     Heartbeat: _on_heartbeat,
+    ProbeNote: _on_note,
     ProcessLeft: _on_left,
     Collect: _on_collect,
     Collected: _on_collected,

@@ -67,6 +67,7 @@ MEANING = {
 }
 ALIVE = frozenset({STARTING, WARMING, RUNNING, SUSPECT, COLLECTING, HOLDING, STOPPING, KILLING, UNGUARDED})
 WATCHED = frozenset({STARTING, WARMING, RUNNING, SUSPECT, COLLECTING, HOLDING})
+ENDING = frozenset({STOPPING, KILLING})  # the attempt was asked to end, or is being ended
 ENDED = frozenset({DONE, FAILED})
 
 TRANSITIONS: dict[str, dict[str, str]] = {

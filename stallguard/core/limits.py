@@ -95,6 +95,10 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stale_census: float = 3.0  # s after which a census is too old
     stale_device: float = 5.0  # s, the same for a reading of the device, or of the tree
 
+    # a thread that stands still in a phase with a known pace
+    one_place: float = 120.0  # s in the same few lines, busy, without new memory or files
+    busy_device: float = 45.0  # s in one call of the library, while its GPU is busy at an even power
+
     # judging
     near: float = 2.5  # s of gap below which nothing can fire
     stopped: float = 5.0  # s
@@ -137,6 +141,7 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 ON_STALL = ("auto", "restart", "halve", "cpu", "stop", "notify")
 SCALINGS = ("off", "linear", "sqrt")
 MEMORY_AHEAD = ("restart", "notify", "off")
+ON_NONFINITE = ("notify", "stop", "rollback")
 
 
 class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,6 +164,7 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     really_smaller_batch: bool = False  # if Keras takes the batch size: fewer rows instead of slices
     scale_lr: str = "off"  # one of SCALINGS: what the learning rate does then
     memory_ahead: str = "restart"  # one of MEMORY_AHEAD: what follows if memory is about to run out
+    on_nonfinite: str = "notify"  # one of ON_NONFINITE: what follows if the loss stops being finite
     leave_machine: bool = False  # give up if the machine is at fault: another one continues the job
     regrow: bool = False
     regrow_after: float = 1800.0  # s of good progress at one size before a larger one is tried

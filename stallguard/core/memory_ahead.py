@@ -35,7 +35,8 @@ from msgspec.structs import replace
 
 from stallguard.core import lifecycle, shutdown, trainings
 from stallguard.core.actions import Action, Announce, Ask, Diagnosed
-from stallguard.core.diagnosis import causes, metrics
+from stallguard.core.diagnosis import causes, diagnose, metrics
+from stallguard.core.diagnosis.clues import script
 from stallguard.core.history import History
 from stallguard.core.limits import Limits
 from stallguard.core.memory_forecast import LEAK, MARGIN, Forecast, forecast, grows_all_the_time
@@ -254,7 +255,7 @@ def _told(run: Run, ahead: Forecast) -> Step:
     if run.memory.announced or min(ahead.latest, ahead.earliest + SAVE) > TELL:
         return run, []
     run = replace(run, memory=replace(run.memory, announced=True))
-    finding = _finding(ahead)
+    finding = _finding(run.history, ahead, run.now)
     return run, [
         Diagnosed(incident=0, findings=(finding,)),
         Announce("memory.trend", _facts(ahead)),
@@ -287,7 +288,7 @@ def _ended(run: Run, training: Training, ahead: Forecast, limits: Limits) -> Ste
     saves = training.heartbeat.saves if training.heartbeat is not None else 0
     if saves <= watch.saves and run.now - watch.asked < SAVED_WITHIN:
         return run, []
-    found = (_finding(ahead),)
+    found = (_finding(training.history, ahead, run.now),)
     tried = attempts_so_far(run, found)
     decision = decide.decide(found, tried, replace(limits.policy, on_stall="auto"))  # it is no stall
     why = _obstacle(run, saves, decision, limits)
@@ -322,13 +323,16 @@ def _obstacle(run: Run, saves: int, decision: Decision, limits: Limits) -> str:
     return "" if decision.action == "restart" else decision.why
 
 
-def _finding(ahead: Forecast) -> Finding:
-    cause = causes.MEMORY_RUNS_OUT if ahead.leaks else causes.STEPS_NEED_MORE
+def _finding(history: History, ahead: Forecast, now: float) -> Finding:
+    is_kept = (
+        script.grown(history) is not None
+    )  # by the script: steps of half the batch would not need less of it
+    cause = causes.MEMORY_RUNS_OUT if ahead.leaks or is_kept else causes.STEPS_NEED_MORE
     facts = _facts(ahead)
     evidence = f"{facts['what']} by {facts['hourly']} an hour, and {facts['room']} are left"
     return Finding(
         cause=cause, confidence=0.9 if ahead.latest <= TELL else 0.6, evidence=(evidence,),
-        advice=tuple(one.sentence() for one in causes.CAUSES[cause].advice),
+        advice=diagnose.fitting(causes.CAUSES[cause].advice, script.still(history, now)),
     )  # fmt: skip
 
 

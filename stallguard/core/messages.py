@@ -6,7 +6,7 @@ This module must not decide anything; the sentences themselves are report.narrat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stallguard.core import ledger, time_spent
@@ -16,9 +16,9 @@ from stallguard.core.diagnosis import causes, metrics, signatures
 from stallguard.core.diagnosis import known_problems as known
 from stallguard.core.events import DUMP, Collected, Matched, ProbeNote
 from stallguard.core.limits import LEAST_PATIENCE, NEVER
-from stallguard.core.text import HOW, WHILE, counted, cut, duration
+from stallguard.core.text import HOW, WHILE, counted, cut, duration, incidents
 from stallguard.core.time_spent import Spent
-from stallguard.errors import STOPPED_ON_TIME
+from stallguard.errors import NOT_FINITE, STOPPED_ON_TIME, has_failed
 
 if TYPE_CHECKING:  # a caller that needs only words must not import the whole core
     from stallguard.core.history import History
@@ -48,10 +48,20 @@ SIGNALS = {
 DOING = {
     "deadlock": "nothing in the process can wake its threads, and the processor is idle",
     "external wait": "the processor is idle, waiting for something outside",
+    "sleep": "the processor is idle, because the script sleeps",
+    "busy device": "its thread waits for the GPU, which reports nothing but that it is busy",
     "spin": "the processor is busy, without reading, writing or touching new memory",
     "working": "the processor is busy",
     "unknown": "what the process does is not known",
 }
+# What is announced of the probe's notes, by their kind; of all others, probe.remark.
+NOTES = {
+    "aside": "probe.disabled", "resume": "attempt.resumed", "micro": "batch.smaller", "whole": "batch.whole",
+    "regrown": "batch.smaller", "trouble": "stallguard.trouble", "sensor": "probe.hooks_removed",
+    "inexact": "attempt.inexact", "inexact-stop": "attempt.inexact", "nonfinite-metric": "metric.broken",
+    "finite-again": "loss.finite", "nonfinite-checkpoint": "checkpoint.not_finite",
+    "outside": "probe.outside", "unsaved": "checkpoint.failed", "saved": "checkpoint.again",
+}  # fmt: skip
 
 
 def limit(threshold: float) -> float | None:
@@ -97,10 +107,20 @@ def trained_again(run: Run, event: ProbeNote) -> str:
     return f"; {number} batches are trained again" if number != 1 else "; 1 batch is trained again"
 
 
+def broken_loss(run: Run, event: ProbeNote) -> dict[str, str]:
+    """Return the facts of a loss that is not finite: where, the last finite one, what there is to go back to."""
+    facts, kept = event.facts, "stallguard has no checkpoint with finite values"
+    last = f"; the last finite one was {facts['last']}" if facts.get("last") else ""
+    if facts.get("checkpoint"):
+        kept = f"the newest checkpoint with finite values is that of {facts['checkpoint']}"
+    ends = f"; the script's {facts['ends']} ends this fit" if facts.get("ends") else ""
+    return {"text": f"{of_one(run, event.pid)}{event.text}{last}{ends}; {kept}"}
+
+
 def end_of_training(run: Run, gone: Training) -> dict[str, str]:
     """Return the facts of the end of one training."""
     heartbeat, how = gone.heartbeat, HOW.get(gone.over, gone.over)
-    parts = [f"{gone.batches} batches"]
+    parts = [counted(gone.batches, "batch", "batches")]
     parts += [counted(heartbeat.fits, "fit")] if heartbeat is not None and heartbeat.fits > 1 else []
     return {
         "who": name(gone),
@@ -120,7 +140,11 @@ def silence(run: Run, training: Training | None = None) -> dict[str, str]:
     training = training or run.training
     judgement = training.detector_state.judgement
     stopped = judgement.step == "stopped"
-    what = STOPPED if stopped else DOING.get(judgement.evidence, DOING["unknown"])
+    wait = training.detector_state.evidence.wait
+    sleeps = judgement.evidence == "external wait" and wait is not None and wait.kind == "sleep"
+    doing = "sleep" if sleeps else judgement.evidence
+    what = STOPPED if stopped else DOING.get(doing, DOING["unknown"])
+    allowed = limit(judgement.threshold)
     whose = {"pid": str(training.pid)} if training.pid else {}
     whose |= {"judged": "stopped"} if stopped else {}
     return whose | {
@@ -129,7 +153,8 @@ def silence(run: Run, training: Training | None = None) -> dict[str, str]:
         "what": what,
         "gap": duration(judgement.gap),
         "phase": judgement.phase,
-        "threshold": NO_LIMIT if limit(judgement.threshold) is None else duration(judgement.threshold),
+        "threshold": NO_LIMIT if allowed is None else duration(allowed),
+        "allowed": NO_LIMIT if allowed is None else f"{duration(allowed)} would be a stall",
     }
 
 
@@ -215,9 +240,9 @@ def signature(event: Matched) -> list[Announce]:
     return [Announce("output.known_line", {"meaning": meaning, "line": cut(event.line, LINE)})]
 
 
-def exit_facts(attempt: int, code: int) -> dict[str, str]:
-    """Return how an attempt ended."""
-    how = f"exit code {code}" if code >= 0 else f"killed by {SIGNALS.get(-code, f'signal {-code}')}"
+def exit_facts(attempt: int, code: int, signal: str = "") -> dict[str, str]:
+    """Return how an attempt ended.  `signal`: the name of that which ended it, if it is known."""
+    how = f"exit code {code}" if code >= 0 else f"killed by {signal or SIGNALS.get(-code, f'signal {-code}')}"
     return {"attempt": str(attempt), "how": how}
 
 
@@ -225,21 +250,34 @@ def ending(decision_code: int, code: int) -> str:
     """Return the name of the message for the end of a run."""
     if decision_code == STOPPED_ON_TIME:
         return "run.paused"
+    if decision_code == NOT_FINITE:
+        return "run.diverged"
     return "run.finished" if code == 0 else "run.failed"
 
 
-def totals(run: Run, beats: int, now: float) -> dict[str, str]:
-    """Return the sums for the end of a run."""
-    stalls, times = run.totals.incidents, ledger.spent(run.ledger, now)
+def totals(run: Run, beats: int, now: float, code: int = 0, why: str = "") -> dict[str, str]:
+    """Return the sums for the end of a run; of one that failed, what was lost in place of the share that trained."""
+    times = ledger.spent(run.ledger, now)
     trouble = f", {run.begun} trainings" if run.begun > 1 else ""
-    if stalls or run.attempt > 1:
-        trouble += f", {counted(stalls, 'stall')}, {counted(run.attempt, 'attempt')}"
-    time = effective_time(times)
+    if found := incidents(run.totals.incidents, run.totals.crashes):
+        trouble += f", {found}"
+    if found or run.attempt > 1:
+        trouble += f", {counted(run.attempt, 'attempt')}"
+    broken = broken_of(run)
+    trouble += f", {broken.text}" if broken is not None else ""
+    time = lost_time(times) if has_failed(code, why) else effective_time(times)
     return {
         "batches": str(beats),
         "duration": duration(time_spent.total(times)),
         "trouble": trouble + (f"; {time}" if time else ""),
     }
+
+
+def broken_of(run: Run) -> ProbeNote | None:
+    """Return the note of a training whose loss is not finite: of one that lives, else of the last that trained."""
+    trained = [one for one in run.trainings if one.trains or one.batches]
+    found = [one for one in trained if not one.over and one.history.broken_loss] or trained[-1:]
+    return found[0].history.broken_loss if found else None
 
 
 def effective_time(times: Spent) -> str:
@@ -248,6 +286,13 @@ def effective_time(times: Spent) -> str:
     if share is None:
         return ""
     return f"{percent(share)} effective training time" + (f" ({rest})" if rest else "")
+
+
+def lost_time(times: Spent) -> str:
+    """Return what stalls, crashes and restarts cost, and of what it consists; "" if that is nothing."""
+    lost = time_spent.total(times, time_spent.LOST)
+    parts = _named(times, (pair for pair in time_spent.ineffective(times) if pair[0] in time_spent.LOST))
+    return f"{duration(lost)} lost ({parts})" if parts else ""
 
 
 def percent(share: float) -> str:
@@ -262,6 +307,9 @@ def category(name: str) -> str:
 
 def ineffective_time(times: Spent) -> str:
     """Return what took the time that was not effective, worst first, without trifles."""
+    return _named(times, time_spent.ineffective(times))
+
+
+def _named(times: Spent, parts: Iterable[tuple[str, float]]) -> str:
     least = max(LEAST_SECONDS, time_spent.total(times) * LEAST_SHARE)
-    rest = [(name, seconds) for name, seconds in time_spent.ineffective(times) if seconds >= least]
-    return ", ".join(f"{category(name)} {duration(seconds)}" for name, seconds in rest)
+    return ", ".join(f"{category(name)} {duration(seconds)}" for name, seconds in parts if seconds >= least)

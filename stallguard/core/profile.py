@@ -8,6 +8,9 @@ from __future__ import annotations
 import msgspec
 
 TRAINING, FEEDER = "training", "feeder"  # roles of a thread
+# Phases that are no time of the script, and in no bottleneck (probe.wire: NO_PROGRESS, OWN_WORK).
+# In the last one the training is over: what its process waits for then does not make it slow.
+PAUSED = ("no progress", "stallguard", "finishing")
 
 
 def place(file: str, line: int, function: str) -> str:
@@ -24,7 +27,7 @@ class Spot(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     role: str  # TRAINING, or FEEDER for any other thread that runs the script's code
-    phase: str  # of the training at that time (wire.PHASES), for each role
+    phase: str  # of the training at that time (wire.PHASES, or one of PAUSED), for each role
     seconds: float
     file: str = ""
     line: int = 0
@@ -70,3 +73,14 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     spots: tuple[Spot, ...] = ()  # those with the most time
     rest: float = 0.0  # of all spots that are left out
     beats: int = 0  # batches that were trained in these seconds
+    saves: int | None = None  # checkpoints that the script wrote in them
+
+    @property
+    def watched(self) -> float:
+        """Return the seconds that the samples cover, without those of `paused`: the time of the script."""
+        return max(0.0, self.seconds - self.paused)
+
+    @property
+    def paused(self) -> float:
+        """Return the seconds of the training thread in stalls, in an open gap, and in work of the probe."""
+        return sum(self.phases.get(name, 0.0) for name in PAUSED)

@@ -45,11 +45,21 @@ class MemoryWatch(msgspec.Struct, frozen=True, omit_defaults=True):
     grown: tuple[int, int, float] | None = None
 
 
+class Unsaved(msgspec.Struct, frozen=True):
+    """A process of which no checkpoint can be written now."""
+
+    pid: int
+    why: str
+    since: float  # what was trained from then on is in no checkpoint (monotonic seconds)
+    is_kept: bool  # there is an earlier checkpoint
+
+
 class Totals(msgspec.Struct, frozen=True):
     """Counts over all attempts."""
 
     beats: int = 0  # batches of trainings that are over, in all attempts
-    incidents: int = 0
+    incidents: int = 0  # stalls
+    crashes: int = 0  # attempts that ended by themselves, with another code than 0, and outside of a stall
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -100,6 +110,8 @@ class Run(msgspec.Struct, frozen=True):
     interrupts: int = 0
     # When the first interrupt was passed on, and the batches until then.
     interrupted: tuple[float, int] | None = None
+    passed_on: tuple[int, ...] = ()  # numbers of the signals that were passed on to this attempt
+    unsaved: tuple[Unsaved, ...] = ()  # in this attempt
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon
     totals: Totals = Totals()
     ledger: Ledger = Ledger()  # where the time went

@@ -1,4 +1,4 @@
-"""An end that is arranged: at an hour of the day, after a segment, or before memory runs out.
+"""An end that is arranged: at an hour of the day, after a segment, before memory runs out, or for a broken loss.
 
 The training ends after its batch, with a checkpoint.  If the checkpoint is complete the probe keeps the training
 waiting until SIGTERM ends the whole run: the code after `fit` must not continue with a half-trained model, and a
@@ -18,10 +18,11 @@ from stallguard.core.events import Exited, ProbeNote
 from stallguard.core.lifecycle import HOLDING, WATCHED
 from stallguard.core.limits import Limits
 from stallguard.core.policy import attempts, decide
-from stallguard.core.run import Run
+from stallguard.core.run import Run, is_muted
+from stallguard.core.training import Training
 from stallguard.core.transitions import Step, move, stop
 from stallguard.core.verdicts import Decision
-from stallguard.errors import GAVE_UP, STOPPED_ON_TIME
+from stallguard.errors import GAVE_UP, NOT_FINITE, STOPPED_ON_TIME
 
 STOP = "stop"  # kind of the probe's note that the training ends; with the fact "saved" if a checkpoint holds it all
 BY_US = (-15, -9, 143)  # how a child ends that stallguard ended: SIGTERM, SIGKILL, a handler of its own
@@ -39,6 +40,36 @@ def time_is_up(run: Run, why: str, limits: Limits) -> Step:
         return run, []
     # It is being ended already, for a restart: no attempt follows now.
     return replace(run, arranged=True, decision=end), [Announce("run.end_is_due", {"why": why})]
+
+
+def loss_breaks(run: Run, limits: Limits) -> Step:
+    """End the run if the loss of a training is not finite and the settings ask for that; not one that ends itself."""
+    if run.decision is not None or run.state not in WATCHED or limits.observe or is_muted(run):
+        return run, []
+    found = next((one for one in trainings.judged(run) if one.history.broken_loss is not None), None)
+    decision = of_broken_loss(found, limits)
+    if found is None or decision is None or ends_itself(found):
+        return run, []
+    greeted, heartbeat = found.history.greeted, found.heartbeat
+    saves = greeted is not None and "checkpoint" in greeted.hooks
+    if heartbeat is None or not (heartbeat.fits or saves):  # a loop that the probe can neither save nor end
+        run, actions = stop(run, decision, limits)
+        return run, [Announce("run.end_is_due", {"why": decision.why}), *actions]
+    return arrange(run, decision, decision.why, limits)
+
+
+def ends_itself(training: Training) -> bool:
+    """Return whether the script has a callback that ends this fit for its loss."""
+    note = training.history.broken_loss
+    return note is not None and bool(note.facts.get("ends"))
+
+
+def of_broken_loss(training: Training | None, limits: Limits) -> Decision | None:
+    """Return that the run ends because the loss of `training` is not finite; None if it is, or need not end."""
+    note = training.history.broken_loss if training is not None else None
+    if note is None or limits.policy.on_nonfinite == "notify" or limits.observe:
+        return None
+    return Decision(action="finish", why=note.text, code=NOT_FINITE)
 
 
 def segment_ends(run: Run, limits: Limits) -> float | None:

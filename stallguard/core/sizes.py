@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from stallguard.core.text import counted
+
 
 class Sizes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was learned.
@@ -25,7 +27,7 @@ UNKNOWN = Sizes()
 
 def label(rows: int | None, factor: int) -> str:
     """Return the name of a size: the rows that are computed at once, or the part of an unknown batch."""
-    return f"1/{factor} of the batch" if rows is None else f"{max(1, rows // factor)} rows"
+    return f"1/{factor} of the batch" if rows is None else counted(max(1, rows // factor), "row")
 
 
 def leave(sizes: Sizes, rows: int | None, factor: int) -> Sizes:

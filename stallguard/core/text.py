@@ -5,6 +5,8 @@ Pure, and cheap to import: lists and prompts must not import the rest of the cor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 WHILE = {
     "step": "inside a training step",
     "between": "between two steps",
@@ -36,6 +38,8 @@ STEPS = {
 }
 
 
+# Within $'...' of a shell; the surrogates are bytes of a name that are not UTF-8 (PEP 383).
+ESCAPES, BYTES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}, range(0xDC80, 0xDD00)
 DIGITS = 20  # of a number of 64 bits
 
 
@@ -61,14 +65,61 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 stall, 2 stalls."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def loss_words(value: float | None, not_finite: str = "") -> str:
+    """Return a loss with as many digits as Keras prints, "" if none is known.
+
+    `not_finite`: the word for one that is not finite (events.Heartbeat).
+    """
+    if not_finite or value is None:
+        return not_finite
+    return f"{value:.4f}" if 1e-3 < abs(value) < 1e9 else f"{value:.4e}"  # noqa: PLR2004 - as Keras' progress bar
+
+
+def in_words(place: str) -> str:
+    """Return a place of the script, "train.py:31 in step", as words: "line 31 of train.py, in step"."""
+    where, _, function = place.partition(" in ")
+    file, _, line = where.rpartition(":")
+    return f"line {line} of {file}" + (f", in {function}" if function else "")
+
+
+def shell_words(words: Iterable[str]) -> str:
+    """Return a command as a shell reads it, in one line of visible characters: $'...' if a word has others."""
+    import shlex
+
+    def escaped(character: str) -> str:
+        code = ord(character)
+        if character.isprintable():
+            return ESCAPES.get(character, character)
+        if code in BYTES:
+            return f"\\x{code - 0xDC00:02x}"
+        short = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the planes after the first
+        return ESCAPES.get(character) or (f"\\x{code:02x}" if character.isascii() else short)
+
+    return " ".join(
+        shlex.quote(word) if word.isprintable() else f"$'{''.join(map(escaped, word))}'" for word in words
+    )
+
+
+def counted(number: int, noun: str, many: str = "") -> str:
+    """Return a number with its noun: 1 stall, 2 stalls.  `many`: a plural that is not formed by an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {many or f'{noun}s'}"
+
+
+def per_second(rate: float) -> str:
+    """Return a pace: 1 batch a second, 42.1 batches a second."""
+    shown = f"{rate:.3g}"
+    return f"{shown} {'batch' if shown == '1' else 'batches'} a second"
 
 
 def count(number: int, one: str, many: str) -> str:
     """Return a number of things, in groups of three digits."""
     return f"{number:,} {one if number == 1 else many}".replace(",", "\u202f")
+
+
+def incidents(stalls: int | None, crashes: int | None) -> str:
+    """Return how many stalls and crashes there were, without those that there were none of; None: not known."""
+    counts = ((stalls, "stall", "stalls"), (crashes, "crash", "crashes"))
+    return ", ".join(count(number, one, many) for number, one, many in counts if number)
 
 
 def quantity(value: float, unit: str) -> str:

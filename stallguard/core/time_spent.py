@@ -1,7 +1,7 @@
 """Where the time of a run went, as a value: seconds by category, and the sums and shares that stallguard shows of them.
 
-core.ledger makes it.  Effective is the time that an undisturbed run needs as well.  The start of the first attempt is
-among it, that of later attempts (`restart`) is not.  Pure, and cheap to import; must not count.
+core.ledger makes it.  Effective is the time that trained: batches, and what belongs to them, the first time that they
+are trained.  Neither a start nor silence is.  Pure, and cheap to import; must not count.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ class Spent(msgspec.Struct, frozen=True):
     script: float = 0.0  # work of the script outside of training, after its first batch
     start_up: float = 0.0  # the first attempt, until its first batch
     restart: float = 0.0  # later attempts, each until its first batch
-    suspected: float = 0.0  # silence from a suspicion until it was cleared
+    # Silence that was not judged a stall: from a suspicion until it was cleared, or beyond the usual pause until the
+    # process was ended or ended.
+    suspected: float = 0.0
     stalled: float = 0.0  # silence that was a stall, from the last progress on
     collecting_evidence: float = 0.0  # of a stall
     ending: float = 0.0  # from SIGTERM until the process has ended; the unfinished batch of a crash
     backoff: float = 0.0  # between two attempts
+    loss_not_finite: float = 0.0  # training, while its loss was not finite
     redone_batches: float = 0.0  # batches that were trained before, until the training is as far again
     machine_asleep: float = 0.0  # the machine slept
     stopped_by_user: float = 0.0  # the process was stopped by a signal (SIGSTOP, Ctrl-Z, a debugger)
@@ -37,8 +40,7 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 CATEGORIES = Spent.__struct_fields__
-EFFECTIVE = ("training", "input_wait", "validation", "checkpoint", "script", "start_up")
-TRAINED = (
+EFFECTIVE = (
     "training",
     "input_wait",
     "validation",
@@ -55,10 +57,10 @@ def total(times: Spent, categories: Iterable[str] = CATEGORIES) -> float:
 
 
 def effective(times: Spent) -> float | None:
-    """Return the share of the wall time that an undisturbed run needs as well; None if no batch was seen."""
-    wall = total(times)
-    is_known = 0.0 < wall < math.inf and total(times, (*TRAINED, "script")) > 0.0
-    return total(times, EFFECTIVE) / wall if is_known else None
+    """Return the share of the wall time that trained; None if no batch was seen."""
+    wall, trained = total(times), total(times, EFFECTIVE)
+    is_known = 0.0 < wall < math.inf and (trained + times.script + times.loss_not_finite > 0.0)
+    return trained / wall if is_known else None
 
 
 def ineffective(times: Spent) -> list[tuple[str, float]]:

@@ -141,11 +141,11 @@ def _take(run: Run, training: Training, event: Event, limits: DetectorLimits) ->
     if isinstance(event, Heartbeat) and event.trains and not training.trains:
         # From now on the readings are of its own tree: other counters, which do not compare with those before.
         training, detector_state = replace(training, trains=True), detector.without_readings(detector_state)
-    return replace(
-        training,
-        history=history.remember(training.history, event),
-        detector_state=detector.observe(detector_state, event, limits),
-    )
+    observed = detector.observe(detector_state, event, limits)
+    if run.state in lifecycle.ENDING and isinstance(event, Heartbeat):
+        # A signal wakes what waited, and it can still end its batch: that is no pause of a healthy training.
+        observed = replace(observed, rows=detector_state.rows, strikes=detector_state.strikes)
+    return replace(training, history=history.remember(training.history, event), detector_state=observed)
 
 
 def _is_due(training: Training, at: float) -> bool:

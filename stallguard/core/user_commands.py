@@ -10,15 +10,18 @@ import math
 from msgspec.structs import replace
 
 from stallguard.core import fallback, lifecycle, messages, shutdown
-from stallguard.core.actions import Announce, Collect, Conclude, Signal
-from stallguard.core.events import DUMP, UserCommand
+from stallguard.core.actions import Action, Announce, Collect, Conclude, Signal
+from stallguard.core.events import DUMP, Exited, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats
 from stallguard.core.transitions import OWN_CODE, Step, kill, move, stop
 from stallguard.core.verdicts import Decision
+from stallguard.errors import SIGNALLED
 
 MUTE = 3600.0  # seconds that `mute` lasts
 OUTLIVED = 10.0  # seconds after an interrupt, in which a second one ends the training at once
+# Seconds after a signal that was passed on, in which an end of the training counts as its answer if no batch ends.
+ANSWERED = 600.0
 STOP_VERBS = ("interrupt", "stop", "restart")
 FROM_SCRATCH = "from scratch"  # argument of restart: do not use the checkpoints
 
@@ -37,6 +40,8 @@ def take(run: Run, event: UserCommand, limits: Limits) -> Step:
         return run, [Collect(incident=DUMP, attempt=run.attempt)]
     if event.verb == "finish":
         return shutdown.time_is_up(run, event.argument, limits)
+    if event.verb == "signal":
+        return _pass_on(run, event)
     return _end(run, event, limits) if event.verb in STOP_VERBS else (run, [])
 
 
@@ -91,14 +96,62 @@ def _end(run: Run, event: UserCommand, limits: Limits) -> Step:
     return run, [Announce("run.stopping"), *actions]
 
 
+def _pass_on(run: Run, event: UserCommand) -> Step:
+    """Send the training a signal that stallguard was sent.
+
+    If the training ends then, by the signal or by its handler, that was asked for, as it would be without stallguard.
+    """
+    facts = {"signal": event.argument}
+    if run.state == lifecycle.BACKOFF:
+        last = run.past.attempts[-1].code if run.past.attempts else None
+        if _is_by(last, event.number):  # it was sent to both, and the training's end was seen first
+            code = SIGNALLED + event.number
+            return move(run, "ended", code=code), [Conclude(code=code, why=_signalled(event.argument))]
+        return run, [Announce("signal.unused", facts)]
+    if run.state not in lifecycle.ALIVE:
+        return run, []
+    run = replace(run, passed_on=(*run.passed_on, event.number))
+    if run.state in lifecycle.WATCHED and run.decision is None:
+        decision = Decision(action="finish", why=_signalled(event.argument), code=OWN_CODE)
+        run = replace(run, decision=decision, interrupted=(run.now, beats(run)))
+    sent = Signal(attempt=run.attempt, name=event.argument.removeprefix("SIG"), number=event.number)
+    return run, [sent, Announce("signal.forwarded", facts)]
+
+
+def ended_by_signal(run: Run, event: Exited) -> Run:
+    """Return the run with its end decided if the attempt ended by a signal that was passed on to it."""
+    if (
+        run.decision is not None
+        or not event.known
+        or not any(_is_by(event.code, one) for one in run.passed_on)
+    ):
+        return run
+    name = event.signal or f"signal {abs(event.code) % SIGNALLED}"
+    return replace(run, decision=Decision(action="finish", why=_signalled(name), code=OWN_CODE))
+
+
+def _is_by(code: int | None, number: int) -> bool:
+    return code in (
+        -number,
+        SIGNALLED + number,
+    )  # a shell reports the signal that ended its child as the latter
+
+
+def _signalled(name: str) -> str:
+    return f"signalled: {name} was sent to stallguard, and passed on to the training"
+
+
 def drop_outlived(run: Run, limits: Limits) -> Step:
-    """Drop an interrupt after which the training has continued: the run is supervised again.
+    """Drop an interrupt, or a signal, after which the training has continued: the run is supervised again.
 
     A script can handle Ctrl-C by itself.  If the decision stayed, no stall of this run would be acted upon any more.
     """
     if run.interrupted is None or run.arranged or run.state not in lifecycle.WATCHED:
         return run, []
     since, batches = run.interrupted
-    if run.now < since + OUTLIVED or beats(run) < batches + limits.detector.recovered_after:
+    went_on = run.now >= since + OUTLIVED and beats(run) >= batches + limits.detector.recovered_after
+    is_signal = not run.interrupts
+    if not went_on and not (is_signal and run.now >= since + ANSWERED):
         return run, []
-    return replace(run, decision=None, interrupts=0, interrupted=None), [Announce("interrupt.unused")]
+    announced: list[Action] = [] if is_signal else [Announce("interrupt.unused")]
+    return replace(run, decision=None, interrupts=0, interrupted=None), announced

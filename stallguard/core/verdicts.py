@@ -57,7 +57,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     device: str = "default"
     delay: float = 0.0
     code: int = 0
-    mathematics: str = "the training results are unaffected"
+    mathematics: str = "neither the batch nor the device changes"
     resume: bool = True
 
 

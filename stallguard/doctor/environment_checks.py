@@ -161,7 +161,7 @@ def customised(facts: MachineFacts) -> Iterator[CheckText]:
     here = facts.environment.installed
     if here is not None and here.sitecustomize:
         yield note(
-            f"{here.sitecustomize} runs at every start of this Python; stallguard runs it after the probe's own"
+            f"every start of this Python runs {here.sitecustomize}; stallguard runs it after the probe's own"
         )
 
 

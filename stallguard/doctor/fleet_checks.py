@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stallguard.core.text import counted
 from stallguard.doctor.facts import MachineFacts
 from stallguard.doctor.findings import CheckText, fail, ok, warn
 
@@ -32,11 +33,11 @@ def certificates(facts: MachineFacts) -> Iterator[CheckText]:
     if days is None:
         return
     if days <= 0:
-        yield fail(f"the certificates of the fleet expired {-days:.0f} days ago", RENEW)
+        yield fail(f"the certificates of the fleet expired {counted(round(-days), 'day')} ago", RENEW)
     elif days < SOON:
-        yield warn(f"the certificates of the fleet last {days:.0f} days", RENEW)
+        yield warn(f"the certificates of the fleet last {counted(round(days), 'day')}", RENEW)
     else:
-        yield ok(f"the certificates of the fleet last {days:.0f} days")
+        yield ok(f"the certificates of the fleet last {counted(round(days), 'day')}")
 
 
 def scheduler(facts: MachineFacts) -> Iterator[CheckText]:

@@ -52,7 +52,8 @@ SWAP = Path("/private/var/vm")  # where macOS creates its swap files
 
 
 def facts(environment: Environment, variables: Mapping[str, str], config: Config) -> MachineFacts:
-    """Return all facts.  `variables`: the user's environment."""
+    """Return all facts.  `variables`: the user's environment.  Raises StallguardError if no process can be read."""
+    run_files.require_processes()
     watch = system.MachineWatch()
     began = time.monotonic()
     watch.read(began, {os.getpid()}, 0.0)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from stallguard import notify
 from stallguard.agent import missed_starts
 from stallguard.agent.job import Schedule
+from stallguard.core.text import counted
 from stallguard.doctor.facts import Heavy, MachineFacts
 from stallguard.doctor.findings import CheckText, fail, note, ok, warn
 from stallguard.report import trace_sender
@@ -41,7 +42,8 @@ def gpu(facts: MachineFacts) -> Iterator[CheckText]:
         yield warn(f"the GPU is {device.utilisation:.0%} busy already", cure)
     if device.recoveries:
         yield note(
-            f"the GPU was restarted {device.recoveries} times since the machine booted", "restart the machine"
+            f"the GPU was restarted {counted(device.recoveries, 'time')} since the machine booted",
+            "restart the machine",
         )
 
 
@@ -178,18 +180,16 @@ def permissions(facts: MachineFacts) -> Iterator[CheckText]:
 def notifications(facts: MachineFacts) -> Iterator[CheckText]:
     """Do notifications work?"""
     if facts.notifies_addresses and not facts.has_apprise:
-        yield fail(
-            notify.NO_APPRISE, "install the extra, or unset notify.urls; then: stallguard notify --test"
-        )
+        yield fail(notify.NO_APPRISE, "install the extra, or unset notify.urls; then: stallguard notify test")
     if facts.unusable_addresses:
         yield fail(
             f"Apprise does not understand an address of notify.urls: {', '.join(facts.unusable_addresses)}",
-            "see docs/notifications.md for its form; then: stallguard notify --test",
+            "see docs/notifications.md for its form; then: stallguard notify test",
         )
     if facts.notifies_desktop and facts.system == "Darwin":
         yield note(
             "macOS shows desktop notifications only if Script Editor is allowed to send them, which cannot be checked",
-            f"see: stallguard notify --test; {notify.ALLOW_ON_MAC}",
+            f"see: stallguard notify test; {notify.ALLOW_ON_MAC}",
         )
 
 

@@ -19,8 +19,9 @@ from stallguard.storage import private
 INJECT = Path(__file__).resolve().parent.parent / "probe" / "inject"
 OURS = "STALLGUARD_"
 HOME = "STALLGUARD_HOME"
-# Slurm and Lightning use it too: the probe reports if a script handles it.
-STACKS_SIGNAL = int(signal.SIGUSR1)
+# Its default is to be ignored, in each program that has no probe (yet), and no batch system sends it.  SIGUSR1 is the
+# user's: Slurm sends it before the time limit, and a script without a handler ends by it, as without stallguard.
+STACKS_SIGNAL = int(signal.SIGURG)
 
 
 class ProbeConfig(msgspec.Struct, frozen=True):

@@ -45,6 +45,7 @@ def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
                 ledger.spent(was.ledger, was.now) if was else time_spent.Spent(),
                 batches=beats(was) if was else 0,
                 incidents=was.totals.incidents if was else 0,
+                crashes=was.totals.crashes if was else None,
                 attempts=attempt.number,
             ),
         )

@@ -74,6 +74,7 @@ def prepare(
     """
     command = command_of(words, loaded, env, cwd)
     project = project_of(loaded, cwd)
+    run_files.require_processes()
     _refuse_too_little_memory()
     _refuse_too_few_descriptors()
     reached = (

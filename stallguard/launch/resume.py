@@ -6,10 +6,10 @@ The earlier run keeps them: both link the same files.  Must not judge their cont
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from stallguard.core.text import shell_words
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.launch import orphan
 from stallguard.probe.process_key import portable
@@ -47,7 +47,7 @@ def heritage(wanted: str, argv: Sequence[str], cwd: Path, project: str = "") -> 
     asked = run_files.asked(run)
     if asked is not None and _of_request(asked) != _identity(argv, str(cwd), project):
         raise StallguardError(
-            f"the checkpoints of run {run.id} belong to another command: {shlex.join(asked.command)}, in {asked.cwd}",
+            f"the checkpoints of run {run.id} belong to another command: {shell_words(asked.command)}, in {asked.cwd}",
             cure="give that command, there; or start from the beginning: leave out --resume",
             code=USAGE,
         )

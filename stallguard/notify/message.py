@@ -17,7 +17,8 @@ OCCASIONS = {
     "stall": ("training.stalled",),
     "restart": ("attempt.restarting",),
     "give_up": ("run.gave_up", "attempt.unkillable", "run.unguarded", MISSED),
-    "finish": ("run.finished", "run.failed", "run.paused"),
+    "finish": ("run.finished", "run.failed", "run.paused", "run.diverged"),
+    "loss": ("loss.broken",),
     "morning": (SUMMARY, MISSED),
 }
 PASSING = ("training.stalled", "attempt.restarting")  # during a run: their rate is limited
@@ -28,7 +29,7 @@ class Notification(msgspec.Struct, frozen=True):
     """What is sent.  A command gets it as one line of JSON on its standard input."""
 
     schema: int
-    event: str  # stall, restart, give_up, finish, morning, as in notify.on; test
+    event: str  # stall, restart, give_up, finish, loss, morning, as in notify.on; test
     message: str  # the name of the message, as `event` of a journal line; missed, summary, test
     title: str
     text: str

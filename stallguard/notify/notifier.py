@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from stallguard.errors import NOT_FOUND
 from stallguard.notify.channels import DEADLINE, Channel
 from stallguard.notify.message import OCCASIONS, Notification, Sent, allow, kinds
 from stallguard.storage import run_files
@@ -71,7 +72,8 @@ def test(channels: Sequence[Channel], note: Notification) -> list[SendResult]:
 def reason(error: Exception) -> str:
     """Return an error without the command, which can contain a token."""
     if isinstance(error, subprocess.CalledProcessError):
-        return f"it ended with exit code {error.returncode}"
+        missing = ": the shell found no such command" if error.returncode == NOT_FOUND else ""
+        return f"it ended with exit code {error.returncode}{missing}"
     if isinstance(error, subprocess.TimeoutExpired):
         return f"it did not end within {round(error.timeout, 1):g} s"
     return str(error) or type(error).__name__

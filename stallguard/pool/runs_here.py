@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stallguard.core.text import shell_words
 from stallguard.fleet import joblog, lineage, orders
 from stallguard.fleet.joblog import perform
 from stallguard.fleet.membership import Membership
@@ -196,7 +196,7 @@ class RunsHere:
         private.ensure(log.parent)
         child, begins = self._begin(submission, prepared, quiet, log)
         one.child = child
-        self._edges.say(f"{submission.job} begins (pid {child.pid}): {shlex.join(submission.words)}")
+        self._edges.say(f"{submission.job} begins (pid {child.pid}): {shell_words(submission.words)}")
         while (code := child.poll()) is None:
             await asyncio.sleep(LOOK)
             bound(log)

@@ -49,7 +49,9 @@ class ScriptApi:
         if smaller < rows and not context.smaller:
             context.smaller = True
             self._in_effect()
-            context.note("micro", "the script was given batches of %d rows instead of %d" % (smaller, rows))
+            plural = "" if smaller == 1 else "s"
+            text = "the script was given batches of %d row%s instead of %d" % (smaller, plural, rows)
+            context.note("micro", text)
         return smaller
 
     def beat(self, count: int) -> None:
@@ -86,6 +88,7 @@ class ScriptApi:
         place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
         checkpoint = Manual(context, place, pace, save, name)
         self._checkpoints.append(checkpoint)
+        context.losses.checkpoint = checkpoint.finite
         self._context.hook_installed("checkpoint")
         return checkpoint.load(load)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 
-from . import wire
+from . import own_frames, wire
 from .beat_source import Credit
 from .loop_position import LoopPosition
 from .monotonic import monotonic_ns
@@ -37,7 +37,7 @@ _CHANGES, _LONGEST_NS, _LONGEST_PHASE = (wire.SLOT[n] for n in ("changes", "long
 _BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_ns", "fit_beats", "source"))
 _BATCH, _BATCHES, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "fits"))
 _INPUT_NS, _STEP_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "step_ns", "traces", "flags"))
-_LOSS, _EPOCH, _EPOCHS = (wire.SLOT[n] for n in ("loss_bits", "epoch", "epochs"))
+_EPOCH, _EPOCHS = (wire.SLOT[n] for n in ("epoch", "epochs"))
 _NO_LIST = object()  # the value of `hot` that is no CallbackList: the state is off
 # Phases that go on after a training call that was made in them; after any other the phase is BETWEEN.
 _KEPT = frozenset((NAMED, VALIDATION, PREDICTION, CHECKPOINT, EPOCH_START, EPOCH_END))
@@ -50,8 +50,8 @@ class Beats:
 
     __slots__ = ("_base", "_beats", "_changes", "_credit", "_last", "_longest", "_loop", "_main", "_phase",
                  "_thread", "ahead", "attention", "began", "calls", "claim", "claimed", "cold", "due", "ended",
-                 "fitting", "hot", "index", "inside", "own", "plain", "polled", "restores", "saving", "slots",
-                 "step", "stride", "tracing")  # fmt: skip
+                 "fitting", "hot", "index", "inside", "own", "own_saves", "own_work", "plain", "polled",
+                 "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
         self.claim: Callable[[], object] = str  # called once, as training begins; `str` has no effect
@@ -86,6 +86,7 @@ class Beats:
         self.polled = False  # the poll thread counts: whole loops run inside one call
         self.restores = 0  # checkpoints written or read: the iterations can have jumped
         self.tracing = self.saving = False
+        self.own_work = self.own_saves = 0  # open calls in which the probe works in that thread; its saves
         self._main = self._thread = get_ident()  # `_thread`: the one that trains
 
     def trains(self) -> None:
@@ -191,11 +192,6 @@ class Beats:
         flags = self.slots[_FLAGS]
         self.slots[_FLAGS] = flags | bit if on else flags & ~bit
 
-    def loss(self, value: object) -> None:
-        """Store a loss if it is a Python float; reading any other would wait for the device."""
-        if type(value) is float:
-            self.slots[_LOSS] = wire.float_bits(value)
-
     # --- Keras' own loops -------------------------------------------------------------------------------------
 
     def fit_begins(self) -> int:
@@ -251,16 +247,22 @@ class Beats:
         """
         clock, count_batch = monotonic_ns, self._count_batch
 
+        @own_frames.removes_its_own
         def on_train_batch_end(callbacks: Any, batch: int, logs: Any = None) -> Any:
             now = clock()
-            if callbacks is not self.hot:
-                return count_batch(original, attend, callbacks, batch, logs)
-            gap = now - self.began
-            if gap > self._longest:
-                self._pause(gap, STEP)
-            self.step += gap
-            self.ended = now
-            result = original(callbacks, batch, logs)
+            try:
+                if callbacks is not self.hot:
+                    return count_batch(original, attend, callbacks, batch, logs)
+                gap = now - self.began
+                if gap > self._longest:
+                    self._pause(gap, STEP)
+                self.step += gap
+                self.ended = now
+                self.slots[_BEATS] = self._base + batch + 1  # exact also if the callbacks crash
+                result = original(callbacks, batch, logs)
+            except BaseException as error:
+                own_frames.remove(error)
+                raise
             now = clock()
             self.index = batch  # after the callbacks, and with no call between: a fit inside them sets it too
             self.began = now

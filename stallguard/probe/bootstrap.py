@@ -4,7 +4,8 @@ A run is often more than one Python process: a launcher (subprocess, Hydra, pape
 does not train, trainings one after the other or side by side, and the workers of each training.  The kind of a process
 is not known at its start, so its state changes with what it does:
 
-    waiting    from the start: a place (process_key.py) and the import hooks; no page, no socket, no thread
+    waiting    from the start: a place (process_key.py), the file of its crash (crash_stacks.py) and the import hooks;
+               no page, no socket, no thread
     present    it imports a training library, or the script calls stallguard: page, socket, thread.  The supervisor
                watches it, also for an import that hangs.  It can be a launcher that imports torch, so the processes
                that it starts are not workers yet
@@ -25,9 +26,9 @@ import os
 import sys
 from _thread import allocate_lock
 
-from . import device, page, process_key, stack_signal, wire
+from . import crash_stacks, device, page, process_key, stack_signal, wire
 from .api import ScriptApi
-from .beats import Beats
+from .beats import FINISHING, Beats
 from .context import Context
 from .imports import ApiFinder, ImportFinder
 from .monotonic import monotonic_ns
@@ -104,7 +105,9 @@ class Probe:
         if self._cpu():
             device.hide(self.environment)
         self.mail.place = self.context.place
+        self._mark(wire.WAITING)
         stack_signal.watch()
+        crash_stacks.begin(self._crashes())
         if "STALLGUARD_SEED" in self.environment:
             self._load("seeds")
         if "STALLGUARD_TRACKERS" in self.environment:
@@ -112,14 +115,35 @@ class Probe:
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])
         self.mail.version("machine", os.uname().machine)  # an Intel one on Apple silicon: Rosetta translates
         self.finder.first(LIBRARIES, self.equip)
+        self.finder.add({"coverage.inorout": _leave_uncounted})
         sys.meta_path.insert(0, self.finder)
         os.register_at_fork(before=self._count_fork, after_in_child=self.forked)
         atexit.register(self.goodbye)
+
+    def _crashes(self) -> str:
+        return os.path.join(self._folder, "%d%s" % (self._pid, crash_stacks.SUFFIX))
+
+    def _mark(self, name: str) -> None:
+        """Show the supervisor a process that sends no record yet."""
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            os.close(os.open(os.path.join(self._folder, name % self._pid), flags, 0o600))
+        except OSError:
+            pass
+
+    def _unmark(self) -> None:
+        try:
+            os.unlink(os.path.join(self._folder, wire.WAITING % self._pid))
+        except OSError:
+            pass
 
     def equip(self) -> None:
         """Load the hooks, and the parts that this attempt needs; a training library is about to be imported."""
         from . import hooks
 
+        self._unmark()
+        if self._quiet:
+            self._mark(wire.LOADING)
         if not self._quiet:
             self.appear()
         for family in hooks.FAMILIES:
@@ -164,6 +188,9 @@ class Probe:
             if self._forked and util is not None:  # most versions end a forked process without atexit
                 util.Finalize(None, self.goodbye, exitpriority=-100)
             self.beats.slots = page.moved(self.beats.slots, path + ".page")
+            if self._forked:
+                crash_stacks.begin(self._crashes())
+            crash_stacks.look()
             number = int(self.environment.get("STALLGUARD_SIGNAL") or stack_signal.DEFAULT)
             # Again in a forked process, whose inherited handler writes to its parent's file.
             again = number == self._signal
@@ -188,6 +215,22 @@ class Probe:
             self.state = TRAINING
             self.environment[OWNER] = str(self._pid)
             self.beats.flag(wire.FLAG_TRAINS, True)
+            self._await_end()
+
+    def _await_end(self) -> None:
+        """Let Python call `_ending` when the program ends: before exit handlers, one of which can hold its lock."""
+        # As concurrent.futures.thread does, from Python 3.9 on; the probe's thread sees the end of others later.
+        register = getattr(sys.modules.get("threading"), "_register_atexit", None)
+        if register is not None:
+            try:
+                register(self._ending)
+            except RuntimeError:
+                pass  # it ends already
+
+    def _ending(self) -> None:
+        if self.state == TRAINING:
+            self.beats.enter(FINISHING)
+            self._flush()
 
     def step_aside(self, why: str) -> None:
         """Remove the hooks and report why; the training goes on without the probe."""
@@ -197,9 +240,11 @@ class Probe:
 
     def _count_fork(self) -> None:
         self._forks += 1
+        crash_stacks.forking()
 
     def forked(self) -> None:
         """Handle a fork in the child: disable the probe in a worker of a training, else begin again."""
+        crash_stacks.forked()
         if self.sender is not None:
             self.sender.abandon()
             self.sender = None
@@ -222,8 +267,16 @@ class Probe:
 
     def goodbye(self) -> None:
         """Send the last record: the program ends."""
+        if self.state == WAITING:
+            self._unmark()
         if self.sender is not None:
             self.sender.goodbye()
+
+
+def _leave_uncounted(module: ModuleType) -> None:
+    from . import uncounted  # few processes need it
+
+    uncounted.patch(module)
 
 
 def _command() -> str:

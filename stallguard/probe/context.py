@@ -12,6 +12,7 @@ prints.  Standard library only, Python 3.9 grammar.
 from __future__ import annotations
 
 from . import wire
+from .losses import Losses
 
 TYPE_CHECKING = False  # typing costs milliseconds of every start; checkers take this name for True
 if TYPE_CHECKING:
@@ -43,6 +44,21 @@ class PhaseOf:
         self._beats.leave(self._before)
 
 
+class OwnWork:
+    """Context manager: its body is work of the probe in the training's thread, in no finding about the script."""
+
+    __slots__ = ("_beats",)
+
+    def __init__(self, beats: Beats) -> None:
+        self._beats = beats
+
+    def __enter__(self) -> None:
+        self._beats.own_work += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self._beats.own_work -= 1
+
+
 class Context:
     """The object that every part of the probe gets."""
 
@@ -63,6 +79,7 @@ class Context:
         # Of the script's functions that run inside a graph: (purpose, file, line, function) -> calls, nanoseconds.
         self.python_functions: dict[tuple[str, str, int, str], list[int]] = {}
         self.smaller = False  # batches have fewer rows already, so they are not sliced
+        self.losses = Losses(beats, self.note)
 
     @property
     def place(self) -> str:
@@ -151,6 +168,15 @@ class Context:
     def phase(self, name: str) -> PhaseOf:
         """Return a context manager that sets phase `name` (of wire.PHASES) during its body."""
         return PhaseOf(self.beats, name)
+
+    def own_work(self) -> OwnWork:
+        """Return a context manager for work of the probe in the training's thread."""
+        return OwnWork(self.beats)
+
+    def saved(self) -> None:
+        """Count a checkpoint that the probe made."""
+        self.add("saves")
+        self.beats.own_saves += 1
 
     def note(self, kind: str, text: str, **facts: object) -> None:
         """Queue a sentence for the supervisor; it is dropped if too many are queued."""

@@ -20,6 +20,8 @@ from __future__ import annotations
 import sys
 from itertools import islice
 
+from . import own_frames
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -118,6 +120,7 @@ class NextCall:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)  # a script can read the traces of a tf.function
 
+    @own_frames.passing
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the looks, then train as the original does; args[-1] is the iterator, or a list of batches."""
         if vars(self._model).get(NAME) is self:
@@ -132,7 +135,8 @@ class NextCall:
         for look, owner in self.looks:
             owner.arguments = args[:-1]
             try:
-                look(list(batches))
+                with owner.context.own_work():
+                    look(list(batches))
             except owner.passes:
                 raise
             except Exception as unexpected:

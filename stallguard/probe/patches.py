@@ -5,6 +5,8 @@ Nothing here raises: what cannot be wrapped stays as it was.
 
 from __future__ import annotations
 
+from . import own_frames
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
@@ -12,12 +14,9 @@ if TYPE_CHECKING:
     Function = Callable[..., Any]
     Maker = Callable[[Function], Function]
 
-# A warning names the script's line, some frames up (stacklevel).  Python does not count frames of its import machinery,
-# which it identifies by two words in their file name (Python/_warnings.c, is_internal_frame; warnings.py): with them,
-# our wrapper is not counted either.  AutoGraph reads the source of functions, but not in these packages
-# (autograph/core/config.py).
-SKIPPED = " (as importlib._bootstrap)"
-BLAMING = ("keras", "tf_keras", "tensorflow")
+# Wrappers of all other packages get SKIPPED in their file name; torch.compile passes by the code as its module has it
+# (hooks/torch_loops.py).
+TORCH = "torch"
 LIMIT = 8  # internal errors until the probe disables itself
 
 
@@ -34,6 +33,7 @@ class Patches:
     def wrap(self, owner: Any, name: str, make: Maker) -> bool:
         """Replace `owner.name` by make(original); return False if `owner` has no such attribute of its own.
 
+        What the original raises has the traceback that it has without the probe (own_frames.py).
         Also False after `take_out`: modules that are imported later stay as they are.
         """
         if self._out:
@@ -45,6 +45,9 @@ class Patches:
             if original is None or not callable(original):
                 return False
             wrapper = _alike(make(original), original)
+            if not getattr(wrapper, "removes_its_own", False):
+                # Two frames between caller and original: this one, and the one that `make` returns.
+                wrapper = _alike(own_frames.passing(wrapper), original)
             after = staticmethod(wrapper) if static else wrapper
             setattr(owner, name, after)
         except Exception as error:
@@ -106,6 +109,6 @@ def _alike(wrapper: Function, original: Function) -> Function:
     wrapper.__dict__.update(getattr(original, "__dict__", {}))
     wrapper.__wrapped__ = original  # type: ignore[attr-defined]
     code = getattr(wrapper, "__code__", None)
-    if code is not None and str(getattr(original, "__module__", "")).split(".")[0] in BLAMING:
-        wrapper.__code__ = code.replace(co_filename=code.co_filename + SKIPPED)
+    if code is not None and str(getattr(original, "__module__", "")).split(".")[0] != TORCH:
+        wrapper.__code__ = code.replace(co_filename=code.co_filename + own_frames.SKIPPED)
     return wrapper

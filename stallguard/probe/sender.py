@@ -19,7 +19,7 @@ from os import fstat
 from time import sleep
 
 from . import beats as phases
-from . import native_threads, wire
+from . import crash_stacks, native_threads, wire
 from .monotonic import monotonic_ns
 from .notebooks import service_threads
 from .stack_signal import is_caught, still_ours
@@ -154,6 +154,7 @@ class Sender:
             # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
             self._mail.version(name, vars(sys.modules.get(name, wire)).get("__version__"))
         self._mail.service_threads(service_threads())
+        crash_stacks.look()
         if self._mail.armed and is_caught(self._signal) is False:
             self._disarm()
 

@@ -16,6 +16,9 @@ time, each sample would fall on the native call that follows it.  So the switch 
 between the tick before a sample and the sample: 25 ms on average, twice a second.  Two busy threads of Python are not
 measurably slower with it (0 to 3 % beside 4 % of noise).
 
+The time since the last progress is kept apart until progress comes, because a stall is not slowness: as "no progress"
+if that is long ago, or the supervisor judged it a stall.  Then it goes to the stacks' own phases, unless it was judged.
+
 The table has a fixed size: when it is full, the stacks with the least time are merged into one entry for each role and
 phase.  Times are absolute, so a reader that misses a state of the table loses nothing.
 
@@ -29,9 +32,9 @@ import sys
 from _thread import get_ident
 from time import thread_time
 
-from . import page, wire
+from . import libraries, page, wire
 from .outbox import encode
-from .patches import SKIPPED
+from .own_frames import SKIPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,19 +65,18 @@ OUTER = 32  # frames of the script's own code beyond
 TRAINING, FEEDER = "training", "feeder"
 BUILT_IN = "<built-in>"  # the file of a line for a function in C
 WAITING = ("lock", "timed", "sleep", "io")  # kinds of wait (wire.WAITS) that such a line names
+GAP = 5_000_000_000  # ns without progress from which a gap is shown as one, as in `detector.near`
 _PHASE, _BEGAN, _BEATS = wire.SLOT["phase"], wire.SLOT["began_ns"], wire.SLOT["beats"]
+_SAVES, _CHANGES, _SOURCE, _HAND = (
+    wire.SLOT["saves"],
+    wire.SLOT["changes"],
+    wire.SLOT["source"],
+    wire.SOURCES.index("hand"),
+)
+_STALLED = wire.PROFILE_STALLED // 8  # index of that number in the file
+# Phases in which no progress is expected, so an open gap in them is shown with their own name.
+_QUIET = ("importing", "idle", "tracing", "first run", "finishing", wire.OWN_WORK)
 _HERE = os.path.dirname(__file__) + os.sep
-# What is the script's own: neither in the standard library nor in an installed package, nor built into Python.
-_LIBRARIES = ("%ssite-packages%s" % (os.sep, os.sep), "%sdist-packages%s" % (os.sep, os.sep))
-_STANDARD = os.path.dirname(os.__file__) + os.sep
-
-
-def is_own(file: str) -> bool:
-    """Return whether a file is of the script's own code."""
-    return not (
-        file.startswith((_STANDARD, _HERE, "<frozen ", "<__array_function__"))
-        or any(part in file for part in _LIBRARIES)
-    )
 
 
 class StackSampler:
@@ -94,6 +96,13 @@ class StackSampler:
         self._beats, self._path, self._functions, self._waits = beats, path, functions, waits
         self._stood: set[tuple[int, int]] = set()  # instructions of the script at which a thread was found
         self._times: dict[Stack, int] = {}  # ns
+        self._gap: dict[Stack, int] = {}  # the same since the last progress
+        self._gap_began = 0  # the sample before the first one of this gap
+        self._gap_changes = -1  # the record's count of events in it
+        # Of the measured functions: their time when this gap began, and that in stalls.
+        self._measured: dict[tuple[str, str, int, str], int] = {}
+        self._left_out: dict[tuple[str, str, int, str], int] = {}
+        self._judged = 0  # when the supervisor judged the last stall that has ended
         self._samples = self._covered = 0
         self._last = self._due = 0
         self._write_due = 0
@@ -127,7 +136,7 @@ class StackSampler:
         if now < self._due or not self._beats.claimed or get_ident() == self._beats.training_thread:
             return
         began = thread_time()
-        self._add(sys._current_frames(), min(now - self._last, LONGEST) if self._last else 0)
+        self._add(sys._current_frames(), now)
         self._last = now
         if now >= self._write_due:
             self.write()
@@ -151,15 +160,21 @@ class StackSampler:
             sys.setswitchinterval(usual + 5e-7)
             self._restored = usual
 
-    def _add(self, frames: dict[int, FrameType], passed: int) -> None:
-        """Add `passed` ns to the stack of each thread that counts; with 0, only learn where they are."""
+    def _add(self, frames: dict[int, FrameType], now: int) -> None:
+        """Add the time since the last sample to the stack of each thread that counts; the first only looks."""
+        passed = min(now - self._last, LONGEST) if self._last else 0
         trains, me = self._beats.training_thread, get_ident()
         training = frames.pop(trains, None)
         stack = self._stack(
             training
         )  # first: it can have begun to wait for the lock, and goes on after SWITCH
-        self._beats.publish()  # the phase of this moment
-        phase = wire.PHASES[self._beats.slots[_PHASE]]
+        self._beats.publish()  # the phase and the count of events of this moment
+        slots = self._beats.slots
+        phase = wire.OWN_WORK if self._beats.own_work else wire.PHASES[slots[_PHASE]]
+        if slots[_CHANGES] != self._gap_changes:
+            self._close_gap()
+            self._gap_changes, self._gap_began = slots[_CHANGES], self._last or now
+            self._measured = {key: time for key, (_, time) in list(self._functions.items())}
         if not passed:
             return
         self._samples += 1
@@ -172,9 +187,37 @@ class StackSampler:
             if own:  # else an idle thread of a pool, a progress bar's monitor, a thread of the probe
                 found.append((FEEDER, phase, lines))
         for key in found:
+            self._gap[key] = self._gap.get(key, 0) + passed
+        if len(self._gap) > MOST:
+            self._gap = _merged(self._gap, KEPT)
+
+    def _close_gap(self) -> None:
+        """Add the time of the gap that has ended: to the phases of its stacks, or as a stall if it was judged one."""
+        stalled = self._is_judged()
+        self._judged = 0 if self._page is None else self._page[_STALLED]  # it is about one gap
+        for (role, phase, lines), passed in self._gap.items():
+            key = (role, wire.NO_PROGRESS if stalled else phase, lines)
             self._times[key] = self._times.get(key, 0) + passed
+        self._gap = {}
+        for function, (_, time) in list(self._functions.items()) if stalled else ():
+            before = self._left_out.get(function, 0) - self._measured.get(function, 0)
+            self._left_out[function] = before + time
         if len(self._times) > MOST:
-            self._merge(KEPT)
+            self._times = _merged(self._times, KEPT)
+
+    def _is_judged(self) -> bool:
+        """Return whether the supervisor judged the gap that is open a stall."""
+        judged = 0 if self._page is None else self._page[_STALLED]
+        return judged > self._judged and judged >= self._gap_began
+
+    def _table(self) -> dict[Stack, int]:
+        """Return the time of each stack, with that of the open gap."""
+        times, long, stalled = dict(self._times), self._last - self._gap_began >= GAP, self._is_judged()
+        quiet = _QUIET[2:] if self._beats.slots[_SOURCE] == _HAND else _QUIET  # that loop has no phases
+        for (role, phase, lines), passed in self._gap.items():
+            key = (role, wire.NO_PROGRESS if stalled or (long and phase not in quiet) else phase, lines)
+            times[key] = times.get(key, 0) + passed
+        return times
 
     def _stack(self, frame: Optional[FrameType]) -> tuple[tuple[Line, ...], bool]:
         """Return the lines of a stack, with the wait in which it ends, and whether one is of the script's own code."""
@@ -189,7 +232,7 @@ class StackSampler:
         To find it, the instruction must be decoded: only one at which a thread was found before.
         """
         code = frame.f_code
-        if self._waits is None or not is_own(code.co_filename):
+        if self._waits is None or libraries.is_librarys(code.co_filename):
             return ()
         at = (id(code), frame.f_lasti)
         known = at in self._stood
@@ -199,53 +242,47 @@ class StackSampler:
         kind = wire.WAITS[self._waits.kind(frame, decode=known)]
         return ((BUILT_IN, 0, kind),) if kind in WAITING else ()
 
-    def _merge(self, kept: int) -> None:
-        """Merge all but the `kept` stacks with the most time."""
-        ranked = sorted(self._times.items(), key=lambda item: item[1], reverse=True)
-        times = dict(ranked[:kept])
-        for (role, phase, _), passed in ranked[kept:]:
-            rest = (role, phase, ())
-            times[rest] = times.get(rest, 0) + passed
-        self._times = times
-
     def finish(self) -> None:
         """Write the table a last time: the program ends.  Raises nothing."""
         try:
             self.write()
         except Exception:
-            self._times = {}
+            self._times = self._gap = {}
 
     def write(self) -> None:
         """Write the table into the file, if there is anything in it."""
-        if not self._times:
+        times = self._table()
+        if not times:
             return
         if self._page is None:
             self._page = page.shared(self._path, wire.PROFILE_SIZE)
-        kept, text = len(self._times), self._text()
-        while len(text) > wire.PROFILE_SIZE - wire.PROFILE_HEAD:
+        kept, text = len(times), self._text(times)
+        while len(text) > wire.PROFILE_STALLED - wire.PROFILE_HEAD:
             kept //= 2
-            self._merge(kept)
-            text = self._text()
+            self._times, self._gap = _merged(self._times, kept), _merged(self._gap, kept)
+            times = self._table()
+            text = self._text(times)
         numbers, whole = self._page, self._page.cast("B")
         numbers[0] += 1
         whole[wire.PROFILE_HEAD : wire.PROFILE_HEAD + len(text)] = text
         numbers[1] = len(text)
         numbers[0] += 1
 
-    def _text(self) -> bytes:
+    def _text(self, times: dict[Stack, int]) -> bytes:
         """Return the table as JSON: each line of code once, and stacks of their numbers."""
         lines: dict[Line, int] = {}
         stacks = [
             [role, phase, [lines.setdefault(line, len(lines)) for line in stack], passed // 1_000_000]
-            for (role, phase, stack), passed in self._times.items()
+            for (role, phase, stack), passed in times.items()
         ]
         functions = [
-            [*key, calls, passed // 1_000_000]
+            [*key, calls, (passed - self._left_out.get(key, 0)) // 1_000_000]
             for key, (calls, passed) in list(self._functions.items())[:FUNCTIONS]
         ]
         whole: dict[str, Any] = {
             "began": self._beats.slots[_BEGAN],
             "beats": self._beats.slots[_BEATS],
+            "saves": self._beats.slots[_SAVES] - self._beats.own_saves,
             "samples": self._samples,
             "milliseconds": self._covered // 1_000_000,
             "lines": list(lines),
@@ -253,6 +290,16 @@ class StackSampler:
             "functions": functions,
         }
         return encode(whole).encode()
+
+
+def _merged(times: dict[Stack, int], kept: int) -> dict[Stack, int]:
+    """Return a table with the `kept` stacks of the most time; all others are one entry for each role and phase."""
+    ranked = sorted(times.items(), key=lambda item: item[1], reverse=True)
+    merged = dict(ranked[:kept])
+    for (role, phase, _), passed in ranked[kept:]:
+        rest = (role, phase, ())
+        merged[rest] = merged.get(rest, 0) + passed
+    return merged
 
 
 def _lines(frame: Optional[FrameType]) -> tuple[tuple[Line, ...], bool]:
@@ -263,7 +310,7 @@ def _lines(frame: Optional[FrameType]) -> tuple[tuple[Line, ...], bool]:
         code, line = frame.f_code, frame.f_lineno
         file = code.co_filename
         if not (file.startswith(_HERE) or file.endswith(SKIPPED)):
-            scripts = (len(found) >= DEPTH or not own) and is_own(file)
+            scripts = (len(found) >= DEPTH or not own) and not libraries.is_librarys(file)
             own = own or scripts
             if scripts or len(found) < DEPTH:
                 found.append((file, line or 0, code.co_name))

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
-DEFAULT = int(_signal.SIGUSR1)
+DEFAULT = int(_signal.SIGURG)
 _theirs: set[int] = set()  # signals that the program has registered for stacks of its own
 _register = getattr(faulthandler, "register", None)
 _file = {"descriptor": -1, "inode": 0}  # of the stacks
@@ -67,9 +67,18 @@ def watch() -> None:
             _theirs.add(int(number))
         register(*words, **named)
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(registering, name, getattr(register, name))
-    faulthandler.register = registering
+    take_place("register", registering)
+
+
+def take_place(name: str, function: Any) -> None:
+    """Put `function` in the place of faulthandler's function of that name."""
+    from . import own_frames
+
+    original = getattr(faulthandler, name)
+    function = own_frames.passing(function)
+    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(function, word, getattr(original, word))
+    setattr(faulthandler, name, function)
 
 
 def still_ours(number: int, before: object) -> bool:

@@ -9,7 +9,9 @@ end it.  While batches follow one another these numbers are constant, so a healt
 The kind follows from the function, if it is one of Python's library with a known meaning; its local variable says
 whether there is a timeout.  The local variables of any other function are never read: in Python 3.9 to 3.12 that would
 keep a script's tensors alive.  In other code the instruction shows the name of what it calls.  `dis` decodes it, if
-the script or its library has imported that (TensorFlow, torch and JAX do).  What is not recognised is "none".
+the script or its library has imported that (TensorFlow, torch and JAX do).  What is not recognised is "call", if the
+thread stays at one instruction of code that is not the library's, and "place", if it stays in the same few lines: a
+loop that never ends.  In a training of several processes a call of the library can wait for another: it is "io".
 
 A thread in a lock without a timeout cannot act by itself, every other thread can.  Exceptions are threads that sleep
 with a timeout at the same place in nearly all samples of a healthy training (the monitor of a progress bar), because
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     Place = tuple[int, ...]
 
-NONE, LOCK, TIMED, SLEEP, IO, LIBRARY = range(len(wire.WAITS))
+NONE, LOCK, TIMED, SLEEP, IO, LIBRARY, PLACE, CALL = range(len(wire.WAITS))
 # How a function's wait is found if it is not always the same: by its timeout, or by the call of the instruction.
 _BY_TIMEOUT, _BY_CALL, _BY_CALL_OF_LIBRARY, _PROBE = range(100, 104)
 
@@ -76,6 +78,8 @@ FEW = 16  # healthy samples below which no habit is known
 MANY = 256  # above which the counts are halved, so that old samples weigh less
 HABIT = 0.95  # share of the healthy samples in which a thread sleeps at the same place
 FED = 0.02  # share in which the training's thread waits for a lock, from which another thread feeds it
+FEW_LINES = 2  # of a loop that waits: where it goes back, and one function that it calls
+SETTLED = 2_000_000_000  # ns in so few lines after which they are a place
 DEPTH = 3  # frames that make a place: Condition.wait, Event.wait, and their caller
 _BACK = 40  # instructions before a call among which its function is searched
 
@@ -114,6 +118,8 @@ class WaitEvidence:
         self._here: Place = ()
         self._since = 0
         self._stored = False
+        self._lines: set[tuple[int, int]] = set()  # where the thread was found since `_place_since`
+        self._place_since = 0
         self._functions: dict[
             int, tuple[CodeType, int]
         ] = {}  # by id(); a hash of a code object reads all of it
@@ -136,23 +142,44 @@ class WaitEvidence:
         here = (thread, id(frame), id(frame.f_code), frame.f_lasti) if frame is not None else ()
         stays = bool(here) and not moved and here == self._here
         wakers = self._look_at_others(frames, thread, moved)
-        if frame is None or not stays:
+        if not stays:
             self._here, self._since = here, now
-            if moved and frame is not None:
-                self._samples += 1
-                self._waits += self.kind(frame, decode=False) == LOCK
-                if self._samples > MANY:
-                    self._samples //= 2
-                    self._waits //= 2
-            if self._stored:
-                self._store(NONE, 0, -1)
-                self._stored = False
-            return
-        kind = self.kind(frame)
-        self._store(
-            NONE if kind == _PROBE else kind, self._since, wakers
-        )  # a save of ours is no wait of the script
-        self._stored = True
+        if moved and frame is not None:
+            self._samples += 1
+            self._waits += self.kind(frame, decode=False) == LOCK
+            if self._samples > MANY:
+                self._samples //= 2
+                self._waits //= 2
+        kind, since = NONE, self._since
+        if frame is not None and stays:
+            kind = self.kind(frame)
+        if frame is None or moved or kind != NONE:
+            self._lines.clear()
+        elif self._stays_in_place(frame, now):
+            kind, since = (CALL if stays and self._since <= self._place_since else PLACE), self._place_since
+        if kind == LIBRARY and has_peers():
+            kind = IO
+        if stays or kind != NONE:
+            # A save of ours is no wait of the script.
+            self._store(NONE if kind == _PROBE else kind, since, wakers)
+            self._stored = True
+        elif self._stored:
+            self._store(NONE, 0, -1)
+            self._stored = False
+
+    def _stays_in_place(self, frame: FrameType, now: int) -> bool:
+        """Return whether the thread has been in the same few lines, not of the library, for a while."""
+        code = frame.f_code
+        line = (id(code), frame.f_lineno or 0)
+        if self.kind(frame, decode=False) != NONE:
+            self._lines.clear()  # in the library, or in a wait of a known kind
+            return False
+        if line not in self._lines:
+            if not self._lines or len(self._lines) >= FEW_LINES:
+                self._lines.clear()
+                self._place_since = now
+            self._lines.add(line)
+        return now - self._place_since >= SETTLED
 
     def _store(self, kind: int, since: int, wakers: int) -> None:
         slots = self._beats.slots
@@ -235,6 +262,20 @@ class WaitEvidence:
             ):
                 return _BY_CALL_OF_LIBRARY
         return _BY_CALL
+
+
+def has_peers() -> bool:
+    """Return whether the training consists of several processes, so that a call of the library can wait for another."""
+    try:
+        torch = sys.modules.get("torch.distributed")
+        if torch is not None and torch.is_available() and torch.is_initialized():
+            return bool(torch.get_world_size() > 1)
+        jax = sys.modules.get("jax._src.distributed")
+        if jax is not None and (jax.global_state.num_processes or 1) > 1:
+            return True
+        return "tensorflow" in sys.modules and '"worker"' in os.environ.get("TF_CONFIG", "")
+    except Exception:
+        return False  # a version that keeps this elsewhere
 
 
 _WAIT, _WAIT_NS, _WAKERS = wire.SLOT["wait"], wire.SLOT["wait_ns"], wire.SLOT["wakers"]

@@ -58,12 +58,21 @@ SLOT = {name: index for index, name in enumerate(FIELDS)}
 _CODEC = struct.Struct("<%dq" % SLOTS)
 _FLOAT = struct.Struct("<d")
 _INT = struct.Struct("<q")
+# A file in a checkpoint generation whose values, or whose loss, were not finite when it was made.
+NOT_FINITE = "NOT_FINITE"
 # The file of sampled stacks (stack_sampler.py), beside the page: two numbers, how often a write began or ended (odd: it
-# is being written) and the length of the text, then the text.
+# is being written) and the length of the text, then the text.  Its last number is the supervisor's: when it last judged
+# a stall, CLOCK_MONOTONIC ns.
+# Files of processes that send no record yet: they wait for a training library; they import one, as a worker of a pool.
+WAITING, LOADING = "%d.waiting", "%d.loading"
 PROFILE = "%d.profile"  # its name; the number is the process'
 PROFILE_SIZE = 128 << 10  # bytes
 _PROFILE = struct.Struct("<2q")
 PROFILE_HEAD = _PROFILE.size
+PROFILE_STALLED = PROFILE_SIZE - 8  # where the last number is, bytes
+# Phases of samples that no slot of the record has.
+NO_PROGRESS = "no progress"  # in a stall, or in a gap that is still open
+OWN_WORK = "stallguard"  # work of the probe in the training's thread
 
 KINDS = ("none", "state", "pulse", "hello", "bye")
 PHASES = (
@@ -101,6 +110,8 @@ WAITS = (
     "sleep",  # 3 a time to pass
     "io",  # 4 a socket, a pipe, a file or another process
     "library",  # 5 a call of the training library to return
+    "place",  # 6 not known; it stays in a few lines outside of the library
+    "call",  # 7 not known; it stays at one instruction there
 )
 HOOKS = (
     "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",
@@ -130,6 +141,8 @@ FLAG_STOP_ASKED = 4  # the script was asked to end at the next batch
 FLAG_STEPPED_ASIDE = 8  # the probe removed its hooks after internal errors
 FLAG_TRAINS = 16  # this process has trained; without it, it can be one that only launches others
 FLAG_FAILED = 32  # in the last record: an exception ended the script
+FLAG_LOSS_OF_EPOCH = 64  # loss_bits are Keras' own result of the epoch that ended last
+FLAG_LOSS_BROKEN = 128  # loss_bits are not finite; without this flag NaN means that no loss is known
 
 
 def pack(values: Sequence[int]) -> bytes:

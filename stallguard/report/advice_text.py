@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.report.narrative import prose
 
-ADVISED = {piece.sentence(): piece for cause in CAUSES.values() for piece in cause.advice}
+# The longest first: a line can end like another one.
+CODES = sorted(
+    {piece.code for cause in CAUSES.values() for piece in cause.advice if piece.code}, key=len, reverse=True
+)
+_CODE = re.compile(
+    ": (?P<code>" + "|".join(re.escape(code).replace(r"\{pid\}", r"(?:\d+|PID)") for code in CODES) + ")$"
+)
 
 
 def advice(text: str) -> tuple[str, str]:
     """Return a piece of advice as its sentence and, if it has one, the line to use."""
-    piece = ADVISED.get(text)
-    return (prose(piece.text), piece.code) if piece else (prose(text), "")
+    found = _CODE.search(text)
+    return (prose(text[: found.start()]), found["code"]) if found else (prose(text), "")
 
 
 def first_advice(texts: Sequence[str]) -> tuple[str, str]:

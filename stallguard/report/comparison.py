@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 import msgspec
 
 from stallguard.core import messages
-from stallguard.core.text import duration
+from stallguard.core.text import duration, loss_words
 from stallguard.core.time_spent import CATEGORIES
 from stallguard.report import labels, svg_chart
 from stallguard.report.document import Document
 from stallguard.report.narrative import prose, sentence
+from stallguard.report.sanitize import one_line
 from stallguard.report.timeline import Panel
 
 SCHEMA = 1
@@ -60,7 +61,7 @@ def comparison(first: Document, second: Document) -> Comparison:
     return Comparison(
         schema=SCHEMA,
         runs=(first.run, second.run),
-        commands=(" ".join(first.command), " ".join(second.command)),
+        commands=(one_line(" ".join(first.command)), one_line(" ".join(second.command))),
         summary=_summary(first, second),
         rows=list(_rows(first, second)),
         settings=list(_differing(first, second)),
@@ -89,15 +90,18 @@ def _summary(first: Document, second: Document) -> str:
 
 def _rows(first: Document, second: Document) -> Iterator[ComparedRow]:
     def numbers(
-        name: str, take: Callable[[Document], float | None], text: Callable[[float], str]
+        name: str,
+        take: Callable[[Document], float | None],
+        text: Callable[[float], str],
+        changed: Callable[[float | None, float | None], str] = change,
     ) -> Iterator[ComparedRow]:
         one, other = take(first), take(second)
         if one is not None or other is not None:
             shown = [NOTHING if value is None else text(value) for value in (one, other)]
-            yield ComparedRow(name, shown[0], shown[1], change(one, other))
+            yield ComparedRow(name, shown[0], shown[1], changed(one, other))
 
     yield ComparedRow("outcome", first.first.badge, second.first.badge)
-    yield from numbers("effective training", lambda made: made.totals.effective, messages.percent)
+    yield from numbers("effective training", lambda made: made.totals.effective, messages.percent, points)
     yield from numbers("time in all", lambda made: made.totals.seconds, duration)
     for name in CATEGORIES:
         spent: tuple[float, float] = tuple(getattr(made.totals.spent, name) for made in (first, second))
@@ -106,7 +110,10 @@ def _rows(first: Document, second: Document) -> Iterator[ComparedRow]:
     yield from numbers("batches a second", lambda made: made.totals.rate, lambda value: f"{value:.3g}")
     yield from numbers("batches", lambda made: made.totals.batches, lambda value: f"{value:.0f}")
     yield from numbers("epoch", lambda made: made.totals.epoch, lambda value: f"{value:.0f}")
-    yield from numbers("last loss", lambda made: made.totals.loss, lambda value: f"{value:.4g}")
+    losses = [loss_words(made.totals.loss, made.totals.loss_not_finite) for made in (first, second)]
+    if any(losses):
+        moved = change(first.totals.loss, second.totals.loss)
+        yield ComparedRow("last loss", losses[0] or NOTHING, losses[1] or NOTHING, moved)
     yield from numbers("stalls", lambda made: made.totals.stalls, lambda value: f"{value:.0f}")
     yield from numbers("crashes", lambda made: made.totals.crashes, lambda value: f"{value:.0f}")
     yield from numbers("restarts", lambda made: made.totals.restarts, lambda value: f"{value:.0f}")
@@ -121,11 +128,20 @@ def change(first: float | None, second: float | None) -> str:
     return "same" if abs(relative) < SAME else f"{relative:+.0%}".replace("%", " %")
 
 
+def points(first: float | None, second: float | None) -> str:
+    """Return by how much a share, 0..1, changed, in percentage points of what is shown; empty if one is not known."""
+    if first is None or second is None:
+        return ""
+    shown = [float(messages.percent(share).removesuffix(" %")) for share in (first, second)]
+    difference = round(shown[1] - shown[0], 1)
+    return f"{difference:+g} points" if difference else "same"
+
+
 def _differing(first: Document, second: Document) -> Iterator[ComparedRow]:
     if first.command != second.command:
-        yield ComparedRow("command", " ".join(first.command), " ".join(second.command))
+        yield ComparedRow("command", *(one_line(" ".join(one.command)) for one in (first, second)))
     if first.cwd != second.cwd:
-        yield ComparedRow("directory", first.cwd, second.cwd)
+        yield ComparedRow("directory", one_line(first.cwd), one_line(second.cwd))
     yield from _unlike(first.settings, second.settings, "default")
     yield from _unlike(first.versions, second.versions, NOTHING)
 
@@ -139,9 +155,9 @@ def _unlike(first: Mapping[str, str], second: Mapping[str, str], absent: str) ->
 
 def _incidents(made: Document) -> list[str]:
     return [
-        f"{labels.name(trouble)}, {labels.summary(trouble)}: {trouble.headline}"
-        + (f" {trouble.where}" if trouble.where else "")
-        for trouble in made.incidents
+        f"{labels.name_all(equal)}, {labels.summary_all(equal)}: {equal[0].headline}"
+        + (f" {equal[0].where}" if equal[0].where else "")
+        for equal in labels.alike(made.incidents)
     ]
 
 

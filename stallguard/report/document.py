@@ -195,6 +195,8 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
         if line.message == "attempt.inexact"
     }
     inexact = [text for text in dict.fromkeys(texts["attempt.inexact"]) if text not in in_incidents]
+    saving = [said for _, said in announced if said.message in ("checkpoint.failed", "checkpoint.again")]
+    unsaved = saving[-1].facts.get("why", "") if saving and saving[-1].message == "checkpoint.failed" else ""
     return Document(
         schema=SCHEMA,
         run=run.id,
@@ -203,14 +205,14 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
         cwd=cwd,
         began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
         zone=here.tzname() or "",
-        first=_first(run, asked, state, end, troubles, output, home),
-        story=summary.story(state, facts, sums, tries, troubles, shown, trained, inexact, slow),
+        first=_first(run, asked, state, end, troubles, output, home, sums),
+        story=summary.story(state, facts, sums, tries, troubles, shown, trained, inexact, unsaved, slow),
         totals=sums,
         attempts=tries,
         trainings=trained,
         incidents=_incidents(run, troubles, shown, cwd, known, zone),
         bottlenecks=slow,
-        advice=summary.advice(troubles),
+        advice=summary.advice(troubles) or summary.loss_advice(sums),
         beyond=texts["training.limitation"],
         announced=[_line(at, what, shown) for at, what in announced[-TOLD_MAX:]],
         output=output,
@@ -230,12 +232,14 @@ def _first(
     troubles: Sequence[Incident],
     output: Sequence[str],
     home: str,
+    sums: RunTotals,
 ) -> FirstScreen:
+    helps = summary.advice(troubles) or summary.loss_advice(sums)
     copied = run_files.elsewhere(run)
     return first_screen.first_screen(
         state, end.why if end else "", troubles, asked, output, resumable=run.has_checkpoints(),
-        alive=orphan.find(run) is not None, advice=advice_text.first_advice(summary.advice(troubles)),
-        home=home, job=copied.job if copied else "",
+        alive=orphan.find(run) is not None, advice=advice_text.first_advice(helps),
+        home=home, job=copied.job if copied else "", broken_loss=sums.broken_loss,
     )  # fmt: skip
 
 
@@ -253,7 +257,8 @@ def _incidents(
     all_sighted = _all_sighted(run) if sighted else []
     for one, sighting in zip_longest(troubles, sighted[: len(troubles)]):
         same = seen.setdefault(one.fingerprint, one.number) if one.fingerprint else one.number
-        kept = evidence_files.read(run.incident(one.number), cwd) if one.number else None
+        place = run.incident(one.number) if one.kind == incidents.STALL else run.crash(one.attempt)
+        kept = evidence_files.read(place, cwd)
         fits = [
             CauseText(
                 causes.title(finding.cause), finding.confidence, messages.confidence(finding.confidence),

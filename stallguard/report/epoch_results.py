@@ -6,19 +6,16 @@ results are the script's own; those that are no plain names are left out.  Pure:
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from stallguard.core.events import Heartbeat, ProbeConnected, ProbeNote
 from stallguard.report.journal_record import Record, ago
+from stallguard.report.programs import EPOCH, epoch_values
 from stallguard.report.time_series import Points, points
 
-TOPIC = "epoch"  # of the probe's notes (probe/hooks/keras_callbacks.py)
 LOSS, LEARNING_RATE = "loss", "Learning rate"
 RATES = ("learning_rate", "lr")  # Keras 3, Keras 2
 VALIDATION = "val_"
-PLAIN = re.compile(r"[A-Za-z][\w./-]{0,39}\Z", re.ASCII)
 
 Process = tuple[int, int]  # attempt, pid
 
@@ -39,12 +36,12 @@ def losses(record: Record, trained: Sequence[tuple[float, Heartbeat]]) -> list[t
 
 def lines(record: Record) -> dict[str, dict[str, Points]]:
     """Return the results of epochs as lines by chart and name: a metric stands with its validation."""
-    notes = [(at, what) for at, what in record.happened if isinstance(what, ProbeNote) and what.kind == TOPIC]
+    notes = [(at, what) for at, what in record.happened if isinstance(what, ProbeNote) and what.kind == EPOCH]
     whose = _trainings(record, [(note.attempt, note.pid) for _, note in notes])
     several = len(set(whose.values())) > 1
     found: dict[str, dict[str, list[tuple[float, float | None]]]] = {}
     for at, note in notes:
-        for name, value in values(note.facts).items():
+        for name, value in epoch_values(note.facts).items():
             if name == LOSS:
                 continue  # the probe's records have it more often
             base = name.removeprefix(VALIDATION)
@@ -52,20 +49,6 @@ def lines(record: Record) -> dict[str, dict[str, Points]]:
             line = f"{name} of training {whose[note.attempt, note.pid]}" if several else name
             found.setdefault(chart, {}).setdefault(line, []).append((at, value))
     return {chart: {name: points(pairs) for name, pairs in each.items()} for chart, each in found.items()}
-
-
-def values(facts: Mapping[str, str]) -> dict[str, float]:
-    """Return the results of an epoch from the facts of its note: "loss=0.31 val_loss=0.42"."""
-    found = {}
-    for word in facts.get("values", "").split():
-        name, _, number = word.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            continue
-        if PLAIN.match(name) and math.isfinite(value):
-            found[name] = value
-    return found
 
 
 def _trainings(record: Record, processes: Sequence[Process]) -> dict[Process, int]:

@@ -6,7 +6,6 @@ Chooses facts; the words are narrative.py's.  Pure; must not read files.
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -14,6 +13,7 @@ import msgspec
 
 from stallguard.core import messages
 from stallguard.core.diagnosis import causes
+from stallguard.core.text import shell_words
 from stallguard.report.incidents import CRASH, STALL, Incident
 from stallguard.report.narrative import prose, sentence
 from stallguard.storage.run_files import RunRequest
@@ -52,20 +52,30 @@ def first_screen(
     advice: tuple[str, str] = ("", ""),
     home: str = "",
     job: str = "",
+    broken_loss: str = "",
 ) -> FirstScreen:
     """Return what is said first.
 
     `state`, `why`: of the run's end; `output`: its last lines; `resumable`: it left a checkpoint; `alive`: a lost run's
     training is still there; `advice`: a sentence and a line of code that help against its incidents;
-    `home`: the user's home directory; `job`: of the fleet, for a run of another machine.
+    `home`: the user's home directory; `job`: of the fleet, for a run of another machine; `broken_loss`: that the last
+    loss is not finite, as a sentence.
     """
     badge = RECOVERED if state == FINISHED and incidents else state
-    wrong = " ".join(map(prose, _wrong(state, why, incidents, output)))
-    text, command = _next(state, asked, resumable=resumable, alive=alive, advice=advice, home=home, job=job)
+    found = list(_wrong(state, why, incidents, output, broken_loss))
+    wrong = " ".join(map(prose, dict.fromkeys(found)))
+    raised = error(output) if state == "failed" else ""
+    text, command = _next(
+        state, asked, resumable=resumable, alive=alive, advice=advice, home=home, job=job, raised=raised
+    )
     return FirstScreen(badge, wrong, text, command)
 
 
-def _wrong(state: str, why: str, incidents: Sequence[Incident], output: Sequence[str]) -> Iterator[str]:
+def _wrong(
+    state: str, why: str, incidents: Sequence[Incident], output: Sequence[str], broken_loss: str
+) -> Iterator[str]:
+    if broken_loss:
+        yield broken_loss
     for kind, key in ((STALL, "first stalled"), (CRASH, "first crashed")):
         some = [one for one in incidents if one.kind == kind]
         if some:
@@ -75,7 +85,7 @@ def _wrong(state: str, why: str, incidents: Sequence[Incident], output: Sequence
         yield sentence("first raised", {"error": raised})
     elif state in ("gave up", "failed") and why:
         yield sentence("first ended", {"why": why})
-    elif not incidents:
+    elif not incidents and not broken_loss:
         yield sentence("first lost" if state == LOST else "first healthy", {})
 
 
@@ -118,8 +128,9 @@ def _next(
     advice: tuple[str, str],
     home: str,
     job: str,
+    raised: str,
 ) -> tuple[str, str]:
-    """Return what to do as a sentence, and what to copy for it."""
+    """Return what to do as a sentence, and what to copy for it.  `raised`: the exception that ended the script."""
     text, code = advice
     if state == LOST and alive and asked is not None:
         return prose(sentence("next unguarded", {})), f"stallguard stop {asked.id}"
@@ -131,9 +142,15 @@ def _next(
         within = text[:1].lower() + text[1:]
         return prose(sentence("next avoid" if text else "next nothing", {"advice": within})), code
     resume = ["--resume", asked.id] if resumable else []
-    command = shlex.join(["stallguard", "run", *resume, *asked.command])
+    command = shell_words(["stallguard", "run", *resume, *asked.command])
+    if raised:  # the same command alone would end in the same way
+        corrected = prose(sentence("next corrected", {"place": raised.rpartition(", at ")[2]}))
+        text = ""
+        if not resumable:
+            return corrected, ""
     key = "next resume" if resumable else "next anew"
     first = f"{prose(sentence('next first', {'advice': text}))} " if text else ""
+    first = f"{corrected} " if raised else first
     place = _directory(asked.cwd, home)
     return first + prose(sentence(key, {})), f"cd {place} && {command}" if place else command
 
@@ -142,5 +159,5 @@ def _directory(cwd: str, home: str) -> str:
     """Return a directory as a shell takes it; "" for one in a home whose user's name is removed from a report."""
     if home and f"{cwd}/".startswith(f"{home.rstrip('/')}/"):
         inside = cwd[len(home.rstrip("/")) + 1 :]
-        return f"~/{shlex.quote(inside)}" if inside else "~"
-    return "" if _HOME.match(cwd) or not cwd else shlex.quote(cwd)
+        return f"~/{shell_words([inside])}" if inside else "~"
+    return "" if _HOME.match(cwd) or not cwd else shell_words([cwd])

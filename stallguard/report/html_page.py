@@ -28,7 +28,7 @@ from stallguard.report.document import Document
 from stallguard.report.fleet_page import FleetReport
 from stallguard.report.live_server import Rendered
 from stallguard.report.subprocess_writer import NAME
-from stallguard.report.svg_chart import chart
+from stallguard.report.svg_chart import chart, lane
 from stallguard.report.timeline import Timeline
 from stallguard.storage.paths import RunDir
 
@@ -144,7 +144,7 @@ def _values(made: Document, *, beside: bool, policy: str) -> dict[str, Any]:
         "report": made, "words": labels, "duration": duration, "title": title(made), "markdown": markdown.incident,
         "advice": [labels.advice(text) for text in made.advice],
         "sketches": {panel.key: chart(panel, made.timeline) for panel in made.timeline.panels},
-        "generated": _now(), "version": __version__,
+        "lane": lane(made.timeline), "generated": _now(), "version": __version__,
         "beside": beside, "policy": policy,
     }  # fmt: skip
 

@@ -101,6 +101,7 @@ class _Reader:
         self.found: list[Incident] = []
         self._open: Incident | None = None
         self._attempt = 1
+        self._crashed_at = ""  # where the present attempt crashed, once it has ended
 
     def announce(self, at: float, announced: Announce) -> None:
         """A stall or crash begins; or an announcement about the one that is open, or just was."""
@@ -113,7 +114,7 @@ class _Reader:
             kind = STALL if announced.message == "training.stalled" else CRASH
             self._open = Incident(kind, self._attempt, began, at, facts=announced.facts)
             if kind == CRASH:
-                self._open.acted = at
+                self._open.acted, self._open.where = at, self._crashed_at
             self.found.append(self._open)
         last = self._open or (self.found[-1] if self.found and announced.message in AFTER else None)
         if last is not None:
@@ -143,6 +144,11 @@ class _Reader:
             self._open.findings = action.findings
             self._open.decision = action.decision or self._open.decision
 
+    def exited(self, at: float, event: Exited) -> None:
+        """The process has ended; that it crashed is announced next."""
+        self._crashed_at = event.where
+        self.acted(at, event)
+
     def acted(self, at: float, _what: Happening) -> None:
         """The process is being ended, or has ended."""
         if self._open is not None and self._open.acted is None:
@@ -164,7 +170,7 @@ _TAKE: dict[type, Callable[..., None]] = {
     Collected: _Reader.collected,
     Diagnosed: _Reader.judged,
     Signal: _Reader.acted,
-    Exited: _Reader.acted,
+    Exited: _Reader.exited,
     Launched: _Reader.launched,
     Conclude: _Reader.concluded,
 }

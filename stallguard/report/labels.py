@@ -6,17 +6,18 @@ Pure; whole sentences are narrative.py's.
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from stallguard.core.messages import category, exit_facts, percent
-from stallguard.core.text import HOW, count, counted, duration, quantity
+from stallguard.core.text import HOW, count, counted, duration, loss_words, quantity
 from stallguard.core.time_spent import EFFECTIVE, LOST, ineffective
 from stallguard.report.advice_text import advice
 from stallguard.report.evidence_files import IncidentEvidence, KeptItem
 from stallguard.report.incident_history import known_words
-from stallguard.report.incidents import OPEN, OVER, RECOVERED, RESTARTED, STALL
+from stallguard.report.incidents import CRASH, OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, batch, prose, sentence
 from stallguard.report.stack_groups import GroupedStacks, Segment
 
@@ -51,6 +52,32 @@ def summary(trouble: IncidentText) -> str:
     return ", ".join(filter(None, (trouble.clock, cost, OUTCOMES[trouble.outcome])))
 
 
+def alike(incidents: Sequence[IncidentText]) -> list[list[IncidentText]]:
+    """Return the incidents in groups: equal ones are of one kind, in one place, and have one most likely cause."""
+    groups: dict[tuple[str, ...], list[IncidentText]] = {}
+    for one in incidents:
+        cause = one.causes[0].title if one.causes else ""
+        groups.setdefault((one.kind, one.name or one.headline, one.where, cause), []).append(one)
+    return list(groups.values())
+
+
+def name_all(equal: Sequence[IncidentText]) -> str:
+    """Return what equal incidents are called."""
+    kind = ("stall", "stalls") if equal[0].kind == STALL else ("crash", "crashes")
+    return name(equal[0]) if len(equal) == 1 else count(len(equal), *(f"equal {word}" for word in kind))
+
+
+def summary_all(equal: Sequence[IncidentText]) -> str:
+    """Return when equal incidents were, what they cost, and how they came out."""
+    if len(equal) == 1:
+        return summary(equal[0])
+    lost = sum(one.seconds for one in equal)
+    cost = f"{duration(lost)} lost" if lost >= LONG else ""
+    numbers = Counter(OUTCOMES[one.outcome] for one in equal)
+    ends = [how if number == len(equal) else f"{how} ({number})" for how, number in numbers.items()]
+    return ", ".join(filter(None, (f"{equal[0].clock} to {equal[-1].clock}", cost, *ends)))
+
+
 def threads(group: GroupedStacks) -> str:
     """Return who does what: "main thread, waits for a lock", "3 threads alike"."""
     number = len(group.threads)
@@ -72,6 +99,9 @@ def calls(segment: Segment) -> str:
 def own_frames(group: GroupedStacks) -> list[str]:
     """Return the script's own frames of a stack, innermost first."""
     return [frame for segment in group.segments if not segment.package for frame in segment.frames]
+
+
+STOOD = {STALL: "hung", CRASH: "crashed"}  # at a line of the script
 
 
 def own_first(stacks: Sequence[GroupedStacks]) -> list[GroupedStacks]:
@@ -100,7 +130,7 @@ def counts(totals: RunTotals) -> list[tuple[str, str]]:
     """Return the sums that are no times; what is not known is left out."""
     done = count(totals.batches, "batch", "batches") if totals.batches else "none"
     rate = f", {totals.rate:.3g} a second" if totals.batches and totals.rate else ""
-    in_each = f"{totals.rows} rows" if totals.rows else ""
+    in_each = counted(totals.rows, "row") if totals.rows else ""
     parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""
     of_epochs = f" of {totals.epochs}" if totals.epochs else ""
     rows = [
@@ -108,7 +138,7 @@ def counts(totals: RunTotals) -> list[tuple[str, str]]:
         ("trained twice", count(totals.repeated or 0, "batch", "batches") if totals.repeated else ""),
         ("batch", "; ".join(filter(None, (in_each, parts)))),
         ("epoch", f"{totals.epoch}{of_epochs}" if totals.epoch is not None else ""),
-        ("loss", f"{totals.loss:.4g}" if totals.loss is not None else ""),
+        ("loss", loss_words(totals.loss, totals.loss_not_finite)),
         ("checkpoints", str(totals.saves) if totals.saves else ""),
         ("attempts", str(totals.attempts)),
     ]
@@ -280,7 +310,8 @@ def trainings(document: Document) -> list[tuple[str, ...]]:
     for one in document.trainings:
         what = one.command or f"pid {one.pid}"
         done = count(one.batches, "", "").strip()
-        loss = f"loss {one.loss:.4g}" if one.loss is not None else ""
+        words = loss_words(one.loss, one.loss_not_finite)
+        loss = f"loss {words}" if words else ""
         came = ", ".join(filter(None, (progress_of(one.epoch, one.epochs), loss)))
         rows.append((what, done, came, duration(one.seconds), str(one.attempts), HOW.get(one.how, one.how)))
     return rows

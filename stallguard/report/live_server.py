@@ -9,6 +9,8 @@ random token.  Other processes and other pages cannot read it:
 - another machine cannot connect, because the socket listens on the loopback address;
 - another user or another page of the browser does not know the token; every other path is 404;
 - a page of another origin whose name is made to point here (DNS rebinding) sends its own name as Host: 403;
+- a connection that has not sent its request after 5 s is closed, and the oldest of such connections if there are more
+  than 32, so that none keeps a browser out;
 - the page itself may ask for nothing but its stream (the policy in the header).
 
 The main thread makes the report again and again, and each connection has a thread that waits for a newer state.  A
@@ -18,8 +20,10 @@ is open.  Nothing here runs in the training, or in the process that guards it.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
+import socket
 import socketserver
 import threading
 import time
@@ -36,6 +40,8 @@ EVERY = 2.0  # seconds between two states
 SHARE = 10  # times that a state took to make: the pause before the next one, at least
 ALIVE = 10.0  # seconds between two signs of life to a browser
 LAST = 5.0  # seconds in which browsers get the last state
+ASKING = 5.0  # seconds that a request may take to come
+MOST_WAITING = 32  # connections at most whose request has not come; a browser opens six at once
 STALLED = 30.0  # seconds after which a browser that takes nothing loses its connection
 
 
@@ -60,7 +66,7 @@ class LiveServer(ThreadingHTTPServer):
     """Serves the newest state of a report.  `make`: returns the page, what has changed, and the page's policy."""
 
     daemon_threads = True
-    request_queue_size = 16
+    request_queue_size = 128  # connections that come while others are accepted
 
     def __init__(self, make: Callable[[], tuple[str, Rendered, str]]) -> None:
         """Listen on a free port.  Raises OSError."""
@@ -72,6 +78,9 @@ class LiveServer(ThreadingHTTPServer):
         self._state: State | None = None
         self._listeners = 0
         self._over = ""
+        self._waiting: dict[
+            socket.socket, float
+        ] = {}  # connections without a request -> when they are closed
 
     @property
     def address(self) -> str:
@@ -154,6 +163,35 @@ class LiveServer(ThreadingHTTPServer):
             self._changed.wait_for(lambda: self._over or (self._state and self._state.number > seen), ALIVE)
             return self._state, self._over
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin to read a request; close the oldest connection without one if there are too many."""
+        self._waiting[request] = time.monotonic() + ASKING
+        for one in list(self._waiting)[:-MOST_WAITING]:
+            self._cut(one)
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Close the connections whose request has not come; called several times a second."""
+        now = time.monotonic()
+        for one, until in list(self._waiting.items()):
+            if until < now:
+                self._cut(one)
+
+    def has_asked(self, request: socket.socket) -> None:
+        """Note that the request of a connection has come."""
+        self._waiting.pop(request, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.has_asked(request)
+        super().shutdown_request(request)
+
+    def _cut(self, request: socket.socket) -> None:
+        """End a connection for its thread, which closes it."""
+        self.has_asked(request)
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
     def server_bind(self) -> None:
         """Bind without asking for the name of this machine, which can take seconds."""
         socketserver.TCPServer.server_bind(self)
@@ -167,6 +205,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
     server_version, sys_version = "stallguard", ""
     timeout = STALLED
+
+    def parse_request(self) -> bool:
+        """Return whether the request can be answered; the library calls this with its first line."""
+        is_good = super().parse_request()
+        self.server.has_asked(self.connection)
+        return is_good
 
     def do_GET(self) -> None:
         """Answer a browser."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from stallguard import __version__
 from stallguard.report import labels
 from stallguard.report.document import Document, IncidentText
+from stallguard.report.sanitize import one_line
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#@~])")
 STACKS, OUTPUT = 6, 15  # stacks, and lines of output, at most: an issue is read by people
@@ -25,10 +26,10 @@ def _lines(made: Document, trouble: IncidentText) -> Iterator[str]:
     yield f"### {labels.name(trouble)}: {escaped(trouble.headline)}"
     yield ""
     if trouble.where:
-        yield f"It hung at {code(trouble.where)}."
+        yield f"It {labels.STOOD[trouble.kind]} at {code(trouble.where)}."
         yield ""
     yield f"- run: {code(made.run)}, attempt {trouble.attempt}, {labels.summary(trouble)}"
-    yield f"- command: {code(' '.join(made.command))}"
+    yield f"- command: {code(one_line(' '.join(made.command)))}"
     versions = ", ".join(
         f"{name} {its}" for name, its in {**made.versions, "stallguard": __version__}.items()
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from stallguard.report.sanitize import one_line
+
 
 class Message(NamedTuple):
     """A sentence about a run: a template over facts; how much it matters; whether the terminal shows it.
@@ -33,13 +35,25 @@ MESSAGES = {
     "run.end_is_due": Message(
         "{why}: ending the training after this batch, with a checkpoint if one can be made"
     ),
-    "run.gave_up": Message("gave up: {why}", level="error"),
-    "run.finished": Message("finished: {batches} batches in {duration}{trouble}"),
-    "run.paused": Message("ended at the set time after {duration}, {batches} batches{trouble}"),
+    "run.gave_up": Message("gave up: {why} ({batches:batch|batches} in {duration}{trouble})", level="error"),
+    "run.finished": Message("finished: {batches:batch|batches} in {duration}{trouble}"),
+    "run.paused": Message("ended at the set time after {duration}, {batches:batch|batches}{trouble}"),
     "run.resumable": Message(
         "a checkpoint is there: stallguard run --resume {run} with the same command continues from it"
     ),
     "run.not_resumable": Message("there is no checkpoint: the next run starts from scratch", level="warning"),
+    "run.not_saved": Message(
+        "no checkpoint could be written ({why}): the next run starts from scratch", level="warning"
+    ),
+    "run.diverged": Message("ended after {duration}, {batches:batch|batches}: {why}", level="error"),
+    "run.rolled_back": Message(
+        "stallguard run --resume {run} with the same command goes on from {checkpoint}"
+    ),
+    "run.not_rolled_back": Message(
+        "stallguard run --resume {run} with the same command goes on from the newest checkpoint, whose values are "
+        "not finite; with --on-nonfinite rollback it goes on from {checkpoint}",
+        level="warning",
+    ),
     "run.failed": Message(
         "the training ended with exit code {code} after {duration}{trouble}", level="error"
     ),
@@ -53,6 +67,7 @@ MESSAGES = {
     "probe.impossible": Message(
         "the probe cannot be installed: {why}; guarding from outside", level="warning"
     ),
+    "probe.outside": Message("{text}"),
     "probe.disabled": Message("the probe disabled itself: {text}; guarding from outside", level="warning"),
     "probe.hooks_removed": Message("{text}", level="warning", terminal=False),
     "probe.remark": Message("{text}", terminal=False),
@@ -72,7 +87,10 @@ MESSAGES = {
     "attempt.from_scratch": Message(
         "attempt {attempt} starts from scratch: there is no checkpoint to resume from", level="warning"
     ),
+    "attempt.not_resumed": Message("attempt {attempt} starts from scratch: {why}", level="warning"),
     "attempt.resumed": Message("{text}"),
+    "checkpoint.failed": Message("{text}", level="warning"),
+    "checkpoint.again": Message("{text}"),
     "attempt.inexact": Message("not exact: {text}", level="warning"),
     "training.limitation": Message("{text}"),
     "training.stalled": Message("stalled: {silence}; {what}", level="error"),
@@ -82,7 +100,7 @@ MESSAGES = {
     "training.degraded": Message(
         "the training continues; there are signs of {cause} ({confidence}): {because}", level="warning"
     ),
-    "training.suspected": Message("possible stall: {silence}", terminal=False),
+    "training.suspected": Message("possible stall: {silence}; {what}; {allowed}", terminal=False),
     "training.cleared": Message("a batch ended after {gap}: no stall", terminal=False),
     "training.slow": Message(
         "batches take {factor} times as long as before: {cause}", level="warning", terminal=False
@@ -90,6 +108,13 @@ MESSAGES = {
     "training.bottleneck": Message("slow: {what}, {share} of the time{where}{numbers}", level="warning"),
     "bottleneck.advice": Message("suggestion: {text}"),
     "training.changed": Message("{text}", terminal=False),
+    "loss.broken": Message("{text}", level="error"),
+    "loss.finite": Message("{text}"),
+    "metric.broken": Message("{text}"),
+    "checkpoint.not_finite": Message("{text}", level="warning"),
+    "checkpoints.set_aside": Message(
+        "{count} with values that are not finite are set aside in {place}", level="warning"
+    ),
     "process.vanished": Message("{who} {how}, after {progress} in {duration}", level="warning"),
     "process.ended": Message("{who} {how}, after {progress} in {duration}", terminal=False),
     "stall.diagnosed": Message("most likely {cause} ({confidence}): {because}", level="warning"),
@@ -110,13 +135,15 @@ MESSAGES = {
         "find-batch saw this script survive with its batches in {parts} parts: beginning there"
     ),
     "batch.known_rows": Message(
-        "find-batch saw this script survive with batches of up to {rows} rows: none is larger"
+        "find-batch saw this script survive with batches of up to {rows:row|rows}: none is larger"
     ),
     "batch.whole": Message("{text}", level="warning"),
     "interrupt.forwarded": Message(
         "forwarded your interrupt to the training; a second interrupt ends it at once"
     ),
     "interrupt.unused": Message("the training continued after your interrupt: guarding it as before"),
+    "signal.forwarded": Message("passed {signal} on to the training"),
+    "signal.unused": Message("{signal} came between two attempts: there is no training that could handle it"),
     "memory.trend": Message(
         "memory runs out {when} if it goes on like this: {what} by {hourly} an hour, and {room} are left",
         level="warning",
@@ -177,8 +204,9 @@ STORY = {
     "the training had reached {progress}",
     "story running": "the training is under way, for {duration} so far: {progress}",
     "story healthy": "no stall",
+    "story unsaved": "the last checkpoints could not be written: {why}",
     "story stalled": "it stalled {times}, {first}at {at}: {silence}; {what}",
-    "story trainings": "{count} trainings ran in it; {done} of them came to the end of their program",
+    "story trainings": "{count:training|trainings} ran in it; {done} of them came to the end of their program",
     "story recovered": "it recovered without a restart {times}",
     "story crashed": "its process ended {times}, {first}at {at}: {how}",
     "story hung": "it hung at {where}",
@@ -200,6 +228,7 @@ STORY = {
     "next nothing": "nothing to do",
     "next avoid": "nothing to do for this run; to avoid it next time: {advice}",
     "next first": "{advice}",
+    "next corrected": "correct {place}: until then the same command ends in the same way",
     "next resume": "the same command in the same directory continues from its checkpoint",
     "next anew": "there is no checkpoint: the same command starts from the beginning",
     "next in fleet": "the job of the fleet says which machine has it, and whether it goes on",
@@ -243,6 +272,7 @@ DOES = {
     "checkpoint_io": "saves or loads a checkpoint",
     "lock": "waits for a lock",
     "user": "runs the script's own code",
+    "library_callback": "runs a function of the script that the library called",
     "sleep": "sleeps",
     "io": "waits for a file, a network or another process",
     "importing": "imports a module",
@@ -252,13 +282,30 @@ DOES = {
 
 class _Lenient(dict[str, str]):
     def __missing__(self, key: str) -> str:
-        return "?"
+        return _Fact("?")
+
+    def __getitem__(self, key: str) -> str:
+        return _Fact(super().__getitem__(key))
+
+
+class _Fact(str):
+    """A fact; {batches:batch|batches} is a number with the noun that agrees with it."""
+
+    __slots__ = ()
+
+    def __format__(self, nouns: str) -> str:
+        one, _, many = nouns.partition("|")
+        return f"{self!s} {one if self == '1' else many}" if many else str(self)
 
 
 def sentence(key: str, facts: Mapping[str, str]) -> str:
-    """Return the sentence for `key`; an unknown fact shows as "?", an unknown key as itself."""
+    """Return the sentence for `key`, in one line; an unknown fact shows as "?", an unknown key as itself.
+
+    A name or an argument can contain line ends and what steers a terminal: they are visible (report.sanitize), also for
+    other programs that print a message of the journal.
+    """
     text = template(key)
-    return key if not text else text.format_map(_Lenient(facts))
+    return key if not text else one_line(text.format_map(_Lenient(facts)))
 
 
 def template(key: str) -> str:

@@ -9,7 +9,8 @@ import datetime as dt
 
 import msgspec
 
-from stallguard.core.messages import duration, effective_time
+from stallguard.core.messages import duration, effective_time, lost_time
+from stallguard.core.text import incidents, loss_words
 from stallguard.core.time_spent import Spent
 
 SCHEMA = 1
@@ -39,11 +40,13 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
     batches: int = 0
     loss: float | None = None
     first_loss: float | None = None
+    loss_not_finite: str = ""  # nan, inf or -inf: the last loss, and `loss` is null
+    broken_loss: str = ""  # since when the last loss is not finite, as a sentence
     stalls: int = 0
     crashes: int = 0
     restarts: int = 0
     lost: float = 0.0  # seconds that stalls, crashes and restarts cost
-    effective: float | None = None  # share of the time that an undisturbed run needs as well, 0..1
+    effective: float | None = None  # share of the time that trained, 0..1; null: not known, or the run failed
     spent: Spent = Spent()  # where the time went
     causes: tuple[str, ...] = ()
     advice: str = ""
@@ -108,7 +111,7 @@ def lines(night: Night) -> list[str]:
     )
     where = f" on {night.machine}" if night.machine else ""
     before = f", going on from {night.continues}" if night.continues else ""
-    reached = far(night.epoch, night.epochs, night.loss, night.first_loss)
+    reached = far(night.epoch, night.epochs, loss_words(night.loss, night.loss_not_finite), night.first_loss)
     batches = _count(night.batches, "batch", "batches") if night.batches else ""
     progress = ", ".join(part for part in (reached, batches) if part) or "no batch was seen"
     after = (GOES_ON if night.job else BY_HAND) if night.resumable else ANEW
@@ -120,23 +123,20 @@ def lines(night: Night) -> list[str]:
             run=night.run, next=after.format(run=night.run, job=night.job, fleet_job=night.fleet_job)
         )
     )
-    to_do = night.advice or follows
-    losses = [
-        _count(number, one, many)
-        for number, one, many in (
-            (night.stalls, "stall", "stalls"),
-            (night.crashes, "crash", "crashes"),
-            (night.restarts, "restart", "restarts"),
-        )
-        if number
-    ]
+    # A broken loss matters more than that the run finished.
+    to_do = night.advice or ("" if night.broken_loss and night.state == "finished" else follows)
+    found = incidents(night.stalls, night.crashes)
+    losses = [found] if found else []
+    if night.restarts:
+        losses.append(_count(night.restarts, "restart", "restarts"))
     if losses and night.causes:
         losses[0] += f" ({', '.join(dict.fromkeys(night.causes))})"
-    time = effective_time(night.spent)
+    failed = night.state in ("failed", "gave up")
+    time = lost_time(night.spent) if failed else effective_time(night.spent)
     return [
         f"{night.command}: {ending}  ({night.run}{where}{before})",
         f"  {progress}",
-        "  " + "; ".join(filter(None, (", ".join(losses) or "no stalls", time, to_do))),
+        "  " + "; ".join(filter(None, (night.broken_loss, ", ".join(losses) or "no stalls", time, to_do))),
         *(text for one in night.incidents for text in _incident(one)),
     ]
 
@@ -147,11 +147,14 @@ def _incident(one: NightIncident) -> list[str]:
     return [f"  {one.name}{often}: {said}", *([f"    {one.known}"] if one.known else [])]
 
 
-def far(epoch: int | None, epochs: int | None, loss: float | None, first_loss: float | None = None) -> str:
-    """Return how far a training came, for the last notification too; "" if nothing of it is known."""
+def far(epoch: int | None, epochs: int | None, loss: str, first_loss: float | None = None) -> str:
+    """Return how far a training came, for the last notification too; "" if nothing of it is known.
+
+    `loss`: in words, "" if it is not known.
+    """
     parts = [] if epoch is None else [f"epoch {epoch}" + (f" of {epochs}" if epochs else "")]
-    if loss is not None:
-        parts.append(f"loss {loss:.4g}" + ("" if first_loss is None else f" (from {first_loss:.4g})"))
+    if loss:
+        parts.append(f"loss {loss}" + ("" if first_loss is None else f" (from {loss_words(first_loss)})"))
     return ", ".join(parts)
 
 

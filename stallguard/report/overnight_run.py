@@ -13,6 +13,7 @@ from stallguard.core.diagnosis.causes import title
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.report import attempt_rows, incident_history, incidents, journal_record, summary, totals
 from stallguard.report.overnight import Night, NightIncident
+from stallguard.report.sanitize import one_line
 from stallguard.report.sightings import Sighting
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -39,14 +40,14 @@ def night(
     copied = run_files.elsewhere(run)
     asked, end, state = run_files.asked(run), run_files.outcome(run), run_files.state(run)
     sums = totals.totals(known, tries, troubles, end)
-    advice = summary.advice(troubles)
+    advice = summary.advice(troubles) or summary.loss_advice(sums)
     ended = (
         f"{dt.datetime.fromtimestamp(known.last, zone):%H:%M}" if known.last and state != "running" else ""
     )
     causes = [title(one.findings[0].cause) for one in troubles if one.findings]
     return Night(
         run=run.id,
-        command=" ".join(asked.command) if asked else "?",
+        command=one_line(" ".join(asked.command)) if asked else "?",
         state="ended" if state in BY_REQUEST and end and end.code != STOPPED_ON_TIME else state,
         seconds=sums.seconds,
         ended=ended,
@@ -56,6 +57,8 @@ def night(
         batches=sums.batches,
         loss=sums.loss,
         first_loss=sums.first_loss,
+        loss_not_finite=sums.loss_not_finite,
+        broken_loss=sums.broken_loss,
         stalls=sums.stalls,
         crashes=sums.crashes,
         restarts=sums.restarts,

@@ -6,12 +6,19 @@ A program is known by its process' number; one that replaced itself begins to co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stallguard.core.events import Exited, Heartbeat, ProbeConnected, ProcessLeft
+from stallguard.core.events import Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
+from stallguard.core.history import BROKEN_LOSS
 from stallguard.report.journal_record import Record, ago
+
+KERAS = "callbacks"  # the source of beats in an epoch, whose loss is a mean until its end
+EPOCH = "epoch"  # the kind of the probe's notes with results (probe/hooks/keras_callbacks.py)
+PLAIN = re.compile(r"[A-Za-z][\w./-]{0,39}\Z", re.ASCII)  # a name of a result
 
 
 class Counts(msgspec.Struct, omit_defaults=True):
@@ -29,8 +36,12 @@ class Counts(msgspec.Struct, omit_defaults=True):
     resumed_at: int | None = None
     reached: int | None = None
     saves: int = 0
-    first_loss: float | None = None
-    loss: float | None = None
+    first_loss: float | None = None  # of the first epoch, if Keras reported one; else the first that was read
+    loss: float | None = None  # of the last epoch, if Keras reported one; else the last that was read
+    loss_of_epoch: bool = False  # the two are Keras' own results of epochs
+    loss_so_far: bool = False  # the last loss is the mean of an epoch that has not ended
+    loss_not_finite: str = ""  # nan, inf or -inf: the last loss, and `loss` is None
+    broken_loss: str = ""  # since when the last loss is not finite, as a sentence
 
 
 class Program(msgspec.Struct):
@@ -60,6 +71,7 @@ class TrainingRow(msgspec.Struct, omit_defaults=True):
     epoch: int | None = None
     epochs: int | None = None
     loss: float | None = None
+    loss_not_finite: str = ""  # as in Counts
 
 
 def programs(record: Record) -> list[Program]:
@@ -76,10 +88,18 @@ def programs(record: Record) -> list[Program]:
         one.trains = one.trains or heartbeat.trains or heartbeat.beats > 0
         _count(one.counts, one.began, at, heartbeat)
     # What the programs said of themselves, and how they left.
+    noted: set[int] = set()
     each: dict[tuple[int, int], list[Program]] = {}
     for one in found:
         each.setdefault((one.attempt, one.pid), []).append(one)
     for at, what in record.happened:
+        if isinstance(what, ProbeNote) and (mine := each.get((what.attempt, what.pid))):
+            one = next((one for one in reversed(mine) if one.began <= at), mine[0])
+            if what.kind == BROKEN_LOSS and one.counts.loss_not_finite:
+                one.counts.broken_loss = what.text
+            elif what.kind == EPOCH and (loss := epoch_values(what.facts).get("loss")) is not None:
+                _epoch_ended(one.counts, loss, is_first=id(one) not in noted)
+                noted.add(id(one))
         if isinstance(what, Exited):
             for one in found:
                 if one.attempt == what.attempt and not one.how:
@@ -99,9 +119,17 @@ def _count(counts: Counts, began: float, at: float, heartbeat: Heartbeat) -> Non
         counts.first_beat = counts.first_beat or counts.last_beat
     counts.batches = max(counts.batches, heartbeat.beats)
     counts.saves = max(counts.saves, heartbeat.saves)
-    if heartbeat.loss is not None:
-        counts.loss = heartbeat.loss
-        counts.first_loss = heartbeat.loss if counts.first_loss is None else counts.first_loss
+    counts.loss_not_finite = heartbeat.loss_not_finite
+    if heartbeat.loss_not_finite:
+        counts.loss, counts.loss_so_far = None, False
+    elif heartbeat.loss is not None and not (
+        counts.loss_of_epoch and not heartbeat.loss_of_epoch and heartbeat.source == KERAS
+    ):
+        is_first = counts.first_loss is None or heartbeat.loss_of_epoch > counts.loss_of_epoch
+        counts.first_loss = heartbeat.loss if is_first else counts.first_loss
+        counts.loss, counts.loss_of_epoch = heartbeat.loss, heartbeat.loss_of_epoch
+        inside = heartbeat.source == KERAS and not heartbeat.loss_of_epoch
+        counts.loss_so_far = inside and 0 <= heartbeat.batch < heartbeat.batches
     if heartbeat.epoch >= 0:
         counts.epoch = heartbeat.epoch
         counts.epochs = heartbeat.epochs if heartbeat.epochs > 0 else None
@@ -110,6 +138,28 @@ def _count(counts: Counts, began: float, at: float, heartbeat: Heartbeat) -> Non
         if counts.resumed_at is None:
             counts.resumed_at = max(0, here - heartbeat.fit_beats)
         counts.reached = max(counts.reached or 0, here)
+
+
+def _epoch_ended(counts: Counts, loss: float, *, is_first: bool) -> None:
+    """Take the loss of an epoch from its note: the record of a short epoch can be missing."""
+    if is_first:
+        counts.first_loss = loss
+    if not counts.loss_of_epoch and counts.loss is not None:
+        counts.loss, counts.loss_so_far = loss, False
+
+
+def epoch_values(facts: Mapping[str, str]) -> dict[str, float]:
+    """Return the results of an epoch from the facts of its note: "loss=0.31 val_loss=0.42"."""
+    found = {}
+    for word in facts.get("values", "").split():
+        name, _, number = word.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        if PLAIN.match(name) and math.isfinite(value):
+            found[name] = value
+    return found
 
 
 def together(trained: Sequence[Program]) -> Counts:
@@ -142,5 +192,6 @@ def trainings(found: Sequence[Program]) -> list[TrainingRow]:
             command=last.command, pid=last.pid, attempts=len({one.attempt for one in each}),
             batches=sum(one.counts.batches for one in each), seconds=sum(one.last - one.began for one in each),
             how=last.how, epoch=last.counts.epoch, epochs=last.counts.epochs, loss=last.counts.loss,
+            loss_not_finite=last.counts.loss_not_finite,
         ))  # fmt: skip
     return rows

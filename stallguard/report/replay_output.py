@@ -14,6 +14,7 @@ import msgspec
 
 from stallguard.core.limits import Limits
 from stallguard.core.messages import DOING, STOPPED, duration, place
+from stallguard.core.text import counted
 from stallguard.report import replay, replay_world
 from stallguard.report.replay import Replayed, ReplayedAction, Slow, Verdict
 from stallguard.report.replay_world import Recording
@@ -135,4 +136,4 @@ def lines(what: Source, result: Replayed) -> list[str]:
             silence = f"no progress for {duration(one.gap)} {place(one.row, one.phase)}"
             words = f"{STEPS[one.step]}: {silence}; {doing}"
         shown.append(plain(f"{time}  {words}"))
-    return shown or [f"nothing: healthy all along ({result.events} events)"]
+    return shown or [f"nothing: healthy all along ({counted(result.events, 'event')})"]

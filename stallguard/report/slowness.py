@@ -12,7 +12,7 @@ import msgspec
 from stallguard.core import messages
 from stallguard.core.actions import SlowedBy
 from stallguard.core.events import Profiled
-from stallguard.core.profile import TRAINING
+from stallguard.core.profile import PAUSED, TRAINING
 from stallguard.core.verdicts import Bottleneck
 from stallguard.report.journal_record import Record
 from stallguard.report.narrative import DOES, prose, sentence
@@ -61,12 +61,12 @@ def bottlenecks(record: Record) -> list[BottleneckText]:
 def before(record: Record, at: float) -> tuple[str, ...]:
     """Return the places of the script in which the training spent most time before `at` (seconds since the epoch)."""
     profiles = [what.profile for then, what in record.happened if isinstance(what, Profiled) and then <= at]
-    if not profiles or not profiles[-1].seconds:
+    if not profiles or not profiles[-1].watched:
         return ()
     newest = profiles[-1]
     places: defaultdict[str, float] = defaultdict(float)
     for spot in newest.spots:
-        if spot.role == TRAINING and spot.file:
+        if spot.role == TRAINING and spot.file and spot.phase not in PAUSED:
             places[f"{spot.where} ({DOES.get(spot.does, spot.does)})"] += spot.seconds
     ranked = sorted(places.items(), key=lambda item: -item[1])[:PLACES]
-    return tuple(f"{seconds / newest.seconds:.0%} {place}".replace("%", " %", 1) for place, seconds in ranked)
+    return tuple(f"{seconds / newest.watched:.0%} {place}".replace("%", " %", 1) for place, seconds in ranked)

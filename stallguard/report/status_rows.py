@@ -13,10 +13,10 @@ import msgspec
 
 from stallguard.core import messages
 from stallguard.core.diagnosis import causes
-from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, UNGUARDED
+from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, RUNNING, STARTING, UNGUARDED
 from stallguard.core.messages import NO_LIMIT
 from stallguard.core.profile import Spot
-from stallguard.core.text import HOW, WHILE, count, duration, quantity
+from stallguard.core.text import HOW, WHILE, count, duration, loss_words, per_second, quantity
 from stallguard.core.time_spent import Spent, effective
 from stallguard.core.verdicts import Bottleneck
 from stallguard.report.narrative import batch, sentence
@@ -35,6 +35,9 @@ NEXT = {
 }
 UNWELL = frozenset({COLLECTING, HOLDING, UNGUARDED, FAILED})
 OVER_MAX = 8  # trainings that are over, shown with those that live
+QUIET = (
+    60.0  # seconds without a batch, after which no row says that batches end, or that a training is healthy
+)
 BAR = 30  # columns of the bar that shows a silence against its threshold
 
 
@@ -60,21 +63,27 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
     by_hand = phase == "importing" and heartbeat.get("beats", 0) > 0
     rate = snapshot.get("rates", {}).get("batches")
     lately = f", {rate:.3g} a second" if rate is not None else ""
-    done, stalls, lost = snapshot.get("batches", 0), snapshot.get("incidents"), snapshot.get("lost", 0.0)
+    done, lost = snapshot.get("batches", 0), snapshot.get("lost", 0.0)
+    silent = snapshot.get("silent")
+    stalls, crashes = snapshot.get("incidents"), snapshot.get("crashes")
     cost = f", {duration(lost)} lost" if lost else ""
     findings = snapshot.get("findings", [])
+    outside = str(snapshot.get("outside", "")) if state == STARTING else ""
+    told = outside or f"{state}: {_meaning(state, silent)}"
     rows = [
-        ("state", f"{state}: {MEANING.get(state, state)}{since}{attempt}{factor}{device}"),
+        ("state", f"{told}{since}{attempt}{factor}{device}"),
         ("paused", muted(snapshot)),
         ("next", next_step(snapshot)),
         ("doing", "" if by_hand else WHILE.get(phase, phase).removeprefix("while ")),
-        ("silent", _silence(snapshot.get("judgement", {}), snapshot.get("silent"))),
+        ("silent", _silence(snapshot.get("judgement", {}), silent)),
         ("progress", progress(heartbeat, rate)),
         *trainings(snapshot),
         ("batches", f"{count(done, 'batch', 'batches')}{lately}" if done else ""),
         *_resources(snapshot),
         *_time(snapshot),
+        *_unsaved(snapshot.get("unsaved", [])),
         ("stalls", f"{count(stalls, 'stall', 'stalls')}{cost}" if stalls else ""),
+        ("crashes", f"{count(crashes, 'crash', 'crashes')}{'' if stalls else cost}" if crashes else ""),
         ("effective", _effective(snapshot)),
         ("why", f"most likely {causes.title(findings[0]['cause'])}" if findings else ""),
         *failed_notifications(snapshot.get("notifications", [])),
@@ -82,6 +91,12 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
         ("last words", plain(last_words)),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def _meaning(state: str, silent: float | None) -> str:
+    if state == RUNNING and silent is not None and silent >= QUIET:
+        return f"no batch has ended for {duration(silent)}"
+    return MEANING.get(state, state)
 
 
 def next_step(snapshot: Snapshot) -> str:
@@ -106,6 +121,20 @@ def failed_notifications(records: Iterable[Snapshot]) -> Rows:
     return [
         ("not sent" if not index else "", plain(f"{one['channel']}, {_clock(one['at'])}: {one['why']}"))
         for index, one in enumerate(failed)
+    ]
+
+
+def _unsaved(processes: Iterable[Snapshot]) -> Rows:
+    """Return a row for each process of which no checkpoint can be written."""
+    return [
+        (
+            "checkpoints" if not index else "",
+            plain(
+                f"none can be written: {one['why']}; a kill now costs {duration(one['seconds'])} of training"
+            )
+            + ("" if one["kept"] else ": there is none"),
+        )
+        for index, one in enumerate(processes)
     ]
 
 
@@ -159,8 +188,10 @@ def trainings(snapshot: Snapshot) -> Rows:
         else:
             rate, silent = one.get("rate"), one.get("silent")
             came_to = progress(one.get("progress") or {}, rate) or count(one["batches"], "batch", "batches")
-            parts = [one["judgement"].get("step", "off"), came_to]
-            parts += [f"{rate:.3g} batches a second"] if rate is not None else []
+            step = one["judgement"].get("step", "off")
+            is_quiet = step == "healthy" and silent is not None and silent >= QUIET
+            parts = ["not judged yet" if is_quiet else step, came_to]
+            parts += [per_second(rate)] if rate is not None else []
             parts += [f"silent for {duration(silent)}"] if silent is not None else []
         rows.append((f"training {one['number']}", f"{who}: {', '.join(parts)}"))
     return rows
@@ -179,8 +210,20 @@ def progress(heartbeat: Snapshot, rate: float | None) -> str:
     ]
     left = remaining(heartbeat, rate)
     parts += [f"{duration(left)} to go"] if left else []
-    parts += [f"loss {heartbeat['loss']:.4g}"] if heartbeat.get("loss") is not None else []
+    parts += [loss] if (loss := _loss(heartbeat)) else []
     return ", ".join(parts)
+
+
+def _loss(heartbeat: Snapshot) -> str:
+    """Return the newest loss: of the epoch that ended last, or the mean of the one that runs."""
+    words = loss_words(heartbeat.get("loss"), heartbeat.get("loss_not_finite", ""))
+    if not words or heartbeat.get("source") != "callbacks":
+        return f"loss {words}" if words else ""
+    return (
+        f"loss {words} in the last epoch"
+        if heartbeat.get("loss_of_epoch")
+        else f"loss {words} so far in this epoch"
+    )
 
 
 def remaining(heartbeat: Snapshot, rate: float | None) -> float | None:

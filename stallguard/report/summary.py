@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from stallguard.core import messages
-from stallguard.core.diagnosis.causes import title
-from stallguard.core.text import count, duration
+from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS, title
+from stallguard.core.text import count, duration, loss_words
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.report.attempt_rows import AttemptRow
 from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
@@ -39,13 +39,15 @@ def story(
     clock: Callable[[float], str],
     trainings: Sequence[TrainingRow] = (),
     inexact: Sequence[str] = (),
+    unsaved: str = "",
     slow: Sequence[BottleneckText] = (),
 ) -> list[str]:
     """Return the story in paragraphs: its end, what went wrong, what was done, what that changed, what helps.
 
     `state`: as outcome.state has it; `facts`: code and why of the end, and what changed for the mathematics;
-    `clock`: the time of day as text; `inexact`: what the probe said is not exact, outside of the incidents; `slow`:
-    what made it slow, the worst first.
+    `clock`: the time of day as text; `inexact`: what the probe said is not exact, outside of the incidents;
+    `unsaved`: why the last checkpoints could not be written, "" if they could; `slow`: what made it slow,
+    the worst first.
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
     on_time = facts.get("code") == str(STOPPED_ON_TIME)
@@ -57,15 +59,20 @@ def story(
         beginning.append(sentence("story trainings", {"count": str(len(trainings)), "done": ended}))
     paragraphs = (
         beginning,
-        _trouble(incidents, clock),
+        [*_trouble(incidents, clock), *filter(None, [totals.broken_loss])],
         _deeds(totals, attempts),
         [
             sentence("story slow", {"headline": one.headline[:1].lower() + one.headline[1:]})
             for one in slow[:1]
         ],
-        [sentence("training.changed", {"text": text}) for text in [facts.get("mathematics")] if text],
+        [
+            sentence("training.changed", {"text": text})
+            for text in [facts.get("mathematics")]
+            if text and not totals.broken_loss
+        ],
         [sentence("attempt.inexact", {"text": text}) for text in inexact],
-        [sentence("stall.advice", {"text": text}) for text in advice(incidents)[:1]],
+        [sentence("story unsaved", {"why": unsaved})] if unsaved else [],
+        [sentence("stall.advice", {"text": text}) for text in (advice(incidents) or loss_advice(totals))[:1]],
     )
     joined = (" ".join(map(prose, paragraph)) for paragraph in paragraphs)
     return [text for text in joined if text]
@@ -76,9 +83,11 @@ def progress(totals: RunTotals) -> str:
     parts = [count(totals.batches, "batch", "batches") if totals.batches else "no batch"]
     if totals.epoch is not None:
         parts.append(f"epoch {totals.epoch}" + (f" of {totals.epochs}" if totals.epochs else ""))
-    if totals.loss is not None:
-        first = "" if totals.first_loss is None else f" (from {totals.first_loss:.4g})"
-        parts.append(f"loss {totals.loss:.4g}{first}")
+    loss = loss_words(totals.loss, totals.loss_not_finite)
+    if loss:
+        so_far = " so far in its epoch" if totals.loss_so_far else ""
+        first = "" if totals.first_loss is None else f" (from {loss_words(totals.first_loss)})"
+        parts.append(f"loss {loss}{so_far}{first}")
     return ", ".join(parts)
 
 
@@ -103,9 +112,9 @@ def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str]) -> It
     recovered = sum(one.outcome == RECOVERED for one in stalls)
     if recovered:
         yield sentence("story recovered", {"times": times(recovered)})
-    places = {one.where for one in incidents if one.where}
+    places = {one.where for one in stalls if one.where}
     if len(places) == 1:
-        kind = "story hung again" if len(incidents) > 1 else "story hung"
+        kind = "story hung again" if len(stalls) > 1 else "story hung"
         yield sentence(kind, {"where": places.pop()})
     known = [one.findings[0] for one in incidents if one.findings]
     causes = Counter(finding.cause for finding in known)
@@ -136,6 +145,11 @@ def _deeds(totals: RunTotals, attempts: Sequence[AttemptRow]) -> Iterator[str]:
         yield sentence("story cost", {"lost": duration(totals.lost), "repeated": twice})
     if totals.spent.machine_asleep >= ENOUGH_TO_SAY:
         yield sentence("story slept", {"duration": duration(totals.spent.machine_asleep)})
+
+
+def loss_advice(totals: RunTotals) -> list[str]:
+    """Return what helps against a loss that is not finite; nothing if it is."""
+    return [one.text for one in CAUSES[WRONG_NUMBERS].advice[:1]] if totals.broken_loss else []
 
 
 def advice(incidents: Sequence[Incident]) -> list[str]:

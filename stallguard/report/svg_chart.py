@@ -15,6 +15,8 @@ from stallguard.report.timeline import Panel, Timeline
 
 WIDTH, HEIGHT = 1000, 100  # of the drawing, stretched to its place
 COLUMNS = 250  # points of a line at most
+ABOVE = {"redone": 1, "asleep": 2, "silence": 3}  # kinds of bands that are drawn over the phases
+AGAIN = 65  # where the lower third begins
 DECADES = 1.3  # from which span on a panel that may be logarithmic is
 
 Line = tuple[Sequence[float], Sequence[float | None]]  # times and values
@@ -40,6 +42,20 @@ def chart(panel: Panel, timeline: Timeline) -> Chart:
     ]
     low = min((value for _, values in lines for value in values if value is not None), default=0.0)
     return Chart(paths=paths, bands=bands, top=top, log=is_log(panel, low, top))
+
+
+def lane(timeline: Timeline) -> list[tuple[str, float, int, float]]:
+    """Return the bands of a timeline as (kind, x, y, width), those above others last; of a column one of each kind.
+
+    Batches that are trained again take the lower third, so that the phase above it is seen.
+    """
+    drawn, seen = list[tuple[str, float, int, float]](), set[tuple[str, int]]()
+    for band in sorted(timeline.bands, key=lambda band: ABOVE.get(band.kind, 0)):
+        x, width = _x(band.began, timeline.seconds), _x(band.ended - band.began, timeline.seconds)
+        if width >= 1 or (band.kind, int(x)) not in seen:
+            drawn.append((band.kind, x, AGAIN if band.kind == "redone" else 0, max(1.0, width)))
+            seen.add((band.kind, int(x)))
+    return drawn
 
 
 def overlaid(panel: Panel, lines: Sequence[Line], seconds: float) -> tuple[list[str], float]:

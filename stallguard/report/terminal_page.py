@@ -13,11 +13,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from stallguard.core.text import per_second
 from stallguard.report import labels
 from stallguard.report.comparison import ComparedRow, Comparison
 from stallguard.report.document import Document, IncidentText
 from stallguard.report.incidents import CRASH
 from stallguard.report.narrative import prose, sentence
+from stallguard.report.sanitize import one_line
 from stallguard.report.timeline import Series, Timeline
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -44,12 +46,12 @@ def show_blocks(parts: Iterable[RenderableType], console: Console) -> None:
 
 def blocks(document: Document, width: int) -> Iterator[RenderableType]:
     """Yield the parts of the report from the top down."""
-    yield Text(" ".join(document.command) or document.run, style=HEAD)
+    yield Text(one_line(" ".join(document.command)) or document.run, style=HEAD)
     yield Text(" · ".join(filter(None, (document.began, document.zone, document.run))), style=DIM)
     yield from (Padding(Text(text), (1, 0, 0, 0), expand=False) for text in document.story)
     yield from chart(document.timeline, min(CHART, width - 4))
-    for trouble in document.incidents:
-        yield from _trouble(trouble)
+    for equal in labels.alike(document.incidents):
+        yield from _trouble(equal)
     if document.bottlenecks:
         yield _heading("What made it slow")
         for slow in document.bottlenecks:
@@ -142,7 +144,7 @@ def chart(timeline: Timeline, columns: int) -> Iterator[RenderableType]:
     cells = resampled(rate.series[0], timeline, columns)
     moving = [cell for cell in cells if cell]
     top = min(max(moving, default=0.0), PEAK * median(moving or [0.0]))
-    yield _heading(f"Throughput; a full block is {top:.3g} batches a second or more")
+    yield _heading(f"Throughput; a full block is {per_second(top)} or more")
     line = ""
     for cell in cells:
         if cell is None:
@@ -175,9 +177,13 @@ def resampled(series: Series, timeline: Timeline, columns: int) -> list[float | 
 # ---- one incident -------------------------------------------------------------------------------------------------
 
 
-def _trouble(trouble: IncidentText) -> Iterator[RenderableType]:
-    title = Text(f"{labels.name(trouble)}  ", style=f"{HEAD} {ACCENT}")
-    yield Padding(title.append(labels.summary(trouble), DIM), (1, 0, 0, 0), expand=False)
+def _trouble(equal: Sequence[IncidentText]) -> Iterator[RenderableType]:
+    """Yield one incident; of several that are equal, each in a line, and then the first of them."""
+    trouble = equal[0]
+    title = Text(f"{labels.name_all(equal)}  ", style=f"{HEAD} {ACCENT}")
+    yield Padding(title.append(labels.summary_all(equal), DIM), (1, 0, 0, 0), expand=False)
+    if len(equal) > 1:
+        yield _indented(_table([(labels.name(one), labels.summary(one)) for one in equal]), 4)
     if trouble.name:
         yield _indented(Text(trouble.name, HEAD).append(f"  {trouble.seen}", DIM))
     yield _indented(Text(trouble.headline))

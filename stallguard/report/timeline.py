@@ -51,7 +51,7 @@ TRAINING, PROCESSOR, MEMORY = "Training", "Processor and GPU", "Memory"  # group
 # Announcements that a report marks, and as what.
 MARKED = {
     "training.recovered": "recovered", "training.continued": "recovered", "output.known_line": "line",
-    "run.finished": "end", "run.failed": "end", "run.gave_up": "end",
+    "run.finished": "end", "run.failed": "end", "run.gave_up": "end", "run.diverged": "end",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from stallguard.core.text import cut, duration, quantity
+from stallguard.core.text import cut, duration, loss_words, quantity
 from stallguard.report import status_rows
 from stallguard.report.sanitize import plain
 
@@ -36,7 +36,7 @@ _SEQUENCES = {"\x1b[A": UP, "\x1bOA": UP, "\x1b[B": DOWN, "\x1bOB": DOWN, "\x1b"
               "\t": TAB}  # fmt: skip
 _KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|\x1b|.", re.DOTALL)
 # Rows in the order in which they are left out if there is no room, the first to go first.
-SPARE = ("last words", "processor", "time", "slow", "effective", "batches", "doing", "stalls")
+SPARE = ("last words", "processor", "time", "slow", "effective", "batches", "doing", "crashes", "stalls")
 
 Snapshot = Mapping[str, Any]
 
@@ -223,7 +223,11 @@ def _value(field: str, value: float) -> str:
     if field == "gpu":
         return f"{value:.0%}".replace("%", " %")
     return (
-        f"{value:.4g}" if field == "loss" else f"{value:.3g}/s" if field == "pace" else f"{value:.2f} cores"
+        loss_words(value)
+        if field == "loss"
+        else f"{value:.3g}/s"
+        if field == "pace"
+        else f"{value:.2f} cores"
     )
 
 

@@ -13,11 +13,14 @@ from stallguard.core import time_spent
 from stallguard.core.events import ProbeNote
 from stallguard.core.text import whole_number
 from stallguard.core.time_spent import Spent
+from stallguard.errors import has_failed
 from stallguard.report import run_ledger
 from stallguard.report.attempt_rows import AttemptRow, repeated
 from stallguard.report.incidents import STALL, Incident
 from stallguard.report.journal_record import Record
 from stallguard.storage.run_files import Outcome
+
+BROKEN = "the loss is {}"  # of which training is not known
 
 
 class RunTotals(msgspec.Struct, frozen=True):
@@ -27,7 +30,7 @@ class RunTotals(msgspec.Struct, frozen=True):
     """
 
     seconds: float
-    effective: float | None  # share of the time that an undisturbed run needs as well, 0..1; null: not known
+    effective: float | None  # share of the time that trained, 0..1; null: not known, or the run failed
     spent: Spent
     lost: float
     batches: int
@@ -44,6 +47,9 @@ class RunTotals(msgspec.Struct, frozen=True):
     first_loss: float | None
     loss: float | None
     saves: int
+    loss_so_far: bool = False  # the last loss is the mean of an epoch that did not end
+    loss_not_finite: str = ""  # nan, inf or -inf: the last loss, and `loss` is null
+    broken_loss: str = ""  # since when the last loss is not finite, as a sentence
     trainings: int = 0  # of the attempt that had the most
 
 
@@ -60,7 +66,7 @@ def totals(
     """
     # The outcome is of the whole run; of a long one, the journal may have lost its oldest part.
     times = end.spent if end and end.spent != Spent() else run_ledger.spent(record, walk)
-    training = time_spent.total(times, time_spent.TRAINED)
+    training = time_spent.total(times, (*time_spent.EFFECTIVE, "loss_not_finite"))
     batches, twice = sum(attempt.batches for attempt in attempts), repeated(attempts)
     last = next(
         (attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0)
@@ -73,7 +79,7 @@ def totals(
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
         seconds=time_spent.total(times),
-        effective=time_spent.effective(times),
+        effective=None if end and has_failed(end.code, end.why) else time_spent.effective(times),
         spent=times,
         lost=time_spent.total(times, time_spent.LOST),
         batches=batches,
@@ -90,5 +96,8 @@ def totals(
         first_loss=losses[0] if losses else None,
         loss=last.loss,
         saves=sum(attempt.saves for attempt in attempts),
+        loss_so_far=last.loss_so_far,
+        loss_not_finite=last.loss_not_finite,
+        broken_loss=last.broken_loss or (BROKEN.format(last.loss_not_finite) if last.loss_not_finite else ""),
         trainings=max((attempt.trainings for attempt in attempts), default=0),
     )

@@ -39,6 +39,7 @@ def spans(run: RunDir) -> list[TraceSpan]:
     if end is not None:
         facts |= {"stallguard.exit_code": end.code, "stallguard.batches": end.batches,
                   "stallguard.stalls": end.incidents, "stallguard.attempts": end.attempts}  # fmt: skip
+        facts |= {} if end.crashes is None else {"stallguard.crashes": end.crashes}
         facts |= {} if end.effective is None else {"stallguard.effective": end.effective}
     found = [TraceSpan("run", record.first, record.last, None, facts, failed=end is None or end.code != 0)]
     for one in tries:

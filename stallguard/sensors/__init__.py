@@ -36,11 +36,11 @@ class Sensor(Protocol):
 
 
 class SensedTraining(NamedTuple):
-    """A training whose process tree is read separately.  `close`: four times a second; `census`: with wait sites."""
+    """A training whose tree is read separately.  `period`: seconds between two readings; `census`: with wait sites."""
 
     pid: int
     probe_threads: tuple[int, ...] = ()
-    close: bool = False
+    period: float = 1.0
     census: bool = False
 
 

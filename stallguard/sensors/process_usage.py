@@ -23,7 +23,7 @@ SLACK = 0.2  # seconds by which a reading can be early
 
 
 class ProcessSensor:
-    """Reads trees once a second; four times, with a census of wait sites, while a training is suspected."""
+    """Reads trees once a second; four times, with a census, while a training is suspected; seldom in a long stall."""
 
     name = "process"
     period = 1.0
@@ -86,8 +86,8 @@ class _Watch:
         self._throttled: float | None = None
 
     def is_due(self, wish: SensedTraining, now: float) -> bool:
-        """Return whether it is to be read now: once a second, unless it is watched closely."""
-        return wish.close or now - self._read >= ProcessSensor.period - SLACK
+        """Return whether it is to be read now."""
+        return now - self._read >= wish.period - min(SLACK, wish.period / 2)
 
     def read(self, wish: SensedTraining, shared: int, now: float) -> Process:
         """Return the tree's reading.  `wish.pid`: the process whose state and main thread are read."""

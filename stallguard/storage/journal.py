@@ -4,8 +4,9 @@ Each line has `time` (RFC 3339, UTC), `clock` (monotonic seconds of the supervis
 error), `event` (dotted words), `run`, `attempt`, `message` (a plain sentence; lines of level debug have none) and the
 fields of the event.  Lines whose `event` is the tag of one of core.events are exactly what the core saw: `events` reads
 them back.  Written with structlog, one write(2) a line.  A full disk silences the journal, never the run.  What is
-older than the last PART_MAX bytes is compressed, tenfold, in parts of their own: `gzip -dc` shows them.  This module
-must not interpret what it stores.
+older than the last PART_MAX bytes is compressed, tenfold, in parts of their own: `gzip -dc` shows them.  If another
+program renames, deletes or empties the file, as logrotate does, what it held becomes such a part, and writing goes on
+at its path.  This module must not interpret what it stores.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import datetime
 import gzip
 import importlib
+import os
 import sys
 import time
 import types
@@ -38,6 +40,7 @@ PART_MAX = 4 << 20  # bytes of the part that is written; older ones are compress
 LONGEST_WAIT = 3600.0  # seconds that a line may have waited for being written
 TAIL = 256  # bytes that identify a place
 LONGEST_PACKING = 30.0  # seconds
+LOOK_EVERY = 1.0  # seconds between two looks whether the file is still at its path; one takes 4 us
 INPUTS = frozenset(str(one.__struct_config__.tag) for one in typing.get_args(AnyEvent))
 STARTED = str(Launched.__struct_config__.tag)
 
@@ -101,11 +104,13 @@ class _Whole:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.tail = b""  # the end of the last write
+        self.end = file.tell()  # bytes that the file has, unless another program emptied it
 
     def write(self, data: bytes) -> int:
         rest = memoryview(data)
         while rest:  # a disk with space for a part of the line writes that, and then fails
-            rest = rest[self._file.write(rest) :]
+            written = self._file.write(rest)
+            rest, self.end = rest[written:], self.end + written
         self.tail = (self.tail + data)[-TAIL:]
         return len(data)
 
@@ -135,10 +140,13 @@ class Journal:
         self.losses = 0  # lines that could not be written
         self._structlog = _import_structlog()  # 20 ms that must not delay the start of the training
         self._packing: Worker | None = None
+        self._looked, self._is_displacement_told = now(), False
         self._open()
 
     def _open(self) -> None:
-        self._file: BinaryIO = open(self._path, "ab", buffering=0, opener=private.opener)  # noqa: SIM115
+        # For reading too: what a file holds that was deleted can be read only here.
+        self._file: BinaryIO = open(self._path, "a+b", buffering=0, opener=private.opener)  # noqa: SIM115
+        self._head = b""  # its beginning, by which a copy of it is recognised
         self._number = max(rotation.numbers(self._path), default=0) + 1
         self._whole = _Whole(self._file)
         self._torn = not _ends_whole(self._path)
@@ -153,6 +161,8 @@ class Journal:
         if fields["event"] == STARTED:
             self._attempt = fields["attempt"]
         try:
+            if self._now() - self._looked >= LOOK_EVERY:
+                self._look()
             if self._torn:
                 self._whole.write(b"\n")
                 self._torn = False
@@ -188,8 +198,46 @@ class Journal:
             line["message"] = event["message"]
         return line | dict(event["own"])
 
+    def _look(self) -> None:
+        """Go on at the path if another program renamed, deleted or emptied the file.  Raises OSError."""
+        self._looked = self._now()
+        ours = os.fstat(self._file.fileno())
+        there = self._path.stat() if self._path.exists() else None
+        is_there = there is not None and os.path.samestat(ours, there)
+        if is_there and ours.st_size >= self._whole.end:
+            self._head = self._head or os.pread(self._file.fileno(), TAIL, 0)
+            return
+        kept = self._keep_displaced(ours, is_emptied=is_there)
+        old = self._file
+        self._open()
+        old.close()
+        if self._trouble is not None and not self._is_displacement_told:
+            self._is_displacement_told = True
+            self._trouble(
+                f"another program {'emptied' if is_there else 'renamed or deleted'} journal.jsonl; it is written on at "
+                f"its path, {'with' if kept else 'without'} its earlier lines beside it; leave the directories of runs "
+                f"out of log rotation: keep.journal limits their size"
+            )
+
+    def _keep_displaced(self, ours: os.stat_result, *, is_emptied: bool) -> bool:
+        """Make what the file held an older part, unless it lies there as one; return whether it is there to be read."""
+        data = b"" if is_emptied else os.pread(self._file.fileno(), ours.st_size, 0)
+        head, older = self._head or data[:TAIL], rotation.parts(self._path)
+        for place in (self._path, *older, *self._path.parent.glob(f"{self._path.name}?*")):
+            with contextlib.suppress(OSError, EOFError, zlib.error), opened(place) as file:
+                if head and file.read(len(head)) == head:
+                    if place == self._path or place in older:
+                        return True
+                    data = data or head + file.read()
+        with contextlib.suppress(OSError):
+            if data:
+                private.write(rotation.part(self._path, self._number), data)
+                return True
+        return False
+
     def _turn(self) -> None:
         """Begin the next part; the one before is compressed on another thread."""
+        self._look()
         self._join(LONGEST_PACKING)
         self._file.close()
         try:
@@ -213,6 +261,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
+        with contextlib.suppress(OSError):
+            self._look()
         self._join(LONGEST_PACKING)
         self._file.close()
 

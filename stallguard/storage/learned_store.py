@@ -21,6 +21,7 @@ import msgspec
 from stallguard import jsontext
 from stallguard.core.detection.learned import Learned
 from stallguard.core.sizes import Sizes
+from stallguard.core.text import counted
 from stallguard.errors import UNREADABLE
 from stallguard.storage import private
 from stallguard.storage.paths import home
@@ -141,11 +142,15 @@ def everything() -> list[LearnedFile]:
                 left = ", ".join(f"{name} ({times} x)" for name, times in kept.sizes.left.items())
                 what = f"left for a smaller batch: {left}"
                 if rows or parts > 1 or not left:  # `find-batch` was asked
-                    what = f"up to {rows} rows survive" if rows else f"batches survive in {parts} parts"
+                    what = (
+                        f"up to {counted(rows, 'row')} {'survives' if rows == 1 else 'survive'}"
+                        if rows
+                        else f"batches survive in {parts} parts"
+                    )
             else:
                 kept = jsontext.decode(path.read_bytes(), KeptGaps)
                 steps = sum(row.count for row in kept.learned.rows.values())
-                what = f"usual gaps, of {steps} steps"
+                what = f"usual gaps, of {counted(steps, 'step')}"
             name = path.stem.removeprefix(SIZES)[:8]
             found.append(LearnedFile(name, path, kept.key, kept.saved, what))
     return sorted(found, key=lambda one: one.saved)

@@ -14,13 +14,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from stallguard.core.text import counted, whole_number
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, StallguardError, nearest
 from stallguard.host import system
+from stallguard.probe.wire import NOT_FINITE
 from stallguard.storage import private
 
 LATEST = "latest"
 NEWEST = ("last", LATEST)  # names for the newest run
 TRIAL = "trial"  # an empty file
+ORDER = "order"  # a file: the number of the run among all that were begun here
 SEED = "seed"  # file in the checkpoints' directory: the run's seed
 SOCKETS, OWNER = "stallguard-", "run"  # prefix of socket directories; the file that names the run of one
 BEATS, CONTROL, TRY = "beats", "control", "try"  # sockets in it
@@ -81,6 +84,17 @@ class RunDir(NamedTuple):
         """Whether it is a trial of find-batch or compare, which lists leave out."""
         return (self.path / TRIAL).exists()
 
+    @property
+    def order(self) -> int:
+        """How many runs had been begun here when it was, itself included; 0: not recorded.
+
+        A clock can be wrong, and be set right later, so the time in a run's name does not say which run is newer.
+        """
+        try:
+            return whole_number((self.path / ORDER).read_bytes().strip()) or 0
+        except OSError:
+            return 0
+
     def set_checkpoints_aside(self, attempt: int) -> None:
         """Move the checkpoints of the attempts before `attempt` to a directory from which none resumes; the seed stays.
 
@@ -94,6 +108,26 @@ class RunDir(NamedTuple):
         if (aside / SEED).exists():
             shutil.copy2(aside / SEED, self.checkpoints / SEED)
 
+    def has_broken_checkpoints(self) -> bool:
+        """Return whether the run has a checkpoint generation whose values are not finite."""
+        return any(True for _ in self.checkpoints.glob(f"*/*/g*/{NOT_FINITE}"))
+
+    def set_broken_checkpoints_aside(self) -> list[Path]:
+        """Move the generations whose values are not finite to where none resumes from; return where they are now.
+
+        The newest one that stays has finite values.  Raises OSError.
+        """
+        moved = []
+        for mark in sorted(self.checkpoints.glob(f"*/*/g*/{NOT_FINITE}")):
+            old = mark.parent
+            new = self.path / "checkpoints-not-finite" / old.relative_to(self.checkpoints)
+            while new.exists():
+                new = new.with_name(f"{new.name}~")
+            private.ensure(new.parent)
+            old.rename(new)
+            moved.append(new)
+        return moved
+
     def dump(self) -> Path:
         """Return a new directory for a dump on demand, named by the time."""
         return self.path / "dumps" / f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S.%fZ}"
@@ -101,6 +135,10 @@ class RunDir(NamedTuple):
     def incident(self, number: int) -> Path:
         """Return the directory of incident `number` (from 1)."""
         return self.path / "incidents" / str(number)
+
+    def crash(self, attempt: int) -> Path:
+        """Return the directory of the evidence of the crash that ended an attempt."""
+        return self.path / "incidents" / f"crash-{attempt}"
 
 
 def home() -> Path:
@@ -126,7 +164,9 @@ def new_run(name: str, stamp: str, runs: Path | None = None, *, trial: bool = Fa
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:40] or "run"
     try:
         private.own(base)
+        number = 1 + max((run.order for run in _directories(base)), default=0)
         run = _claim(base, f"{stamp}-{plain}")
+        private.write(run.path / ORDER, b"%d\n" % number)
         private.make(run.probe)
         if trial:
             private.write(run.path / TRIAL, b"")
@@ -138,11 +178,16 @@ def new_run(name: str, stamp: str, runs: Path | None = None, *, trial: bool = Fa
             code=CANNOT_RUN,
         ) from error
     if not trial:
-        link = base / f".{LATEST}.{os.getpid()}"
-        link.unlink(missing_ok=True)
-        link.symlink_to(run.id)
-        link.replace(base / LATEST)
+        point_latest(run)
     return run
+
+
+def point_latest(run: RunDir) -> None:
+    """Point `latest` at a run.  Raises OSError."""
+    link = run.path.with_name(f".{LATEST}.{os.getpid()}")
+    link.unlink(missing_ok=True)
+    link.symlink_to(run.id)
+    link.replace(run.path.with_name(LATEST))
 
 
 def _claim(base: Path, stem: str) -> RunDir:
@@ -157,14 +202,19 @@ def _claim(base: Path, stem: str) -> RunDir:
 
 
 def list_runs(runs: Path | None = None) -> list[RunDir]:
-    """Return all runs, oldest first.  Raises StallguardError if they cannot be read."""
+    """Return all runs, in the order in which they were begun; those of which it is not recorded first, by their names.
+
+    Raises StallguardError if they cannot be read.
+    """
     base = runs or runs_dir()
     try:
-        found = [path for path in base.iterdir() if path.is_dir() and not path.is_symlink()]
         # A name that cannot be printed is not one that `new_run` gives, and would steer a terminal.
-        return [
-            RunDir(path) for path in sorted(found) if path.name.isprintable() and _is_there(path / "run.json")
+        found = [
+            run
+            for run in _directories(base)
+            if run.path.name.isprintable() and _is_there(run.path / "run.json")
         ]
+        return sorted(found, key=lambda run: (run.order, run.path))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except PermissionError as error:
@@ -174,6 +224,10 @@ def list_runs(runs: Path | None = None) -> list[RunDir]:
             cure="set STALLGUARD_HOME to a directory of your own",
             code=CANNOT_RUN,
         ) from error
+
+
+def _directories(base: Path) -> list[RunDir]:
+    return [RunDir(path) for path in base.iterdir() if path.is_dir() and not path.is_symlink()]
 
 
 def _is_there(path: Path) -> bool:
@@ -204,17 +258,24 @@ def find_run(
             code=NO_SUCH_RUN,
         )
     if text in (None, *NEWEST):
-        return next((run for run in reversed(known) if not run.is_trial), known[-1])
+        return newest(known)
     text = text or ""
     hits = [run for run in known if run.id == text] or [run for run in known if run.id.startswith(text)]
     hits = hits or [run for run in known if text in run.id]
     if hits:
         if len(hits) > 1:
-            sys.stderr.write(f"stallguard: {text!r} fits {len(hits)} runs; the newest is {hits[-1].id}\n")
+            sys.stderr.write(
+                f"stallguard: {text!r} fits {counted(len(hits), 'run')}; the newest is {hits[-1].id}\n"
+            )
         return hits[-1]
     near = nearest(text, (run.id for run in known), cutoff=0.3)
     hint = f"did you mean {near}? " if near else ""
     raise StallguardError(f"no run {text!r}", cure=f"{hint}stallguard ls lists them", code=NO_SUCH_RUN)
+
+
+def newest(runs: Sequence[RunDir]) -> RunDir:
+    """Return the newest of some runs, oldest first, that is no trial; if all are trials, the newest of them."""
+    return next((run for run in reversed(runs) if not run.is_trial), runs[-1])
 
 
 def sockets_dirs() -> Iterator[Path]:

@@ -17,6 +17,7 @@ import psutil
 
 from stallguard.config.sections import KeepSettings
 from stallguard.core.messages import duration
+from stallguard.core.text import counted
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import LATEST, RunDir, list_runs
@@ -44,19 +45,23 @@ class Removal(NamedTuple):
 
 
 def choose(runs: Sequence[RunFacts], keep: KeepSettings, now: float) -> list[Removal]:
-    """Return the runs to remove, oldest first.  `runs`: oldest first; `now`: seconds since the epoch."""
+    """Return the runs to remove, oldest first.  `runs`: oldest first; `now`: seconds since the epoch.
+
+    The newest that is no trial is kept by any rule: it is what `last` means, and each is too old by a wrong clock.
+    """
+    newest = paths.newest([facts.run for facts in runs]) if runs else None
     room = keep.size
     removals = []
     for rank, facts in enumerate(reversed(runs), start=1):
         room -= facts.size
         why = ""
         if rank > keep.runs:
-            why = f"more than {keep.runs} runs are newer"
+            why = f"more than {counted(keep.runs, 'run')} {'is' if keep.runs == 1 else 'are'} newer"
         elif now - facts.touched > keep.age:
             why = f"older than {duration(keep.age)}"
-        elif room < 0 and rank > 1:  # the newest is always kept
+        elif room < 0:
             why = f"all runs together take more than {show_size(keep.size)}"
-        if why and not facts.alive:
+        if why and not facts.alive and facts.run != newest:
             removals.append(Removal(facts.run, facts.size, why))
             room += facts.size
     return removals[::-1]
@@ -114,7 +119,7 @@ def prune(keep: KeepSettings, runs: Path, *, dry: bool = False) -> list[Removal]
         link.unlink()
         left = list_runs(runs)
         if left:
-            link.symlink_to(left[-1].id)
+            paths.point_latest(paths.newest(left))
     sweep()
     return removals
 

@@ -17,7 +17,7 @@ import msgspec
 from stallguard import jsontext
 from stallguard.core import time_spent
 from stallguard.core.time_spent import Spent
-from stallguard.errors import GAVE_UP, STOPPED_ON_TIME, UNREADABLE
+from stallguard.errors import CANNOT_RUN, UNREADABLE, StallguardError, ending, has_failed
 from stallguard.host import system
 from stallguard.storage import private
 from stallguard.storage.paths import RunDir
@@ -25,8 +25,6 @@ from stallguard.storage.paths import RunDir
 SCHEMA = 2
 ELSEWHERE = "elsewhere.json"
 ROOM = 16 << 10  # bytes kept for an outcome; it takes some 300, and says in one sentence why
-ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # by the run's exit code
-REASONS = {"you asked": "stopped", "interrupted": "interrupted"}  # by the beginning of the reason for its end
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -70,12 +68,13 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: str = msgspec.field(name="finished")  # RFC 3339, UTC
     seconds: float = msgspec.field(name="duration_seconds")
     batches: int
-    incidents: int
+    incidents: int  # stalls
     attempts: int
     # What stalls, crashes and restarts cost (core.time_spent.LOST).
     lost: float = msgspec.field(name="lost_seconds")
-    effective: float | None = None  # share of the time, 0..1; null: not known
+    effective: float | None = None  # share of the time that trained, 0..1; null: not known, or the run failed
     spent: Spent = Spent()  # where the time went
+    crashes: int | None = None  # attempts that ended by themselves, with another code than 0; null: not known
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -107,14 +106,22 @@ class Notified(msgspec.Struct, frozen=True):
 
 
 def ended(
-    code: int, why: str, times: Spent, *, batches: int = 0, incidents: int = 0, attempts: int = 1
+    code: int,
+    why: str,
+    times: Spent,
+    *,
+    batches: int = 0,
+    incidents: int = 0,
+    crashes: int | None = None,
+    attempts: int = 1,
 ) -> Outcome:
     """Return the outcome of a run that ends now; `times`: where its time went."""
     rounded = Spent(**{name: round(seconds, 3) for name, seconds in msgspec.structs.asdict(times).items()})
-    share = time_spent.effective(times)
+    share = None if has_failed(code, why) else time_spent.effective(times)
     return Outcome(
         schema=SCHEMA, code=code, why=why, ended=utc(), seconds=round(time_spent.total(times), 3), batches=batches,
-        incidents=incidents, attempts=attempts, lost=round(time_spent.total(times, time_spent.LOST), 3),
+        incidents=incidents, crashes=crashes, attempts=attempts,
+        lost=round(time_spent.total(times, time_spent.LOST), 3),
         effective=None if share is None else round(share, 4), spent=rounded,
     )  # fmt: skip
 
@@ -130,6 +137,17 @@ def identity(pid: int) -> Identity:
     if started is None:
         raise ProcessLookupError(errno.ESRCH, f"there is no process {pid}")
     return Identity(pid=pid, started=started, boot=system.boot())
+
+
+def require_processes() -> None:
+    """Raise StallguardError (exit code 126) if the system shows no process: each would look as if it had ended."""
+    if system.start_time(os.getpid()) is None:
+        raise StallguardError(
+            "the state of processes cannot be read",
+            why="/proc is not mounted, or shows other processes than those of this PID namespace",
+            cure="mount it here (mount -t proc proc /proc), or run stallguard where it is mounted",
+            code=CANNOT_RUN,
+        )
 
 
 def lives(who: Identity) -> bool:
@@ -253,16 +271,16 @@ def state(run: RunDir) -> str:
     """Return the state of a run.
 
     running; finished; stopped (on time, or by an order); interrupted (Ctrl-C); gave up; failed; lost (stallguard was
-    killed); trial (of find-batch or compare, over).
+    killed); trial (of find-batch or compare, over).  Raises StallguardError if no process can be looked for.
     """
     end = outcome(run)
     if end is not None:
-        reason = next((state for begun, state in REASONS.items() if end.why.startswith(begun)), "failed")
-        return "trial" if run.is_trial else ENDINGS.get(end.code, reason)
+        return "trial" if run.is_trial else ending(end.code, end.why)
     copied = elsewhere(run)
     if copied is not None:  # its process is of another machine, and cannot be looked for here
         return "running" if copied.lives else "lost"
     start = asked(run)
+    require_processes()
     return "running" if start is not None and lives(start.supervisor) else "lost"
 
 

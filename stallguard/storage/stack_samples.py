@@ -60,6 +60,7 @@ class StackSamples(msgspec.Struct, frozen=True):
     stacks: list[StackTime]
     functions: list[FunctionTime] = []
     beats: int = 0  # batches trained when it was written
+    saves: int | None = None  # checkpoints that the script has written by then
 
 
 def path(probe: Path, pid: int) -> Path:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from stallguard.config import Loaded
-from stallguard.core import ledger
+from stallguard.core import ledger, unsaved
 from stallguard.core.messages import counted
 from stallguard.core.run import Run, beats
-from stallguard.errors import STOPPED_ON_TIME
+from stallguard.errors import NOT_FINITE, STOPPED_ON_TIME
 from stallguard.host import system
 from stallguard.report import subprocess_writer, trace_sender
 from stallguard.storage import retention, run_files
@@ -25,7 +25,7 @@ def write_outcome(directory: RunDir, run: Run, why: str, patience: float = 0.0) 
     """Write down how the run ended.  `why`: in words; `patience`: seconds to try for, if the disk refuses."""
     end = run_files.ended(
         run.code, why, ledger.spent(run.ledger, run.now), batches=beats(run), incidents=run.totals.incidents,
-        attempts=run.attempt,
+        crashes=run.totals.crashes, attempts=run.attempt,
     )  # fmt: skip
     until = time.monotonic() + patience
     while True:
@@ -52,6 +52,20 @@ def remove_unfinished_checkpoints(directory: RunDir) -> None:
                 draft.unlink()
 
 
+def set_broken_checkpoints_aside(
+    directory: RunDir, announce: AnnounceTo, trouble: Callable[[str], None]
+) -> None:
+    """Set aside the checkpoints whose values are not finite, and say so: the newest that stays is a finite one."""
+    try:
+        moved = directory.set_broken_checkpoints_aside()
+    except OSError as error:
+        return trouble(f"the checkpoints whose values are not finite stay in their place ({error})")
+    if moved:
+        facts = {"count": counted(len(moved), "checkpoint"), "place": str(moved[-1].parents[2])}
+        announce("checkpoints.set_aside", facts)
+    return None
+
+
 def send_trace(
     directory: RunDir, address: str, env: Mapping[str, str], trouble: Callable[[str], None]
 ) -> None:
@@ -68,13 +82,24 @@ def send_trace(
 
 
 def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:
-    """Say how to resume, and where the report is; a run with incidents or several attempts gets a page as well."""
+    """Write the report, and say how to resume; say where the report is if something went wrong.
+
+    The page takes half a second, of which a training that has ended needs none.  A process that went on after the run's
+    end could write it as well, but service managers, containers and batch systems end what a run leaves behind.
+    """
+    page = None if directory.is_trial else subprocess_writer.write(directory.path)
+    if run.code == NOT_FINITE and (note := run.history.broken_loss) is not None:
+        finite, kept = note.facts.get("checkpoint", ""), directory.has_checkpoints()
+        if finite and kept:
+            key = "run.not_rolled_back" if directory.has_broken_checkpoints() else "run.rolled_back"
+            announce(key, {"run": directory.id, "checkpoint": finite})
+        elif not kept:
+            announce("run.not_resumable", {"run": directory.id})
     if run.code == STOPPED_ON_TIME:
-        announce(
-            "run.resumable" if directory.has_checkpoints() else "run.not_resumable", {"run": directory.id}
-        )
-    if run.totals.incidents or run.code:
-        page = subprocess_writer.write(directory.path) if run.totals.incidents or run.attempt > 1 else None
+        why = unsaved.why(run)
+        none = "run.not_saved" if why else "run.not_resumable"
+        announce("run.resumable" if directory.has_checkpoints() else none, {"run": directory.id, "why": why})
+    if run.totals.incidents or run.totals.crashes or run.code:
         announce(
             "report.written", {"path": f"stallguard report {directory.id}" + (f", or {page}" if page else "")}
         )

@@ -36,7 +36,7 @@ class Executor:
             case Launch():
                 self._launcher.launch(action)
             case Signal():
-                self._launcher.signal(action.name)
+                self._launcher.signal(action.name, action.number)
             case Ask():  # if no process has a page, the core's deadline leads to a signal
                 self._beats.ask(action.command)
             case Collect():

@@ -20,6 +20,7 @@ from stallguard.core.actions import Launch
 from stallguard.core.events import UserCommand
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
+from stallguard.errors import NOT_FINITE
 from stallguard.storage import core_snapshot, private, run_files
 from stallguard.storage.journal import Journal
 from stallguard.supervisor import conclusion
@@ -30,15 +31,16 @@ from stallguard.supervisor.evidence_collector import EvidenceCollector
 from stallguard.supervisor.executor import Executor
 from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
+from stallguard.supervisor.live_status import LiveStatus, snapshot
 from stallguard.supervisor.loop import Loop
 from stallguard.supervisor.notifications import Notifications
 from stallguard.supervisor.output.held import HeldOutput
 from stallguard.supervisor.output.matching import Matching
 from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.sensing import Watching
+from stallguard.worker import REFUSALS, Worker
 
 if TYPE_CHECKING:
-    from stallguard.supervisor.live_status import LiveStatus
     from stallguard.supervisor.metrics_file import MetricsFile
 
 NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
@@ -86,8 +88,6 @@ class Guard:
 
     def status(self) -> LiveStatus:
         """Return the state of the run for `status`; from any thread."""
-        from stallguard.supervisor.live_status import snapshot
-
         now, newest = self._context.clock.monotonic(), self.loop.newest()
         name, limits = self._context.directory.id, self.loop.limits
         return snapshot(name, newest, now, limits, self._notifications.records)
@@ -121,10 +121,24 @@ class Guard:
                 "starting the sensors": self._sensing.start,
                 "looking after the machine": self._background.open,
                 "opening the file of its metrics": self._open_metrics,
+                "keeping the probe for later attempts": self._keep_probe,
                 "preparing notifications": partial(self._notifications.open, self._context.settings.config),
             }
         )
         return self.loop.until_concluded()
+
+    def _keep_probe(self) -> None:
+        """Copy the probe on another thread: a home on a slow file system must not hold up the run."""
+
+        def keep() -> None:
+            try:
+                self._launcher.probe.keep()
+            except OSError as error:
+                text = f"no copy of the probe is kept ({error}): later attempts need the installed stallguard"
+                self._context.reporter.note("probe", text)
+
+        with contextlib.suppress(*REFUSALS):
+            Worker(keep, "probe").start()
 
     def _open_journal(self) -> None:
         directory, settings = self._context.directory, self._context.settings.config
@@ -180,6 +194,7 @@ class Guard:
                 "removing unfinished checkpoints": partial(
                     conclusion.remove_unfinished_checkpoints, directory
                 ),
+                "setting checkpoints aside": partial(self._roll_back, run),
                 "sending its trace": partial(
                     conclusion.send_trace,
                     directory,
@@ -193,6 +208,13 @@ class Guard:
                 "writing the end of the run": partial(conclusion.announce_report, directory, run, announce),
             }
         )
+
+    def _roll_back(self, run: Run) -> None:
+        context = self._context
+        if run.code == NOT_FINITE and context.settings.config.policy.on_nonfinite == "rollback":
+            conclusion.set_broken_checkpoints_aside(
+                context.directory, context.reporter.announce, context.reporter.trouble
+            )
 
     def close(self) -> None:
         """End what goes on beside the run; the journal stays open until `close_files`."""

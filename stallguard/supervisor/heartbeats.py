@@ -25,11 +25,12 @@ from pathlib import Path
 import msgspec
 
 from stallguard import jsontext
+from stallguard.core import outside
 from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.host import system
 from stallguard.probe import wire
 from stallguard.storage.paths import BEATS
-from stallguard.supervisor import internal_error
+from stallguard.supervisor import internal_error, signals
 from stallguard.supervisor.profile_watch import ProfileWatch
 from stallguard.supervisor.program_record import (
     PAGE_AFTER,
@@ -86,9 +87,10 @@ class HeartbeatListener:
         """
         self.path, self._observe = directory / BEATS, observe
         self._pages, self._post, self._now = pages, post, now
+        self.barred = ""  # why the command cannot get a probe, if that is known
         self._named = Named(self.path, socket.SOCK_DGRAM, buffer=RECEIVE_BUFFER)
         self._prepare()
-        self._bound_at, self._unbound = now(), False
+        self._bound_at, self._unbound, self._looked = now(), False, 0.0
         self._ended, self._wake = os.pipe()
         self._thread: Worker | None = None
         self._tracks: dict[int, Track] = {}
@@ -109,9 +111,11 @@ class HeartbeatListener:
             int, Record
         ] = {}  # the newest record of each program that was received and not judged
         self._exit: tuple[int | None, bool | None] | None = None
+        self._crashed = ("", "")
         # Programs of this attempt that are over: number, when they began.
         self._over: set[tuple[int, int]] = set()
-        self._searched = self._now()
+        self._searched = self._since = self._now()
+        self._outside = ""  # how the attempt is watched from outside only
 
     def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:
         """Begin to receive for `attempt`; call before its child starts, and after the one before has ended.
@@ -131,16 +135,19 @@ class HeartbeatListener:
         self._thread = Worker(self._run, "beats")
         self._thread.start()
 
-    def exited(self, code: int | None, memory_kill: bool | None) -> None:
+    def exited(self, code: int | None, memory_kill: bool | None, crashed: tuple[str, str] = ("", "")) -> None:
         """Note the child's end; everything that it still sent is posted before the Exited event.
 
-        `code`: None if it is not known.
+        `code`: None if it is not known; `crashed`: where and what, as in Exited.
         """
-        self._exit = (code, memory_kill)
+        self._exit, self._crashed = (code, memory_kill), crashed
         os.write(self._wake, b"x")
 
     def ask(self, command: str) -> bool:
-        """Write a command to the page of each program of the attempt; False if none has a page."""
+        """Pass a command (actions.Ask) to each program of the attempt; return False if none can read it."""
+        if command == "stalled":  # for the samples of its stacks; no hook reads it
+            marked = [track.mark_stall(self._now()) for track in list(self._tracks.values())]
+            return any(marked)
         if command in STICKY:
             self._asked = (command,)
         asked = [track.ask(command) for track in list(self._tracks.values())]
@@ -183,10 +190,11 @@ class HeartbeatListener:
             counts = ", ".join(f"{number} {why}" for why, number in self._dropped.items())
             text = f"messages on the probe's socket that were left out: {counts}"
             self._post(ProbeNote(at=self._now(), attempt=self._attempt, kind="dropped", text=text))
-        code, memory_kill = self._exit or (0, None)
+        (code, memory_kill), (place, process) = self._exit or (0, None), self._crashed
         self._post(
             Exited(
-                at=self._now(), attempt=self._attempt, code=code or 0, memory_kill=memory_kill, known=code is not None
+                at=self._now(), attempt=self._attempt, code=code or 0, memory_kill=memory_kill, known=code is not None,
+                signal=signals.ended_by(code), where=place, process=process,
             )
         )  # fmt: skip
 
@@ -200,6 +208,7 @@ class HeartbeatListener:
                 self._drain()
                 self._look()
                 self._find_silent()
+                self._look_outside()
                 self._keep_the_name(selector)
                 if is_ready and self._exit is None:
                     select.select([self._ended], [], [], REST)
@@ -298,6 +307,8 @@ class HeartbeatListener:
         self._profiles.look(self._tracks.values(), self._attempt, now)
 
     def _begin(self, record: Record) -> Track:
+        if self._outside:
+            self._watch_outside("")
         track = self._tracks[record["pid"]] = Track(record, self._attempt, self._pages, self._now())
         for command in self._asked:
             track.ask(command)
@@ -320,6 +331,26 @@ class HeartbeatListener:
             if is_new or is_old or system.start_time(record["pid"]) is None:
                 continue
             self._post(self._begin(record).event(now, page=True))
+
+    def _look_outside(self) -> None:
+        """Post whether no program of the attempt has a probe that reports, and why."""
+        now = self._now()
+        if self._tracks or self._over or now - self._since < outside.AFTER or now - self._looked < LOOK:
+            return
+        self._looked, waiting, loading = now, False, False
+        with contextlib.suppress(OSError):  # for a moment there can be no descriptor
+            for path in self._pages.iterdir():
+                pid, _, kind = path.name.partition(".")
+                waiting |= kind == "waiting" and pid.isdecimal() and system.start_time(int(pid)) is not None
+                loading |= kind == "loading"
+        found = outside.watched(outside.Reports(False, waiting, loading), now - self._since, self.barred)
+        if found != self._outside:
+            self._watch_outside(found)
+
+    def _watch_outside(self, how: str) -> None:
+        self._outside, facts = how, {"outside": how}
+        text = how or outside.LOADED
+        self._post(ProbeNote(at=self._now(), attempt=self._attempt, kind="outside", text=text, facts=facts))
 
     def _unknown_pages(self) -> list[Record]:
         """Return the records in the pages of programs of this attempt that are not followed."""

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stallguard.core.actions import Launch
 from stallguard.core.events import Failed, Launched, ProbeNote
-from stallguard.errors import StallguardError
+from stallguard.core.text import counted
+from stallguard.errors import SIGNALLED, StallguardError
 from stallguard.host import system
 from stallguard.launch import batch_option, run_seed
 from stallguard.launch.environment import STACKS_SIGNAL, ProbeConfig, child_environment, keep_reference
+from stallguard.launch.probe_copy import ProbeFiles
 from stallguard.sensors import Target
-from stallguard.storage import attempt_file
+from stallguard.storage import attempt_file, paths
 from stallguard.storage.attempt_file import AttemptRecord
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.earlier_runs import EarlierRuns
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = 5.0  # seconds between two looks at the child's control group
 LAST_OUTPUT = 1.0  # seconds for the last output of an attempt to reach the user before the end is reported
+GONE = "stallguard's files are gone: it was removed or upgraded during the run"
+UNUSABLE = "without the probe, its checkpoints cannot be used"
 TOKEN_BYTES = 7  # a positive signed 64-bit number
 
 
@@ -71,15 +76,19 @@ class Launcher:
         self._earlier, self._start_process = earlier, start_process
         self.child: Child | Adopted | None = None
         self.target = Target(mine=(context.directory.path,), places=(context.request.cwd,))
+        self.probe = ProbeFiles(paths.home())
         self.environment_of_child: dict[str, str] = {}
         self._memory: system.MemoryKill | None = None
         self._looked = 0.0
         self._unkept: AttemptRecord | None = None  # could not be written yet
         self._drawn = ""  # the run's seed, once an attempt needs it
+        self._printed = 0  # bytes of the output that were there before the present attempt
 
-    def signal(self, name: str) -> None:
-        """Send a signal to the training's process group."""
-        if self.child is not None:
+    def signal(self, name: str, number: int = 0) -> None:
+        """Send a signal to the training's process group; one that has a `number`, to its first process alone."""
+        if self.child is not None and number:
+            self.child.pass_on(number)
+        elif self.child is not None:
             self.child.signal(name)
 
     def pass_on(self, name: str) -> None:
@@ -96,6 +105,7 @@ class Launcher:
         # The job's, then as now: its secrets are removed from evidence.
         self.environment_of_child = dict(self._context.env)
         file = attempt_file.exit_file(self._context.directory, attempt.token, attempt.number)
+        self._printed = self._output_size() if attempt.number > 1 else 0
         self.child = Adopted(attempt.process, file, self._ended, self.settle)
         self._observe(self.child.pid)
 
@@ -114,10 +124,19 @@ class Launcher:
                 context.reporter.trouble(
                     f"the checkpoints of the attempts before stay in their place ({error})"
                 )
-        resumed = action.resume and context.directory.has_checkpoints()
+        if action.resume and context.settings.config.policy.on_nonfinite == "rollback":
+            from stallguard.supervisor.conclusion import set_broken_checkpoints_aside
+
+            set_broken_checkpoints_aside(
+                context.directory, context.reporter.announce, context.reporter.trouble
+            )
+        probe = self.probe.inject if context.settings.config.run.probe else None
+        has_checkpoints = action.resume and context.directory.has_checkpoints()
+        if probe is None and context.settings.config.run.probe:
+            context.reporter.announce("probe.impossible", {"why": GONE})
         try:
             given = self.given(action.factor)
-            child = self._start(action, token, given)
+            child = self._start(action, token, given, probe)
         except StallguardError as error:
             self._post_failure(action, error)
             return
@@ -128,14 +147,18 @@ class Launcher:
         context.mailbox.post_next(
             Launched(
                 at=now, attempt=action.attempt, pid=child.pid, factor=action.factor, device=action.device,
-                resumed=resumed,
+                resumed=has_checkpoints and probe is not None,
+                unresumed=UNUSABLE if has_checkpoints and probe is None else "",
             )
         )  # fmt: skip
         self._observe(child.pid)
         attempt = AttemptRecord(attempt_file.SCHEMA, action.attempt, child.identity, token, sockets)
         self._unkept = None if attempt_file.keep(context.directory, attempt) else attempt
         if given.whole is not None:
-            text, facts = f"the script is given batches of {given.rows} rows", {"rows": str(given.whole)}
+            text, facts = (
+                f"the script is given batches of {counted(given.rows or 0, 'row')}",
+                {"rows": str(given.whole)},
+            )
             context.mailbox.post(
                 ProbeNote(at=now, attempt=action.attempt, kind="batch", text=text, facts=facts)
             )
@@ -146,13 +169,15 @@ class Launcher:
         policy, most = context.settings.config.policy, self._earlier.sizes.rows
         return batch_option.given(context.request.command.argv, context.env, policy, factor, most)
 
-    def _start(self, action: Launch, token: int, given: batch_option.BatchArguments) -> Child | Adopted:
+    def _start(
+        self, action: Launch, token: int, given: batch_option.BatchArguments, probe: Path | None
+    ) -> Child | Adopted:
         context, directory = self._context, self._context.directory
         self.close()
         self._beats.follow(action.attempt, token)
         context.output.copy_settings()
         settings, environment = context.settings.config, given.env
-        if settings.run.probe:
+        if probe is not None:
             policy, in_arguments = settings.policy, given.whole is not None
             wish = ProbeConfig(
                 socket=str(self._beats.path), pages=str(directory.probe), token=token,
@@ -164,10 +189,10 @@ class Launcher:
                 rows=given.rows or 0, seed=self._seed(), project=context.request.project,
                 trackers=str(directory.trackers) if settings.trackers.resume else "",
             )  # fmt: skip
-            environment = child_environment(given.env, wish)
+            environment = child_environment(given.env, wish, probe)
             with contextlib.suppress(OSError):  # a full disk: arguments alone distinguish trainings then
                 keep_reference(directory.probe, environment)
-        self.environment_of_child = environment
+        self.environment_of_child, self._printed = environment, self._output_size()
         self.child = self._start_process(
             given.argv, attempt_file.exit_file(directory, token, action.attempt), context.reporter.trouble,
             env=environment, cwd=str(context.request.cwd), stdout=context.output.stdout,
@@ -182,13 +207,46 @@ class Launcher:
 
     def _ended(self, code: int | None, memory_kill: bool | None) -> None:
         """Pass a child's end on; from its thread.  On Linux only the kernel's counters know of a kill for memory."""
-        watch, self._memory = self._memory, None
+        watch, self._memory, crashed = self._memory, None, ("", "")
         try:
             if watch is not None:
                 memory_kill = watch.killed() if memory_kill is None else memory_kill
                 watch.close()
+            crashed = self._crash(code)
+        except Exception as error:  # noqa: BLE001 - the end itself is what counts
+            self._context.reporter.trouble(f"where the training crashed cannot be read: {error}")
         finally:
-            self._beats.exited(code, memory_kill)
+            self._beats.exited(code, memory_kill, crashed)
+
+    def _crash(self, code: int | None) -> tuple[str, str]:
+        """Return the script's line at which a process of the attempt crashed, and which; keep its stacks."""
+        from stallguard.collectors import crash_stacks
+        from stallguard.collectors.redact import Redactor
+
+        context, found = self._context, None
+        directory = context.directory
+        if code and self.child is not None:
+            is_signal, printed = code < 0 or code > SIGNALLED, ""
+            if is_signal:
+                size = self._output_size()
+                with contextlib.suppress(FileNotFoundError):  # it printed nothing
+                    printed = crash_stacks.tail(
+                        directory.output, self._printed if self._printed <= size else 0
+                    )
+            found = crash_stacks.find(
+                directory.probe, self.child.pid, time.time(), printed, str(context.request.cwd)
+            )
+        crash_stacks.clear(directory.probe)
+        if found is None:
+            return "", ""
+        redactor = Redactor(self.environment_of_child, tuple(context.request.command.argv), str(Path.home()))
+        crash_stacks.keep(found, directory.crash(context.current.attempt), redactor.text)
+        return found.at, found.of
+
+    def _output_size(self) -> int:
+        with contextlib.suppress(OSError):
+            return self._context.directory.output.stat().st_size
+        return 0
 
     def look(self, run: Run) -> None:
         """Do now and then what the present attempt needs.

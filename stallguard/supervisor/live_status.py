@@ -36,7 +36,9 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
     step: str = "off"  # healthy, suspect, stalled, recovering, stopped (SIGSTOP), exited, off
     row: str = "FIRST"  # of the detector's table: which limits hold
     phase: str = "importing"  # of the training
-    evidence: str = "unknown"  # what the process does: deadlock, external wait, spin, working, unknown
+    evidence: str = (
+        "unknown"  # what the process does: deadlock, external wait, busy device, spin, working, unknown
+    )
     gap: float = 0.0  # seconds without progress, on a clock that stands still while the machine sleeps
     threshold: float | None = 0.0  # seconds of silence that are a stall; null: no limit in this phase
     since: float = 0.0  # when the last progress was, seconds on the supervisor's clock
@@ -64,6 +66,15 @@ class Shown(msgspec.Struct, frozen=True):
     progress: Heartbeat | UnsetType | None = UNSET  # the newest record of its probe
 
 
+class NotSaved(msgspec.Struct, frozen=True):
+    """A process of which no checkpoint can be written now."""
+
+    pid: int
+    why: str
+    seconds: float  # of training that a kill now would cost
+    kept: bool  # there is an earlier checkpoint
+
+
 class ProgressRates(msgspec.Struct, frozen=True):
     """Paces; null: not known yet."""
 
@@ -77,6 +88,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
     schema: int
     run: str
     state: str  # as in ARCHITECTURE.md; unguarded: stallguard was killed; silent: it gives no answer
+    outside: str | UnsetType = UNSET  # why it is watched from outside only, once that is known
     attempt: int | UnsetType = UNSET
     pid: int | UnsetType = UNSET
     factor: int | UnsetType = UNSET
@@ -93,12 +105,14 @@ class LiveStatus(msgspec.Struct, frozen=True):
     spots: tuple[Spot, ...] | UnsetType = UNSET  # the places of the script with the most time
     watched: float | UnsetType = UNSET  # seconds of training that their samples cover
     incidents: int | UnsetType = UNSET  # stalls so far
+    crashes: int | UnsetType = UNSET  # attempts so far that ended by themselves, with another code than 0
     lost: float | UnsetType = UNSET  # seconds that stalls, crashes and restarts cost
     effective: float | UnsetType | None = UNSET  # share of the time, 0..1; null: not known
     spent: Spent | UnsetType = UNSET  # where the time went
     next_step: NextStep | UnsetType | None = UNSET  # what stallguard does next; null: nothing that is known
     muted: float | UnsetType | None = UNSET  # seconds for which stall handling is still paused
     notifications: list[ChannelRecord] | UnsetType = UNSET  # of each channel that was tried
+    unsaved: list[NotSaved] | UnsetType = UNSET  # not there: no checkpoint was refused
     trainings: list[Shown] | UnsetType = UNSET
     why: str | UnsetType = UNSET  # why nothing more is known
 
@@ -128,6 +142,7 @@ def snapshot(
         schema=SCHEMA,
         run=name,
         state=run.state,
+        outside=run.history.outside or UNSET,
         attempt=run.attempt,
         pid=run.pid,
         factor=run.factor,
@@ -144,11 +159,18 @@ def snapshot(
         spots=run.history.stages[-1].profile.spots[:SHOWN] if run.history.stages else (),
         watched=run.history.stages[-1].profile.seconds if run.history.stages else 0.0,
         incidents=run.totals.incidents,
+        crashes=run.totals.crashes,
         lost=round(time_spent.total(times, time_spent.LOST), 1),
         effective=time_spent.effective(times),
         spent=times,
         next_step=wakeups.next_step(replace(run, now=max(run.now, now)), limits) if limits else None,
         notifications=list(notifications),
+        unsaved=[
+            NotSaved(one.pid, one.why, round(max(0.0, now - one.since), 1), one.is_kept)
+            for one in run.unsaved
+            if any(training.pid == one.pid and not training.over for training in run.trainings)
+        ]
+        or UNSET,
         muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
         trainings=[
             *(

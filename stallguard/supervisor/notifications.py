@@ -9,6 +9,7 @@ from stallguard.config.sections import Config
 from stallguard.core import trainings
 from stallguard.core.actions import Announce
 from stallguard.core.run import Run
+from stallguard.core.text import loss_words
 from stallguard.report.narrative import sentence
 from stallguard.report.overnight import far
 from stallguard.storage import run_files
@@ -58,7 +59,12 @@ class Notifications:
         # The progress of one of several trainings says nothing about the run.
         if action.message in FINAL and heartbeat is not None and not trainings.many(run):
             epoch = heartbeat.epoch + 1 if heartbeat.epoch >= 0 else None
-            reached = far(epoch, heartbeat.epochs if heartbeat.epochs > 0 else None, heartbeat.loss)
+            loss = loss_words(heartbeat.loss, heartbeat.loss_not_finite)
+            inside = heartbeat.source == "callbacks" and not heartbeat.loss_of_epoch
+            loss += (
+                " so far in its epoch" if loss and inside and 0 <= heartbeat.batch < heartbeat.batches else ""
+            )
+            reached = far(epoch, heartbeat.epochs if heartbeat.epochs > 0 else None, loss)
             text = f"{text}; {reached}" if reached else text
         name = self._context.directory.id
         self._notifier.notify(notify.notification(action.message, f"stallguard: {name}", text, name), run.now)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ PAGE_AFTER = 2.0  # seconds without a record, which a probe sends once a second,
 # How a program left that sent a last record, by whether an exception ended it.
 HOW_LEFT = {False: "ended", True: "failed"}
 VANISHED, REPLACED = "vanished", "replaced"
+_CALLBACKS = wire.SOURCES.index("callbacks")
 _BYE, _FINISHING = wire.KINDS.index("bye"), wire.PHASES.index("finishing")
 _COMMAND = struct.Struct("<q")
 
@@ -42,7 +44,7 @@ def heartbeat(record: Record, attempt: int, at: float, longest: int, *, page: bo
     # In the page a hook may have stored a beat alone; what follows from it waits for the probe's thread to run.
     seconds["progress_at"] = max(seconds["progress_at"], seconds["beat_at"])
     counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
-    loss = wire.bits_float(record["loss_bits"])
+    loss, broken = wire.bits_float(record["loss_bits"]) + 0.0, bool(record["flags"] & wire.FLAG_LOSS_BROKEN)
     return Heartbeat(
         at=at,
         attempt=attempt,
@@ -50,7 +52,9 @@ def heartbeat(record: Record, attempt: int, at: float, longest: int, *, page: bo
         longest=_seconds(longest),
         longest_phase=_name(wire.PHASES, record["longest_phase"]),
         source=_name(wire.SOURCES, record["source"]),
-        loss=loss if record["loss_bits"] and not math.isnan(loss) else None,
+        loss=loss if record["loss_bits"] and math.isfinite(loss) else None,
+        loss_not_finite=f"{loss:g}" if broken and not math.isfinite(loss) else "",
+        loss_of_epoch=bool(record["flags"] & wire.FLAG_LOSS_OF_EPOCH),
         input_s=_seconds(record["input_ns"]),
         step_s=_seconds(record["step_ns"]),
         expect_until=_seconds(record["expect_ns"]),
@@ -93,6 +97,18 @@ def is_news(old: Heartbeat | None, record: Record, now: float) -> bool:
     phase_moved = _name(wire.PHASES, record["phase"]) != old.phase
     begins = bool(record["flags"] & wire.FLAG_TRAINS) and not old.trains
     return silence_ends or begins or (phase_moved and waited >= SOON)
+
+
+def with_last_batches(record: Record, before: Record) -> Record:
+    """Return a record of the page in which the batches of fit and epoch are those that `beats` has.
+
+    The probe's thread derives them, at most 50 ms later (probe/beats.py).  `before`: an earlier record that was sent.
+    """
+    same_epoch = all(record[name] == before[name] for name in ("fits", "epoch"))
+    late = (record["beats"] - record["fit_beats"]) - (before["beats"] - before["fit_beats"])
+    if late <= 0 or not same_epoch or record["source"] != _CALLBACKS or record["batch"] < 0:
+        return record
+    return {**record, "fit_beats": record["fit_beats"] + late, "batch": record["batch"] + late}
 
 
 class Page:
@@ -182,6 +198,7 @@ class Track:
         record = self._page.read() if self._page is not None else None
         if record is None or not self.is_of(record) or record["token"] != self.record["token"]:
             return False
+        record = with_last_batches(record, self.record)
         known = self.last
         new = known is None or (record["changes"], record["beats"]) != (known.changes, known.beats)
         if new:
@@ -223,6 +240,15 @@ class Track:
         with contextlib.suppress(ValueError):  # closed meanwhile: that program is gone
             page.ask(command)
         return True
+
+    def mark_stall(self, now: float) -> bool:
+        """Write into the program's samples that the gap of this moment is a stall; return False if there are none."""
+        file = self._path.with_name(wire.PROFILE % self.pid)
+        try:
+            with open(file, "r+b", buffering=0, opener=private.opener) as samples:
+                return os.pwrite(samples.fileno(), _COMMAND.pack(int(now * 1e9)), wire.PROFILE_STALLED) > 0
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Unmap the page."""

@@ -53,6 +53,8 @@ def metrics(status: LiveStatus, now: float, code: int | None = None) -> Iterator
     restarts = None if attempt is None else attempt - 1
     yield from _one("stallguard_restarts_total", "counter", "Restarts of the training.", restarts)
     yield from _one("stallguard_stalls_total", "counter", "Stalls of the training.", status.incidents)
+    crashes = "Attempts that ended by themselves, with another code than 0."
+    yield from _one("stallguard_crashes_total", "counter", crashes, status.crashes)
     yield from _one("stallguard_batches_total", "counter", "Batches that were trained.", status.batches)
     pace = None if rates is UNSET else rates.batches
     yield from _one("stallguard_batches_per_second", "gauge", "Pace of the last 15 seconds.", pace)
@@ -68,9 +70,11 @@ def metrics(status: LiveStatus, now: float, code: int | None = None) -> Iterator
         spent = [({"category": name}, times[name]) for name in time_spent.CATEGORIES]
         yield Metric("stallguard_spent_seconds_total", "counter", "Where the time of the run went.", spent)
     if progress is not None:
+        broken = progress.loss_not_finite
+        newest = float(broken) if broken in ("nan", "inf", "-inf") else progress.loss
         epoch = progress.epoch + 1 if progress.epoch >= 0 else None
         yield from _one("stallguard_epoch", "gauge", "Epoch, from 1.", epoch)
-        yield from _one("stallguard_loss", "gauge", "The newest loss.", progress.loss)
+        yield from _one("stallguard_loss", "gauge", "The newest loss.", newest)
 
 
 def _one(name: str, kind: str, meaning: str, value: object) -> Iterator[Metric]:

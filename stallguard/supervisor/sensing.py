@@ -65,7 +65,7 @@ class Watching:
         target.trainings = tuple(
             SensedTraining(
                 training.pid, training.history.greeted.threads if training.history.greeted else (),
-                close=want.period < 1.0, census=want.census,
+                period=want.period, census=want.census,
             )
             for training, want in wanted if training.trains
         )  # fmt: skip

@@ -2,6 +2,8 @@
 
 Ctrl-C reaches only us, because the training has a session of its own: it is passed on by the core's decision.
 Ctrl-Z stops the training and then us, as it would stop both without us.
+A signal that would end us, and that has a meaning for a script (Slurm's SIGUSR1 before the time limit), is passed on to
+the training's first process alone, which is the one that would have got it without us.
 While a run is being made, or put away, it cannot be asked to end: what is asked then is kept for it.
 """
 
@@ -18,6 +20,26 @@ from stallguard.core.events import UserCommand
 from stallguard.supervisor.mailbox import Mailbox
 
 ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop", signal.SIGQUIT: "stop"}
+
+# Their default action ends a process.  Not SIGPIPE and SIGXFSZ, which Python ignores here as in the training; nor those
+# by which the system reports a crash.
+_NAMES = (
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGALRM",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGXCPU",
+    "SIGIO",
+    "SIGPWR",
+    "SIGSTKFLT",
+    "SIGEMT",
+)
+_FIRST, _LAST = int(getattr(signal, "SIGRTMIN", 1)), int(getattr(signal, "SIGRTMAX", 0))  # macOS has none
+PASSED_ON = {
+    **{int(getattr(signal, name)): name for name in _NAMES if hasattr(signal, name)},
+    **{number: f"SIGRTMIN+{number - _FIRST}" for number in range(_FIRST, _LAST + 1)},
+}
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -42,8 +64,18 @@ def deferred_signals() -> Iterator[list[int]]:
             os.kill(os.getpid(), number)
         kept.append(number)
 
-    with _handled(dict.fromkeys(ASKS, keep)) as before:
+    with _handled({**dict.fromkeys(PASSED_ON, lambda *_: None), **dict.fromkeys(ASKS, keep)}) as before:
         yield kept
+
+
+def ended_by(code: int | None) -> str:
+    """Return the name of the signal that ended a process, "" if none did or it has no name.
+
+    `code`: as subprocess has it, None if it is not known.
+    """
+    if code is None or code >= 0:
+        return ""
+    return PASSED_ON.get(-code) or next((one.name for one in signal.Signals if one == -code), "")
 
 
 @contextlib.contextmanager
@@ -60,6 +92,9 @@ def forwarded(
             UserCommand(at=now(), verb=ASKS[signal.Signals(number)], argument=signal.Signals(number).name)
         )
 
+    def forward(number: int, _frame: FrameType | None) -> None:
+        mailbox.post(UserCommand(at=now(), verb="signal", argument=PASSED_ON[number], number=number))
+
     def pause(_number: int, _frame: FrameType | None) -> None:
         pass_on("STOP")  # SIGTSTP would be ignored: the training's group has no terminal of its own
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -68,14 +103,15 @@ def forwarded(
     def resize(_number: int, _frame: FrameType | None) -> None:
         pass_on("WINCH")
 
-    with _handled(dict.fromkeys(ASKS, ask) | {signal.SIGTSTP: pause, signal.SIGWINCH: resize}):
+    handlers: dict[int, Handler] = {**dict.fromkeys(PASSED_ON, forward), **dict.fromkeys(ASKS, ask)}
+    with _handled(handlers | {signal.SIGTSTP: pause, signal.SIGWINCH: resize}):
         while kept:
             ask(kept.pop(0), None)
         yield
 
 
 @contextlib.contextmanager
-def _handled(wanted: Mapping[signal.Signals, Handler]) -> Iterator[dict[int, Any]]:
+def _handled(wanted: Mapping[int, Handler]) -> Iterator[dict[int, Any]]:
     """Have the signals handled so; yields what handled them before, and lets it again at the end."""
     # What we were started with as ignored stays ignored: nohup, a background job of a plain shell.
     handlers = {number: how for number, how in wanted.items() if signal.getsignal(number) != signal.SIG_IGN}

@@ -31,6 +31,8 @@ def wait(context: RunContext, launcher: Launcher, error: Exception) -> int:
             return event.code
         if isinstance(event, UserCommand) and event.verb in ENDING:
             launcher.signal(ENDING[event.verb])
+        if isinstance(event, UserCommand) and event.verb == "signal":
+            launcher.signal(event.argument, event.number)
         if isinstance(event, Exited):
             break
     code = event.code if event.code >= 0 else SIGNALLED - event.code

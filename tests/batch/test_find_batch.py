@@ -52,6 +52,23 @@ def test_a_script_that_fails_for_other_reasons_ends_the_search(tmp_path: Path) -
     assert "does not show its batch size" in found.err
 
 
+def test_the_end_of_the_search_at_its_own_limit_says_nothing_of_larger_batches(tmp_path: Path) -> None:
+    script = tmp_path / "sized.py"
+    script.write_text(
+        "import stallguard, sys, time\n"
+        "for _ in range(100000):\n"
+        "    time.sleep(0.01)\n"
+        "    stallguard.beat()\n"
+        "    if int(sys.argv[2]) > 11: raise MemoryError\n"
+    )
+    words = ("find-batch", "--python", sys.executable, "--steps", "5", "--batch-flag=-b")
+    limited = stallguard(tmp_path, *words, "--most", "8", str(script), "-b", "8").out.decode()
+    assert "8 rows survive, the most that was tried (--most); larger batches were not tried" in limited
+
+    found = stallguard(tmp_path, *words, "--most", "16", str(script), "-b", "8").out.decode()
+    assert "the largest batch that was seen to survive: 11 rows; 12 rows fail" in found
+
+
 def test_ctrl_c_ends_the_search_with_the_sizes_tried_so_far_and_stores_nothing(tmp_path: Path) -> None:
     script, mark = tmp_path / "sized.py", tmp_path / "mark"
     script.write_text(

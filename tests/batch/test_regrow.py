@@ -59,7 +59,7 @@ def test_a_script_that_is_given_its_size_gets_half_after_a_failure_and_the_whole
     assert sizes == [f"the script is given batches of {rows} rows" for rows in (32, 16, 32)]
     mathematics = [fact["mathematics"] for fact in run.announced("attempt.restarting")]
     assert "2 times as many updates" in mathematics[0]
-    assert mathematics[1] == "the training results are unaffected"
+    assert mathematics[1] == "neither the batch nor the device changes"
     assert any("the batch is 16 now and was 32" in fact["text"] for fact in run.announced("attempt.resumed"))
     assert not run.announced("batch.smaller"), "never sliced as well"
 
@@ -79,4 +79,4 @@ def test_a_script_that_knows_nothing_of_it_is_sliced_for_want_of_memory_and_whol
     assert "whole again" in run.announced("batch.smaller")[-1]["text"]
     said = run.announced("training.changed")[-1]["text"]
     assert "in attempt 2 each batch is computed in 2 parts" in said
-    assert said.endswith("in attempt 2 the training results are unaffected")
+    assert said.endswith("in attempt 2 neither the batch nor the device changes")

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stallguard.cli import learned, logs, ls, morning, status
+from stallguard.cli import learned, logs, ls, morning, report, status
 from stallguard.cli._verbs import cli
 from stallguard.core.actions import Announce
 from stallguard.core.sizes import Sizes
+from stallguard.core.text import shell_words
 from stallguard.storage import learned_store, paths, run_files
 from stallguard.storage.journal import Journal
+from stallguard.storage.journal import read as read_journal
 from stallguard.supervisor.output.notices import Terminal
 from stallguard.supervisor.recorder import line
 
@@ -51,6 +53,43 @@ def test_arguments_reach_the_terminal_as_text(run: paths.RunDir, verb) -> None:
 
 def test_a_list_has_one_line_a_run(run: paths.RunDir) -> None:
     assert len(CliRunner().invoke(ls.command, []).output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "more"), [(status.command, []), (morning.command, []), (logs.command, []), (report.command, [])]
+)
+def test_the_command_is_one_line_wherever_it_is_shown(run: paths.RunDir, verb, more: list[str]) -> None:
+    shown = CliRunner().invoke(verb, more).output.splitlines()
+
+    assert [line for line in shown if "train.py" in line] != []
+    assert not [line for line in shown if line.startswith("lines")]
+
+
+def test_a_message_of_the_journal_is_one_visible_line_for_any_reader(run: paths.RunDir) -> None:
+    [entry] = read_journal(run.journal)
+
+    assert entry.line.message.isprintable()
+    assert "two\u240alines" in entry.line.message
+
+
+def test_an_error_that_names_a_file_is_as_many_lines_as_any_other() -> None:
+    command = [sys.executable, "-m", "stallguard", "run", "no\nsuch\x1b[31m.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.stderr.startswith("stallguard: ")
+    assert all(line.startswith(("stallguard: ", "  ")) for line in done.stderr.splitlines())
+    assert all(line.isprintable() for line in done.stderr.splitlines())
+
+
+def test_the_command_to_copy_is_one_line_that_a_shell_reads_as_it_was() -> None:
+    words = ["printf", "%s|", "two\nlines", "it's \\ \t", ESCAPES, "\udce9.txt", "\U000e0001", "plain", "a b"]
+    shown = shell_words(words)
+
+    assert shown.isprintable()
+    done = subprocess.run(
+        ["bash", "-c", shown], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}, timeout=60
+    )
+    assert os.fsdecode(done.stdout).split("|")[:-1] == words[2:]
 
 
 def test_a_script_of_which_something_was_learned_is_text_on_one_line(run: paths.RunDir) -> None:

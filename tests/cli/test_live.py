@@ -117,7 +117,7 @@ def test_status_is_one_screen_from_the_control_socket(life):
         "  state       running: batches end, for 1 h 2 min in all; attempt 2, 1/2 of the batch at a time",
         "  doing       inside a training step",
         "  silent      for 0.4 s, 12 s would be a stall",
-        "  progress    epoch 3 of 10, batch 50 of 100, 5 min to go, loss 0.25",
+        "  progress    epoch 3 of 10, batch 50 of 100, 5 min to go, loss 0.2500",
         "  batches     12\u202f345 batches, 2.5 a second",
         "  processor   1.70 cores, 61% of the machine idle",
         "  GPU         87% busy, 6.2 GB in use, 21.5 W",

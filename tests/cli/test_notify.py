@@ -1,4 +1,4 @@
-"""`stallguard notify --test`, and a run whose notifications cannot go out."""
+"""`stallguard notify test`, and a run whose notifications cannot go out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stallguard(tmp_path):
 
 def test_each_channel_is_tried_and_its_end_is_said(stallguard, tmp_path):
     tell = f'notify.command=printf %s "$STALLGUARD_TITLE" > {tmp_path}/told'
-    done = stallguard("notify", "--test", *NO_DESKTOP, "--set", tell)
+    done = stallguard("notify", "test", *NO_DESKTOP, "--set", tell)
     assert (done.returncode, done.stdout) == (0, "the command: accepted, in 0.0 s\n")
     assert (tmp_path / "told").read_text() == "stallguard: a test"
 
@@ -48,6 +48,19 @@ def test_a_channel_that_fails_is_exit_code_1_with_its_reason(stallguard):
     done = stallguard("notify", "--test", "--json", *NO_DESKTOP, "--set", "notify.command=exit 7")
     (channel,) = json.loads(done.stdout)["channels"]
     assert (done.returncode, channel["channel"], "exit code 7" in channel["why"]) == (1, "the command", True)
+
+
+def test_a_command_that_is_not_there_is_named_as_such(stallguard):
+    done = stallguard("notify", "test", *NO_DESKTOP, "--set", "notify.command=no-such-command-anywhere")
+    assert (done.returncode, "the shell found no such command" in done.stdout) == (1, True)
+
+
+def test_a_desktop_that_is_wanted_and_cannot_be_reached_is_said(stallguard, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")  # on a Mac the program is named by its path
+    done = stallguard("notify", "test", "--set", "notify.command=:")
+    assert done.stdout.startswith("the command: accepted") or sys.platform == "darwin"
+    assert ("no notify-send here" in done.stderr) == (sys.platform != "darwin")
+    assert "no channel is configured" not in done.stderr
 
 
 def test_addresses_without_apprise_fail_with_the_way_to_install_it(stallguard):
@@ -61,6 +74,7 @@ def test_no_channel_at_all_is_said(stallguard):
     done = stallguard("notify", "--test", *NO_DESKTOP)
     assert (done.returncode, "no channel is configured" in done.stderr) == (1, True)
     assert stallguard("notify").returncode == 2
+    assert "stallguard notify test" in stallguard("notify").stderr
 
 
 def test_a_run_shows_in_its_status_what_cannot_be_sent(stallguard, tmp_path):

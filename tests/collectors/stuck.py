@@ -17,7 +17,7 @@ SECRET = "s3cr3t-hunter2222"
 
 ARMED = """
     import ctypes, faulthandler, signal, sys, threading, time
-    faulthandler.register(signal.SIGUSR1, file=open(sys.argv[1], "a"), all_threads=True, chain=False)
+    faulthandler.register(signal.SIGURG, file=open(sys.argv[1], "a"), all_threads=True, chain=False)
 
     def go():
         print("go", flush=True)

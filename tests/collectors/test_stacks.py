@@ -135,11 +135,28 @@ def test_the_innermost_telling_frame_decides(inner, kind):
     assert frames.classify([*(frame(*each) for each in inner), OWN]) == kind
 
 
+@pytest.mark.parametrize(
+    ("inner", "caller", "kind"),
+    [
+        ([], "tensorflow/python/ops/script_ops.py", "library_callback"),
+        ([], "jax/_src/callback.py", "library_callback"),
+        ([("/usr/lib/python3.11/threading.py", "wait")], "tensorflow/python/ops/script_ops.py", "lock"),
+        ([], "tensorflow/python/data/ops/from_generator_op.py", "generator"),
+    ],
+)
+def test_code_of_the_script_that_the_library_called_is_known_as_such(inner, caller, kind):
+    inner = [frame(*each) for each in inner]
+    assert frames.classify([*inner, OWN, frame(caller, "__call__")]) == kind
+
+
 def test_own_code_is_neither_a_package_nor_python_nor_the_probe():
     for path in ("/venv/lib/python3.12/site-packages/x.py", "/usr/lib/python3.11/queue.py", "<frozen runpy>",
-                 "/opt/x/stallguard/probe/hooks/tf_function.py", "/tmp/__autograph_generated_filex1.py"):  # fmt: skip
+                 "/opt/x/stallguard/probe/hooks/tf_function.py", "/tmp/__autograph_generated_filex1.py",
+                 "/home/ada/clones/keras/src/trainers/trainer.py", "/opt/target/torch/nn/modules/linear.py",
+                 "/opt/target/torch/_tensor.py"):  # fmt: skip
         assert not frames.is_own(Frame(path, 1, "f")), path
-    for path in ("train.py", "/home/ada/lib/train.py", "<string>", "<ipython-input-3-x>"):
+    for path in ("train.py", "/home/ada/lib/train.py", "<string>", "<ipython-input-3-x>", "/home/ada/keras/train.py",
+                 "/home/ada/torch/utils/losses.py"):  # fmt: skip
         assert frames.is_own(Frame(path, 1, "f")), path
 
 

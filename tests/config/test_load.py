@@ -95,6 +95,13 @@ def test_xdg_config_home_moves_the_users_file(home):
     assert load(home, XDG_CONFIG_HOME=str(home / "elsewhere")).config.keep.runs == 7
 
 
+def test_a_relative_place_of_settings_is_none(home, monkeypatch):
+    (home / "elsewhere" / "stallguard").mkdir(parents=True)
+    (home / "elsewhere" / "stallguard" / "config.toml").write_text("keep.runs = 7\n")
+    monkeypatch.chdir(home)
+    assert load(home, XDG_CONFIG_HOME="elsewhere").config.keep.runs != 7
+
+
 def test_variables_of_the_probe_are_no_settings(home):
     loaded = load(home, STALLGUARD_SOCKET="/tmp/s", STALLGUARD_FACTOR="2", STALLGUARD_HOME="/x")
 

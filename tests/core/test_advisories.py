@@ -37,7 +37,8 @@ def test_the_cause_is_reported_once_and_nothing_is_done(cause: str) -> None:
     actions = actions_of(TOLD[cause]())
 
     assert causes_of(actions).count(cause) == 1
-    assert "training.degraded" in [action.message for action in actions if isinstance(action, Announce)]
+    said = "loss.broken" if cause == "wrong-numbers" else "training.degraded"
+    assert [action.message for action in actions if isinstance(action, Announce)].count(said) == 1
     assert not [action for action in actions if isinstance(action, Signal)]
     assert len([action for action in actions if isinstance(action, Launch)]) == 1
 
@@ -75,3 +76,12 @@ def _later(event: Event, shift: float) -> Event:
     times = [name for name in event.__struct_fields__ if name == "at" or name.endswith("_at")]
     moved = {name: getattr(event, name) + shift for name in times}
     return replace(event, **moved, **({"attempt": 2} if hasattr(event, "attempt") else {}))
+
+
+def test_a_note_without_words_is_no_sentence() -> None:
+    """The results of an epoch are facts; an announcement of nothing is an empty line of the log."""
+    story = Simulation().train(30)
+    before = len(story.actions(Announce))
+    story.note("epoch", epoch="1", values="loss=2.3").note("size", "each batch is given in parts")
+
+    assert [one.facts["text"] for one in story.actions(Announce)[before:]] == ["each batch is given in parts"]

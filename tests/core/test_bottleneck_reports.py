@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallguard.core.actions import SlowedBy
+from stallguard.core.actions import Ask, SlowedBy
 from stallguard.core.bottlenecks import kinds
 from stallguard.core.events import Profiled
 from stallguard.core.profile import FEEDER, TRAINING, Profile, Spot
@@ -87,3 +87,11 @@ def test_nothing_is_announced_of_a_run_that_ends() -> None:
     profiled(run, starved(40.0))
 
     assert run.facts_of("training.bottleneck") == []
+
+
+def test_the_probe_is_told_of_a_stall_once_so_that_its_time_is_in_no_profile_of_slowness() -> None:
+    run = Simulation()
+    run.start(record={"source": "callbacks", "fits": 1, "trains": True})
+    run.train(30)
+    run.silent(60)
+    assert [one.command for one in run.actions(Ask)] == ["stalled"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stallguard.core import fold, lifecycle
@@ -40,6 +40,40 @@ def test_observing_tells_and_never_acts() -> None:
     assert world.actions(Signal) == []
     assert "training.stalled" in world.announced()
     assert "stall.observed" in world.announced()
+
+
+def test_a_stall_right_after_a_late_record_tells_its_own_gap() -> None:
+    """A record that comes late ends the doubt, with progress of some time ago; what follows is another gap."""
+    world = Simulation()
+    world.train(60)
+    world.silent_until("suspect", "deadlock")
+    world.progress(progress_at=world.now - 0.5)
+    assert world.detector_state.judgement.step == "recovering"
+    began = world.now - 0.5
+    world.silent(10.0, "deadlock")
+
+    at = next(
+        at for at, what in world.done if isinstance(what, Announce) and what.message == "training.stalled"
+    )
+    told = float(world.facts_of("training.stalled")[0]["gap"].split()[0])
+    assert told == pytest.approx(at - began, abs=0.6)
+
+
+def test_observing_restarts_no_training_that_crashed() -> None:
+    world = Simulation(msgspec.structs.replace(LIMITS, observe=True))
+    world.train(60).exit(-11)
+
+    assert len(world.actions(Launch)) == 1
+    assert world.actions(Conclude)[0].code == 128 + 11
+
+
+def test_a_crash_of_a_muted_run_is_restarted() -> None:
+    world = Simulation()
+    world.train(60)
+    world.ask("mute", "1800").exit(-11)
+    world.go_on(5)
+
+    assert len(world.actions(Launch)) == 2
 
 
 def test_a_run_that_is_muted_is_judged_but_left_alone_for_as_long() -> None:
@@ -304,6 +338,7 @@ def nothing_after_the_end(world: Simulation) -> None:
 
 
 @settings(max_examples=60)
+@example([("exit", -9), ("exit", -9), ("train", 1.0), ("stuck", 29.0), ("exit", -9)], False, True)
 @given(STEPS, st.booleans(), st.booleans())
 def test_whatever_happens_the_promises_hold(
     steps: list[tuple[str, object]], ends_on_term: bool, ends_on_kill: bool

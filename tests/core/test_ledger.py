@@ -73,9 +73,13 @@ def test_a_stall_that_recovers_costs_its_silence() -> None:
     )
 
 
-@pytest.mark.parametrize(("before", "seconds"), [(BEGUN, 0.0), (STALLED, 25.0)])
-def test_the_end_of_a_run_costs_only_what_a_stall_began(before: tuple, seconds: float) -> None:
-    ended = (Exited(at=75.0, attempt=1, code=1), (75.0, Conclude(code=1)))
+@pytest.mark.parametrize(
+    ("before", "code", "seconds"), [(BEGUN, 0, 0.0), (BEGUN, 1, 25.0), (STALLED, 1, 25.0)]
+)
+def test_the_end_of_a_run_costs_what_a_stall_began_or_a_crash_left_unfinished(
+    before: tuple, code: int, seconds: float
+) -> None:
+    ended = (Exited(at=75.0, attempt=1, code=code), (75.0, Conclude(code=code)))
 
     assert spent(*before, *ended, now=400.0) == seconds
 

@@ -109,6 +109,9 @@ STORIES: dict[str, tuple[tuple[Happened, ...], float, dict[str, float]]] = {
     "evidence that the user orders costs nothing":
         ((*STALLED, (70.0, Collect(DUMP, 1)), Collected(at=73.0, incident=DUMP, seconds=3.0)), 75.0,
          {"start_up": 10, "training": 40, "stalled": 25}),
+    "a stall before the first batch, after a start that went on":
+        ((LAUNCHED, CONNECTED, record(8.0, beats=0), said(70.0, "training.stalled")), 75.0,
+         {"start_up": 8, "stalled": 67}),
     "evidence that the user orders meanwhile":
         ((*STALLED, (70.0, Collect(1, 1)), Collected(at=71.0, incident=DUMP, seconds=1.0)), 75.0,
          {"start_up": 10, "training": 40, "stalled": 20, "collecting_evidence": 5}),

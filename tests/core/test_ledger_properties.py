@@ -173,7 +173,7 @@ def test_each_happening_has_its_category():
     assert times.stalled == pytest.approx(4, abs=2)
     assert times.redone_batches > 60, "it trains from its beginning again"
     assert times.unknown == 0
-    own = times.training + times.validation + times.checkpoint + times.start_up
+    own = times.training + times.validation + times.checkpoint
     assert effective(times) == pytest.approx(own / total(times))
 
 

@@ -55,7 +55,7 @@ def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_atte
     assert set(factors(world)[2:]) == {1}
     assert "the loss adds up" in said(world, "batch.whole")[0]
     # Once for the first change, and once for this one.
-    assert said(world, "training.changed")[-1].count("the training results are unaffected") == 2
+    assert said(world, "training.changed")[-1].count("neither the batch nor the device changes") == 2
 
 
 def in_a_loop(world: Simulation, source: str = "tape", **facts: int) -> None:

@@ -9,7 +9,7 @@ from stallguard.core import ledger
 from stallguard.core.actions import Announce, Signal
 from stallguard.core.detection import detector
 from stallguard.core.events import Matched
-from stallguard.core.limits import Limits
+from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.time_spent import LOST, total
 from tests.simulation.alone import Alone
 from tests.simulation.simulation import LIMITS, Simulation
@@ -111,3 +111,13 @@ def test_a_reading_that_fails_is_no_sign_that_it_goes_on():
 
     assert scene.detector_state.judgement.step == "stopped"
     assert detector.act_at(scene.detector_state, scene.subject.detector_limits) is None
+
+
+def test_the_silence_before_it_was_stopped_does_not_count_as_stopped():
+    world = Simulation(msgspec.structs.replace(LIMITS, detector=DetectorLimits()))
+    world.train(60)
+    world.silent(20, "compile")
+    stopped(world, 3)
+    assert "training.stalled" not in world.announced()
+    stopped(world, 4)
+    assert world.announced().count("training.stalled") == 1

@@ -17,7 +17,7 @@ from stallguard.storage.paths import RunDir
 from tests.report.nights import journal
 from tests.simulation.simulation import LIMITS, Simulation
 
-NOTHING = "the training results are unaffected"
+NOTHING = "neither the batch nor the device changes"
 HALVING: Limits = msgspec.structs.replace(LIMITS, policy=PolicyLimits(on_stall="halve", no_progress_limit=9))
 
 

@@ -375,3 +375,16 @@ def test_a_run_without_a_probe_is_seen_from_outside() -> None:
 
     assert (world.run.focus, world.run.training.pid) == (OUTSIDE, 0)
     assert world.run.detector_state.judgement.row == "OUTSIDE"
+
+
+def test_what_a_signal_wakes_is_no_pause_of_a_healthy_training() -> None:
+    """A wait that ends because the attempt is ended must not make the next stall wait for as long."""
+    world = Simulation(ends_on_term=False, ends_on_kill=False)
+    world.train(60)
+    world.silent_until("stalled", "socket")
+    while not world.actions(Signal):
+        world.silent(1.0, "socket")
+    before = world.detector_state.rows
+    world.progress(**world.training.train(world.now, 30.0, 1))
+
+    assert world.detector_state.rows == before

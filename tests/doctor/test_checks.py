@@ -51,7 +51,7 @@ CASES = [
         MAC, notifies_addresses=True, unusable_addresses=("ntfy 2",))),
     ("traces", FAIL, "OpenTelemetry is not installed", "unset metrics.otlp", spoiled(
         MAC, wants_traces=True, has_otel=False)),
-    ("notifications", NOTE, "only if Script Editor is allowed", "notify --test", spoiled(
+    ("notifications", NOTE, "only if Script Editor is allowed", "notify test", spoiled(
         MAC, notifies_desktop=True)),
     ("plug-ins", NOTE, "smart (pkg:Sensor) of smart-sensors", "", spoiled(
         MAC, added=(("smart", "pkg:Sensor", "smart-sensors"),))),

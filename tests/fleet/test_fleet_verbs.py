@@ -163,7 +163,7 @@ def test_a_name_that_is_no_job_is_an_error_with_the_nearest(member, store, tmp_p
     assert "did you mean resnet-a?" in said
     assert "there is nothing to read of job resnet-a yet" in verb(home, "logs", "resnet-a", code=1).stderr
     end(store, begin(store, "resnet-a"), 1, "it failed")
-    assert "has had 1 holders" in verb(home, "report", "resnet-a/2", code=3).stderr
+    assert "has had 1 holder, not 2" in verb(home, "report", "resnet-a/2", code=3).stderr
 
 
 def test_a_run_of_this_machine_of_that_name_comes_first_and_is_named(member, store, tmp_path):

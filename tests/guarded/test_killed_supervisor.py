@@ -205,7 +205,8 @@ def test_its_output_still_reaches_the_user_if_the_directory_of_the_run_is_gone(t
         assert eventually(lambda: b"out 5 " in reader.data)
         attempt = attempt_file.recall(RunDir((tmp_path / "home/runs/latest").resolve()))
         assert attempt is not None
-        shutil.rmtree(tmp_path / "home")
+        # Renamed first: the supervisor can make a file in a directory that is being removed.
+        shutil.rmtree((tmp_path / "home").rename(tmp_path / "removed"))
         run.send_signal(signal.SIGKILL)
     shutil.rmtree(attempt.place)
     assert eventually((tmp_path / "ended").exists)

@@ -20,6 +20,7 @@ from stallguard.storage.paths import RunDir
 
 from .runs import AT_ONCE, SPOILED, guard, stallguard
 
+ROOT = Path(__file__).parent.parent.parent
 HERE = """
 import os, sys
 print(sys.argv, sys.path[0], os.getcwd(), sys.stdin.read())
@@ -46,6 +47,36 @@ def test_a_script_sees_and_says_the_same_as_without_us(tmp_path: Path) -> None:
     assert (run.code, run.out, run.err) == (0, plain.stdout, "to the other\n")
     assert run.run is not None
     assert sorted((run.run / "output.log").read_bytes()) == sorted(plain.stdout + plain.stderr)
+
+
+ELSEWHERE = """
+import os, subprocess, sys, stallguard
+os.mkdir("work")
+os.chdir("work")
+for _ in range(40):
+    stallguard.beat()
+print(os.environ["STALLGUARD_HOME"])
+sys.exit(subprocess.call([sys.argv[1], "-m", "stallguard", "run", "--quiet", sys.executable, "-c", "pass"]))
+"""
+
+
+def test_a_relative_home_is_one_place_wherever_the_script_goes(tmp_path: Path) -> None:
+    relative = {
+        "STALLGUARD_HOME": "rel/h",
+        "TMPDIR": "rel",
+        "XDG_CONFIG_HOME": "rel",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", "") or str(ROOT),
+    }
+    (tmp_path / "rel").mkdir()
+    run = guard(tmp_path, write(tmp_path, ELSEWHERE), sys.executable, env=relative, cwd=tmp_path)
+
+    home = tmp_path / "rel" / "h"
+    assert (run.code, run.out.decode()) == (0, f"{home}\n"), run.err
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == []
+    outer = next(path for path in (home / "runs").iterdir() if path.name.endswith("-script"))
+    assert "40 batches" in run.err
+    assert len([path for path in (home / "runs").iterdir() if not path.is_symlink()]) == 2
+    assert (outer / "outcome.json").exists()
 
 
 @pytest.mark.parametrize(

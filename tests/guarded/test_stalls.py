@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import jq
+import msgspec
 import pytest
 
 import stallguard as stallguard_package
 
 from .runs import AT_ONCE, SCRIPTS, Guarded, guard, stallguard
 
+ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.tf, pytest.mark.live]
 
 
@@ -26,6 +31,11 @@ def assert_saved_by_a_restart(run: Guarded) -> None:
     assert order[0] == "evidence.requested", "evidence comes before any signal"
 
 
+SOON = {"policy.on_stall", "detector.act_after"}  # what a drill sets, and its banner names
+NAMED = {
+    "stopped": {"policy.causes"},
+    "spin": {*SOON, "detector.rows.step.spin", "detector.rows.step.prior_spin"},
+}
 CAUSES = {"op": "device-wait", "gil": "gil-held", "spin": "busy-loop", "stopped": "stopped"}
 
 
@@ -45,6 +55,13 @@ def test_a_drill_is_caught_named_restarted_smaller_and_finishes(tmp_path: Path, 
     again = stallguard(tmp_path, "replay").out.decode()
     assert "asks for a smaller batch" in again, "a replay decides with the run's own settings"
     assert any("resuming from the" in fact["text"] for fact in run.announced("attempt.resumed")), run.err
+    said = run.err
+    banner = next(line for line in said.splitlines() if "the drill sets" in line)
+    assert set(re.findall(r"(?:policy|detector)\.[\w.]+", banner)) == NAMED.get(kind, SOON)
+    if kind == "stopped":
+        assert re.search(r"kill -CONT \d+", said)
+    else:
+        assert re.search(r"it hangs at \S*drills/train\.py:\d+", said) or kind == "gil"
 
 
 def test_the_script_of_the_drill_keeps_tensorflow_quiet() -> None:
@@ -66,17 +83,46 @@ def test_a_generator_that_blocks_is_called_starvation_and_its_line_is_named(tmp_
     assert b"trained" in run.out
 
 
-def test_a_lock_in_a_callback_is_called_a_deadlock_and_its_line_is_named(tmp_path: Path) -> None:
-    script = SCRIPTS / "stall_once.py"
-    line = next(
-        n for n, text in enumerate(script.read_text().splitlines(), 1) if "the line to be named" in text
-    )
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Guarded:
+    """A run whose callback waits for a lock once."""
+    home = tmp_path_factory.mktemp("locked")
+    return guard(home, *AT_ONCE, str(SCRIPTS / "stall_once.py"), "lock", str(home / "memory"))
 
-    run = guard(tmp_path, *AT_ONCE, str(script), "lock", str(tmp_path / "memory"))
 
-    assert_saved_by_a_restart(run)
-    assert cause(run) == "host-deadlock"
-    assert f"stall_once.py:{line} in on_train_batch_end" in run.announced("evidence.collected")[0]["line"]
+def test_a_lock_in_a_callback_is_called_a_deadlock_and_its_line_is_named(locked: Guarded) -> None:
+    lines = (SCRIPTS / "stall_once.py").read_text().splitlines()
+    line = next(n for n, text in enumerate(lines, 1) if "the line to be named" in text)
+
+    assert_saved_by_a_restart(locked)
+    assert cause(locked) == "host-deadlock"
+    assert f"stall_once.py:{line} in on_train_batch_end" in locked.announced("evidence.collected")[0]["line"]
+
+
+def recipes(document: str) -> list[list[str]]:
+    """Return the words of each command line with jq in a document."""
+    lines = re.findall(r"^ +jq .*(?:\n {8,}.*)*", (ROOT / document).read_text(), re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def test_the_documents_read_a_run_with_jq_as_they_say(locked: Guarded) -> None:
+    """Two attempts, one stall that was diagnosed several times."""
+    assert recipes("README.md") == recipes("docs/journal.md")
+    results = []
+    for _, options, program, file in recipes("README.md"):
+        assert file == "journal.jsonl"
+        lines = [msgspec.json.decode(entry.raw) for entry in locked.lines]
+        whole = jq.compile(program)
+        results.append(whole.input_value(lines).all() if "s" in options else whole.input_values(lines).all())
+    sentences, stalls, findings, memory, batches = results
+    told = [one.line.message for one in locked.lines if one.line.message]
+    assert sentences == told, "each has one: none is null"
+    assert [stall["attempt"] for stall in stalls] == [1]
+    assert findings[0] == [1, "host-deadlock", pytest.approx(0.9, abs=0.1)]
+    assert len({cause for _, cause, _ in findings}) == len(findings), "each cause once"
+    assert len(locked.actions("incident.diagnosed")) > 1
+    assert [row.count("\t") for row in memory] == [1] * len(memory) != []
+    assert batches == [locked.outcome()["batches"]]
 
 
 LAUNCHER = """

@@ -16,7 +16,9 @@ import psutil
 @contextlib.contextmanager
 def running(source: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run Python `source` in a session of its own until the block ends; wait until it has printed a line."""
-    child = subprocess.Popen([sys.executable, "-c", source], start_new_session=True, stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", source], start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert child.stdout is not None
     try:
         child.stdout.readline()
@@ -26,6 +28,13 @@ def running(source: str) -> Iterator[subprocess.Popen[bytes]]:
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
         child.stdout.close()
+        go_on(child)
+
+
+def go_on(child: subprocess.Popen[bytes]) -> None:
+    """Let a child of `running` go on that waits for the end of its standard input."""
+    assert child.stdin is not None
+    child.stdin.close()
 
 
 def is_alive(pid: int) -> bool:

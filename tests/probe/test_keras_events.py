@@ -80,6 +80,17 @@ def test_the_results_of_an_epoch_are_reported_every_few_seconds(receiver, like_k
     ]
 
 
+def test_the_property_of_the_model_is_left_alone(receiver, like_keras):
+    """On JAX it moves the state of the training, which another thread must not do while a step runs."""
+    script = EPOCHS.replace(
+        "callbacks._history",
+        "module.CallbackList.model = property(lambda _: print('touched'))\ncallbacks._history",
+    )
+    heartbeat = receiver.run(python(script), PYTHONPATH=str(like_keras))
+    assert (heartbeat.code, heartbeat.out) == (0, "")
+    assert [note["kind"] for note in heartbeat.notes if note["kind"] != "hello"] == ["epoch"]
+
+
 def test_a_version_that_lacks_a_hook_is_said_and_harmless(receiver, like_keras):
     file = like_keras / "keras" / "src" / "callbacks" / "callback_list.py"
     file.write_text(LIKE_KERAS.replace("on_epoch_end", "on_period_end"))

@@ -37,7 +37,7 @@ def test_stacks_are_written_even_while_c_code_holds_the_gil(receiver):
     child = receiver.start(python(HOLD_THE_GIL))
     until(receiver, heartbeat, ready)
     time.sleep(0.5)  # into the C code
-    child.send_signal(signal.SIGUSR1)
+    child.send_signal(signal.SIGURG)
     deadline = time.monotonic() + 2
     while "in stuck" not in receiver.stacks(child.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -82,8 +82,8 @@ def test_another_signal_can_be_chosen(receiver):
 @pytest.mark.parametrize(
     "taken",
     [
-        "signal.signal(signal.SIGUSR1, lambda *_: None)",
-        "import faulthandler; faulthandler.unregister(signal.SIGUSR1)",
+        "signal.signal(signal.SIGURG, lambda *_: None)",
+        "import faulthandler; faulthandler.unregister(signal.SIGURG)",
     ],
 )
 def test_a_signal_that_the_script_takes_is_not_armed_any_more(receiver, taken):
@@ -100,7 +100,7 @@ TAKEN_BEFORE = """
 import faulthandler, signal, sys, stallguard
 {taken}
 stallguard.beat()
-signal.raise_signal(signal.SIGUSR1)
+signal.raise_signal(signal.SIGURG)
 print("handled")
 """
 
@@ -108,8 +108,8 @@ print("handled")
 @pytest.mark.parametrize(
     "taken",
     [
-        "signal.signal(signal.SIGUSR1, lambda *_: print('its own'))",
-        "faulthandler.register(signal.SIGUSR1, sys.stdout)",
+        "signal.signal(signal.SIGURG, lambda *_: print('its own'))",
+        "faulthandler.register(signal.SIGURG, sys.stdout)",
     ],
 )
 def test_a_signal_that_the_script_took_before_it_trains_stays_the_scripts(receiver, taken):
@@ -122,8 +122,8 @@ def test_a_signal_that_the_script_took_before_it_trains_stays_the_scripts(receiv
 
 
 def test_a_script_with_a_handler_of_its_own_keeps_it(receiver, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import signal; signal.signal(signal.SIGUSR1, print)\n")
-    code = "import signal; print(signal.getsignal(signal.SIGUSR1) is print)"
+    (tmp_path / "sitecustomize.py").write_text("import signal; signal.signal(signal.SIGURG, print)\n")
+    code = "import signal; print(signal.getsignal(signal.SIGURG) is print)"
     assert receiver.run(python(code), PYTHONPATH=str(tmp_path)).out == "True\n"
 
 
@@ -141,6 +141,13 @@ def test_an_exit_that_hangs_is_seen_finishing_and_still_pulsing(receiver):
     waiting = [r for r in heartbeat.records if r["phase"] == FINISHING and wire.KINDS[r["kind"]] == "pulse"]
     assert waiting
     assert wire.KINDS[heartbeat.last()["kind"]] == "bye"
+
+
+def test_an_exit_handler_that_keeps_the_interpreters_lock_is_seen_finishing(receiver):
+    code = "import atexit, ctypes, threading, stallguard; atexit.register(ctypes.PyDLL(None).sleep, 2)"
+    records = receiver.run(python(code + "; stallguard.beat()")).records
+    first = next(r for r in records if r["phase"] == FINISHING)
+    assert records[-1]["sent_ns"] - first["sent_ns"] > 1.5e9
 
 
 def test_a_killed_process_leaves_its_page(receiver):

@@ -18,6 +18,7 @@ from stallguard.probe import page, stack_sampler, wire
 from stallguard.probe.sender import TICK
 from stallguard.probe.stack_sampler import LONGEST, MOST, PERIOD, StackSampler
 from stallguard.storage import stack_samples
+from stallguard.supervisor.program_record import Track
 
 SECOND = 1_000_000_000
 
@@ -102,6 +103,80 @@ def test_time_goes_to_the_line_of_the_training_thread_and_to_its_phase(sampler, 
         "lock",
     )
     assert spot.calls in {"threading.start", "threading.join"}
+
+
+def phases_of(sampler, tmp_path):
+    return stack_profile.summarise(taken(sampler, tmp_path)).phases
+
+
+def test_the_time_of_an_open_gap_is_that_of_no_phase_until_progress_comes(sampler, beats, tmp_path):
+    beats.enter(b.BETWEEN)
+    sampled_by_another(sampler, SECOND, 4 * SECOND)
+    assert phases_of(sampler, tmp_path) == {"between": 3.0}
+    sampled_by_another(sampler, 9 * SECOND)
+    assert phases_of(sampler, tmp_path) == {"no progress": 8.0}
+    beats.moved()
+    sampled_by_another(sampler, 10 * SECOND)
+    assert phases_of(sampler, tmp_path) == {"between": 9.0}
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_gap_that_was_judged_a_stall_stays_apart_and_no_other(sampler, beats, tmp_path, ends):
+    beats.enter(b.BETWEEN)
+    sampled_by_another(sampler, SECOND, 4 * SECOND)
+    beats.moved()
+    sampled_by_another(sampler, 5 * SECOND, 14 * SECOND)
+    sampler.write()
+    mark_stall(tmp_path, 12 * SECOND)
+    if ends:
+        beats.moved()
+        sampled_by_another(sampler, 15 * SECOND, 16 * SECOND)
+        beats.moved()
+        sampled_by_another(sampler, 17 * SECOND)
+    # 1 s to 4 s; from the last sample before a gap was seen it is the gap's.
+    expected = {"between": 6.0, "no progress": 10.0} if ends else {"between": 3.0, "no progress": 10.0}
+    assert phases_of(sampler, tmp_path) == expected
+
+
+def test_a_hang_at_the_exit_that_was_judged_is_no_time_of_its_phase(sampler, beats, tmp_path):
+    beats.enter(b.FINISHING)
+    sampled_by_another(sampler, SECOND, 9 * SECOND)
+    sampler.write()
+    assert phases_of(sampler, tmp_path) == {"finishing": 8.0}
+    mark_stall(tmp_path, 9 * SECOND)
+    sampled_by_another(sampler, 15 * SECOND)
+    assert phases_of(sampler, tmp_path) == {"no progress": 14.0}
+
+
+def test_a_function_that_hung_in_a_stall_is_not_slow_for_it(beats, tmp_path):
+    key, functions = ("input", "/home/ada/train.py", 7, "generate"), {}
+    sampler = StackSampler(beats, str(tmp_path / "7.profile"), functions)
+    functions[key] = [1, SECOND]
+    beats.enter(b.STEP)
+    sampled_by_another(sampler, SECOND, 12 * SECOND)
+    sampler.write()
+    mark_stall(tmp_path, 12 * SECOND)
+    functions[key] = [2, 12 * SECOND]
+    beats.moved()
+    sampled_by_another(sampler, 13 * SECOND)
+    assert [one.milliseconds for one in taken(sampler, tmp_path).functions] == [1000]
+
+
+def mark_stall(tmp_path: Path, now: int) -> None:
+    """Write into the samples that a stall was judged, as the supervisor does."""
+    track = Track({"pid": 7, "began_ns": 3}, 1, tmp_path, 0.0)
+    assert track.mark_stall(now / SECOND)
+
+
+def test_the_work_of_the_probe_in_the_training_thread_has_a_phase_of_its_own(sampler, beats, tmp_path):
+    beats.enter(b.CHECKPOINT)
+    beats.own_work += 1
+    sampled_by_another(sampler, SECOND, 11 * SECOND)
+    assert phases_of(sampler, tmp_path) == {"stallguard": 10.0}
+    beats.own_work -= 1
+    beats.moved()
+    sampled_by_another(sampler, 12 * SECOND)
+    assert phases_of(sampler, tmp_path) == {"stallguard": 10.0, "checkpoint": 1.0}
 
 
 def test_a_thread_that_runs_the_scripts_code_counts_and_an_idle_one_of_a_pool_does_not(sampler, tmp_path):
@@ -216,7 +291,7 @@ def test_a_process_that_has_not_trained_is_not_sampled(sampler, beats, tmp_path)
 def test_samples_come_half_a_second_apart_and_not_in_step(sampler, monkeypatch):
     pauses = []
     monkeypatch.setattr(stack_sampler, "thread_time", lambda: 0.0)  # a busy machine makes the pauses longer
-    monkeypatch.setattr(sampler, "_add", lambda _frames, passed: pauses.append(passed))
+    monkeypatch.setattr(sampler, "_add", lambda _frames, now: pauses.append(now - (sampler._last or now)))
     sampled_by_another(sampler, *(SECOND + tick * SECOND // 20 for tick in range(4000)))
     assert PERIOD * 0.75 <= sum(pauses) / len(pauses) <= PERIOD * 1.25
     assert len(set(pauses)) > 3
@@ -255,8 +330,8 @@ def test_a_sample_costs_less_than_a_thousandth_of_a_core(sampler):
             return
         began = time.thread_time()
         for number in range(200):
-            sampler._due = 0
-            sampler._add(sys._current_frames(), number)
+            sampler._last = SECOND
+            sampler._add(sys._current_frames(), SECOND + number)
         self_cost.append((time.thread_time() - began) / 200)
 
     self_cost: list[float] = []

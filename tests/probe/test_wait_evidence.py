@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect  # noqa: F401 - it imports dis, as training libraries do
 import json
@@ -19,7 +20,7 @@ import pytest
 
 from stallguard.probe import page, wire
 from stallguard.probe.beats import HAND, Beats
-from stallguard.probe.wait_evidence import FEW, WaitEvidence
+from stallguard.probe.wait_evidence import FEW, WaitEvidence, has_peers
 
 ROOT = Path(__file__).resolve().parents[2]
 SECOND = 1_000_000_000
@@ -270,3 +271,69 @@ def test_a_look_costs_less_than_a_thousandth_of_a_core(watched: Watched, helpers
         costs.append((time.thread_time() - began) / 10)
 
     assert 2 * min(costs) < 0.001  # two looks a second
+
+
+def polls(flag: threading.Event) -> None:
+    while not flag.is_set():
+        pass
+
+
+def evaluates(flag: threading.Event) -> float:
+    """Move between more lines than those of a loop that waits."""
+    total = 0.0
+    while not flag.is_set():
+        for number in range(200):
+            total += number
+            total *= 0.5
+        for number in range(200):
+            total -= number
+            total /= 3.0
+        for number in range(200):
+            total += number * 2
+    return total
+
+
+def calls_once(_flag: threading.Event) -> None:
+    with contextlib.suppress(queue.Empty):
+        queue.SimpleQueue[int]().get(timeout=3.0)
+
+
+@pytest.mark.parametrize(("function", "kinds"), [(polls, {"place", "call"}), (calls_once, {"call"})])
+def test_a_thread_that_stays_in_a_few_lines_is_in_one_place_since_then(
+    watched: Watched, function: Callable[[threading.Event], object], kinds: set[str]
+) -> None:
+    watched.thread(lambda: function(watched.stop), trains=True)
+    began = watched.now
+    seen = set()
+    for _ in range(40):
+        kind, since, _ = watched.look()
+        seen.add(kind)
+        time.sleep(0.003)
+    assert kind in kinds
+    assert since - began <= 3 * SECOND
+    assert watched.look(trains=True)[0] == "none", "a batch ended"
+
+
+def test_a_thread_that_moves_between_more_lines_is_in_no_place(watched: Watched) -> None:
+    watched.thread(lambda: evaluates(watched.stop), trains=True)
+    longest = began = 0
+    for _ in range(80):
+        kind, since, _ = watched.look()
+        began = since if kind in ("place", "call") else watched.now
+        longest = max(longest, watched.now - began)
+        time.sleep(0.003)
+    assert longest < 20 * SECOND, "of 40 seconds of looks"
+
+
+def test_a_call_of_the_library_in_one_of_several_processes_can_wait_for_another(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Several:
+        is_available = is_initialized = staticmethod(lambda: True)
+        get_world_size = staticmethod(lambda: 2)
+
+    assert not has_peers()
+    monkeypatch.setitem(sys.modules, "torch.distributed", Several)  # type: ignore[arg-type]  # what it is asked
+    assert has_peers()
+    monkeypatch.setattr(Several, "get_world_size", staticmethod(lambda: 1))
+    assert not has_peers()

@@ -301,12 +301,27 @@ def test_hostile_text_is_shown_and_never_run(browser, files):
     is_still_and_offline(browser, files["hostile"])
 
 
-def test_it_prints_on_a_few_pages(browser, files):
-    browser.show(files["ordinary"])
+def test_it_prints_on_a_few_pages_with_its_timeline(browser, tmp_path):
+    file = html_page.write(night(tmp_path, minutes=100, stalls=10).path, environment={})
+    browser.show(file)
 
     pages = browser.paper().count(b"/Type /Page\n")
 
-    assert 2 <= pages <= 8
+    assert 2 <= pages <= 9
+    browser.devtools("Emulation.setEmulatedMedia", media="print")
+    lane = """
+        const shown = (one) => one.getBoundingClientRect().height;
+        const colours = [...document.querySelectorAll("#lane rect")].map((one) => getComputedStyle(one).fill);
+        return [shown(document.querySelector("#lane svg")), shown(document.querySelector("#lane .key")),
+                new Set(colours).size, document.querySelectorAll("#lane rect.silence").length];
+    """
+    height, key, colours, stalls = browser.script(lane)
+    assert height > 20
+    assert key > 5
+    assert (colours >= 4, stalls) == (True, 10)
+    assert not browser.script(
+        "return [...document.querySelectorAll('.uplot')].some((one) => one.offsetHeight)"
+    )
 
 
 def test_without_scripts_the_charts_are_still_there(browser, files):

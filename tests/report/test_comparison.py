@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from stallguard.report import comparison, document, html_page, terminal_page
-from stallguard.report.comparison import change
+from stallguard.report.comparison import change, points
 from stallguard.storage import run_files
 from tests.report.browser import MISSING, Browser
 from tests.report.hostile import EVIL, hostile
@@ -56,6 +56,8 @@ def row(rows, name):
 def test_figures_stand_side_by_side_with_their_change(compared):
     assert row(compared.rows, "outcome") == ("recovered", "finished", "")
     assert row(compared.rows, "time in all") == ("10 min", "8 min", "-20 %")
+    first, second, changed = row(compared.rows, "effective training")
+    assert changed == f"{round(float(second[:-2]) - float(first[:-2]), 1):+g} points"
     assert row(compared.rows, "stalls") == ("1", "0", "-100 %")
     assert row(compared.rows, "stalled")[:2] == ("1 min 20 s", "0.0 s")
     assert "times as many batches a second" in compared.summary
@@ -86,6 +88,14 @@ def test_a_change_is_only_said_of_numbers_that_have_one():
     assert change(100.0, 100.2) == "same"
     assert change(None, 3.0) == change(0.0, 3.0) == change(2.0, None) == ""
     assert change(2.0, 3.0) == "+50 %"
+
+
+def test_a_share_changes_by_points_and_by_what_is_seen():
+    assert points(0.444, 0.362) == "-8.2 points"
+    assert points(0.4449, 0.3629) == "-8.2 points", "44.4 % and 36.2 % are what is shown"
+    assert points(0.5, 0.53) == "+3 points"
+    assert points(0.36249, 0.36241) == "same"
+    assert points(None, 0.5) == points(0.5, None) == ""
 
 
 def test_a_terminal_shows_it(compared):

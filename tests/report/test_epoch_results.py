@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from stallguard.core.events import Heartbeat, Launched, ProbeConnected, ProbeNote
 from stallguard.report import epoch_results, journal_record
-from stallguard.report.epoch_results import TOPIC, lines, values
+from stallguard.report.epoch_results import lines
+from stallguard.report.programs import EPOCH, PLAIN, epoch_values
 from tests.report.nights import journal
 
 
 def note(second, results, *, attempt=1, pid=7):
-    return second, ProbeNote(0.0, attempt, TOPIC, "", {"epoch": "1", "values": results}, pid=pid)
+    return second, ProbeNote(0.0, attempt, EPOCH, "", {"epoch": "1", "values": results}, pid=pid)
 
 
 def test_a_metric_stands_with_its_validation_and_the_learning_rate_alone(tmp_path):
@@ -62,6 +63,6 @@ def test_two_trainings_at_once_have_two_lines(tmp_path):
 
 @given(st.text(max_size=80))
 def test_foreign_words_are_numbers_with_plain_names_or_nothing(text):
-    for name, value in values({"values": text}).items():
-        assert epoch_results.PLAIN.match(name)
+    for name, value in epoch_values({"values": text}).items():
+        assert PLAIN.match(name)
         assert math.isfinite(value)

@@ -61,6 +61,15 @@ def test_an_error_of_the_script_is_named_with_its_own_line():
     assert first("finished", output=RAISED).wrong == "Nothing: no stall, no crash."
 
 
+def test_nobody_is_told_to_run_a_script_again_whose_line_must_be_corrected_first():
+    wrong = first("failed", why="exit code 1", output=RAISED)
+    assert wrong.next == "Correct train.py:12 in main: until then the same command ends in the same way."
+    assert wrong.command == ""
+    kept = first("failed", why="exit code 1", output=RAISED, resumable=True)
+    assert kept.next.startswith(wrong.next)
+    assert "--resume" in kept.command
+
+
 @pytest.mark.parametrize("state", ["stopped", "interrupted", "gave up", "failed", "lost"])
 def test_a_run_that_did_not_finish_is_continued_by_a_command_that_a_shell_takes(state):
     away = msgspec.structs.replace(ASKED, cwd="/data/my project")

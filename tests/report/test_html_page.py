@@ -153,8 +153,8 @@ def test_data_can_hold_no_markup():
 
 
 def test_every_chart_is_drawn_without_a_script_too(written):
-    # Two panels have two lines; the first picture is the bar of where the time went.
-    assert written.elements.count("svg") - 1 == written.elements.count("path") - 2 > 5
+    # Two panels have two lines; the first pictures are the bar of where the time went, and the lane of phases.
+    assert written.elements.count("svg") - 2 == written.elements.count("path") - 2 > 5
 
 
 def test_all_ten_kinds_of_content_are_there(written):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,7 +17,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from stallguard.report.live_server import LiveServer, Rendered
+from stallguard.report import live_server
+from stallguard.report.live_server import MOST_WAITING, LiveServer, Rendered
 from tests.report.browser import MISSING, Browser
 
 pytestmark = pytest.mark.live
@@ -76,6 +79,46 @@ def test_only_the_path_with_the_token_is_served(served):
     assert asked(server, path, method="POST").status == 501
     assert server.server_address[0] == "127.0.0.1"
     assert len(server.token) >= 32
+
+
+def test_hundreds_of_connections_that_ask_for_nothing_keep_no_browser_out(served, monkeypatch):
+    server, _, _ = served
+    monkeypatch.setattr(live_server, "ASKING", 2.0)
+    idle = []
+    try:
+        for number in range(400):
+            one = socket.create_connection(("127.0.0.1", server.server_port), timeout=LONG)
+            idle.append(one)
+            with contextlib.suppress(OSError):  # it has been closed already
+                one.send(b"GET / HT" if number % 2 else b"")
+        threads, begun = threading.active_count(), time.monotonic()
+
+        assert asked(server, f"/{server.token}/").read().startswith(b"<p>")
+
+        assert time.monotonic() - begun < 5.0
+        assert threads < MOST_WAITING * 2 + 20
+        for one in idle:  # the others lose their connection, too
+            with contextlib.suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+    finally:
+        for one in idle:
+            one.close()
+
+
+def test_a_request_that_comes_byte_by_byte_is_not_waited_for(served, monkeypatch):
+    server, _, _ = served
+    monkeypatch.setattr(live_server, "ASKING", 0.5)
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=LONG) as slow:
+        slow.sendall(f"GET /{server.token}/ HTTP/1.1\r\nX: ".encode())
+        cut, begun = False, time.monotonic()
+        while not cut and time.monotonic() - begun < LONG:
+            time.sleep(0.05)
+            try:
+                slow.send(b"x")
+            except OSError:
+                cut = True
+
+        assert cut
 
 
 def test_a_page_of_another_name_cannot_read_it(served):

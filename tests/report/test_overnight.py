@@ -19,7 +19,7 @@ GOOD = Night(
 def test_a_good_night_has_nothing_to_do():
     assert lines(GOOD) == [
         "train.py: finished at 06:12 after 7 h 12 min  (20261102-230001-train)",
-        "  epoch 200 of 200, loss 0.03124 (from 0.841), 412 000 batches",
+        "  epoch 200 of 200, loss 0.0312 (from 0.8410), 412 000 batches",
         "  no stalls; nothing to do",
     ]
 
@@ -64,9 +64,9 @@ def test_no_summary_brings_an_error(night):
 
 
 def test_the_last_notification_says_how_far_it_came():
-    assert far(3, 200, 0.03124) == "epoch 3 of 200, loss 0.03124"
-    assert far(3, None, None) == "epoch 3"
-    assert far(None, None, None) == ""
+    assert far(3, 200, "0.0312") == "epoch 3 of 200, loss 0.0312"
+    assert far(3, None, "") == "epoch 3"
+    assert far(None, None, "") == ""
 
 
 def test_a_night_that_crashed_but_did_not_stall_is_no_quiet_one():

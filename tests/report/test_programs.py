@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 
 from stallguard.core.actions import Announce
-from stallguard.core.events import Exited, Heartbeat, Launched, ProbeConnected, ProcessLeft, Sampled
+from stallguard.core.events import (
+    Exited,
+    Heartbeat,
+    Launched,
+    ProbeConnected,
+    ProbeNote,
+    ProcessLeft,
+    Sampled,
+)
 from stallguard.core.readings import Process
-from stallguard.report import attempt_rows, incidents, journal_record, programs, timeline, totals
+from stallguard.report import attempt_rows, incidents, journal_record, programs, summary, timeline, totals
+from stallguard.report.first_screen import first_screen
 from tests.report.nights import journal
 
 
@@ -115,3 +124,64 @@ def test_parts_that_were_asked_for_and_not_made_are_not_reported(tmp_path):
         )
     )
     assert [one.factor for one in attempt_rows.attempts(record)] == [1, 1]
+
+
+def in_keras(second, beats, loss, *, batch, of_epoch=False, broken="", epoch=0):
+    return second, Heartbeat(
+        0.0, 1, pid=5, trains=True, beats=beats, changes=beats, beat_at=100.0 + second, progress_at=100.0 + second,
+        phase="step", source="callbacks", loss=loss, loss_of_epoch=of_epoch, loss_not_finite=broken, batch=batch,
+        batches=10, epoch=epoch, epochs=9,
+    )  # fmt: skip
+
+
+def sums_of(tmp_path, *happened):
+    record = journal_record.read(journal(tmp_path / "j.jsonl", (0, Launched(0.0, 1, 5)), *happened))
+    return totals.totals(record, attempt_rows.attempts(record), [])
+
+
+def test_the_losses_are_those_that_keras_reports_of_its_epochs(tmp_path):
+    results = ProbeNote(0.0, 1, "epoch", "", {"epoch": "1", "values": "loss=1.33829 val_loss=2"}, pid=5)
+    sums = sums_of(
+        tmp_path,
+        in_keras(1, 5, 2.9, batch=5),
+        (2, results),  # its record was merged with a later one
+        in_keras(3, 25, 1.1, batch=5, epoch=2),
+        in_keras(4, 30, 1.0, batch=10, epoch=2, of_epoch=True),
+        in_keras(5, 35, 1.7, batch=5, epoch=3),
+    )
+    assert (sums.first_loss, sums.loss, sums.loss_so_far) == (1.33829, 1.0, False)
+    assert summary.progress(sums).endswith("loss 1.0000 (from 1.3383)")
+
+
+def test_the_mean_of_an_epoch_that_did_not_end_is_called_that(tmp_path):
+    sums = sums_of(tmp_path, in_keras(1, 5, 2.5, batch=5))
+    assert summary.progress(sums).endswith("loss 2.5000 so far in its epoch (from 2.5000)")
+
+
+def test_the_results_of_epochs_too_short_for_a_record_are_in_their_notes(tmp_path):
+    notes = [
+        (
+            second,
+            ProbeNote(0.0, 1, "epoch", "", {"epoch": f"{second}", "values": f"loss={3 - second}"}, pid=5),
+        )
+        for second in (1, 2)
+    ]
+    sums = sums_of(tmp_path, in_keras(0.5, 5, 2.9, batch=5), *notes, in_keras(3, 15, 0.7, batch=5, epoch=2))
+    assert summary.progress(sums).endswith("loss 1.0000 (from 2.0000)")
+
+
+def test_a_loss_that_is_not_finite_is_never_told_by_an_older_one(tmp_path):
+    said = "the loss is nan from epoch 2, batch 5 on"
+    note = ProbeNote(0.0, 1, "nonfinite", said, {"value": "nan"}, pid=5)
+    broken = (
+        in_keras(1, 9, 2.5, batch=9),
+        (2, note),
+        in_keras(3, 15, None, batch=5, broken="nan"),
+    )
+    sums = sums_of(tmp_path, *broken)
+    assert (sums.loss, sums.loss_not_finite, sums.broken_loss) == (None, "nan", said)
+    assert "loss nan (from 2.5000)" in summary.progress(sums)
+    assert "nan" in first_screen("finished", "", [], None, [], resumable=True, broken_loss=said).wrong
+
+    sums = sums_of(tmp_path, *broken, in_keras(4, 20, 0.5, batch=10, of_epoch=True))
+    assert (sums.loss, sums.broken_loss) == (0.5, "")

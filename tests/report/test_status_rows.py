@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stallguard.report import status_rows
 
 
@@ -29,6 +31,17 @@ def test_each_of_several_has_its_progress_or_its_end():
     assert shown["training 2"].endswith("20 batches a second, silent for 0.2 s")
 
 
+@pytest.mark.parametrize(
+    ("silent", "says"), [(0.2, "batches end"), (450.0, "no batch has ended for 7 min 30 s")]
+)
+def test_a_run_without_a_batch_for_a_minute_is_not_said_to_train(silent, says):
+    shown = dict(status_rows.rows({"state": "running", "silent": silent, "judgement": {"threshold": 900.0}}))
+    assert shown["state"].startswith(f"running: {says}")
+
+    each = rows(training(1), training(2, silent=silent))["training 2"]
+    assert ("healthy" in each) == (silent < 60)
+
+
 def test_of_a_long_loop_only_the_last_are_shown():
     over = [training(number, how="ended") for number in range(1, 101)]
     shown = rows(*over, training(101))
@@ -38,3 +51,30 @@ def test_of_a_long_loop_only_the_last_are_shown():
 
 def test_what_a_command_line_holds_cannot_steer_the_terminal():
     assert "\x1b" not in rows(training(1, command="train.py \x1b[31m"), training(2))["training 1"]
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"loss": 1.33829, "loss_of_epoch": True, "source": "callbacks"}, "loss 1.3383 in the last epoch"),
+        ({"loss": 1.33829, "source": "callbacks"}, "loss 1.3383 so far in this epoch"),
+        ({"loss": 0.00012345, "source": "on_batch"}, "loss 1.2345e-04"),
+        ({"loss": None, "loss_not_finite": "nan", "source": "callbacks"}, "loss nan so far in this epoch"),
+        ({"loss": None, "loss_not_finite": "inf", "source": "torch"}, "loss inf"),
+    ],
+)
+def test_a_loss_says_what_it_is_of(record, words):
+    snapshot = {"epoch": 1, "epochs": 3, "batch": 2, "batches": 9} | record
+    assert status_rows.progress(snapshot, None).endswith(f", {words}")
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("starting", "watched from outside only: no library"),
+        ("warming", "warming: the probe is installed; no batch yet"),
+    ],
+)
+def test_what_is_watched_from_outside_only_is_told_in_place_of_the_state(state, told):
+    known = {"state": state, "outside": "watched from outside only: no library", "seconds": 90.0}
+    assert dict(status_rows.rows(known))["state"].startswith(told)

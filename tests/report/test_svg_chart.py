@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stallguard.report.svg_chart import COLUMNS, chart, thinned
+from stallguard.report.svg_chart import COLUMNS, chart, lane, thinned
 from stallguard.report.timeline import Band, Panel, Series, Timeline
 
 TIMES = [float(second) for second in range(100)]
@@ -69,3 +69,13 @@ def test_a_long_line_is_thinned_and_keeps_its_peaks():
 
 def test_nothing_known_is_nothing_drawn():
     assert chart(panel(*[None] * 100), timeline()).paths == [""]
+
+
+def test_a_lane_draws_what_covers_others_last_and_one_of_many_that_no_eye_separates():
+    short = [Band("validation", 50 + number / 100, 50 + number / 100 + 0.005) for number in range(10)]
+    bands = [Band("silence", 20, 40), Band("training", 0, 100), Band("redone", 40, 45), *short]
+
+    assert lane(timeline(*bands)) == [
+        ("training", 0.0, 0, 1000.0), ("validation", 500.0, 0, 1.0), ("redone", 400.0, 65, 50.0),
+        ("silence", 200.0, 0, 200.0),
+    ]  # fmt: skip

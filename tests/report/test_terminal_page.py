@@ -42,7 +42,14 @@ def test_a_narrow_terminal_gets_all_of_it_too(run):
 
 def test_the_order_is_story_chart_incidents_numbers_advice(run):
     text = printed(run)
-    order = ["It stalled twice", "Throughput", "\nStall 1", "\nStall 2", "\nIn numbers", "\nWhat helps\n"]
+    order = [
+        "It stalled twice",
+        "Throughput",
+        "\n2 equal stalls",
+        "Stall 2",
+        "\nIn numbers",
+        "\nWhat helps\n",
+    ]
 
     places = [text.index(words) for words in order]
     assert places == sorted(places)
@@ -51,11 +58,25 @@ def test_the_order_is_story_chart_incidents_numbers_advice(run):
     assert "-  a Python thread of the process can run: the interpreter's lock is free" in text
 
 
-def test_stacks_seen_before_are_not_shown_again(tmp_path):
+def test_equal_incidents_are_shown_once_with_a_line_for_each(tmp_path):
     text = printed(night(tmp_path, minutes=40, stalls=4))
 
-    assert text.count("tensorflow: 25 calls") == 3  # the fourth hangs where the first did
-    assert "its stacks are those of stall 1" in text
+    assert text.count("\n4 equal stalls  ") == 1
+    assert (
+        len(re.findall(r"^ +Stall [1-4]  \d\d:\d\d:\d\d, .* lost, started again$", text, re.MULTILINE)) == 4
+    )
+    assert text.count("tensorflow: 25 calls") == text.count("it is inside a training step\n") == 1
+
+
+def test_stacks_seen_before_are_not_shown_again(tmp_path):
+    made = document.make(night(tmp_path, minutes=40, stalls=4), {}, dt.UTC)
+    first, *_, fourth = made.incidents
+    fourth = msgspec.structs.replace(fourth, causes=[])  # of the same stacks, and for another cause
+    out = io.StringIO()
+    terminal_page.show(msgspec.structs.replace(made, incidents=[first, fourth]), Console(file=out, width=100))
+
+    assert out.getvalue().count("tensorflow: 25 calls") == 1
+    assert "its stacks are those of stall 1" in out.getvalue()
 
 
 def test_the_chart_shows_the_silence(run):

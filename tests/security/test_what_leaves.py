@@ -17,6 +17,7 @@ from stallguard.core.profile import TRAINING
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.storage.stack_samples import CodeLine
+from tests.collectors import made_up
 from tests.report import sampled
 from tests.report.nights import night
 
@@ -55,12 +56,14 @@ def plant(made: RunDir) -> None:
     ]  # fmt: skip
     asked = run_files.asked(made)
     run_files.keep_asked(made, msgspec.structs.replace(asked, command=command, argv=command))
-    said = "\n".join([*SECRETS.values(), f"key {SECRETS['of a variable']} in {address}", KEY])
+    printed = [around.format(secret) for around, secret in made_up.MADE.values()]
+    said = "\n".join([*SECRETS.values(), f"key {SECRETS['of a variable']} in {address}", KEY, *printed])
     made.output.write_text(said)
     lines = []
     for line in made.journal.read_bytes().splitlines():
         fields = msgspec.json.decode(line)
         if fields.get("message"):
+            fields["message"] += " ".join(printed).replace("\n", " ")
             fields["message"] += f" {SECRETS['in a message']} {address} {SECRETS['in an option']}"
         if "where" in fields:
             fields["where"] = f"/{SECRETS['in a message']}/train.py:3"
@@ -84,7 +87,9 @@ def printed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 
 def leaks(data: bytes) -> list[str]:
-    return [where for where, secret in {**SECRETS, "key": "planted-key"}.items() if secret.encode() in data]
+    forms = {form: secret for form, (_, secret) in made_up.MADE.items()}
+    planted = {**SECRETS, "key": "planted-key", **forms}
+    return [where for where, secret in planted.items() if secret.encode() in data]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_busy_training_does_not_show_in_the_readings_of_one_that_sleeps() -> N
         assert eventually(lambda: sensor.read() and len(target.members) == 4)
         sleeping, busy = sorted(psutil.Process(child.pid).children(), key=lambda one: -len(one.children()))
         busy, sleeping = busy.pid, sleeping.pid
-        target.trainings = (SensedTraining(busy), SensedTraining(sleeping, close=True, census=True))
+        target.trainings = (SensedTraining(busy), SensedTraining(sleeping, period=0.25, census=True))
 
         def read() -> dict[int, Process]:
             hands.now += 1.0
@@ -62,20 +62,24 @@ def test_a_busy_training_does_not_show_in_the_readings_of_one_that_sleeps() -> N
 
 
 @linux
-def test_only_a_training_in_doubt_is_looked_at_four_times_a_second() -> None:
+def test_a_training_in_doubt_is_read_four_times_a_second_and_one_that_stalled_long_ago_seldom() -> None:
     with running(LAUNCHER) as child:
         target, hands = Target(root=child.pid), Hands()
         sensor = ProcessSensor(target, hands)
         assert eventually(lambda: sensor.read() and len(target.members) == 4)
-        calm, doubted = target.members[1:3]
-        target.trainings = (SensedTraining(calm), SensedTraining(doubted, close=True))
+        calm, doubted, stalled = target.members[1:4]
+        target.trainings = (
+            SensedTraining(calm),
+            SensedTraining(doubted, period=0.25),
+            SensedTraining(stalled, period=2.5),
+        )
         readings = []
-        for _ in range(8):
+        for _ in range(24):
             hands.now += 0.25
             readings += sensor.read()
 
     pids = [reading.pid for reading in readings]
-    assert (pids.count(calm), pids.count(doubted)) == (2, 8)
+    assert (pids.count(calm), pids.count(doubted), pids.count(stalled)) == (6, 24, 3)
 
 
 class Gpu:

@@ -114,10 +114,10 @@ class Simulation(Kept):
         family = SCRIPT_ERROR if signature == TRACEBACK else BY_ID[signature].family
         return self.tell(Matched, signature=signature, family=family, line=text or signature)
 
-    def stacks(self, *classes: str) -> Self:
-        """Feed the end of a collection of evidence; `classes`: of the innermost frames."""
+    def stacks(self, *classes: str, where: str = "") -> Self:
+        """Feed the end of a collection of evidence; `classes`: of the innermost frames; `where`: it hangs."""
         self.stacks_found = classes
-        return self.tell(Collected, incident=1, seconds=1.0, stacks=classes)
+        return self.tell(Collected, incident=1, seconds=1.0, stacks=classes, where=where)
 
     def sleep(self, seconds: float, *, clock_runs: bool = False) -> Self:
         """Feed a sleep of the machine that ends now.  `clock_runs`: the supervisor's clock counts it."""
@@ -190,12 +190,14 @@ class Simulation(Kept):
         self.programs.pop(pid, None)
         return self.tell(ProcessLeft, attempt=self.attempt, pid=pid, how=how)
 
-    def exit(self, code: int = 0, memory_kill: bool | None = None) -> Self:
-        """End the child, if there is one."""
+    def exit(self, code: int = 0, memory_kill: bool | None = None, **crash: str) -> Self:
+        """End the child, if there is one.  `crash`: where and in which process it crashed."""
         if self.alive:
             self.alive = False
             self.programs.clear()
-            self.ended = Exited(at=self.now, attempt=self.attempt, code=code, memory_kill=memory_kill)
+            self.ended = Exited(
+                at=self.now, attempt=self.attempt, code=code, memory_kill=memory_kill, **crash
+            )
             self.feed(self.ended)
         return self
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,3 +204,92 @@ def test_the_wall_clock_of_a_line_is_that_of_its_time(tmp_path: Path) -> None:
 
     now, before = (dt.datetime.fromisoformat(entry.line.time) for entry in journal.read(path))
     assert dt.timedelta(seconds=4.5) < now - before < dt.timedelta(seconds=5.5)
+
+
+def _move(path: Path) -> None:
+    path.rename(path.with_name("journal.jsonl.1"))
+
+
+def _move_and_create(path: Path) -> None:
+    _move(path)
+    path.touch()
+
+
+def _move_away(path: Path) -> None:
+    path.rename(path.parent.parent / "archived")
+
+
+def _empty_after_copying(path: Path) -> None:
+    path.with_name("journal.jsonl.1").write_bytes(path.read_bytes())
+    path.write_bytes(b"")
+
+
+def _empty_after_packing(path: Path) -> None:
+    path.with_name("journal.jsonl.1.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.write_bytes(b"")
+
+
+def _move_to_a_part(path: Path) -> None:
+    path.rename(path.with_name(f"journal.{len(list(path.parent.glob('journal.?.jsonl'))) + 1}.jsonl"))
+
+
+def _edit(path: Path) -> None:
+    draft = path.with_name("draft")
+    draft.write_bytes(path.read_bytes())
+    draft.replace(path)
+
+
+@pytest.mark.parametrize(
+    "displace",
+    [
+        _move, _move_and_create, _move_away, _empty_after_copying, _empty_after_packing, _move_to_a_part, _edit,
+        Path.unlink,
+    ],
+)  # fmt: skip
+def test_what_another_program_takes_away_under_a_living_run_is_told_once_and_read_on(
+    tmp_path: Path, displace: Callable[[Path], None]
+) -> None:
+    path, said, seconds = tmp_path / "run" / "journal.jsonl", list[str](), iter(range(0, 1000, 2))
+    path.parent.mkdir()
+    book = journal.Journal(path, said.append, now=lambda: float(next(seconds)))
+    many = [Ticked(at=float(number)) for number in range(12)]
+    for event in many:
+        if event.at in (4.0, 8.0):
+            for older in path.parent.glob("journal.jsonl.1*"):  # as logrotate does before the next time
+                older.rename(older.with_name(older.name.replace(".1", ".2")))
+            displace(path)
+        book.write(event.at, *line(event))
+    book.close()
+
+    assert list(journal.events(path)) == many
+    assert len(said) == 1
+    assert "without" not in said[0]
+
+
+def test_a_journal_that_was_emptied_without_a_copy_goes_on_and_says_that_lines_are_missing(
+    tmp_path: Path,
+) -> None:
+    path, said, seconds = tmp_path / "journal.jsonl", list[str](), iter(range(0, 1000, 2))
+    book = journal.Journal(path, said.append, now=lambda: float(next(seconds)))
+    for event in EVENTS:
+        if event is EVENTS[2]:
+            path.write_bytes(b"")
+        book.write(event.at, *line(event))
+    book.close()
+
+    assert list(journal.events(path)) == EVENTS[2:]
+    assert len(said) == 1
+    assert "without its earlier lines" in said[0]
+
+
+def test_a_directory_that_is_gone_is_reported_once_and_raises_nothing(tmp_path: Path) -> None:
+    path, said, seconds = tmp_path / "run" / "journal.jsonl", list[str](), iter(range(0, 1000, 2))
+    path.parent.mkdir()
+    book = journal.Journal(path, said.append, now=lambda: float(next(seconds)))
+    shutil.rmtree(path.parent)
+    for event in EVENTS:
+        book.write(event.at, *line(event))
+    book.close()
+
+    assert len(said) == 1
+    assert "cannot be written" in said[0]

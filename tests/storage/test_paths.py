@@ -53,6 +53,33 @@ def test_no_name_means_the_newest(tmp_path: Path) -> None:
     assert paths.find_run(None, tmp_path) == beta
 
 
+def test_the_run_that_was_begun_last_is_the_newest_also_if_the_clock_was_a_year_ahead(tmp_path: Path) -> None:
+    ahead = paths.new_run("train", "20270101-000000", tmp_path)
+    after = paths.new_run("train", "20260101-000000", tmp_path)
+    trial = paths.new_run("train", "20260101-000001", tmp_path, trial=True)
+    for run in (ahead, after, trial):
+        run.asked.write_text("{}")
+
+    assert paths.list_runs(tmp_path) == [ahead, after, trial]
+    assert (tmp_path / "latest").resolve() == after.path
+    assert paths.find_run("last", tmp_path) == paths.find_run(None, tmp_path) == after
+    assert paths.find_run("train", tmp_path) == trial
+
+
+def test_runs_of_a_second_are_in_the_order_in_which_they_were_begun(tmp_path: Path) -> None:
+    runs = make(tmp_path, *["train"] * 11)
+
+    assert paths.list_runs(tmp_path) == runs
+
+
+def test_runs_whose_order_was_not_recorded_come_first_by_their_names(tmp_path: Path) -> None:
+    early, late, new = make(tmp_path, "a", "b", "0")
+    for old in (early, late):
+        (old.path / paths.ORDER).unlink()
+
+    assert paths.list_runs(tmp_path) == [early, late, new]
+
+
 def test_a_wrong_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
     make(tmp_path, "transformer")
 

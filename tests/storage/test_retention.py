@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,33 @@ def test_a_small_old_run_stays_where_a_large_one_between_had_to_go():
 
 def test_the_newest_stays_however_large():
     assert chosen([facts("a", size=10**12)]) == []
+
+
+def test_the_newest_stays_however_old_it_looks_by_a_wrong_clock():
+    assert chosen([facts("a", 365), facts("b", 365)]) == ["a"]
+
+
+def test_the_run_that_was_begun_last_stays_and_latest_means_it_when_the_clock_had_been_ahead(tmp_path):
+    ahead, after = (
+        paths.new_run("train", stamp, tmp_path) for stamp in ("20270101-000000", "20260101-000000")
+    )
+    trial = paths.new_run("train", "20260101-000001", tmp_path, trial=True)
+    for run in (ahead, after, trial):
+        run.asked.write_text("{}")
+
+    gone = retention.prune(KeepSettings(runs=1), tmp_path)
+
+    assert [item.run for item in gone] == [ahead]
+    assert (tmp_path / "latest").resolve() == after.path
+
+    shutil.rmtree(after.path)
+    again = paths.new_run("train", "20250101-000000", tmp_path)
+    again.asked.write_text("{}")
+    newest = paths.new_run("train", "20240101-000000", tmp_path)
+    shutil.rmtree(newest.path)
+    retention.prune(KeepSettings(), tmp_path)
+
+    assert (tmp_path / "latest").resolve() == again.path == paths.find_run("last", tmp_path).path
 
 
 def test_what_lives_stays_by_any_rule():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stallguard.core import outside
 from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.host import system
 from stallguard.probe import wire
@@ -394,3 +395,44 @@ def test_steady_records_are_merged_and_the_end_of_a_silence_is_news() -> None:
     assert is_news(old, soon, 11.0)
     assert is_news(old, after_silence, 10.5)
     assert is_news(None, soon, 0.0)
+
+
+def test_after_a_minute_it_is_said_that_no_library_was_loaded_and_later_that_one_is(tmp_path: Path) -> None:
+    place, clock, posted = paths.socket_dir("/tmp"), [100.0], list[Event]()
+    listener = HeartbeatListener(place, tmp_path, posted.append, lambda: clock[0])
+    listener._reset(1, TOKEN)
+    probe = Probe(listener.path, tmp_path)
+    mark = tmp_path / (wire.WAITING % probe.pid)
+    mark.touch()
+    notes = []
+    for clock[0] in (159.0, 161.0, 170.0):
+        listener._look_outside()
+        notes.append(
+            [(event.kind, event.facts["outside"]) for event in posted if isinstance(event, ProbeNote)]
+        )
+    probe.send(beats=1)
+    listener._drain()
+    clock[0] = 180.0
+    listener._look_outside()
+    listener.close()
+    probe.end()
+    shutil.rmtree(place)
+
+    assert notes == [[], *[[("outside", outside.NO_LIBRARY)]] * 2]
+    assert [event.facts for event in posted if isinstance(event, ProbeNote)][1:] == [{"outside": ""}]
+
+
+def test_a_mark_of_a_process_that_is_gone_is_no_probe_that_waits(tmp_path: Path) -> None:
+    place, clock, posted = paths.socket_dir("/tmp"), [100.0], list[Event]()
+    listener = HeartbeatListener(place, tmp_path, posted.append, lambda: clock[0])
+    listener._reset(1, TOKEN)
+    listener.barred = "it is a shell"
+    process = subprocess.Popen(["true"])
+    process.wait()
+    (tmp_path / (wire.WAITING % process.pid)).touch()
+    clock[0] = 161.0
+    listener._look_outside()
+    listener.close()
+    shutil.rmtree(place)
+
+    assert [event.text for event in posted] == [f"{outside.NO_PROBE}: it is a shell"]  # type: ignore[attr-defined]

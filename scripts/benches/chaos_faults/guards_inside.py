@@ -132,8 +132,8 @@ _SIGNALS: Guards = {
             "if False:",
         ),
     ),
-    "own-usr1-handler": (_STILL_OURS,),
-    "own-usr1-handler-from-the-start": (_SEES_HANDLERS,),
+    "own-urg-handler": (_STILL_OURS,),
+    "own-urg-handler-from-the-start": (_SEES_HANDLERS,),
     "own-faulthandler": (
         Change("probe/stack_signal.py", "            _theirs.add(int(number))", "            pass"),
     ),

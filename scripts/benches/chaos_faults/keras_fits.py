@@ -30,7 +30,7 @@ class Slow(keras.callbacks.Callback):
         print("batch", batch, flush=True)
 calls = []
 if "handler" in sys.argv:
-    signal.signal(signal.SIGUSR1, lambda number, frame: calls.append(number))
+    signal.signal(signal.SIGURG, lambda number, frame: calls.append(number))
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(3))
 history = model.fit(data, epochs=4, callbacks=[Slow()], verbose=0)
 weights = b"".join(np.asarray(value).tobytes() for value in model.get_weights())
@@ -105,7 +105,7 @@ def damaged(stage: Stage) -> str:
 
 @TABLE.row(
     "keras-handlers-and-stops",
-    "a Keras fit with its own handlers of SIGUSR1 and SIGTERM; stallguard is stopped for 3 s; `dump` twice",
+    "a Keras fit with its own handlers of SIGURG and SIGTERM; stallguard is stopped for 3 s; `dump` twice",
     "weights and history as without stallguard, to the bit; no handler is called",
     quick=False,
     needs=tensorflow,

@@ -124,16 +124,16 @@ for number in range({count}):
     print("step", number, flush=True)
     time.sleep(0.05)
     if number == 20:
-        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGURG)
 print("handled", len(calls))
 raise SystemExit(7)
 """
-HANDLER = "signal.signal(signal.SIGUSR1, lambda number, frame: calls.append(number))"
+HANDLER = "signal.signal(signal.SIGURG, lambda number, frame: calls.append(number))"
 
 
 @TABLE.row(
-    "own-usr1-handler",
-    "a training has a handler for SIGUSR1 and raises it once; then `stallguard dump`",
+    "own-urg-handler",
+    "a training has a handler for SIGURG and raises it once; then `stallguard dump`",
     "its handler is called for its own signal and no other; same output",
 )
 def own_handler(stage: Stage) -> str:
@@ -147,8 +147,8 @@ def own_handler(stage: Stage) -> str:
 
 
 @TABLE.row(
-    "own-usr1-handler-from-the-start",
-    "a training installs a handler for SIGUSR1 before its first batch; `stallguard dump` five times",
+    "own-urg-handler-from-the-start",
+    "a training installs a handler for SIGURG before its first batch; `stallguard dump` five times",
     "its handler is called for its own signal and no other; same output",
 )
 def own_handler_early(stage: Stage) -> str:
@@ -164,7 +164,7 @@ def own_handler_early(stage: Stage) -> str:
 
 @TABLE.row(
     "own-faulthandler",
-    "a training registers its own faulthandler for SIGUSR1, enables it and sets a timer of its own",
+    "a training registers its own faulthandler for SIGURG, enables it and sets a timer of its own",
     "its stacks are in its own files, and nothing of stallguard's",
 )
 def own_faulthandler(stage: Stage) -> str:
@@ -173,7 +173,7 @@ import faulthandler
 file, late = open("stacks", "w"), open("late", "w")
 faulthandler.enable(file=open("crash", "w"))
 stallguard.beat()
-faulthandler.register(signal.SIGUSR1, file=file)
+faulthandler.register(signal.SIGURG, file=file)
 faulthandler.dump_traceback_later(0.5, file=late)
 """
     live = stage.guard(stage.script(OWN_HANDLER.format(how=how, count=60)))

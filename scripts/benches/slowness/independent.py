@@ -57,7 +57,7 @@ class IndependentSampler:
         elif self._file.exists() and _is_caught(self.pid):
             self._marks.append(self._file.stat().st_size)
             try:
-                os.kill(self.pid, signal.SIGUSR1)
+                os.kill(self.pid, signal.SIGURG)
             except ProcessLookupError:
                 self._marks.pop()
 
@@ -124,7 +124,7 @@ def _is_caught(pid: int) -> bool:
     except OSError:
         return False
     mask = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
-    return bool(mask >> (signal.SIGUSR1 - 1) & 1)
+    return bool(mask >> (signal.SIGURG - 1) & 1)
 
 
 def seen(dumps: Iterable[StackDump], program: Path) -> Lines:

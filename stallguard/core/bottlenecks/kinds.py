@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stallguard.core.diagnosis.advice import (
+    BOUNDED,
     BUILD_ONCE,
     FEWER_CALLS,
     FIXED_SHAPES,
+    KEPT,
     NO_CACHE,
     OUTSIDE_LOOP,
-    PARALLEL,
-    PREFETCH,
     SEGMENTS,
+    SLOW_INPUT,
     SMALLER,
     STREAM,
     Advice,
@@ -40,13 +41,10 @@ def _kind(key: str, title: str, *advice: Advice) -> str:
     return key
 
 
-CACHE = Advice("keep what fits in memory after the first epoch", "dataset = dataset.cache()")
 COMPARE = "stallguard compare"
 # fmt: off
 INPUT = _kind(
-    "input-starvation", "waiting for input",
-    PREFETCH, PARALLEL, CACHE,
-    Advice("a generator gives one batch at a time: read several in parallel", "tf.data.Dataset.interleave(...)"),
+    "input-starvation", "waiting for input", *SLOW_INPUT,
 )
 CALLBACK = _kind(
     "slow-callback", "a callback",
@@ -55,18 +53,24 @@ CALLBACK = _kind(
 )
 CHECKPOINTS = _kind(
     "costly-checkpoints", "saving",
-    Advice("save less often", 'keras.callbacks.ModelCheckpoint(..., save_freq="epoch")'),
-    Advice("save only the weights", "keras.callbacks.ModelCheckpoint(..., save_weights_only=True)"),
+    Advice("save less often", 'keras.callbacks.ModelCheckpoint(..., save_freq="epoch")', "on_keras"),
+    Advice("save only the weights", "keras.callbacks.ModelCheckpoint(..., save_weights_only=True)", "on_keras"),
+    Advice("save less often, or only the weights, or in a thread of its own", when="off_keras"),
 )
 VALIDATION = _kind(
     "frequent-validation", "validation",
-    Advice("validate less often", "model.fit(..., validation_freq=5)"),
-    Advice("validate on a part of the data", "model.fit(..., validation_steps=50)"),
+    Advice("validate less often", "model.fit(..., validation_freq=5)", "on_keras"),
+    Advice("validate on a part of the data", "model.fit(..., validation_steps=50)", "on_keras"),
+    Advice("validate less often, or on a part of the data", when="off_keras"),
 )
 SCRIPT = _kind(
     "slow-script", "the script's own Python code",
-    Advice("let the framework compile the step", "@tf.function"),
-    Advice("a model that runs eagerly executes Python for each operation", "model.compile(..., run_eagerly=False)"),
+    Advice("let the framework compile the step", "@tf.function", "on_tensorflow"),
+    Advice("let PyTorch compile the model", "model = torch.compile(model)", "on_torch"),
+    Advice(
+        "a model that runs eagerly executes Python for each operation", "model.compile(..., run_eagerly=False)",
+        "on_keras",
+    ),
     Advice("do work on arrays with the framework's operations instead of Python loops and numpy"),
 )
 LOCK = _kind(
@@ -78,7 +82,7 @@ RETRACING = _kind(
     OUTSIDE_LOOP, FIXED_SHAPES,
     Advice("pass numbers as tensors: each new Python number makes a new graph", "step(tf.constant(rate))"),
 )
-REBUILT = _kind("model-rebuilt", "building the model again and again", BUILD_ONCE)
+REBUILT = _kind("model-rebuilt", "building the model again and again", BUILD_ONCE._replace(when=""))
 DOUBLE = _kind(
     "double-precision", "computing in float64",
     Advice("float32 takes half the time and memory", 'keras.config.set_floatx("float32"); x = x.astype("float32")'),
@@ -93,18 +97,18 @@ PACE = _kind(
     "falling-pace", "batches that take longer and longer",
     Advice("see what grows at that line: keep a bounded part of a list, and numbers instead of tensors"),
 )
-SWAP = _kind("memory-thrash", "memory that is swapped in and out", SMALLER, STREAM, NO_CACHE)
-LEAK = _kind("memory-growth", "memory that grows", BUILD_ONCE, SEGMENTS)
+SWAP = _kind("memory-thrash", "memory that is swapped in and out", *SMALLER, STREAM, NO_CACHE)
+LEAK = _kind("memory-growth", "memory that grows", BOUNDED, BUILD_ONCE, KEPT, SEGMENTS)
 QUOTA = _kind(
     "processor-quota", "a limit on the processor time of this group of processes",
     Advice("raise the limit of the container or the service", "docker run --cpus=4 ..."),
 )
 PRIORITY = _kind(
     "low-priority", "a low priority beside other processes",
-    Advice("start it without nice, or make the other processes nicer", "renice -n 10 -p PID"),
+    Advice("start it without nice, or give it its priority back", "sudo renice -n 0 -p {pid}"),
     Advice(
         "macOS runs background work on its slow cores: take it out of the background",
-        "taskpolicy -B -p PID", when="in_background",
+        "taskpolicy -B -p {pid}", when="in_background",
     ),
 )
 BUSY = _kind(

@@ -11,10 +11,12 @@ from itertools import pairwise
 
 from stallguard.core.bottlenecks import kinds
 from stallguard.core.bottlenecks.work import BATCHES, CHECKING, TRACING, Work, heaviest, seconds
-from stallguard.core.diagnosis import metrics
+from stallguard.core.diagnosis import diagnose, metrics
+from stallguard.core.diagnosis.clues import machine
+from stallguard.core.diagnosis.clues import script as script_clues
 from stallguard.core.history import Stage
 from stallguard.core.profile import FEEDER, Function, Spot
-from stallguard.core.text import count, duration, quantity
+from stallguard.core.text import count, duration, per_second, quantity
 from stallguard.core.verdicts import Bottleneck
 
 INPUT_FROM, CALLBACK_FROM, SAVING_FROM, CHECKING_FROM, SCRIPT_FROM = 0.25, 0.15, 0.15, 0.35, 0.25
@@ -48,15 +50,9 @@ def _found(
 ) -> Bottleneck:
     cost = min(cost, work.total)
     file, line, where = (place.file, place.line, place.where) if place is not None else ("", 0, "")
-    holds = {"": True, "on_metal": metrics.on_metal(work.history), "in_background": _in_background(work)}
-    advice = tuple(piece.sentence() for piece in kinds.KINDS[kind].advice if holds[piece.when])
+    scene = script_clues.still(work.history, work.stages[-1].at)
+    advice = diagnose.fitting(kinds.KINDS[kind].advice, scene, place=where)
     return Bottleneck(kind, round(cost, 1), round(cost / work.total, 3), where, file, line, evidence, advice)
-
-
-def _in_background(work: Work) -> bool:
-    """Return whether macOS ran the training mostly as background work."""
-    known = [seen.reading.background for seen in work.history.process if seen.reading.background is not None]
-    return bool(known) and known[-1]
 
 
 # ---- the script ---------------------------------------------------------------------------------------------
@@ -170,7 +166,8 @@ def lock(work: Work) -> Bottleneck | None:
 
 def saving(work: Work) -> Bottleneck | None:
     """Checkpoints that the script saves."""
-    spent, saves = work.phases(("checkpoint",)), work.heartbeat.saves
+    spent = work.phases(("checkpoint",))
+    saves = work.heartbeat.saves if work.profile.saves is None else work.profile.saves
     if spent < SAVING_FROM * work.total or not saves:
         return None
     place = heaviest(work.of_training(lambda spot: spot.phase == "checkpoint"))
@@ -265,7 +262,7 @@ def pace(work: Work) -> Bottleneck | None:
         return None
     place = _grown(spans[0][0].profile.spots, spans[0][0].profile.beats, work)
     since = duration(sum(passed for _, _, passed in spans))
-    numbers = [f"from {quantity(first, '')} to {quantity(last, '')} batches a second within {since}"]
+    numbers = [f"from {quantity(first, '')} to {per_second(last)} within {since}"]
     footprints = [stage.footprint for stage in known if stage.footprint]
     if footprints and footprints[-1] > 1.2 * footprints[0]:
         numbers.append(
@@ -290,7 +287,7 @@ def _grown(before: tuple[Spot, ...], batches: int, work: Work) -> Spot | None:
         was = earlier.get((spot.role, spot.phase, spot.file, spot.line), 0.0)
         return (spot.seconds - was) / more - was / batches
 
-    places = [spot for spot in work.profile.spots if spot.file]
+    places = [*work.of_training(), *work.spots(FEEDER)]
     best = max(places, key=growth, default=None)
     return best if best is not None and growth(best) > 0 else None
 
@@ -319,21 +316,21 @@ def crowded(work: Work) -> Bottleneck | None:
     cores, queue = work.cores(), work.queue()
     if not cores or queue is None or cores + queue < WANTED or queue / cores < QUEUE_FROM:
         return None
-    machine = [
+    readings = [
         (seen.reading.cores, seen.reading.idle, seen.reading.busiest)
         for seen in work.history.machine
         if seen.reading.idle is not None and seen.reading.cores is not None
     ]
-    if not machine:
+    if not readings:
         return None
-    all_cores = machine[-1][0]
-    others = sum(count_of * (1.0 - idle) for count_of, idle, _ in machine) / len(machine) - cores
+    all_cores = readings[-1][0]
+    others = sum(count_of * (1.0 - idle) for count_of, idle, _ in readings) / len(readings) - cores
     if others < OTHERS_FROM * all_cores:
         return None
     cost = work.total * queue / (queue + cores)
-    names = ", ".join(dict.fromkeys(name for _, _, busiest in reversed(machine) for name in busiest))
+    names = ", ".join(dict.fromkeys(name for _, _, busiest in reversed(readings) for name in busiest))
     numbers = [f"others use {others:.1f} of {all_cores} cores" + (f": {names}" if names else "")]
-    if _in_background(work):
+    if machine.in_background.test(script_clues.still(work.history, work.stages[-1].at)):
         return _found(kinds.PRIORITY, work, cost, None, "macOS runs it in the background", *numbers)
     nice = [seen.reading.nice for seen in work.history.process if seen.reading.nice is not None]
     if nice and nice[-1] > 0:
@@ -358,9 +355,9 @@ def swapping(work: Work) -> Bottleneck | None:
 
 def hot(work: Work) -> Bottleneck | None:
     """A processor whose speed the system limits because of its heat."""
-    machine = [seen.reading for seen in work.history.machine]
-    slowed = [one for one in machine if one.thermal in ("serious", "critical")]
-    if len(slowed) < 0.5 * len(machine) or not slowed:
+    readings = [seen.reading for seen in work.history.machine]
+    slowed = [one for one in readings if one.thermal in ("serious", "critical")]
+    if len(slowed) < 0.5 * len(readings) or not slowed:
         return None
     limits = [one.cpu_limit for one in slowed if one.cpu_limit]
     lost = 1.0 - limits[-1] if limits else 0.3  # the fastest reports lose 30 % and more (metal throttling)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
 from stallguard.core.events import Heartbeat
 from stallguard.core.history import History, Stage
-from stallguard.core.profile import FEEDER, TRAINING, Profile, Spot
+from stallguard.core.profile import FEEDER, PAUSED, TRAINING, Profile, Spot
 
 TRACING = ("tracing", "first run")
 CHECKING = ("validation", "prediction")
+STALLED = 0.5  # of the time between two stages, from which it is no example of the training
 BATCHES = ("step", "between", "input")  # phases in which batches are trained
 
 
@@ -37,8 +39,8 @@ class Work(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> float:
-        """The seconds that the samples cover."""
-        return self.profile.seconds
+        """The seconds that the samples cover, without stalls and without the probe's own work."""
+        return self.profile.watched
 
     def phases(self, names: Iterable[str]) -> float:
         """Return the time of the training thread in some phases."""
@@ -46,7 +48,8 @@ class Work(msgspec.Struct, frozen=True):
 
     def spots(self, role: str, which: Callable[[Spot], bool] = lambda _spot: True) -> list[Spot]:
         """Return the places of the script in which a thread of `role` spent time, most time first."""
-        return [spot for spot in self.profile.spots if spot.role == role and spot.file and which(spot)]
+        spots = (spot for spot in self.profile.spots if spot.phase not in PAUSED)
+        return [spot for spot in spots if spot.role == role and spot.file and which(spot)]
 
     def of_training(self, which: Callable[[Spot], bool] = lambda _spot: True) -> list[Spot]:
         """Return the places of the training thread."""
@@ -78,10 +81,15 @@ class Work(msgspec.Struct, frozen=True):
 
     def _rate(self, counter: Callable[[Stage], float | None]) -> float | None:
         """Return how fast a counter rose between the first and the last stage that know it."""
-        known = [(stage.at, value) for stage in self.stages if (value := counter(stage)) is not None]
-        if len(known) < 2 or known[-1][0] <= known[0][0]:  # noqa: PLR2004 - a rate needs two points
-            return None
-        return max(0.0, known[-1][1] - known[0][1]) / (known[-1][0] - known[0][0])
+        known = [(stage, value) for stage in self.stages if (value := counter(stage)) is not None]
+        passed = rise = 0.0
+        for (one, before), (later, after) in pairwise(known):
+            span = later.at - one.at
+            if (
+                later.profile.paused - one.profile.paused < STALLED * span
+            ):  # else a stall, of which it would be the rate
+                passed, rise = passed + span, rise + after - before
+        return max(0.0, rise) / passed if passed > 0 else None
 
 
 def seconds(spots: Sequence[Spot]) -> float:

@@ -13,20 +13,19 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from stallguard.core.detection import census
 from stallguard.core.detection.baseline import Runs
 from stallguard.core.detection.python_wait import PythonWait, deadlocked_from
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
 
 DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
+BUSY_DEVICE = "busy device"  # of a verdict: its thread waits for a GPU that only reports that it is busy
 
-# Wait sites (readings.Process.census) at which something other than the tree's own threads can wake a thread.
-_WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
 _POINTS = 16  # readings kept beside the newest, at most; four a second fill half of this in the window
 _CENSUSES = 256  # sum of the weights of counted censuses above which all of them are halved
 _SURE = 2  # weight of a census in which no thread ran, so that it shows every timer; any other weighs 1
 _ENOUGH = 5  # censuses, one a second, after which it is known what recently started threads do
-_RARE = 0.05  # share of censuses that can show fewer timers than the runtime has
 _SHORTEST = 0.9  # seconds of readings that give a rate: processor time is counted in hundredths of a second
 _LEAST_CPU = 0.05  # cores; below this the quotient of run-queue wait and run time is noise
 _WORK_FROM = 0.5  # seconds into a gap from which work counts; before, the window still holds the last batches
@@ -34,6 +33,8 @@ _WEIGHT = 0.02  # of a new value in a moving mean over healthy steps
 _CROWDING_SECONDS = 15.0  # time constant of the moving mean `crowding`
 # A reading comes once a second, so idleness that begins this early (seconds) began with the gap.
 _ONSET = 1.25
+# Power of a device that repeats one kernel without end is flat; that of a training moves with its steps.
+_FLAT = 0.15  # of its highest value
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
@@ -65,6 +66,10 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     wait: PythonWait | None = (
         None  # what the frame shows; None: not known, or the thread does not stand still
     )
+    device_since: float | None = (
+        None  # since when a device is busy for it at an even power, and nothing else is
+    )
+    power_range: tuple[float, float] = (0.0, 0.0)  # watts, since then
     locked_since: float | None = None  # since when the frame shows a lock that no Python thread could release
     census: float = -1.0  # when the last census came
     # In healthy steps: number of sleeping and timed threads -> censuses that showed it.
@@ -80,6 +85,7 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     usual_crowding: float = 0.0  # the same inside healthy steps; a busy machine shows above it
     faulting: float = 0.0  # major page faults a second
     state: str | None = None
+    stopped_since: float | None = None  # watched seconds of the last reading before it was stopped (SIGSTOP)
     remote: bool | None = None
     workers: int = 0  # children that died inside this gap
     device: Device | None = None
@@ -146,12 +152,19 @@ def read_process(
 def read_device(evidence: Activity, reading: Device, now: float, *, stepping: bool) -> Activity:
     """Return the evidence after a reading of the accelerator."""
     power = _moving_mean(evidence.power, reading.power) if stepping and reading.power else evidence.power
-    return replace(evidence, device=reading, device_seen=now, power=power)
+    evidence = replace(evidence, device=reading, device_seen=now, power=power)
+    if evidence.device_since is None or not reading.power:
+        return evidence
+    low, high = evidence.power_range
+    low, high = min(low or reading.power, reading.power), max(high, reading.power)
+    if high - low > _FLAT * high:
+        return replace(evidence, device_since=None, power_range=(0.0, 0.0))
+    return replace(evidence, power_range=(low, high))
 
 
 def begin_gap(evidence: Activity) -> Activity:
     """Return the evidence at the beginning of a new gap: every run starts again."""
-    evidence = replace(evidence, wait=None, locked_since=None)
+    evidence = replace(evidence, wait=None, locked_since=None, device_since=None, power_range=(0.0, 0.0))
     return replace(evidence, idle_since=None, spin_since=None, kind=UNKNOWN, runs=Runs(), workers=0)
 
 
@@ -174,7 +187,14 @@ def current(evidence: Activity, began: float) -> Runs:
         since = deadlocked_from(idle, evidence.wait, evidence.locked_since)
         deadlock = evidence.seen - max(since, began, evidence.awake)
     spinning = 0.0 if spin is None else evidence.seen - max(spin, began)
-    return Runs(max(0.0, deadlock), max(0.0, external), max(0.0, spinning), evidence.runs.work)
+    place = device = 0.0
+    if evidence.wait is not None:
+        stands = evidence.seen - max(evidence.wait.since, began)
+        place = min(spinning, stands) if evidence.wait.in_place else 0.0
+        if evidence.device_since is not None and (evidence.wait.in_library or evidence.wait.in_call):
+            device = min(stands, evidence.seen - evidence.device_since)
+    runs = (deadlock, external, spinning, evidence.runs.work, place, device)
+    return Runs(*(max(0.0, run) for run in runs))
 
 
 def machine_slowdown(evidence: Activity, limits: DetectorLimits) -> float:
@@ -209,16 +229,6 @@ def is_device_idle(evidence: Activity, now: float, limits: DetectorLimits) -> bo
     return _device_activity(evidence, now, limits) in ("idle", "wedged")
 
 
-def waits_outside(reading: Process) -> bool:
-    """Return whether a census shows a thread that something other than the tree's own threads can wake.
-
-    Other threads that wait with a timer aside: the runtime has some too.
-    """
-    # A script that sleeps in its own loop continues by itself, even if its steps sleep as well.
-    sites = (site for site, threads in (reading.census or {}).items() if threads)
-    return reading.main_site == "sleep" or not _WAKERS.isdisjoint(sites)
-
-
 def is_settled(evidence: Activity) -> bool:
     """Return whether it is known what all threads do: it takes a few censuses after some have started or ended."""
     return not evidence.threads or evidence.alive == evidence.threads
@@ -229,25 +239,24 @@ def is_settled(evidence: Activity) -> bool:
 
 def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
     """Return the evidence after what a reading shows of the process' state, its children and its threads."""
+    state, since = reading.state or evidence.state, evidence.stopped_since
+    # It can have been stopped since the reading before.
+    earliest = evidence.seen if evidence.seen >= 0.0 else now
     evidence = replace(
         evidence,
-        state=reading.state or evidence.state,
+        state=state,
+        stopped_since=(earliest if since is None else since) if state == "stopped" else None,
         remote=reading.remote if reading.remote is not None else evidence.remote,
         workers=evidence.workers + (reading.workers or 0),
         alive=reading.threads or evidence.alive,
         members=reading.members or evidence.members,
     )
-    census = reading.census
-    if census is None:
+    sites = reading.census
+    if sites is None:
         return evidence
     # More threads wait with a timer than the runtime's own.  Before a healthy step those are not known: 0.
-    wakes = waits_outside(reading) or _timers(census) > evidence.own_timers
+    wakes = census.waits_outside(reading) or census.count_timers(sites) > evidence.own_timers
     return replace(evidence, census=now, awake=now if wakes else evidence.awake)
-
-
-def _timers(census: dict[str, int]) -> int:
-    """Return how many threads wait with a timer."""
-    return census.get("sleep", 0) + census.get("timed", 0)
 
 
 def _rates(points: tuple[Point, ...]) -> UsageRates | None:
@@ -280,7 +289,7 @@ def _learn(evidence: Activity, reading: Process, rates: UsageRates) -> Activity:
     )
     if reading.census is None:
         return evidence
-    timers = _timers(reading.census)
+    timers = census.count_timers(reading.census)
     if reading.threads is not None:
         evidence = _follow_threads(evidence, reading.threads, timers)
         if evidence.after_change:
@@ -289,7 +298,7 @@ def _learn(evidence: Activity, reading: Process, rates: UsageRates) -> Activity:
     counts = {**evidence.timers, timers: evidence.timers.get(timers, 0) + weight}
     if sum(counts.values()) > _CENSUSES:  # halved, so that old censuses weigh less than new ones
         counts = {known: count // 2 for known, count in counts.items() if count > 1}
-    return replace(evidence, timers=counts, own_timers=own_timers(counts))
+    return replace(evidence, timers=counts, own_timers=census.own_timers(counts))
 
 
 def _follow_threads(evidence: Activity, threads: int, timers: int) -> Activity:
@@ -317,22 +326,9 @@ def _follow_threads(evidence: Activity, threads: int, timers: int) -> Activity:
     moved: dict[int, int] = {}
     for value, count in evidence.timers.items():
         moved[max(0, value + shift)] = moved.get(max(0, value + shift), 0) + count
-    return replace(evidence, threads=settled, after_change=(), timers=moved, own_timers=own_timers(moved))
-
-
-def own_timers(counts: dict[int, int]) -> int:
-    """Return how many timers the runtime has by itself: nearly the fewest that a healthy step showed.
-
-    `counts`: number of timers -> weight of the censuses that showed it.  Not the fewest: in 2-5 % of the censuses the
-    thread of one timer runs, so a long night has such a census.  For the same reason one census is not enough, unless
-    no thread ran at that moment.
-    """
-    rare, passed = max(1.0, _RARE * sum(counts.values())), 0
-    for value in sorted(counts):
-        passed += counts[value]
-        if passed > rare:
-            return value
-    return 0
+    return replace(
+        evidence, threads=settled, after_change=(), timers=moved, own_timers=census.own_timers(moved)
+    )
 
 
 def _moving_mean(level: float, new: float) -> float:
@@ -346,6 +342,14 @@ def _classify(
     """Return the evidence with the class of its readings, and since when that class holds."""
     gpu = _device_activity(evidence, now, limits)
     quiet = rates.cpu < max(limits.idle_cpu, limits.idle_share * evidence.level) and rates.io < limits.idle_io
+    # Work is file traffic, newly touched memory, or a GPU that computes for this run; a busy processor alone can be a
+    # spin.  If page faults are not known, as on a Mac after 2^31 of them, a busy processor counts as work.
+    touches_memory = rates.faults is None or rates.faults >= limits.productive_faults
+    productive = not quiet and (rates.io >= limits.idle_io or touches_memory or rates.major > 0)
+    if productive or gpu == "idle":
+        evidence = replace(evidence, device_since=None, power_range=(0.0, 0.0))
+    elif evidence.device_since is None:
+        evidence = replace(evidence, device_since=now - min(rates.seconds, gap))
     if quiet and gpu == "idle":
         # The window was idle as a whole, so the idleness is as old as the window.
         since = evidence.idle_since
@@ -353,12 +357,7 @@ def _classify(
             since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
         evidence = replace(evidence, idle_since=since, spin_since=None)
         return replace(evidence, kind=DEADLOCK if _is_deadlock(evidence, now, limits) else EXTERNAL)
-    # Work is file traffic, newly touched memory, or a GPU that computes for this run; a busy processor alone can be a
-    # spin.  If page faults are not known, as on a Mac after 2^31 of them, a busy processor counts as work.
-    mine = evidence.device is not None and evidence.device.mine is not False
-    touches_memory = rates.faults is None or rates.faults >= limits.productive_faults
-    productive = not quiet and (rates.io >= limits.idle_io or touches_memory or rates.major > 0)
-    if productive or gpu == "busy" or (gpu == "moving" and mine):
+    if productive or gpu in ("busy", "moving"):
         return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
     began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
     return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
@@ -375,20 +374,22 @@ def _note_wait(evidence: Activity, wait: PythonWait | None, now: float) -> Activ
 
 def _is_deadlock(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     """Return whether nothing could wake an idle tree (see python_wait.py)."""
-    if evidence.census >= 0:  # a recent one, since this idleness began, in which nothing could wake a thread
-        recent = evidence.census >= max(evidence.idle_since or 0.0, now - limits.stale_census)
+    if evidence.census >= 0:  # a recent one, after this idleness began, in which nothing could wake a thread
+        recent = (
+            evidence.census > (evidence.idle_since or 0.0) and evidence.census >= now - limits.stale_census
+        )
         reads = bool(evidence.remote) and evidence.wait is not None and evidence.wait.in_library
         return recent and evidence.awake < evidence.census and not reads
     return is_locked(evidence) and evidence.members == 1 and evidence.remote is not None
 
 
 def _device_activity(evidence: Activity, now: float, limits: DetectorLimits) -> str:
-    """Return idle, busy, moving or wedged.
+    """Return idle, busy, moving or wedged; a device that only other programs use is idle.
 
     Moving is busy with a power that is not known; wedged is busy, but far below the healthy power.
     """
     device = evidence.device
-    if device is None or now - evidence.device_seen > limits.stale_device:
+    if device is None or device.mine is False or now - evidence.device_seen > limits.stale_device:
         return "idle"
     moving = device.moved if device.moved is not None else (device.utilisation or 0.0) >= limits.idle_gpu
     if not moving:

@@ -36,12 +36,18 @@ class Baseline(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Runs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The longest run of each class inside one gap, and the seconds of visible work, all in seconds."""
+    """The longest run of each class inside one gap, and the seconds of visible work, all in seconds.
+
+    `place`: the part of a spin in which the training's thread stays in a few lines; `device`: for how long it waits for
+    a device that is busy at an even power.
+    """
 
     deadlock: float = 0.0
     external: float = 0.0
     spin: float = 0.0
     work: float = 0.0
+    place: float = 0.0
+    device: float = 0.0
 
 
 def bucket(seconds: float) -> int:

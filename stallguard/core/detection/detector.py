@@ -11,11 +11,20 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core.detection import activity, baseline, gaps, phases, slowdown, verdict, watched_clock
-from stallguard.core.detection.activity import UNKNOWN, Activity
+from stallguard.core.detection import (
+    activity,
+    baseline,
+    census,
+    gaps,
+    phases,
+    slowdown,
+    verdict,
+    watched_clock,
+)
+from stallguard.core.detection.activity import SPIN, UNKNOWN, Activity
 from stallguard.core.detection.baseline import Baseline
 from stallguard.core.detection.learned import Learned
-from stallguard.core.detection.python_wait import PythonWait
+from stallguard.core.detection.python_wait import HELD, PythonWait
 from stallguard.core.detection.state import DetectorState, move
 from stallguard.core.events import (
     ClockGap,
@@ -49,6 +58,10 @@ __all__ = [
 _FINAL = ("stalled", "stopped")
 _STEADY = (phases.STEP, phases.BATCH_CALLBACKS, phases.UNCLASSIFIED)
 CENSUS_EVERY = 10.0  # seconds while all is well
+# A stall of which nothing follows is read every APART-th part of its length, and FARTHEST seconds apart at most: half
+# of DetectorLimits.stale_device, from which on a reading proves nothing.
+APART, FARTHEST = 100.0, 2.5
+LATE = 0.5  # of the silence that is suspected: older progress, when its record comes, ends no suspicion and no stall
 # What was learned holds for one version of each: another version changes the time of a step.
 _TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))
 
@@ -72,7 +85,7 @@ def taught(detector_state: DetectorState, learned: Learned | None) -> DetectorSt
         return detector_state
     known = replace(
         detector_state.evidence, timers=learned.timers,
-            own_timers=activity.own_timers(learned.timers), threads=learned.threads,
+            own_timers=census.own_timers(learned.timers), threads=learned.threads,
         level=learned.level, power=learned.power,
     )  # fmt: skip
     here: dict[str, str] = {
@@ -116,10 +129,18 @@ def anew(detector_state: DetectorState) -> DetectorState:
 
 
 def export(detector_state: DetectorState) -> Learned:
-    """Return what the next attempt, or the next night, should know."""
-    seen = detector_state.evidence
+    """Return what the next attempt, or the next night, should know.
+
+    A busy loop of the script's own code, for which the training was ended, can have been a long evaluation: it counts
+    as a normal one, so that the same loop has three to five times as long in the next attempt.
+    """
+    seen, judgement, rows = detector_state.evidence, detector_state.judgement, detector_state.rows
+    judged = judgement.gap >= judgement.threshold > 0.0 and judgement.evidence == SPIN
+    if judged and judgement.row in phases.BETWEEN_STEPS and judgement.row in rows:
+        base = rows[judgement.row]
+        rows = {**rows, judgement.row: replace(base, spin=max(base.spin, judgement.threshold))}
     return Learned.of(
-        detector_state.rows,
+        rows,
         timers=seen.timers,
         threads=seen.threads,
         level=seen.level,
@@ -205,13 +226,15 @@ def takes_censuses(detector_state: DetectorState) -> bool:
 def wanted(detector_state: DetectorState, limits: DetectorLimits) -> Wanted:
     """Return how often to sample the process, and whether with a census of its threads.
 
-    Four readings a second only in a gap that is still being judged.  A census costs a millisecond for 60 threads, so it
-    is taken only in a long gap, every ten seconds otherwise, and a few times when there are healthy steps to learn
-    from, or new threads.
+    Four readings a second only in a gap that is still being judged: the verdict keeps its class, and later readings
+    only show whether it still holds.  They come farther apart the longer a stall is observed, which can be for days.  A
+    census costs a millisecond for 60 threads, so it is taken only in a long gap, every ten seconds otherwise, and a few
+    times when there are healthy steps to learn from, or new threads.
     """
     gap = detector_state.clock.now - detector_state.began
-    if detector_state.judgement.step in _FINAL and gap > limits.act_after * limits.patience + CENSUS_EVERY:
-        return Wanted(1.0, census=True)  # only observed, possibly for hours
+    if detector_state.judgement.step in _FINAL:
+        is_acted_upon = gap <= limits.act_after * limits.patience + CENSUS_EVERY
+        return Wanted(1.0 if is_acted_upon else min(FARTHEST, max(1.0, gap / APART)), census=True)
     if gap > 1.0:
         return Wanted(0.25, gap > limits.near - 0.25)
     learning = detector_state.stepping and not knows_timers(detector_state, limits)
@@ -288,6 +311,15 @@ def _progress(detector_state: DetectorState, heartbeat: Heartbeat, limits: Detec
         detector_state.last_record, detector_state.clock.now - max(0.0, heartbeat.at - heartbeat.progress_at)
     )
     judgement, strikes, settling = detector_state.judgement, detector_state.strikes, detector_state.settling
+    row = phases.row_now(heartbeat, detector_state.checks_before)
+    # Of a process whose interpreter is held the newest record is read seconds late: the silence began before it came.
+    is_late = detector_state.clock.now - began >= LATE * judgement.threshold * limits.suspect_share
+    if judgement.step in ("suspect", "stalled") and judgement.row == row and is_late:
+        since = replace(judgement, since=heartbeat.progress_at)
+        return replace(
+            detector_state, heartbeat=heartbeat, last_record=detector_state.clock.now, began=began,
+            began_at=heartbeat.progress_at, judgement=since,
+        )  # fmt: skip
     if judgement.step == "stalled":
         strikes = min(limits.most_strikes, strikes * 2.0)
     step = move(judgement.step, "progress")
@@ -298,7 +330,6 @@ def _progress(detector_state: DetectorState, heartbeat: Heartbeat, limits: Detec
         step = move(step, "settled") if settling >= limits.recovered_after else step
     elif step == "recovering":
         settling = 0
-    row = phases.row_now(heartbeat, detector_state.checks_before)
     trained = (
         detector_state.heartbeat is not None
         and heartbeat.beats > detector_state.heartbeat.beats
@@ -353,12 +384,18 @@ def _observe_process(
 
 
 def _wait(detector_state: DetectorState) -> PythonWait | None:
-    """Return what the training's thread waits for by the newest record; None if it is old, or from before progress."""
+    """Return what the training's thread waits for by the newest record; None if it is from before progress.
+
+    If the newest record is old although this process ran, the thread keeps all others from running.
+    """
     heartbeat, clock = detector_state.heartbeat, detector_state.clock
     at = clock.at or 0.0
-    if heartbeat is None or not heartbeat.wait or heartbeat.aside:
+    if heartbeat is None or heartbeat.aside:
         return None
-    if heartbeat.wait_at <= heartbeat.progress_at or at - heartbeat.sent_at >= verdict.PULSE_LATE:
+    if at - heartbeat.sent_at >= verdict.PULSE_LATE:
+        held = detector_state.judgement.pulse is False
+        return PythonWait(HELD, clock.now - (at - heartbeat.sent_at)) if held else None
+    if not heartbeat.wait or heartbeat.wait_at <= heartbeat.progress_at:
         return None
     since = max(detector_state.began, clock.now - (at - heartbeat.wait_at))
     return PythonWait(heartbeat.wait, since, heartbeat.wakers)

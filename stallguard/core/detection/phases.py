@@ -28,6 +28,10 @@ IN_STEP = (STEP, VALIDATION_STEP)
 # In these a job without remote hosts gets only `local` times the limit for external waits.
 LOCAL = (STEP, VALIDATION_STEP, EPOCH_FIRST_STEP)
 
+# In these the pace of the phase shows a loop that never ends, and a device that is busy without end.
+BETWEEN_STEPS = (EPOCH_BOUNDARY, BATCH_CALLBACKS, VALIDATION_FIRST_STEP, SAVE, UNCLASSIFIED)
+PACED = (*LOCAL, *BETWEEN_STEPS)
+
 _PLAIN = {
     "importing": IMPORTING,
     "idle": IDLE,

@@ -6,10 +6,11 @@ The probe looks at the frames of all Python threads (probe/wait_evidence.py).  F
 - the frame: what the training's thread waits for, and whether another Python thread could end that wait.
 
 With a census, the census decides, and the frame can only speak against a deadlock: a script that sleeps, reads from a
-socket or waits with a timeout is none, even if the census took its thread for one of the runtime's own timers.  The
-same holds for a call of the training library in a job with a connection to another host, because the library can be
-reading its data there with threads of its own.  The reverse does not hold: a lock in the frame does not outweigh a
-thread of the census that something could wake.  So two sources give fewer false alarms than one.
+socket or waits with a timeout is none, even if the census took its thread for one of the runtime's own timers, nor is
+a function of the script that the library called in another thread, and that does so. The same holds for a call of the
+training library in a job with a connection to another host, because the library can be reading its data there with
+threads of its own. The reverse does not hold: a lock in the frame does not outweigh a thread of the census that
+something could wake. So two sources give fewer false alarms than one.
 
 Without a census the frame decides alone, and it does not show native threads.  They need not be seen, because a lock of
 Python is released by Python code.  That code runs in a Python thread, which has a frame, or in a native thread that
@@ -28,6 +29,7 @@ import msgspec
 
 # Kinds of waits (probe/wire.py, WAITS) that end by themselves, or by something outside.
 AWAKE = frozenset(("timed", "sleep", "io"))
+HELD = "held"  # no kind of the probe's: none of its records comes, because no Python thread can run
 _LATE = 2.5  # seconds after which a change in the frames is known here at the latest: two looks and a record
 
 
@@ -53,9 +55,22 @@ class PythonWait(msgspec.Struct, frozen=True):
         return self.kind == "library"
 
     @property
+    def in_place(self) -> bool:
+        """Whether it stays in a few lines for a reason that is not known: a loop, or a call in C."""
+        return self.kind == "place" or self.in_call
+
+    @property
+    def in_call(self) -> bool:
+        """Whether it stays at one instruction for a reason that is not known, or no Python thread can run."""
+        return self.kind in ("call", HELD)
+
+    @property
     def wakes(self) -> bool:
-        """Whether something could wake it: time, another process or host, or another Python thread."""
-        return self.kind in AWAKE or (self.kind == "lock" and self.wakers > 0)
+        """Whether something could wake it: time, another process or host, or another Python thread.
+
+        A call of the library too: it can wait for a function of the script in another thread, which sleeps.
+        """
+        return self.kind in AWAKE or (self.kind in ("lock", "library") and self.wakers > 0)
 
 
 def deadlocked_from(idle: float, wait: PythonWait | None, locked: float | None) -> float:

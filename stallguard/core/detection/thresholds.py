@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from stallguard.core.detection.baseline import Baseline, quantiles, recent
-from stallguard.core.detection.phases import IN_STEP, LOCAL
+from stallguard.core.detection.phases import IN_STEP, LOCAL, PACED
 from stallguard.core.limits import DetectorLimits, PhaseLimits
 
 # Gaps from which a multiple may be smaller: of the median, of an extreme, of the longest wait.
@@ -18,13 +18,19 @@ _KNOWN, _WELL_KNOWN, _WAITED = 256, 512, 16
 
 
 class Thresholds(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Watched seconds after which each class is a stall; `silence`: without usable evidence."""
+    """Watched seconds after which each class is a stall; `silence`: without usable evidence.
+
+    `place` and `device`: see baseline.Runs; `idle`: of idleness after which a stall is possible, though not judged yet.
+    """
 
     deadlock: float
     external: float
     spin: float
     working: float
     silence: float
+    place: float
+    device: float
+    idle: float
 
 
 class Circumstances(msgspec.Struct, frozen=True):
@@ -61,13 +67,25 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     floor = row.working if known else row.prior_working
     silence = max(limits.no_evidence if known and name in IN_STEP else floor, usual) * where.machine_slowdown
 
+    place, device = spin, working
+    if known and name in PACED:
+        place = max(limits.one_place, body, multiple * base.spin) * where.machine_slowdown
+        device = max(limits.busy_device, usual) * where.machine_slowdown
+
     # Strikes scale all classes; then a more specific class never takes longer than a less specific one.
-    raw = (deadlock, external, spin, working, silence)
-    deadlock, external, spin, working, silence = (value * where.strikes for value in raw)
+    raw = (deadlock, external, spin, working, silence, place, device)
+    deadlock, external, spin, working, silence, place, device = (value * where.strikes for value in raw)
     spin, silence, external = min(spin, working), min(silence, working), min(external, working)
+    place, device = min(place, spin), min(device, working)
     deadlock = min(deadlock, external)
     if learning and name in IN_STEP:
         deadlock, external = max(deadlock, limits.learning), max(external, limits.learning)
-    if where.blind or (not learning and base.idle_share > limits.habitual_idle):
-        deadlock = external = silence  # idleness proves nothing, or is habitual
-    return Thresholds(*(value * limits.patience for value in (deadlock, external, spin, working, silence)))
+    proves_nothing = where.blind or (not learning and base.idle_share > limits.habitual_idle)
+    if proves_nothing:  # idleness of a device that cannot be read, or as a habit
+        deadlock = external = silence
+    # A script can wait on purpose in a callback, so idleness is judged late there, but reported as early as a loop.
+    idle = external * limits.suspect_share
+    if known and name in PACED and not proves_nothing:
+        idle = min(idle, max(limits.one_place * limits.suspect_share, usual))
+    judged = (deadlock, external, spin, working, silence, place, device, idle)
+    return Thresholds(*(value * limits.patience for value in judged))

@@ -5,8 +5,9 @@
 1. An announced operation, and a busy program without a probe, are not judged: they open no gap.
 2. A stopped process (SIGSTOP, Ctrl-Z, a debugger) is a verdict of its own.
 3. A gap shorter than `limits.near`, and any gap in the grace period after a sleep, is too short to judge.
-4. Each class of evidence (deadlock, external wait, spin, working) is held against its threshold in this row.  A
-   class that has held without a break for its whole threshold is a stall; for half of it, a possible stall.
+4. Each class of evidence (deadlock, external wait, busy device, spin, working) is held against its threshold in this
+   row.  A class that has held without a break for its whole threshold is a stall; for half of it, a possible stall.
+   Idleness in a phase with a known pace is a possible stall earlier if its threshold is long.
 5. Beats that go on while the device neither answers a poll nor moves are a stall of the device.
 
 This module must not learn: core.detection.detector feeds the state.
@@ -17,7 +18,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from stallguard.core.detection import activity, phases
-from stallguard.core.detection.activity import DEADLOCK, EXTERNAL, SPIN, UNKNOWN, WORKING
+from stallguard.core.detection.activity import BUSY_DEVICE, DEADLOCK, EXTERNAL, SPIN, UNKNOWN, WORKING
 from stallguard.core.detection.baseline import Baseline
 from stallguard.core.detection.state import DetectorState, move
 from stallguard.core.detection.thresholds import Circumstances, thresholds
@@ -59,10 +60,12 @@ def form(detector_state: DetectorState, limits: DetectorLimits) -> DetectorState
 
     if seen.state == "stopped":
         due = limits.stopped * limits.patience
-        if gap < due * limits.suspect_share:
+        # The silence before it was stopped, as of an import, is no part of that.
+        lasted = min(gap, clock.now - (clock.now if seen.stopped_since is None else seen.stopped_since))
+        if lasted < due * limits.suspect_share:
             return detector_state
-        step = move(judgement.step, "stopped" if gap >= due else "suspect")
-        stopped = replace(judgement, step=step, threshold=due, certain=gap >= due)
+        step = move(judgement.step, "stopped" if lasted >= due else "suspect")
+        stopped = replace(judgement, step=step, threshold=due, certain=lasted >= due, gap=gap)
         return replace(detector_state, judgement=stopped)
 
     if clock.now < clock.grace or max(gap, _device_gap(detector_state)) < limits.near * limits.patience:
@@ -80,16 +83,18 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
         blind=activity.is_device_unreadable(seen, now, limits),
     )
     bar = thresholds(judgement.row, detector_state.rows.get(judgement.row, Baseline()), where, limits)
-    due = {DEADLOCK: bar.deadlock, EXTERNAL: bar.external, SPIN: bar.spin, WORKING: bar.working}
     runs = activity.current(seen, detector_state.began)
     # The first class over its threshold names the verdict, so the most specific comes first.  A gap longer than
     # `working` is a stall even if the process works; without a usable reading the bar is `silence`.
-    held = [(DEADLOCK, runs.deadlock), (EXTERNAL, runs.external), (SPIN, runs.spin), (WORKING, gap)]
+    held = [
+        (DEADLOCK, runs.deadlock, bar.deadlock), (EXTERNAL, runs.external, bar.external),
+        (BUSY_DEVICE, runs.device, bar.device), (SPIN, runs.place, bar.place), (SPIN, runs.spin, bar.spin),
+        (WORKING, gap, bar.working),
+    ]  # fmt: skip
     fresh = activity.is_fresh(seen, now, limits)
     if not fresh:
-        held.append((UNKNOWN, gap))
-        due[UNKNOWN] = bar.silence
-    over = next((kind for kind, lasted in held if lasted >= due[kind]), None)
+        held.append((UNKNOWN, gap, bar.silence))
+    over, threshold = next(((kind, due) for kind, lasted, due in held if lasted >= due), (None, 0.0))
 
     if judgement.step == "stalled":
         # The verdict keeps its class, because collecting the evidence wakes the process up.  But it is acted upon only
@@ -104,14 +109,25 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
         uses_gpu = seen.device is not None and bool(seen.device.mine)
         certain = (over == DEADLOCK and (not uses_gpu or activity.is_locked(seen))) or seen.workers > 0
         step = move(judgement.step, "stalled")
-        stalled = replace(judgement, step=step, evidence=over, threshold=due[over], certain=certain)
+        # Where all classes have one threshold, the gap passes it first: it is still called by what is seen in it.
+        kind = seen.kind if over == WORKING and fresh else over
+        # After a batch that ended in it, the gap is that of now, not the one from which it recovered.
+        stalled = replace(judgement, step=step, evidence=kind, threshold=threshold, certain=certain, gap=gap)
         return replace(detector_state, judgement=stalled, still=True)
 
+    # What is seen now, and the threshold that it would pass first.
+    present = {
+        DEADLOCK: bar.deadlock, EXTERNAL: bar.external, SPIN: bar.place if runs.place else bar.spin,
+        WORKING: bar.device if runs.device else bar.working,
+    }  # fmt: skip
     judgement = replace(
-        judgement, evidence=seen.kind if fresh else UNKNOWN, threshold=due.get(seen.kind, bar.silence)
+        judgement, evidence=seen.kind if fresh else UNKNOWN, threshold=present.get(seen.kind, bar.silence)
     )
-    if any(lasted >= due[kind] * limits.suspect_share for kind, lasted in held):
-        return replace(detector_state, judgement=replace(judgement, step=move(judgement.step, "suspect")))
+    near = [kind for kind, lasted, due in held if lasted >= due * limits.suspect_share]
+    if near or runs.external >= bar.idle:
+        kind = BUSY_DEVICE if BUSY_DEVICE in near else judgement.evidence
+        suspected = replace(judgement, step=move(judgement.step, "suspect"), evidence=kind, gap=gap)
+        return replace(detector_state, judgement=suspected)
     return _weigh_device(replace(detector_state, judgement=judgement), limits)
 
 
@@ -154,14 +170,14 @@ def _device_gap(detector_state: DetectorState) -> float:
 def _pulse(detector_state: DetectorState) -> bool | None:
     """Return whether a thread of the process could run lately; None if that is not known.
 
-    It is not known without a probe, in a gap shorter than PULSE_LATE, and after a pause of the supervisor until the
-    next record comes: the last one is as old as the pause.
+    It is not known without a probe, in a gap shorter than PULSE_LATE, and in the grace period after a pause of the
+    supervisor if no record has come since: the last one is as old as the pause.
     """
-    heartbeat = detector_state.heartbeat
+    heartbeat, clock = detector_state.heartbeat, detector_state.clock
     if (
         heartbeat is None
-        or heartbeat.at < detector_state.clock.missed
-        or detector_state.clock.now - detector_state.began < PULSE_LATE
+        or (heartbeat.at < clock.missed and clock.now < clock.grace)
+        or clock.now - detector_state.began < PULSE_LATE
     ):
         return None
-    return (detector_state.clock.at or 0.0) - heartbeat.sent_at < PULSE_LATE
+    return (clock.at or 0.0) - heartbeat.sent_at < PULSE_LATE

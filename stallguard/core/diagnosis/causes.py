@@ -20,22 +20,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stallguard.core.diagnosis.advice import (
+    BOUNDED,
     BUILD_ONCE,
     DISPLAY,
     FEWER_CALLS,
     FIXED_SHAPES,
     HALF_PRECISION,
+    KEPT,
     NO_CACHE,
-    NO_GENERATOR,
     NO_REMAPPER,
     ON_CPU,
     OUTSIDE_LOOP,
-    PARALLEL,
     PINS,
-    PREFETCH,
+    PIPE,
     RELAX,
     SEGMENTS,
+    SLOW_INPUT,
     SMALLER,
+    SOCKET,
     STREAM,
     WITHOUT_PLUGIN,
     Advice,
@@ -78,17 +80,18 @@ DEVICE_WAIT = _cause(
     Remedy((SAME, HALF, CPU), "a new process restores a device that does not answer"),
     advice=(
         Advice("start a new process: in every report of a restart, the training continued"),
-        ON_CPU._replace(when="uses_gpu"), NO_REMAPPER,
+        *ON_CPU, NO_REMAPPER,
     ),
 )
 HOST_DEADLOCK = _cause(
     "host-deadlock", "a wait for a lock, a queue or an event of the process itself that never ends",
-    Remedy((SAME,), "a new process need not get into this wait again; the batch size does not matter"),
+    # Half the batch comes last: a lock can be taken for each row, or for a shape.
+    Remedy((SAME, HALF), "a new process need not get into this wait again"),
     advice=(
         Advice("the stacks kept with the incident name the lines that wait: see which code should release them"),
         Advice(
-            "a pool does not report workers that die; prefer tf.data's own threads to multiprocessing",
-            when="has_workers",
+            "a pool of multiprocessing does not report workers that die; this one does",
+            "concurrent.futures.ProcessPoolExecutor()", "has_workers",
         ),
     ),
 )
@@ -96,7 +99,8 @@ OUTSIDE_WAIT = _cause(
     "outside-wait", "a wait for something outside of the process: a network, a file, another program",
     Remedy((SAME, SAME), "a new process can get an answer"),
     advice=(
-        Advice("give the call that waits a time limit", "requests.get(url, timeout=30)", "waits_in_script"),
+        SOCKET, PIPE,
+        Advice("give the call that waits at {place} a time limit", when="waits_in_script waits_elsewhere"),
     ),
 )
 GIL_HELD = _cause(
@@ -111,37 +115,51 @@ BUSY_LOOP = _cause(
     Remedy((SAME,), "a new process need not get into this loop again; the batch size does not matter"),
     advice=(
         Advice("look at the line that the stack names: it runs, and its condition never comes true"),
-        Advice("move work on numbers out of Python loops", "@tf.function", "outside_step"),
+        Advice("move work on numbers out of Python loops", "@tf.function", "outside_step on_tensorflow"),
     ),
 )
 INPUT_STARVATION = _cause(
     "input-starvation", "an input pipeline that delivers nothing",
     Remedy((SAME, SAME), "a new process can get an answer from the source of the data"),
-    advice=(PREFETCH, PARALLEL, NO_GENERATOR, Advice("keep what fits in memory", "dataset.cache()")),
+    advice=(
+        *(piece._replace(when=f"silent {piece.when}") for piece in (SOCKET, PIPE)),
+        Advice(
+            "a time limit makes an error of a worker that hangs",
+            "torch.utils.data.DataLoader(dataset, num_workers=4, timeout=60)", "silent feeds_workers",
+        ),
+        Advice("the stacks kept with the incident show for what {place} waits", when="silent"),
+        *(piece._replace(when=f"slow {piece.when}".strip()) for piece in SLOW_INPUT),
+    ),
     advisory=True,
 )
 MEMORY_THRASH = _cause(
     "memory-thrash", "memory that is swapped in and out",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
-    advice=(SMALLER, HALF_PRECISION, STREAM, NO_CACHE),
+    advice=(*SMALLER, *HALF_PRECISION, STREAM, NO_CACHE),
     advisory=True,
 )
 MEMORY_GROWTH = _cause(
     "memory-growth", "a memory leak",
     Remedy((SAME, HALF), "a new process frees the leaked memory", persists=True),
-    advice=(BUILD_ONCE, SEGMENTS, NO_CACHE),
+    advice=(BUILD_ONCE, KEPT, SEGMENTS, NO_CACHE),
     advisory=True,
 )
 # The next two are found by core.memory_ahead, while the training still trains.
 MEMORY_RUNS_OUT = _cause(
     "memory-runs-out", "a leak that is about to use up the memory",
     Remedy((SAME,), "a new process frees the leaked memory", persists=True),
-    advice=(BUILD_ONCE, SEGMENTS),
+    advice=(BOUNDED, BUILD_ONCE, KEPT, SEGMENTS),
+)
+OBJECT_GROWS = _cause(
+    "object-grows", "an object of the script that grows until the memory is used up",
+    Remedy((SAME,), "a new process begins with less memory; a smaller batch keeps as much", persists=True),
+    advice=(BOUNDED, SEGMENTS),
+    advisory=True,
 )
 STEPS_NEED_MORE = _cause(
     "steps-need-more", "steps that need more and more memory",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
-    advice=(SMALLER, HALF_PRECISION),
+    advice=(*SMALLER, *HALF_PRECISION),
 )
 GPU_ERROR = _cause(
     "gpu-error", "an error of the GPU",
@@ -164,7 +182,7 @@ GPU_ERROR_STICKY = _cause(
 GPU_OUT_OF_MEMORY = _cause(
     "gpu-out-of-memory", "a batch too large for the device's memory",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
-    advice=(SMALLER, HALF_PRECISION, NO_CACHE),
+    advice=(*SMALLER, *HALF_PRECISION, NO_CACHE),
 )
 GPU_INTERACTIVITY = _cause(
     "gpu-interactivity", "GPU work ended by macOS because it blocked the display",
@@ -195,9 +213,13 @@ CPU_FALLBACK = _cause(
         Advice("run the doctor", "stallguard doctor"),
         Advice(
             "list the devices that TensorFlow finds",
-            'python -c "import tensorflow as tf; print(tf.config.list_physical_devices())"',
+            'python -c "import tensorflow as tf; print(tf.config.list_physical_devices())"', "on_tensorflow",
         ),
-        PINS._replace(when="on_metal"),
+        Advice(
+            "see whether PyTorch finds the GPU",
+            'python -c "import torch; print(torch.cuda.is_available(), torch.backends.mps.is_available())"', "on_torch",
+        ),
+        PINS._replace(when="on_metal off_torch"),
     ),
     advisory=True,
 )
@@ -219,7 +241,7 @@ SLOW_OPTIMIZER = _cause(
 STOPPED = _cause(
     "stopped", "a stopped process (SIGSTOP)",
     no_restart(NOTIFY, "the process was stopped from outside, and the reason is not known"),
-    advice=(Advice("let it continue", "kill -CONT PID"),),
+    advice=(Advice("let it continue", "kill -CONT {pid}"),),
 )
 ASLEEP = _cause(
     "asleep", "a machine that slept",
@@ -236,17 +258,20 @@ COMPILING = _cause(
 DATA_ENDED = _cause(
     "data-ended", "a data set that came to its end",
     no_restart(NOTIFY, "the data ended, and a restart does not bring more"),
-    advice=(Advice("repeat the data set", "dataset = dataset.repeat()"),),
+    advice=(
+        Advice("repeat the data set", "dataset = dataset.repeat()", "feeds_dataset"),
+        Advice("let the generator begin again at its end", "while True: yield from batches()", "feeds_generator"),
+    ),
 )
 OUT_OF_MEMORY_KILL = _cause(
     "out-of-memory-kill", "a kill by the system for lack of memory",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
-    advice=(SMALLER, STREAM, SEGMENTS._replace(when="growing"), HALF_PRECISION),
+    advice=(*SMALLER, STREAM, SEGMENTS._replace(when="growing"), *HALF_PRECISION),
 )
 OUT_OF_MEMORY = _cause(
     "out-of-memory", "an allocation that failed for lack of memory",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
-    advice=(SMALLER, STREAM, HALF_PRECISION),
+    advice=(*SMALLER, STREAM, *HALF_PRECISION),
 )
 KILLED = _cause(
     "killed", "a kill of the process from outside",
@@ -262,11 +287,12 @@ NATIVE_CRASH = _cause(
 SIZE_LIMIT = _cause(
     "size-limit", "a tensor larger than Metal can address",
     Remedy((HALF, HALF, CPU), "half the batch makes the tensor smaller"),
-    advice=(SMALLER, Advice("or split the largest layer: one tensor cannot exceed 4 GiB")),
+    advice=(*SMALLER, Advice("or split the largest layer: one tensor cannot exceed 4 GiB")),
 )
 SCRIPT_ERROR = _cause(
     "script-error", "an error of the script",
     no_restart(FINISH, "the script ended with an error of its own"),
+    advice=(Advice("correct the line that the traceback names; until then the same command ends in the same way"),),
     any_batch_size=True,
 )
 SILENT_EXIT = _cause(
@@ -290,7 +316,7 @@ MACHINE_FROZE = _cause(
     no_restart(NOTIFY, "the machine crashed and has restarted"),
     advice=(
         Advice("save often, and train in segments with a pause", "stallguard run --segments 1h --cool-down 90s ..."),
-        SMALLER,
+        *SMALLER,
     ),
 )
 PLUGIN_MISMATCH = _cause(
@@ -322,7 +348,7 @@ WRONG_NUMBERS = _cause(
     no_restart(NOTIFY, "a restart would compute the same"),
     advice=(
         Advice("go back to the last checkpoint with a finite loss, and lower the learning rate"),
-        ON_CPU._replace(when="uses_gpu"),
+        *ON_CPU,
     ),
     advisory=True,
 )

@@ -8,8 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stallguard.core.diagnosis.advice import Advice
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
-from stallguard.core.diagnosis.clues import Clue, Scene, exits, gpu, machine, memory, printed, progress, tree
+from stallguard.core.diagnosis.clues import (
+    Clue,
+    Scene,
+    exits,
+    gpu,
+    machine,
+    memory,
+    printed,
+    progress,
+    script,
+    tree,
+)
 from stallguard.core.diagnosis.patterns import AGAINST, PATTERNS, PROOF, SUPPORT, Pattern
 from stallguard.core.events import Exited
 from stallguard.core.history import History
@@ -24,7 +36,7 @@ MOST, LEAST = 0.98, 0.05  # bounds of every confidence: no diagnosis from outsid
 _NOTHING = Finding(UNKNOWN, 0.0)
 CLUES = {
     clue.name: clue
-    for module in (exits, gpu, progress, machine, memory, printed, tree)
+    for module in (exits, gpu, progress, machine, memory, printed, script, tree)
     for clue in vars(module).values()
     if isinstance(clue, Clue)
 }
@@ -107,13 +119,36 @@ def _fit(pattern: Pattern, answers: _Answers, scene: Scene) -> Finding | None:
         since=scene.judgement.since,
         evidence=tuple(sentence for sentence in (*proofs, *required, *supports) if sentence),
         against=tuple(sentence for sentence in dict.fromkeys(against) if sentence),
-        advice=_advice(pattern.cause, answers) if confidence >= ADVISED_FROM else (),
+        advice=fitting(CAUSES[pattern.cause].advice, scene, answers) if confidence >= ADVISED_FROM else (),
         mode=pattern.mode,
     )
 
 
-def _advice(cause: str, answers: _Answers) -> tuple[str, ...]:
-    """Return what helps against `cause` in this scene, most useful first."""
-    pieces = CAUSES[cause].advice
-    fitting = [piece for piece in pieces if not piece.when or answers.answer(CLUES[piece.when]) is not None]
-    return tuple(piece.sentence() for piece in fitting[:MOST_ADVICE])
+def fitting(
+    pieces: Iterable[Advice], scene: Scene, answers: _Answers | None = None, place: str = ""
+) -> tuple[str, ...]:
+    """Return those pieces of advice that apply in this scene, as sentences, most useful first.
+
+    `place`: what {place} stands for; by default the line that the evidence of the incident names.
+    """
+    known = answers or _Answers(scene)
+    collected, grown = scene.history.collected, script.grown(scene.history)
+    named = {
+        "{place}": place or (collected.where if collected is not None else "") or "the script",
+        "{pid}": str(_pid(scene.history) or "PID"),
+        "{object}": grown[0] if grown is not None else "an object of the script",
+    }
+    found = []
+    for piece in pieces:
+        if all(known.answer(CLUES[name]) is not None for name in piece.when.split()):
+            text = piece.sentence()
+            for word, meaning in named.items():
+                text = text.replace(word, meaning)
+            found.append(text)
+    return tuple(found[:MOST_ADVICE])
+
+
+def _pid(history: History) -> int:
+    """Return the process of the training; 0 if it is not known."""
+    known = (history.heartbeat, history.greeted)
+    return next((one.pid for one in known if one is not None and one.pid), 0)

@@ -104,7 +104,10 @@ def rise(
 
 
 def gpu_idle(history: History, now: float, seconds: float) -> bool | None:
-    """Return whether the run's own GPU time stood still for the last `seconds` (or else the whole GPU's)."""
+    """Return whether the run's own GPU time stood still for the last `seconds`.
+
+    A system that does not count it by process shows the whole GPU's, which says nothing if only others use it.
+    """
     known = [_busy(seen.reading) for seen in lately(history.device, now, seconds)]
     answers = [busy for busy in known if busy is not None]
     return not any(answers) if answers else None
@@ -113,7 +116,8 @@ def gpu_idle(history: History, now: float, seconds: float) -> bool | None:
 def _busy(reading: Device) -> bool | None:
     if reading.moved is not None:
         return reading.moved
-    return None if reading.utilisation is None else reading.utilisation >= GPU_IDLE
+    busy = None if reading.utilisation is None else reading.utilisation >= GPU_IDLE
+    return None if busy and reading.mine is False else busy
 
 
 def on_metal(history: History) -> bool:

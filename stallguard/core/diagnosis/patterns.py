@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.diagnosis.clues import Clue, exits, gpu, machine, memory, printed, progress, tree
+from stallguard.core.diagnosis.clues import Clue, exits, gpu, machine, memory, printed, progress, script, tree
 
 PROOF, SUPPORT, AGAINST = 0.3, 0.08, 0.2
 
@@ -40,18 +40,16 @@ PATTERNS: tuple[Pattern, ...] = (
             gpu.gpu_sensor_blocked,
         ),
         against=(
-            tree.input_frames, tree.lock_frames, tree.waits_in_script, tree.native_frames, progress.waits_for_lock,
-            progress.no_pulses, progress.waits_outside, memory.swapping, memory.memory_waits, memory.critical,
-            tree.workers_died,
-            machine.slept, printed.data_ended,
+            tree.input_frames, tree.lock_frames, tree.waits_in_script, tree.callback_waits, tree.native_frames,
+            progress.waits_for_lock, progress.no_pulses, progress.waits_outside, memory.swapping,
+            memory.memory_waits, memory.critical, tree.workers_died, machine.slept, printed.data_ended,
         ),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.6,
         requires=(progress.silent, progress.alive, progress.device_behind),
-        proofs=(tree.metal_frames,),
-        supports=(gpu.gpu_idle,),
+        proofs=(tree.metal_frames,), supports=(gpu.gpu_idle,),
     ),
     # The stack proves it in other phases too: reading a loss or weights also waits for Metal.
     Pattern(
@@ -67,12 +65,27 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(progress.silent, progress.alive, tree.cpu_idle, gpu.gpu_busy, progress.in_step),
         proofs=(tree.metal_frames,),
         supports=(progress.pulses,),
+        against=(tree.lock_frames, progress.waits_for_lock, progress.no_pulses),
+        excludes=(tree.stopped,),
+    ),
+    # The thread spins in the driver, and only the GPU's own report says that it works.
+    Pattern(
+        causes.DEVICE_WAIT, "F1", 0.7, requires=(progress.silent, progress.alive, progress.waits_for_busy_device),
+        supports=(progress.waits_in_library, progress.pulses, gpu.gpu_busy), excludes=(tree.stopped,),
+    ),
+    # The same in the first steps, before their pace is known.
+    Pattern(
+        causes.DEVICE_WAIT, "F1", 0.45,
+        requires=(progress.silent, progress.alive, progress.waits_in_library, gpu.uses_gpu, gpu.gpu_busy),
+        proofs=(tree.metal_frames,), supports=(progress.pulses,), against=(tree.input_frames, tree.native_frames),
         excludes=(tree.stopped,),
     ),
     Pattern(
         causes.HOST_DEADLOCK, "F8", 0.3,
         requires=(progress.silent, progress.alive, tree.cpu_idle),
-        proofs=(tree.lock_frames, tree.workers_died, tree.waits_in_script, progress.waits_for_lock),
+        proofs=(
+            tree.lock_frames, tree.workers_died, tree.waits_in_script, tree.callback_waits, progress.waits_for_lock,
+        ),
         supports=(progress.deadlocked, progress.outside_step, progress.pulses),
         against=(
             tree.metal_frames, tree.input_frames, progress.in_step, progress.waits_for_batch, progress.finishing,
@@ -84,6 +97,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         causes.OUTSIDE_WAIT, "F8", 0.45,
         requires=(progress.silent, progress.alive, tree.cpu_idle, progress.waits_outside),
+        proofs=(tree.callback_waits,),
         supports=(tree.waits_in_script, progress.outside_step, progress.pulses),
         against=(
             tree.input_frames, tree.lock_frames, tree.workers_died, progress.in_step, progress.waits_for_batch,
@@ -112,8 +126,8 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(progress.silent, progress.alive, tree.cpu_busy),
         supports=(progress.spinning, tree.one_core, tree.no_io, tree.user_frames, progress.in_step),
         against=(
-            progress.working, progress.compiling, tree.compile_frames, tree.input_frames, progress.no_pulses,
-            progress.waits_for_batch, progress.saving, tree.paging, printed.filling,
+            progress.working, progress.waits_for_busy_device, progress.compiling, progress.no_pulses, progress.saving,
+            progress.waits_for_batch, tree.compile_frames, tree.input_frames, tree.paging, printed.filling,
         ),
     ),
     Pattern(
@@ -130,7 +144,7 @@ PATTERNS: tuple[Pattern, ...] = (
         against=(
             tree.metal_frames, tree.lock_frames, progress.no_pulses, progress.spinning, machine.slept,
         ),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, tree.starts_an_epoch),
     ),
     Pattern(
         causes.INPUT_STARVATION, "F11", 0.55,
@@ -147,14 +161,14 @@ PATTERNS: tuple[Pattern, ...] = (
             memory.pressed, memory.near_ram, tree.paging, progress.slowed_down, memory.memory_waits, tree.growing,
         ),
         against=(memory.unpressed,),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, script.object_grows),
     ),
     Pattern(
         causes.MEMORY_THRASH, "F2", 0.5,
         requires=(progress.hindered, progress.alive, memory.memory_waits),
         supports=(memory.pressed, memory.near_ram, memory.near_limit, tree.paging, progress.slowed_down),
         against=(memory.unpressed,),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, script.object_grows),
     ),
     Pattern(
         causes.MEMORY_THRASH, "F2", 0.42,
@@ -162,16 +176,23 @@ PATTERNS: tuple[Pattern, ...] = (
         supports=(
             memory.pressed, memory.near_ram, tree.paging, progress.slowed_down, tree.growing, tree.metal_frames,
         ),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, script.object_grows),
     ),
     Pattern(
         causes.MEMORY_GROWTH, "F2", 0.55,
         requires=(progress.alive, tree.growing),
         supports=(progress.rebuilt, memory.pressed, memory.near_limit, memory.near_ram, progress.slow),
+        excludes=(script.object_grows,),
     ),
+    # A smaller batch does not change what the script keeps, so none of the causes with that remedy is named beside it.
     Pattern(
-        causes.OUT_OF_MEMORY_KILL, "F6", 0.95,
-        requires=(exits.killed_for_memory,),
+        causes.OBJECT_GROWS, "F2", 0.6,
+        requires=(progress.alive, tree.growing, script.object_grows),
+        supports=(memory.pressed, memory.near_limit, memory.near_ram, memory.swapping, progress.slow),
+    ),
+    Pattern(causes.OBJECT_GROWS, "F6", 0.9, requires=(script.died_of_it,), supports=(tree.growing, memory.pressed)),
+    Pattern(
+        causes.OUT_OF_MEMORY_KILL, "F6", 0.95, requires=(exits.killed_for_memory,), excludes=(script.object_grows,),
     ),
     Pattern(
         causes.OUT_OF_MEMORY_KILL, "F6", 0.55,
@@ -181,7 +202,7 @@ PATTERNS: tuple[Pattern, ...] = (
             memory.pressed, memory.near_ram, memory.swapping, tree.growing, printed.killed_line, gpu.on_metal,
         ),
         against=(memory.unpressed, memory.plenty),
-        excludes=(exits.not_for_memory,),
+        excludes=(exits.not_for_memory, script.object_grows),
     ),
     Pattern(
         causes.OUT_OF_MEMORY_KILL, "F6", 0.4,
@@ -189,12 +210,13 @@ PATTERNS: tuple[Pattern, ...] = (
         proofs=(memory.oom_counted, memory.near_limit),
         supports=(memory.pressed, memory.near_ram, memory.swapping, tree.growing, printed.killed_line),
         against=(memory.unpressed, memory.plenty),
-        excludes=(exits.not_for_memory,),
+        excludes=(exits.not_for_memory, script.object_grows),
     ),
     Pattern(
         causes.OUT_OF_MEMORY, "F6", 0.75,
         requires=(exits.ended_badly, printed.host_memory),
         supports=(tree.growing, memory.near_limit, memory.near_ram, memory.pressed),
+        excludes=(script.object_grows,),
     ),
     # ---- what the GPU reported ------------------------------------------------------------------------------
     Pattern(
@@ -346,13 +368,14 @@ PATTERNS: tuple[Pattern, ...] = (
         causes.SCRIPT_ERROR, "", 0.5,
         requires=(exits.ended_badly,),
         proofs=(printed.traceback,),
-        supports=(progress.never_trained,),
+        supports=(exits.worker_crash, progress.never_trained),
         against=(printed.gpu_memory, printed.host_memory, printed.mismatch, printed.too_large),
         excludes=(printed.memory_error, exits.killed_inside),
     ),
     Pattern(
         causes.NATIVE_CRASH, "F7", 0.7,
         requires=(exits.crashed,),
+        proofs=(exits.crash_line,),
         supports=(printed.fatal, progress.trained),
         against=(printed.gpu_memory, printed.gpu_fault, printed.gpu_watchdog, printed.too_large, printed.mismatch),
     ),
@@ -374,6 +397,7 @@ PATTERNS: tuple[Pattern, ...] = (
         excludes=(exits.killed_for_memory,),
     ),
     Pattern(causes.NATIVE_CRASH, "F7", 0.55, requires=(exits.killed_inside, printed.fatal)),
+    Pattern(causes.NATIVE_CRASH, "F7", 0.75, requires=(exits.killed_inside, exits.crash_line)),
     Pattern(causes.ENDED_BY_REQUEST, "", 0.95, requires=(exits.asked_to_go,)),
     Pattern(causes.STUCK_IN_KERNEL, "F10", 0.95, requires=(tree.survived_kill,)),
     Pattern(

@@ -106,7 +106,8 @@ def add_attempt(
     )
     fresh = further and any(one > NOTHING for one in reached.values())
     # Ended otherwise than arranged, it stands in the past already, for the reason why it was to end.
-    again = bool(past.attempts) and past.attempts[-1].began == began
+    newest = past.attempts[-1] if past.attempts else None
+    again = newest is not None and newest.began == began and newest.code is None
     earlier, fresh = (
         past.attempts[:-1] if again else past.attempts,
         fresh or (again and past.attempts[-1].fresh),

@@ -7,6 +7,7 @@ of restarts, the end of progress, the smallest batch.  This module must not look
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
@@ -51,8 +52,8 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
         return _give_up(f"another machine can continue the training; here: {reason}", last)
     made = spent(past, limits.restart_window)
     if made >= min(limits.max_restarts, KEPT - 1):
-        count = "1 restart" if made == 1 else f"{made} restarts"
-        minutes = f"{limits.restart_window / 60:.0f} minutes"
+        count = counted(made, "restart")
+        minutes = counted(round(limits.restart_window / 60), "minute")
         return _give_up(f"{count} within {minutes} {'is' if made == 1 else 'are'} enough", last)
     others = () if ordered else _others(findings, remedy, limits)
     rung, closed = _rung(remedy, others, past, last, limits, ordered=ordered)
@@ -96,8 +97,9 @@ def _remedy(
     cause = findings[0].cause if findings and findings[0].confidence >= TRUSTED else UNKNOWN
     own = CAUSES.get(cause, CAUSES[UNKNOWN]).remedy  # a cause of another version's journal is unknown here
     order, setting = orders(limits.causes).get(cause, ""), "policy.causes"
-    if not order and last is not None and last.code is None and own.ladder:
-        # An order for stalls does not apply to crashes, nor to causes that no restart helps against.
+    leaves_alone = limits.on_stall == "notify"  # also what would be ended because no restart helps
+    if not order and last is not None and last.code is None and (own.ladder or leaves_alone):
+        # Any other order for stalls does not apply to crashes, nor to causes that no restart helps against.
         order, setting = limits.on_stall, "policy.on_stall"
     ordered = ORDERS.get(order)
     if ordered is None:
@@ -132,17 +134,20 @@ def _rung(
     A rung that was taken against this trouble for another cause counts as taken: evidence differs between attempts.
     """
     own = list(remedy.ladder)
-    further = list(dict.fromkeys(rung for one in others for rung in one.ladder if rung not in own))
+    further: list[str] = []
+    for one in others:  # a rung that it takes twice is taken once more after a remedy that takes it once
+        known = Counter([*own, *further])
+        further += [rung for rung, times in Counter(one.ladder).items() for _ in range(times - known[rung])]
     ladder, done = {*own, *further}, tried(one_trouble(past, limits.healthy))
     for rung in done:
         for rungs in (own, further):
             if rung in rungs:
                 rungs.remove(rung)
+                break
     repeated = [remedy.ladder[-1]] if remedy.persists else []
     onward = [SAME] if last.fresh and not remedy.strict else []
     left = [*own, *repeated, *further, *onward]
-    # An order is not repeated for ever.
-    again = HALF in done and (ordered or not remedy.persists)
+    again = HALF in done and not remedy.persists
     closed = {rung: _why_closed(rung, past, last, limits, ordered=ordered, again=again) for rung in RUNGS}
     free = next((rung for rung in left if not closed[rung]), "")
     if free:
@@ -174,13 +179,20 @@ def _why_closed(
         return "its batches stay whole"
     rows, parts, least = known_rows(past), last.factor * 2, max(1, limits.min_batch)
     if rows is None and parts > limits.max_factor:
-        return f"a batch of unknown size is cut into {limits.max_factor} parts at most"
+        return f"a batch of unknown size is cut into {counted(limits.max_factor, 'part')} at most"
     if rows is not None and rows // parts < least:
         return f"1/{parts} of a batch of {counted(rows, 'row')} is less than {counted(least, 'row')}"
     return f"{RUNGS[HALF]} was tried" if stuck and again else ""
 
 
 # ---- bounds ---------------------------------------------------------------------------------------------------
+
+
+def left_to_end(last: PastAttempt) -> Decision:
+    """Return the decision of a run that is only observed, about an attempt that has ended by itself."""
+    return Decision(
+        action="finish", why="the training ended, and observe mode restarts nothing", code=_own_code(last)
+    )
 
 
 def _own_code(last: PastAttempt | None) -> int:
@@ -223,4 +235,4 @@ def mathematics(factor: int, device: str, limits: PolicyLimits = DEFAULTS) -> st
         changes.append(sliced)
     if device == CPU:
         changes.append("the CPU computes the same and rounds differently")
-    return "; ".join(changes) or "the training results are unaffected"
+    return "; ".join(changes) or "neither the batch nor the device changes"

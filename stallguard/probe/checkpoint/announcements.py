@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 STARTS_OVER = "fit %d starts over: its checkpoint is not used, because %s"
 BACK = "fit %d goes back to the beginning of epoch %d, because %s"
 ALL_THE_SAME = "fit %d goes on as it is, though %s (checkpoint.inexact = continue)"
 STOPS = "fit %d cannot go on exactly, because %s; the training ends (checkpoint.inexact = stop)"
-LATER = "; the checkpoints of %d later fits are removed, because they depend on it"
+LATER = "; the checkpoints of %s are removed, because they depend on it"
 FILES = "fit %d: a file that its callbacks write could not be restored (%s)"
-NOT_SAVED = "no checkpoint could be written (%s); the previous one is kept"
+SAVED_AGAIN = "checkpoints are written again"
+MINUTES_FROM = 90  # seconds; fewer are given as seconds
 STOPPED = "saved the training after its batch, and waits for SIGTERM"
 OWN_STOPPED = "waits for SIGTERM: the script's own BackupAndRestore resumes from its last save"
 DAMAGED = "checkpoint %s is damaged (%s); the previous one is used"
@@ -20,8 +22,8 @@ OTHER_VERSIONS = "the script's loop goes on with other versions than its checkpo
 LOADED = "the script's own load() read its newest checkpoint"
 RESUMED = "resuming from the %s checkpoint (%sepoch %d, batch %d)"
 FINISHED = "fit %d was finished before: it is not trained again"
-LONGER = "fit %d had ended after %d epochs; the script now asks for %d, so it continues from there"
-SHORTER = "it was trained to the end of epoch %d, and the script asks for %d epochs"
+LONGER = "fit %d had ended after %s; the script now asks for %d, so it continues from there"
+SHORTER = "it was trained to the end of epoch %d, and the script asks for %s"
 AGAIN = "fit %d is trained again: no checkpoint was made of its end"
 OWN_BACKUP = (
     "the script's own BackupAndRestore resumes this fit, without the history and the data order of earlier attempts; "
@@ -32,9 +34,10 @@ UNBUILT = "the model's variables could not be created before its first batch (%s
 KEPT_NOT = "a resume cannot restore the state of these objects, if it changes: %s"
 TOO_MANY = "objects beyond the first 20,000 that the script's code reaches"
 CHANGED = "a checkpoint lacks the state of %s, so it cannot resume inside this fit"
+GROWS = "%s holds %d MB now"
 STATE = "its checkpoint lacks the state of %s"
 OTHER_START = "the model's values at the start of this fit differ from those when the checkpoint was made"
-ENDED = "the data ended after %d batches, but %d had been trained"
+ENDED = "the data ended after %s, but %d had been trained"
 NO_BATCH_LEFT = (
     "each batch of epoch %d was trained, and Keras on JAX cannot end an epoch without training a batch of it"
 )
@@ -55,19 +58,53 @@ MASKS = (
     "layers of Keras 2 draw dropout masks from kernels whose state cannot be saved: "
     "the masks after a resume differ from those of the run before"
 )
+FINITE_IN = "%sepoch %d, batch %d, made at %s"
+FINITE_START = "%sthe beginning of epoch %d, made at %s"
+FINITE_END = "the end of fit %d, made at %s"
+FINITE_LOOP = "the script's loop, made at %s"
+NOT_FINITE = "the checkpoint that fit %d resumes from has values that are not finite; %s"
+BEFORE_IT = "policy.on_nonfinite = rollback resumes from the newest one with finite values, that of %s"
+NONE_BEFORE_IT = "there is none with finite values"
 RESIZED = "the batch is %d now and was %d: the fit continues after the same number of samples"
 
 
 def resumed(ordinal: int, epoch: int, batches: int, made: float) -> str:
     """Return the note of a resume after `batches` batches of `epoch`, which is counted from 0.
 
-    `made`: when the checkpoint was made, in seconds since 1970; shown as the time of day, with the day if that is not
-    today.
+    `made`: when the checkpoint was made, in seconds since 1970.
     """
+    return RESUMED % (clock(made), _which(ordinal), epoch + 1, batches)
+
+
+def finite(ordinal: int, facts: dict[str, Any], made: float) -> str:
+    """Return which generation of a fit has finite values.  `facts`: of it; `made`: as for `resumed`."""
+    if facts["finished"]:
+        return FINITE_END % (ordinal, clock(made))
+    if not facts["batches"]:
+        return FINITE_START % (_which(ordinal), facts["epoch"] + 1, clock(made))
+    return FINITE_IN % (_which(ordinal), facts["epoch"] + 1, facts["batches"], clock(made))
+
+
+def clock(made: float) -> str:
+    """Return a time (seconds since 1970) as the time of day, with the day if that is not today."""
     then = time.localtime(made)
     today = then[:3] == time.localtime()[:3]
-    which = "fit %d, " % ordinal if ordinal > 1 else ""
-    return RESUMED % (time.strftime("%H:%M" if today else "%d %b %H:%M", then), which, epoch + 1, batches)
+    return time.strftime("%H:%M" if today else "%d %b %H:%M", then)
+
+
+def _which(ordinal: int) -> str:
+    return "fit %d, " % ordinal if ordinal > 1 else ""
+
+
+def not_saved(why: str, seconds: float, is_kept: bool) -> str:
+    """Return the note that no checkpoint can be written.  `seconds`: of training that a kill now would cost."""
+    long = "%.0f min" % (seconds / 60) if seconds >= MINUTES_FROM else "%.0f s" % seconds
+    cost = (
+        "the last %s of training: the checkpoint before them is kept"
+        if is_kept
+        else "all that was trained so far (%s): there is none"
+    )
+    return "no checkpoint can be written (%s); a kill now costs %s" % (why, cost % long)
 
 
 def listed(names: list[str], most: int = 4) -> str:
@@ -79,3 +116,8 @@ def listed(names: list[str], most: int = 4) -> str:
 def described(unkept: dict[str, str]) -> str:
     """Return the names of the objects that a checkpoint lacks, each with its kind."""
     return listed(["%s (%s)" % pair for pair in unkept.items()])
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun; `many`: a plural that is not formed by an s."""
+    return "%d %s" % (number, one if number == 1 else many or one + "s")

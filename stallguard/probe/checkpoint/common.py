@@ -54,10 +54,13 @@ def _fit(session: CheckpointSession, started: Started, original: Any) -> Any:
     def fit(self: Any, *args: Any, **named: Any) -> Any:
         if not session.free():
             return original(self, *args, **named)
+        asked: dict[str, Any] = {}
         try:
             asked = dict(signature.bind(self, *args, **named).arguments)
         except TypeError:
-            return original(self, *args, **named)  # it raises the error with its own text
+            pass
+        if not asked:  # behind the `except`: else the original's error would have this one as its context
+            return original(self, *args, **named)
         asked.pop(next(iter(signature.parameters)))  # self: other hooks need it as a positional argument
         first, epochs = asked.get("initial_epoch") or 0, asked.get("epochs", 1)
 

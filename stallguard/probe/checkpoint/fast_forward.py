@@ -13,6 +13,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from .. import own_frames
 from . import announcements, pipelines, random_state
 from .saved_generation import StartOver
 
@@ -33,6 +34,7 @@ def epoch(session: CheckpointSession, fit: Fit, iterator: Any, original: Any) ->
     return chain(_first(session, fit, iterator, original, stream), stream, _completed(fit))
 
 
+@own_frames.yielding
 def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, stream: Any) -> Iterator[Any]:
     """Yield the epoch's first item; Keras opens one iterator an epoch, so all items have its source.
 
@@ -48,7 +50,7 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
             random_state.restore(entered)
         now = random_state.capture()
     else:
-        session.guarded("noting the pipeline's state", fit.note_data)
+        session.guarded("noting the pipeline's state", lambda: session.digested(fit.note_data))
     fit.complete = False
     item: Any = next(stream, None)
     session.openings.epoch()
@@ -128,7 +130,8 @@ def _pass_epoch(
 def pass_over(session: CheckpointSession, fit: Fit, source: Any, batches: int) -> None:
     """Draw batches of a finished epoch; the pipeline's own errors are raised."""
     for _ in range(batches):
-        next(source)
+        with session.context.own_work():
+            next(source)
         fit.drawn += 1
         session.passed_over()
 
@@ -154,12 +157,15 @@ def draw(
     )
     fit.drawn = 0 if fresh else saved.drawn
     first = fit.drawn - fit.executions * fit.per_execution  # this epoch's first draw
-    with session.context.phase("input"):
+    with session.context.own_work(), session.context.phase("input"):
         for index in range(drawn, fit.drawn if saved.verified else 0):
             try:
                 batch = next(source)
             except StopIteration:
-                raise StartOver(announcements.ENDED % (index, fit.drawn), between_epochs=True) from None
+                raise StartOver(
+                    announcements.ENDED % (announcements.counted(index, "batch", "batches"), fit.drawn),
+                    between_epochs=True,
+                ) from None
             session.passed_over()
             session.compare(fit, "%d:%d" % (fit.epoch, index - first), [batch])
     if not fresh:

@@ -5,6 +5,8 @@ It uses variables, callbacks and counters, but no framework's loop: keras3.py an
 
 from __future__ import annotations
 
+import math
+import time
 from typing import TYPE_CHECKING, Any
 
 from . import announcements, identity, object_state, pipelines, random_state, variables
@@ -39,6 +41,7 @@ class Fit:
         self.validation: Any = None  # data, as the script passed them
         self.seeds: Any = None  # for what the script does not seed
         self.identity: dict[str, Any] | None = None
+        self.sampled: set[str] = set()  # paths of objects too large to be read in full again and again
         self.take(None)
 
     def take(self, saved: Saved | None) -> None:
@@ -81,15 +84,27 @@ class Fit:
 
     # ---- the state of objects -------------------------------------------------------------------------------
 
-    def walk(self) -> tuple[Walk, Walk]:
-        """Return two walks: over the input pipeline, and over model and callbacks without the pipeline's objects."""
-        data, state = Walk(), Walk()
-        for walked in (data, state):
-            for name, group in variables.of_model(self.model).items():
-                for index, variable in enumerate(group):
-                    walked.know(variable, "%s[%d]" % (name, index))
-            walked.know(self.model, "model")
+    def walk_data(self, deadline: float = math.inf) -> Walk:
+        """Return a walk over the input pipeline.  `deadline`: as for Walk."""
+        data = self._walk(deadline)
         pipelines.enter(self.iterator, data)
+        return data
+
+    def _walk(self, deadline: float) -> Walk:
+        walked = Walk(self.sampled, deadline)
+        for name, group in variables.of_model(self.model).items():
+            for index, variable in enumerate(group):
+                walked.know(variable, "%s[%d]" % (name, index))
+        walked.know(self.model, "model")
+        return walked
+
+    def walk(self, seconds: float = math.inf) -> tuple[Walk, Walk]:
+        """Return two walks: over the input pipeline, and over model and callbacks without the pipeline's objects.
+
+        `seconds`: in which large arrays are read in full.
+        """
+        deadline = time.monotonic() + seconds
+        data, state = self.walk_data(deadline), self._walk(deadline)
         for path, value in data.objects.items():
             state.know(value, path)
         state.enter_model(self.model, "model")
@@ -102,9 +117,9 @@ class Fit:
         """Return the tf.data pipelines that it draws from, and other data that it uses."""
         return [pipelines.dataset_of(self.iterator), self.validation]
 
-    def begin(self) -> list[str]:
+    def begin(self, seconds: float = math.inf) -> list[str]:
         """Take the baselines as training begins.  Return the kinds of objects that cannot be kept, for a message."""
-        data, state = self.walk()
+        data, state = self.walk(seconds)
         self.data_baseline, self.baseline = ObjectBaseline(data), ObjectBaseline(state)
         unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
         return unknown if state.complete else [*unknown, announcements.TOO_MANY]
@@ -212,7 +227,10 @@ class Fit:
         rate = variables.rate_of(getattr(self.model, "optimizer", None))
         if rate is not None and self.rate != saved.identity["rate"]:
             rate.assign(self.rate)  # the script sets a different one now
-        way.apply()
+        try:
+            way.apply()
+        except NoPlace as error:
+            raise StartOver("it cannot be restored here: %s" % error) from error
         self.files.restore(saved.facts["files"], state, callbacks_of(self.callbacks))
 
     def _undoing(self, groups: variables.Groups, way: Return) -> Callable[[], None]:
@@ -221,27 +239,36 @@ class Fit:
         copies: list[Any] = []
         copies_of_data: list[Any] = []
         entries, random = way.undo(copies), random_state.capture()
-        data, _ = self.walk()
+        data = self.walk_data()
         kept, _ = object_state.keep(data, list(data.slots), copies_of_data, BIG)
 
         def undo() -> None:
             variables.assign(groups, before)
             data, state = self.walk()
-            Return(entries, copies, state, own=True).apply()
-            Return(kept, copies_of_data, data, own=True).apply()
-            random_state.restore(random)
+            try:
+                Return(entries, copies, state, own=True).apply()
+            finally:  # what one object refuses is reported, and all others are as they were
+                try:
+                    Return(kept, copies_of_data, data, own=True).apply()
+                finally:
+                    random_state.restore(random)
 
         return undo
 
     def restore_data(self) -> None:
         """Restore the state of the pipeline's functions and objects at the opening of the saved iterator."""
-        data, _ = self.walk()
+        data = self.walk_data()
         way = Return(self.past.facts["data"], self.past.arrays, data)
         try:
             way.check()
         except NoPlace as error:
             raise StartOver("the input pipeline has no %s here" % error, between_epochs=True) from error
-        way.apply()
+        try:
+            way.apply()
+        except NoPlace as error:
+            raise StartOver(
+                "the input pipeline cannot be restored here: %s" % error, between_epochs=True
+            ) from error
 
     def restore_metrics(self) -> None:
         """Restore the accumulators of the epoch's logs."""
@@ -328,10 +355,10 @@ class Fit:
             return self.blind
         return self.batches() <= self.executions * self.per_execution
 
-    def note_data(self) -> None:
+    def note_data(self, seconds: float) -> None:
         """Store the state of the pipeline's functions and objects, before the data's iterator opens."""
         if self.data_baseline is not None and self.data_baseline.digests:
-            self.data_opened = self.data_state(self.walk()[0])
+            self.data_opened = self.data_state(self.walk_data(time.monotonic() + seconds))
 
 
 def callbacks_of(callbacks: Any) -> list[Any]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .fit_call import Call
 
 SAVE = wire.COMMANDS.index("save")
+SETTLE = 2.0  # s that the report of a broken loss waits for a generation that is being written
 SOON = 1.0  # s before a save is due, from which on each batch is checked; before that, one a second
 FINGERPRINT_EVERY = 2.0  # s at least between two fingerprints of the first batch of an epoch
 MOST = 1_000_000_000  # bytes at most of the callbacks' own data in a checkpoint
@@ -67,6 +68,7 @@ class CheckpointSession:
         self._process = os.getpid()
         context.after_batch.append(self.batch_ended)
         context.before_stop.append(self.stop)
+        context.losses.checkpoint = self.finite_checkpoint
 
     def free(self) -> bool:
         """Return whether a fit that begins now is the outermost one, in the process of this session."""
@@ -75,10 +77,28 @@ class CheckpointSession:
     def guarded(self, where: str, action: Callable[[], Any]) -> Any:
         """Return action(); if it raises, report the error and return None."""
         try:
-            return action()
+            with self.context.own_work():
+                return action()
         except Exception as error:
             self.context.surprise(where, error)
             return None
+
+    def digested(self, action: Callable[[float], Any]) -> Any:
+        """Return action(seconds): what it reads of the script's objects in full takes `seconds` at most."""
+        began = time.monotonic()
+        try:
+            return action(self.pace.allowance(began))
+        finally:
+            self.pace.digested(time.monotonic() - began)
+
+    def finite_checkpoint(self) -> str:
+        """Return which is the newest generation with finite values, of this fit or of one before it; "" if none is."""
+        self._saver.settle(SETTLE)
+        for ordinal in range(self._ordinal, 0, -1):
+            found = self._records.store(ordinal).finite()
+            if found is not None:
+                return announcements.finite(ordinal, *found)
+        return ""
 
     # ---- a call of fit --------------------------------------------------------------------------------------
 
@@ -131,6 +151,7 @@ class CheckpointSession:
                     return call.start(call.first)
                 return self._skipped(fit, call) if saved.is_over(call.epochs) else call.start(saved.epoch)
             except StartOver as reason:
+                self.context.add("fits", -1)  # the same fit begins again, and its batches are trained again
                 undo, self._undo = self._undo, None
                 if undo is not None:
                     self.guarded("undoing what was restored", undo)
@@ -180,12 +201,20 @@ class CheckpointSession:
                 "inexact",
                 "fit %d: %s" % (fit.ordinal, announcements.KERNELS % ", ".join(fit.past.facts["draws"])),
             )
+        if fit.past.facts.get("finite") is False:
+            finite = self.guarded("looking for finite values", self.finite_checkpoint) or ""
+            kept = announcements.BEFORE_IT % finite if finite else announcements.NONE_BEFORE_IT
+            self.context.say("nonfinite-checkpoint", announcements.NOT_FINITE % (fit.ordinal, kept))
         if fit.past.finished and fit.skipping is None:
-            self.context.note("resume", announcements.LONGER % (fit.ordinal, fit.past.epoch, fit.epochs))
+            self.context.note(
+                "resume",
+                announcements.LONGER
+                % (fit.ordinal, announcements.counted(fit.past.epoch, "epoch"), fit.epochs),
+            )
             # What later fits saved depends on the shorter training.
             self._records.forget_from(fit.ordinal + 1)
         for notice in fit.notices:
-            self.context.say("resume", "fit %d: %s" % (fit.ordinal, notice))
+            self.context.say("inexact", "fit %d: %s" % (fit.ordinal, notice))
         if fit.skipping is not None:
             fit.begin()
             advance(fit)
@@ -194,7 +223,7 @@ class CheckpointSession:
         """Restore the saved state after the script's callbacks have begun; raises StartOver."""
         if fit.skipping is not None:
             return
-        unknown = self.guarded("taking the baseline", fit.begin)
+        unknown = self.guarded("taking the baseline", lambda: self.digested(fit.begin))
         if unknown is None:
             fit.broken = True  # without a baseline a checkpoint could lack state unnoticed
         elif unknown:
@@ -216,7 +245,8 @@ class CheckpointSession:
     def _restore(self, fit: Fit, undo: Callable[[Callable[[], None]], None] | None = None) -> None:
         """Restore the saved state; a file that cannot be restored is only reported.  `undo`: as for Fit.restore."""
         try:
-            fit.restore(undo)
+            with self.context.own_work():
+                fit.restore(undo)
         except OSError as error:
             self.context.say("inexact", announcements.FILES % (fit.ordinal, error))
 

@@ -3,6 +3,10 @@
     <folder>/g<number>/       the files, and facts.json: first line the CRC-32 of the rest, then one JSON object
     <folder>/CURRENT          name of the newest generation, replaced atomically
     <folder>/BETWEEN_EPOCHS   name of the newest generation that was made between two epochs
+    <folder>/FINITE_BETWEEN   the same before the values stopped being finite
+
+A generation whose values are not finite has an empty file of the name wire.NOT_FINITE: the newest one without it is
+kept, because nothing else is worth going back to.
 
 A generation is written under a temporary name, fsynced (files, then folder), renamed, and then named in CURRENT.  The
 previous one is kept, and the newest one made between two epochs: a training that cannot resume inside an epoch resumes
@@ -18,9 +22,16 @@ import shutil
 import zlib
 from typing import Any, Callable
 
+from .. import wire
+
 KEPT = 2
 SPARE = 64 << 20  # bytes left free on the disk for the script itself
-_FACTS, _CURRENT, _BETWEEN_EPOCHS = "facts.json", "CURRENT", "BETWEEN_EPOCHS"
+_FACTS, _CURRENT, _BETWEEN_EPOCHS, _FINITE_BETWEEN = (
+    "facts.json",
+    "CURRENT",
+    "BETWEEN_EPOCHS",
+    "FINITE_BETWEEN",
+)
 
 
 class Damaged(Exception):
@@ -53,6 +64,9 @@ class Generations:
             os.path.join(self.folder, name) for name in sorted(self.names(), key=lambda name: name != current)
         ]
 
+    def _is_broken(self, name: str) -> bool:
+        return os.path.exists(os.path.join(self.folder, name, wire.NOT_FINITE))
+
     def _pointed(self, pointer: str) -> str:
         try:
             with open(os.path.join(self.folder, pointer), encoding="ascii") as file:
@@ -65,20 +79,28 @@ class Generations:
     ) -> str:
         """Make a new generation: `fill(folder)` writes its files and returns its facts.  Return its name.
 
-        `size`: its bytes.  `between_epochs`: it is made between two epochs.  Raises OSError (disk full, folder removed
-        ...) and what `fill` raises; earlier generations are kept then.  Otherwise those that no resume needs are
-        removed.
+        The fact "finite", if there is one, says whether its values are.  `size`: its bytes.  `between_epochs`: it is
+        made between two epochs.  Raises OSError (disk full, folder removed ...) and what `fill` raises; earlier
+        generations are kept then.  Otherwise those that no resume needs are removed.
         """
         os.makedirs(self.folder, exist_ok=True)
         disk = os.statvfs(self.folder)
         if disk.f_bavail * disk.f_frsize < size + SPARE:
-            raise OSError(28, "no room for a checkpoint of %d MB" % (size >> 20))
+            room = "%.0f MB are free, and %d MB must stay free for the script" % (
+                disk.f_bavail * disk.f_frsize / (1 << 20), SPARE >> 20,
+            )  # fmt: skip
+            needed = " of %.1f MB" % (size / (1 << 20)) if size else ""
+            raise OSError(28, "no room for a checkpoint%s: %s" % (needed, room))
         before = self.names()
         name = "g%d" % (int(before[0][1:]) + 1 if before else 1)
         temporary = os.path.join(self.folder, "tmp-%s-%d" % (name, os.getpid()))
         try:
             os.makedirs(temporary)
-            _write(os.path.join(temporary, _FACTS), fill(temporary))
+            facts = fill(temporary)
+            _write(os.path.join(temporary, _FACTS), facts)
+            if facts.get("finite") is False:
+                with open(os.path.join(temporary, wire.NOT_FINITE), "wb", opener=no_link) as file:
+                    flush(file)
             sync_folder(temporary)
             os.rename(temporary, os.path.join(self.folder, name))
         except BaseException:
@@ -86,8 +108,14 @@ class Generations:
             raise
         self._point_at(name, _CURRENT)
         if between_epochs:
+            before_it = self._pointed(_BETWEEN_EPOCHS)
+            if before_it and self._is_broken(name) and not self._is_broken(before_it):
+                self._point_at(before_it, _FINITE_BETWEEN)
             self._point_at(name, _BETWEEN_EPOCHS)
-        kept = {*self.names()[:KEPT], self._pointed(_BETWEEN_EPOCHS)}
+        names = self.names()
+        kept = {*names[:KEPT], self._pointed(_BETWEEN_EPOCHS)}
+        if self._is_broken(names[0]):
+            kept |= {self._pointed(_FINITE_BETWEEN), next((n for n in names if not self._is_broken(n)), "")}
         for entry in os.listdir(self.folder):
             if entry.startswith(("g", "tmp-")) and entry not in kept:
                 shutil.rmtree(os.path.join(self.folder, entry), ignore_errors=True)

@@ -11,6 +11,7 @@ import sys
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from .. import own_frames
 from ..lookahead import train_function
 from . import announcements, common, data_order, fast_forward, pipelines, random_state, variables
 from .saved_generation import StartOver
@@ -74,6 +75,7 @@ def _epochs(session: CheckpointSession, original: Any) -> Any:
     return enumerate_epochs
 
 
+@own_frames.yielding
 def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> Iterator[Any]:
     """Yield (epoch, iterator) like Keras; a resumed fit first runs through its finished epochs."""
     target = handler._initial_epoch if fit.saved is not None else fit.first
@@ -88,7 +90,7 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
     for coming in count(fit.first):
         resuming = fit.saved is not None and not fit.passed
         if not resuming:
-            session.guarded("noting the pipeline's state", fit.note_data)
+            session.guarded("noting the pipeline's state", lambda: session.digested(fit.note_data))
             now = random_state.capture()
         elif coming == target and handler._adapter.should_recreate_iterator():
             # Keras 2 ends an epoch (Sequence.on_epoch_end) only as it opens the next one, after `note_data`.

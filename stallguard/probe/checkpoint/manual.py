@@ -3,7 +3,7 @@
     stallguard.checkpoint(save, load)   # save(path) writes a file or folder there, load(path) reads it back
 
 `load` is called at once if an earlier attempt left an intact checkpoint, and `save` after a beat whenever a checkpoint
-is due.  An exception of `save` becomes a note; the previous checkpoint is kept.  A checkpoint belongs to the process
+is due.  An exception of `save` becomes a note; an earlier checkpoint is kept.  A checkpoint belongs to the process
 that made it and to its `save` function: any other is refused with a note.
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, identity
 from .generations import DAMAGE, Damaged, Generations, flush, read_facts
+from .save_report import SaveReport
 from .schedule import CheckpointSchedule
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Manual:
         self._pace = pace
         self._save = save
         self._name = name
+        self._report = SaveReport(context)
 
     def load(self, load: Action) -> bool:
         """Call `load` with the newest intact checkpoint; return False if there is none.
@@ -61,7 +63,7 @@ class Manual:
             changed = [file for file in before if file in now and before[file] != now[file]]
             if changed:
                 self._context.note(
-                    "resume", announcements.EDITED % ", ".join(map(os.path.basename, changed[:3]))
+                    "inexact", announcements.EDITED % ", ".join(map(os.path.basename, changed[:3]))
                 )
             with self._context.phase("checkpoint"):
                 load(os.path.join(folder, self._name))
@@ -78,11 +80,12 @@ class Manual:
     def save(self, began: float) -> None:
         """Save now; never raises."""
         try:
-            with self._context.phase("checkpoint"):
+            with self._context.own_work(), self._context.phase("checkpoint"):
                 self._generations.write(self._fill)
-            self._context.add("saves")
+            self._report.saved(began)
+            self._context.saved()
         except Exception as error:
-            self._context.note("save", announcements.NOT_SAVED % error)
+            self._report.failed(error, self._generations.folder)
         self._pace.saved(began, time.monotonic())
 
     def _fill(self, folder: str) -> dict[str, Any]:
@@ -99,9 +102,21 @@ class Manual:
             with open(os.path.join(folder, path), "rb+") as file:
                 flush(file)
                 files[path] = _check(file)
+        losses = self._context.losses
         return {
+            "finite": None if not losses.known else not losses.broken,
             "files": files, "of": self._identity(), "script": identity.script(), "versions": identity.versions(),
         }  # fmt: skip
+
+    def finite(self) -> str:
+        """Return when the newest checkpoint with a finite loss was made, in words; "" if there is none."""
+        for folder in self._generations.candidates():
+            try:
+                if read_facts(folder).get("finite"):
+                    return announcements.FINITE_LOOP % announcements.clock(os.path.getmtime(folder))
+            except DAMAGE:
+                continue
+        return ""
 
     def _identity(self) -> dict[str, str]:
         save = "%s.%s" % (

@@ -13,6 +13,8 @@ import sysconfig
 import types
 from typing import Any
 
+from .. import libraries
+
 NAMES = 256  # entries at most of a dictionary whose keys are names
 # Set by Keras on every callback; the last two by Keras 2.
 _OF_CALLBACKS = frozenset(("model", "_model", "params", "validation_data", "progbar", "_supports_tf_logs"))
@@ -52,15 +54,8 @@ def _cached(function: Any) -> Any:
 
 def is_users(file: str) -> bool:
     """Return whether a file of code belongs to the script, not to a library, Python itself or the probe."""
-    return not file.startswith(("<frozen", "<__array", "<string")) and not file.startswith(_library_folders())
-
-
-@_cached
-def _library_folders() -> tuple[str, ...]:
-    found = {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    found |= {entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")}
-    found.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # the probe
-    return tuple(os.path.join(folder, "") for folder in found if folder)
+    # "<string>" is also what dataclasses and named tuples generate.
+    return not file.startswith("<string") and not libraries.is_librarys(file)
 
 
 @_cached

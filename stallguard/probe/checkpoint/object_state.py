@@ -14,7 +14,9 @@ made in the first batch) are created again.
 from __future__ import annotations
 
 import math
+import os
 import sys
+import types
 from typing import Any
 
 from . import encoding, names, object_kinds, object_walk, tensors
@@ -68,6 +70,10 @@ def keep(
         slot, first = walked.slots[path], len(arrays)
         record = _record(slot, walked, arrays)
         size = sum(array.nbytes for array in arrays[first:])
+        owner = _holder(slot, walked) if slot.way == object_walk.ENTRY else path
+        walked.sizes[owner] = walked.sizes.get(owner, 0) + size
+        if record is not None and record["k"] == PLAIN and size <= most:  # what is too large is not copied
+            arrays[first:] = [array.copy() for array in arrays[first:]]
         if record is None and object_kinds.is_kerass_callback(slot.holder):
             continue
         if record is None:
@@ -81,6 +87,17 @@ def keep(
             if record["k"] == PLAIN and encoding.refused(record["v"]):  # only an undo can bring it back
                 unkept[path] = type(slot.value).__name__
     return entries, unkept
+
+
+def made_by(walked: Walk, path: str) -> str:
+    """Return of which class of the script the object at `path` is an attribute, " of Keeps (train.py:4)"; else ""."""
+    slot = walked.slots.get(path)
+    kind = type(slot.holder) if slot is not None and slot.way == object_walk.ATTRIBUTE else None
+    if kind is None or object_kinds.is_librarys(kind):
+        return ""
+    codes = [one.__code__ for one in vars(kind).values() if isinstance(one, types.FunctionType)]
+    at = min(((code.co_filename, code.co_firstlineno) for code in codes), default=None)
+    return " of %s" % kind.__name__ + (" (%s:%d)" % (os.path.basename(at[0]), at[1]) if at else "")
 
 
 def lost(walked: Walk, before: Walk, gone: list[str]) -> list[Entry]:
@@ -113,10 +130,7 @@ def _record(slot: Slot, walked: Walk, arrays: list[Any]) -> Any:
             "trains": bool(getattr(slot.value, "trainable", 0)),
         }
     if slot.kind == PLAIN:
-        first = len(arrays)
-        code = encoding.encode(slot.value, arrays)
-        arrays[first:] = [array.copy() for array in arrays[first:]]
-        return {"k": PLAIN, "v": code}
+        return {"k": PLAIN, "v": encoding.encode(slot.value, arrays)}
     if slot.kind == STRUCTURE and slot.path not in walked.unkept:
         kind = encoding.TRACKED.get(type(slot.value).__name__, type(slot.value))
         record: dict[str, Any] = {"k": STRUCTURE, "of": "%s:%s" % (kind.__module__, kind.__qualname__)}
@@ -171,7 +185,8 @@ class Return:
         return entries
 
     def apply(self) -> None:
-        """Restore the entries; raises what a class of the script raises if it refuses an attribute."""
+        """Restore the entries; raise NoPlace, after all others, if a class refuses what it had."""
+        refused = ""
         for path, holder, way, key, record in self._entries:
             slot = self._walked.slots.get(path)
             if slot is None:
@@ -179,7 +194,12 @@ class Return:
                 if owner is None:
                     continue
                 slot = Slot(path, owner, encoding.decode(key, []), way, None)
-            self._restore(slot, record)
+            try:
+                self._restore(slot, record)
+            except Exception as error:  # code of the script's classes runs here
+                refused = refused or "%s: it refuses its value with %r" % (path, error)
+        if refused:
+            raise NoPlace(refused)
 
     def _restore(self, slot: Slot, record: dict[str, Any]) -> None:
         kind, existing = record["k"], slot.value
@@ -204,7 +224,11 @@ class Return:
                 return
             value = existing if fits else wanted.__new__(wanted)
             if "entries" in record and isinstance(value, list):
-                value[:] = (list(value) + [None] * record["entries"])[: record["entries"]]
+                # Not by a slice: TensorFlow's lists compare what they get then, and tensors have no truth value.
+                while len(value) > record["entries"]:
+                    value.pop()
+                while len(value) < record["entries"]:
+                    value.append(None)
             elif "keys" in record:  # new keys have entries of their own
                 keys = [encoding.decode(key, []) for key in record["keys"]]
                 for gone in [key for key in value if key not in keys]:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import functools
 import io
+import math
+import time
 import types
 from typing import Any
 
@@ -34,6 +36,7 @@ ATTRIBUTE, ENTRY, CELL, CONTENT = "attribute", "entry", "cell", "content"
 MOST = 20_000  # slots: about 0.1 s for a walk; announcements.TOO_MANY reports more
 FULL = 4 << 20  # bytes of an array that is digested as a whole; of a larger one SAMPLE values are read
 SAMPLE = 65_536
+FEW_FULL, FEW = 4096, 256  # the same once the time for it is used up: 10 us an array
 _STILL = (
     types.ModuleType,
     property,
@@ -70,7 +73,13 @@ class Slot:
 class Walk:
     """The slots under some roots, by path."""
 
-    def __init__(self) -> None:
+    def __init__(self, sampled: set[str] | None = None, deadline: float = math.inf) -> None:
+        """`deadline`: on the monotonic clock; of arrays that are reached later, only some values are read.
+
+        `sampled`: the paths of the slots that hold them, so that each later walk reads the same of them.
+        """
+        self.sampled: set[str] = set() if sampled is None else sampled
+        self.deadline = deadline
         self.slots: dict[str, Slot] = {}
         self.paths: dict[int, str] = {}  # of the objects that were reached, by id; this walk keeps them alive
         self.objects: dict[str, Any] = {}  # and by path
@@ -78,6 +87,9 @@ class Walk:
         self.networks: list[tuple[str, Any]] = []  # models and layers other than the fit's own
         self.files: list[tuple[str, Any]] = []
         self.unkept: dict[str, str] = {}  # path: kind of an object whose state cannot be read
+        self.sizes: dict[
+            str, int
+        ] = {}  # bytes of what a save found changed, by path; of entries: of their container
         self.complete = True
 
     def know(self, value: Any, path: str) -> None:
@@ -173,12 +185,22 @@ class Walk:
             return False
         slot.kind = PLAIN
         if isinstance(code, (dict, list)):
-            slot.digest = tensors.digest_of_code(code, [tensors.digest(one, FULL, SAMPLE) for one in arrays])
+            slot.digest = tensors.digest_of_code(code, self._digests(slot.path, arrays))
         else:
             slot.digest = (type(code).__name__, repr(code))
         if isinstance(slot.value, (list, dict, set, bytearray)) or arrays:
             self.know(slot.value, slot.path)  # others can refer to it too
         return True
+
+    def _digests(self, path: str, arrays: list[Any]) -> list[list[Any]]:
+        """Return the digests of the arrays of one slot: all of them in full, or all from a few values."""
+        found: list[list[Any]] = []
+        for one in () if path in self.sampled else arrays:
+            if one.nbytes > FEW_FULL and time.monotonic() > self.deadline:
+                self.sampled.add(path)
+                break
+            found.append(tensors.digest(one, FULL, SAMPLE))
+        return [tensors.digest(one, FEW_FULL, FEW) for one in arrays] if path in self.sampled else found
 
     # ---- what is below --------------------------------------------------------------------------------------
 

@@ -37,7 +37,10 @@ class ResumeChoice:
         if newest is not None and not newest.serves(epochs):  # the script asks for fewer epochs than before
             chosen = next((one for one in self._records.found(fit.ordinal, []) if one.serves(epochs)), None)
             if chosen is None:
-                chosen = self.after(fit, StartOver(announcements.SHORTER % (newest.epoch, epochs)))
+                chosen = self.after(
+                    fit,
+                    StartOver(announcements.SHORTER % (newest.epoch, announcements.counted(epochs, "epoch"))),
+                )
             else:
                 self._records.forget_from(fit.ordinal + 1)
         for complaint in complaints:
@@ -60,7 +63,7 @@ class ResumeChoice:
                     self._context.say("inexact", announcements.BACK % (fit.ordinal, saved.epoch + 1, reason))
                     return saved
         dropped = self._records.forget_from(fit.ordinal) - 1
-        later = announcements.LATER % dropped if dropped > 0 else ""
+        later = announcements.LATER % announcements.counted(dropped, "later fit") if dropped > 0 else ""
         self._context.say("inexact", announcements.STARTS_OVER % (fit.ordinal, reason) + later)
         return None
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import announcements, fingerprint, free_memory
 from . import snapshot as snapshots
+from .save_report import SaveReport
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from .schedule import CheckpointSchedule
     from .sigterm import SigtermHandler
     from .snapshot import FitSnapshot
+    from .store import Store
 
 SMALL = 8 << 20  # bytes that are written at once; a larger snapshot is written by the thread
+LARGE, GROWN = 50e6, 1.3  # bytes from which an object is reported, and its growth until the next report
 LAST = 60.0  # s that the last save waits for the previous one
 
 
@@ -50,10 +53,11 @@ class CheckpointSaver:
             context.mail.own_thread, lambda error: context.surprise("writing a checkpoint", error)
         )
         self._writing = False  # the thread is writing a generation
-        self._complained = False
+        self._report = SaveReport(context)
+        self._reported = LARGE / GROWN  # bytes of the largest object that was reported last
 
     def save(self, fit: Fit, others: list[list[int]], history: Any = None, last: bool = False) -> bool:
-        """Write a generation, or begin to; an error becomes a note, and the previous generation is kept.
+        """Write a generation, or begin to; an error becomes a note, and an earlier generation is kept.
 
         Return whether it has all the state that a resume inside the fit needs.
         `others`: Openings.others.  `history`: of a finished fit.  `last`: the process is about to end, so the
@@ -64,10 +68,12 @@ class CheckpointSaver:
         began, complete = time.monotonic(), False
         self._farewell.saving = True
         try:
-            with self._context.phase("checkpoint"):
+            with self._context.own_work(), self._context.phase("checkpoint"):
                 if self._writing:
                     self._writer.finish(LAST)
-                snapshot = snapshots.take(fit, self._most, others, history)
+                seconds, walked = self._pace.allowance(began), time.monotonic()
+                snapshot = snapshots.take(fit, self._most, others, history, seconds)
+                self._pace.digested(time.monotonic() - walked)
                 if snapshot.facts["unkept"]:
                     self._context.beyond(
                         announcements.CHANGED % announcements.described(snapshot.facts["unkept"])
@@ -77,10 +83,11 @@ class CheckpointSaver:
                 beside = not last and snapshot.size > SMALL and snapshot.size * 2 < free_memory.available()
                 names = self._write(fit, snapshot, began, beside)
                 complete = not snapshot.facts["unkept"]
+            self._note_growth(*snapshot.largest)
             if history is None and not last:
                 self._print_next(fit, names)
         except Exception as error:
-            self._complain(error)
+            self._complain(error, fit.store)
         self._farewell.saving = False
         self._pace.saved(began, time.monotonic())
         return complete
@@ -92,18 +99,20 @@ class CheckpointSaver:
         """
         store, held = fit.store, time.monotonic() - began
         names: list[str] = []
+        broken = self._context.losses.broken
 
         def write() -> None:
+            snapshot.facts["finite"] = not broken and snapshot.is_finite()
             names.append(store.write(snapshot.facts, snapshot.blobs, snapshot.between_epochs))
-            self._complained = False
-            self._context.add("saves")
+            self._report.saved(began)
+            self._context.saved()
 
         def write_beside() -> None:
             cpu = time.thread_time()
             try:
                 write()
             except Exception as error:
-                self._complain(error)
+                self._complain(error, store)
             self._pace.wrote(held + time.thread_time() - cpu, time.monotonic())
             self._writing = False
 
@@ -113,6 +122,16 @@ class CheckpointSaver:
         else:
             write()
         return names
+
+    def _note_growth(self, name: str, size: int) -> None:
+        """Report the largest object of the script that changes, each time that it has grown."""
+        if size >= GROWN * self._reported:
+            self._reported = size
+            self._context.note("grows", announcements.GROWS % (name, size >> 20), object=name, bytes=size)
+
+    def settle(self, seconds: float) -> None:
+        """Wait until what is being written is there, for at most `seconds`."""
+        self._writer.finish(seconds)
 
     def _print_next(self, fit: Fit, names: list[str]) -> None:
         """Have the fingerprint of the next batch written beside the generation."""
@@ -130,9 +149,6 @@ class CheckpointSaver:
 
         self._lookahead.arrange(fit.model, look)
 
-    def _complain(self, error: Exception) -> None:
-        if not self._complained:
-            self._complained = True
-            self._context.note("save", announcements.NOT_SAVED % error)
-            if not isinstance(error, OSError):
-                self._context.surprise("saving a checkpoint", error)
+    def _complain(self, error: Exception, store: Store) -> None:
+        if self._report.failed(error, store.folder) and not isinstance(error, OSError):
+            self._context.surprise("saving a checkpoint", error)

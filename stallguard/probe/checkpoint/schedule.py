@@ -13,6 +13,7 @@ SHARE = 0.01  # of the training time, at most, for checkpoints
 # The checkpoint at a fit's end, without which the fit would be trained again, can cost this share of the fit's time ...
 FIT_SHARE = 0.05
 CREDIT = 200.0  # ... as long as all of them together cost no more than this times SHARE beyond SHARE: 2 s
+LEAST = 0.02  # s in which the objects of most scripts are read
 
 
 class CheckpointSchedule:
@@ -25,6 +26,7 @@ class CheckpointSchedule:
         self._began = now
         self._last: float | None = None
         self._credit = CREDIT * self.share
+        self._digests = 0.0
         self.next = now + min(every, FIRST)
 
     def due(self, now: float, between_epochs: bool) -> bool:
@@ -41,6 +43,17 @@ class CheckpointSchedule:
             return False
         self._credit -= self.cost
         return True
+
+    def allowance(self, now: float) -> float:
+        """Return the seconds for reading the state of the script's objects in full: SHARE of all time, and CREDIT.
+
+        What is read beside saves counts too, so that it does not come on top of them.
+        """
+        return max(LEAST, self.share * (now - self._began + CREDIT) - self._digests)
+
+    def digested(self, seconds: float) -> None:
+        """Register the time of reading the state of objects, in a save or beside one."""
+        self._digests += seconds
 
     def ask(self, now: float) -> None:
         """Have the next checkpoint be due now; what the last one cost does not count."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ..lookahead import train_function
@@ -20,22 +21,45 @@ PRINTS = 12  # fingerprints that are kept with a generation, the newest
 class FitSnapshot:
     """What is written: facts, and buffers that do not change while training goes on."""
 
-    def __init__(self, facts: dict[str, Any], blobs: list[Any], between_epochs: bool) -> None:
+    def __init__(
+        self,
+        facts: dict[str, Any],
+        blobs: list[Any],
+        between_epochs: bool,
+        largest: tuple[str, int],
+        weights: list[Any],
+        others: list[Any],
+    ) -> None:
+        """`weights`: arrays of what is trained; `others`: of the model's and the optimizer's other variables."""
         self.facts, self.blobs, self.between_epochs = facts, blobs, between_epochs
+        self.largest = largest  # the object of the script that changed and is largest, and its bytes
         self.size = sum(len(blob) for blob in blobs)
+        self._weights, self._others = weights, others
+
+    def is_finite(self) -> bool:
+        """Return whether the model can be trained on from these values.  A mask that is not trained can be infinite."""
+        return all(map(tensors.is_finite, self._weights)) and all(
+            tensors.is_finite(one, infinite=True) for one in self._others
+        )
 
 
-def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> FitSnapshot:
+def take(
+    fit: Fit, most: int, others: list[list[int]], history: Any = None, seconds: float = math.inf
+) -> FitSnapshot:
     """Return the content of a generation of this moment.
 
-    `most`: bytes at most of the callbacks' own data.  `others`: Openings.others.  `history`: of a finished fit.  Raises
-    what the frameworks raise; the caller handles that.
+    `most`: bytes at most of the callbacks' own data.  `others`: Openings.others.  `history`: of a finished fit.
+    `seconds`: as for Fit.walk.  Raises what the frameworks raise; the caller handles that.
     """
     variables.synchronise(fit.model)
     finished, between_epochs = history is not None, not fit.executions
-    data, state = fit.walk()
+    data, state = fit.walk(seconds)
     groups = fit.groups(state, metrics=not between_epochs)
     arrays = [value for group in groups.values() for value in variables.values(group)]
+    trained = {id(one) for one in getattr(fit.model, "trainable_variables", ())}
+    mine = [*zip([*groups[variables.MODEL], *groups[variables.OPTIMIZER]], arrays)]
+    weights = [array for variable, array in mine if id(variable) in trained]
+    others_of_model = [array for variable, array in mine if id(variable) not in trained]
     entries, unkept = _entries(fit, state, finished, arrays, most)
     known = {
         *state.paths,
@@ -59,6 +83,7 @@ def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> F
     }
     facts: dict[str, Any] = {
         "format": FORMAT, "identity": fit.identified(), "epoch": fit.epoch, "executions": fit.executions,
+        "batches": fit.executions * fit.per_execution,
         "drawn": fit.drawn, "batch": fit.batch(), "ends": fit.ends, "epochs": fit.epochs,
         "length": getattr(fit.iterator, "_num_batches", getattr(fit.iterator, "_inferred_steps", None)),
         "finished": finished, "stop": between_epochs and bool(getattr(fit.model, "stop_training", False)),
@@ -70,7 +95,9 @@ def take(fit: Fit, most: int, others: list[list[int]], history: Any = None) -> F
         "uses": fit.seeds.uses() if fit.seeds is not None else {},
     }  # fmt: skip
     facts["tensors"], blobs = tensors.pack(arrays)
-    return FitSnapshot(facts, blobs, between_epochs)
+    path = max(state.sizes, key=lambda one: state.sizes[one], default="")
+    largest = (path + object_state.made_by(state, path), state.sizes[path]) if path else ("", 0)
+    return FitSnapshot(facts, blobs, between_epochs, largest, weights, others_of_model)
 
 
 def _draws(fit: Fit) -> list[str]:

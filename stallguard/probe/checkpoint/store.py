@@ -29,6 +29,7 @@ class Store:
     """The generations of one fit."""
 
     def __init__(self, folder: str) -> None:
+        self.folder = folder
         self._generations = Generations(folder)
         self.files = os.path.join(folder, "files")  # copies of what callbacks write line by line
 
@@ -57,6 +58,17 @@ class Store:
     def exists(self) -> bool:
         """Return whether there is a generation."""
         return bool(self._generations.names())
+
+    def finite(self) -> tuple[dict[str, Any], float] | None:
+        """Return (facts, when it was made) of the newest generation with finite values, without reading its tensors."""
+        for folder in self._generations.candidates():
+            try:
+                facts = read_facts(folder)
+                if facts.get("finite"):
+                    return facts, os.path.getmtime(os.path.join(folder, _BLOBS))
+            except DAMAGE:
+                continue
+        return None
 
     def found(self, complaints: list[str]) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
         """Yield (facts, blobs) of each intact generation, newest first; add the errors of others to `complaints`."""

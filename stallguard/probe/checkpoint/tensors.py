@@ -55,6 +55,21 @@ def value_of(variable: Any, keep: bool = False) -> Any:
     return numpy.array(value) if keep else numpy.asarray(value)
 
 
+def is_finite(array: Any, infinite: bool = False) -> bool:
+    """Return whether no number of an array is NaN, or infinite unless `infinite` allows that.
+
+    A sum shows it in one pass without a copy, unless it overflows.
+    """
+    numpy = sys.modules["numpy"]
+    try:
+        with numpy.errstate(all="ignore"):
+            if numpy.isfinite(array.sum()):
+                return True
+            return not (numpy.isnan(array).any() if infinite else not numpy.isfinite(array).all())
+    except TypeError:  # of a type that has no such values
+        return True
+
+
 def digest(array: Any, full: int, sample: int) -> list[Any]:
     """Return a short digest of an array; of one larger than `full` bytes, from `sample` of its values."""
     numpy = sys.modules["numpy"]

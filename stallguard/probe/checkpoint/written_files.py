@@ -21,7 +21,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .. import process_key
+from .. import own_frames, process_key
 from . import object_kinds
 from .generations import no_link
 
@@ -250,7 +250,11 @@ class Opener:
                 self.files.note(file)
             except Exception:  # the script gets its file in any case
                 pass
-        return self.original(file, mode, *args, **named)
+        try:
+            return self.original(file, mode, *args, **named)
+        except BaseException as error:
+            own_frames.remove(error)
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)

@@ -76,6 +76,7 @@ class BatchHooks:
         if beats.fitting:
             return self._opens(EPOCH_START)
         before = beats.fit_begins()
+        self.context.losses.fit_begins()
         self._opens(EPOCH_START)
         return before
 
@@ -123,7 +124,7 @@ class BatchHooks:
     def batch_closes(self, before: int, result: Any) -> None:
         """Count the batch of train_on_batch; its loss is the first of its results."""
         self.beats.call_ends(before, ON_BATCH)
-        self.beats.loss(result[0] if isinstance(result, (list, tuple)) and result else result)
+        self.context.losses.of_batch(result[0] if isinstance(result, (list, tuple)) and result else result)
 
     def _check(self, phase: int) -> Any:
         def opens(model: Any, *args: Any, **kwargs: Any) -> Optional[int]:

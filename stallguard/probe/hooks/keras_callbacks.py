@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from .. import wire
+from .. import own_frames, wire
 from ..beats import EPOCH_END, EPOCH_START, INPUT, PREDICTION, VALIDATION
 from ..outbox import TEXT
 from .wrap import around, before, keras_backend
@@ -27,6 +27,8 @@ HOMES = (
     "keras.callbacks",  # Keras 2.6 to 2.12
 )
 
+CONVERTS = "_on_train_batch_end"  # what CallbackList does with the logs of a batch
+TERMINATES = "TerminateOnNaN"
 RESULTS_EVERY = 5.0  # seconds: epochs of a second must not fill the journal
 
 
@@ -78,6 +80,7 @@ class CallbackHooks:
         self.beats.enter(EPOCH_START)
         if self.beats.fitting == 1:
             self.beats.own = callbacks
+            self.read_next_loss(callbacks)
 
     def train_end(self, callbacks: Any, logs: Any = None) -> None:
         """End the fit, before the script's own on_train_end."""
@@ -109,9 +112,9 @@ class CallbackHooks:
         return self.beats.around_batch_end(original, self.attend)
 
     def attend(self, callbacks: Any, logs: Any) -> None:
-        """Store the loss, save, and end the training if that was commanded; once a second or on a command."""
+        """Have the loss read, save, and end the training if that was commanded; once a second or on a command."""
         self.beats.attention = False
-        self.keep_loss(callbacks, logs)
+        self.read_next_loss(callbacks)
         for action in self.context.after_batch:
             try:
                 action(callbacks)
@@ -120,41 +123,61 @@ class CallbackHooks:
         if self.context.get("command") == STOP:
             self.stop(callbacks)
 
-    def keep_loss(self, callbacks: Any, logs: Any) -> None:
-        """Store the loss, if that does not wait for the device."""
+    def read_next_loss(self, callbacks: Any) -> None:
+        """Have the loss of the next batch read when Keras 3.6 or later has converted it, here or in another thread.
+
+        Then Keras has waited for the device, and reading it again waits for nothing.  The method of this one object is
+        replaced for one call: a wrapper of the class would cost each batch a call.
+        """
+        original = getattr(callbacks, CONVERTS, None)
+        if original is None or callbacks is not self.beats.own or CONVERTS in vars(callbacks):
+            return
+
+        @own_frames.passing
+        def once(batch: int, logs: Any = None) -> Any:
+            vars(callbacks).pop(CONVERTS, None)
+            result = original(batch, logs)
+            if logs:
+                self.keep_loss(callbacks, batch, logs)
+            return result
+
+        vars(callbacks)[CONVERTS] = once
+
+    def keep_loss(self, callbacks: Any, batch: int, logs: Any) -> None:
+        """Store the mean loss of the epoch that runs."""
         try:
-            if logs and getattr(callbacks, "_async_train", True) is False:
-                # Keras 3 has just waited for the device and converted the loss in this thread.  If that happens later
-                # or not at all, the loss is not read.
-                self.beats.loss(float(logs["loss"]))
-        except (KeyError, TypeError, ValueError):
-            pass  # no such entry, or no number
+            value = float(logs["loss"])
+        except Exception:
+            return  # no such entry, no number, or a step that failed: JAX raises its error where the result is read
+        try:
+            self.context.losses.of_epoch_so_far(value, batch, _ending(callbacks))
         except Exception as error:
             self.context.surprise("loss", error)
 
     def epoch_end(self, callbacks: Any, epoch: int, logs: Any = None) -> tuple[Any, int]:
         """Enter the end of the epoch, before its callbacks."""
         self.beats.enter(EPOCH_END)
-        if logs:
-            self.beats.loss(logs.get("loss"))
         return callbacks, epoch
 
     def epoch_ended(self, state: tuple[Any, int], result: Any) -> None:
-        """Report what Keras' History has of the epoch: its numbers are in memory already, none waits for the device.
+        """Store and report what Keras' History has of the epoch: its numbers are in memory, none waits for the device.
 
         The learning rate is there if a callback of Keras sets it.
         """
         callbacks, epoch = state
-        now = time.monotonic()
-        if self.beats.fitting > 1 or now < self._results_due:
+        if self.beats.fitting > 1:
             return
-        kept = getattr(getattr(callbacks, "_history", None), "history", None) or {}
-        words = ""
-        for name, values in kept.items():
+        results = {}
+        for name, values in (getattr(getattr(callbacks, "_history", None), "history", None) or {}).items():
             value: Any = values[-1] if values else None
-            if type(value) is not float and not (type(value).__module__ == "numpy" and value.ndim == 0):
-                continue
-            word = "%s=%.6g " % (name, value)
+            if type(value) is float or (type(value).__module__ == "numpy" and value.ndim == 0):
+                results[name] = float(value)
+        self.context.losses.of_epoch(results, epoch, _ending(callbacks))
+        now, words = time.monotonic(), ""
+        if now < self._results_due:
+            return
+        for name, number in results.items():
+            word = "%s=%.9g " % (name, number)
             if len(word.split()) == 1 and len(words) + len(word) < TEXT:
                 words += word
         if words:
@@ -194,6 +217,17 @@ class CallbackHooks:
 
 
 STOP = wire.COMMANDS.index("stop")
+
+
+def _ending(callbacks: Any) -> str:
+    """Return which callback of the script has ended this fit because of its loss; "" if none has.
+
+    Not by `callbacks.model`: on JAX that property moves the training's state, which is not possible in another thread.
+    """
+    held = vars(callbacks)
+    model = held.get("_model", held.get("model"))
+    kinds = [kind.__name__ for one in getattr(callbacks, "callbacks", ()) for kind in type(one).__mro__]
+    return TERMINATES if TERMINATES in kinds and getattr(model, "stop_training", False) else ""
 
 
 def _known(number: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from .. import own_frames
 from ..beats import INPUT
 from ..monotonic import monotonic_ns
 from .python_functions import INPUT as INPUT_FUNCTION
@@ -33,6 +34,7 @@ class InputHooks:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
+        self._is_noted = False  # what the loop gets its batches from
 
     def patch_iterator(self, module: Any) -> None:
         """Wrap the `next` of a dataset's iterator in eager code; inside a graph it is not called in Python."""
@@ -43,7 +45,12 @@ class InputHooks:
 
     def opens(self, iterator: Any) -> Optional[int]:
         """Begin the wait for the next batch."""
-        return self.beats.enter(INPUT) if self.beats.mine() and self.eager() else None
+        if not (self.beats.mine() and self.eager()):
+            return None
+        if not self._is_noted and not self.beats.fitting:
+            self._is_noted = True
+            self.context.note("feed", "a tf.data.Dataset feeds the loop", feed="dataset")
+        return self.beats.enter(INPUT)
 
     def closes(self, before: int, result: Any) -> None:
         """End the wait."""
@@ -54,6 +61,10 @@ class InputHooks:
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def from_generator(generator: Any, *args: Any, **kwargs: Any) -> Any:
+                if not self.beats.fitting:  # else Keras wraps the generator that the script gave it
+                    self.context.note(
+                        "feed", "a tf.data.Dataset takes from a generator", feed="from_generator"
+                    )
                 return original(self.watched(generator), *args, **kwargs)
 
             return from_generator
@@ -71,6 +82,7 @@ class InputHooks:
         counts = [0, 0] if code is None else entry(self.context, INPUT_FUNCTION, code)
 
         @wraps(generator)
+        @own_frames.yielding  # TensorFlow writes the traceback into the message of an error of its own
         def elements(*args: Any, **kwargs: Any) -> Iterator[Any]:
             began = monotonic_ns()
             for element in generator(*args, **kwargs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from .. import own_frames
 from ..beats import FUNCTION, TRACING
 from .wrap import around
 
@@ -19,6 +20,7 @@ CONCRETE = "tensorflow.python.eager.polymorphic_function.concrete_function"
 OLD_POLYMORPHIC = "tensorflow.python.eager.def_function"  # before 2.10
 OLD_CONCRETE = "tensorflow.python.eager.function"
 GRAPHS = "tensorflow.python.framework.func_graph"
+STACKS = "tensorflow.python.util.tf_stack"
 
 
 def targets(context: Context) -> Targets:
@@ -30,6 +32,7 @@ def targets(context: Context) -> Targets:
         CONCRETE: hooks.patch_concrete,
         OLD_CONCRETE: hooks.patch_concrete,
         GRAPHS: hooks.patch_tracer,
+        STACKS: hooks.patch_stacks,
     }
 
 
@@ -67,6 +70,22 @@ class FunctionHooks:
             beats.call_ends(before, FUNCTION)
 
         return around(self.context, opens, closes, beats.call_failed)
+
+    def patch_stacks(self, module: Any) -> None:
+        """Keep the probe's frames out of the stack that TensorFlow keeps of each operation, for its errors.
+
+        It omits the frames of the files that the outermost filter names; AutoGraph's filters add their own to them.
+        """
+        files, outermost = own_frames.files(), module.SentinelFilter
+        self.context.wrap(outermost, "get_filtered_filenames", lambda _: lambda _filter: files)
+
+        def updated(one: Any) -> list[Any]:
+            one.update()
+            return [one]
+
+        for of_thread in module._source_filter_stacks.values():
+            updated(of_thread[0])
+        module._source_filter_stacks.default_factory = lambda: updated(outermost())
 
     def patch_tracer(self, module: Any) -> None:
         """Wrap the function that makes a graph of Python code."""

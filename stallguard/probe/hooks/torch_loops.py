@@ -1,6 +1,14 @@
-"""Counts each optimizer step of PyTorch as a beat, and records the wait for a DataLoader as input."""
+"""Counts each optimizer step of PyTorch as a beat, and records the wait for a DataLoader as input.
+
+The tensor whose gradient a loop computes is its loss, or a multiple of it: it shows whether the loss is finite.  On the
+CPU it is read; on a device only if the script itself reads it, because that waits for the device.
+"""
 
 from __future__ import annotations
+
+import math
+import sys
+import time
 
 from ..beats import BETWEEN, INPUT, STEP, TORCH
 from .wrap import around
@@ -10,6 +18,9 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from ..context import Context, Targets
+    from ..patches import Function
+
+LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
 
 
 def targets(context: Context) -> Targets:
@@ -18,6 +29,8 @@ def targets(context: Context) -> Targets:
     return {
         "torch.optim.optimizer": hooks.patch_optimizer,
         "torch.utils.data.dataloader": hooks.patch_loader,
+        "torch._tensor": hooks.patch_tensor,
+        "torch._dynamo.eval_frame": hooks.pass_by,
     }
 
 
@@ -27,6 +40,9 @@ class TorchHooks:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.beats = context.beats
+        self._loss_due = 0.0  # when a loss is read next
+        self._on_device: Any = None  # the newest loss on a device, without its graph
+        self._tensor: Any = None  # the class of all tensors
         self._loader = False  # a DataLoader was used: its wait is then distinct from what precedes it
 
     def patch_optimizer(self, module: Any) -> None:
@@ -43,6 +59,69 @@ class TorchHooks:
         except Exception as error:
             self.context.surprise("torch step", error)
 
+    def pass_by(self, module: Any) -> None:
+        """Have torch.compile run the probe's functions as they are: it would trace and compile them, and warn."""
+        skip = getattr(module, "skip_code", None) or sys.modules["torch"]._C._dynamo.eval_frame.skip_code
+        package = __name__.rpartition(".hooks")[0]
+        for name, part in list(sys.modules.items()):
+            if name.startswith(package):
+                for code in _codes(list(vars(part).values())):
+                    skip(code)
+
+    def patch_tensor(self, module: Any) -> None:
+        """Wrap the method that computes the gradients of a loss."""
+        self._tensor = module.Tensor
+        self.context.wrap(module.Tensor, "backward", self.backward)
+
+    def backward(self, original: Function) -> Function:
+        """Return the wrapper for Tensor.backward."""
+
+        def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(tensor, *args, **kwargs)
+            if not self.beats.fitting:  # Keras has logs, and scales its losses
+                try:
+                    self.keep_loss(tensor)
+                except Exception as error:
+                    self.context.surprise("torch loss", error)
+            return result
+
+        return backward
+
+    def keep_loss(self, tensor: Any) -> None:
+        """Look whether a loss is finite, if that waits for nothing."""
+        if type(tensor) is not self._tensor or tensor.dim() or not tensor.is_floating_point():
+            return
+        if not tensor.is_cpu:
+            if self._on_device is None:
+                self._tensor.item = self._tensor.item  # the class inherits it
+                self.context.wrap(self._tensor, "item", self.item)
+            self._on_device = tensor.detach()
+            return
+        now = time.monotonic()
+        if now >= self._loss_due:
+            self.take_loss(tensor, float(tensor.detach()), now)
+
+    def take_loss(self, tensor: Any, value: float, now: float) -> None:
+        """Take a loss.  One of 16 bits can overflow because it was scaled for its gradients."""
+        if str(tensor.dtype) != "torch.float16" or abs(value) != math.inf:
+            self.context.losses.of_gradient(value)
+        self._loss_due = now if self.context.losses.broken else now + LOSS_EVERY
+
+    def item(self, original: Function) -> Function:
+        """Return the wrapper for Tensor.item: it waits for the device, and then the newest loss is known."""
+
+        def item(tensor: Any) -> Any:
+            value = original(tensor)
+            try:
+                loss = self._on_device
+                if loss is not None and type(value) is float and tensor.data_ptr() == loss.data_ptr():
+                    self.take_loss(tensor, value, time.monotonic())
+            except Exception as error:
+                self.context.surprise("torch loss", error)
+            return value
+
+        return item
+
     def patch_loader(self, module: Any) -> None:
         """Wrap the iterator of a DataLoader."""
         bracket = around(self.context, self.opens, self.closes, self.beats.leave)
@@ -51,9 +130,26 @@ class TorchHooks:
 
     def opens(self, iterator: Any) -> Optional[int]:
         """Begin the wait for the next batch."""
+        if not self._loader and not self.beats.fitting:
+            self.context.note("feed", "a DataLoader of PyTorch feeds the loop", feed="loader")
         self._loader = True
         return self.beats.enter(INPUT) if self.beats.mine() else None
 
     def closes(self, before: int, result: Any) -> None:
         """End the wait: the step follows."""
         self.beats.input_ends(before if self.beats.fitting else STEP)
+
+
+def _codes(found: list[Any]) -> list[Any]:
+    """Return the code of functions, of the methods of classes, and of what they define inside."""
+    codes: list[Any] = []
+    for one in found:
+        if isinstance(one, type):
+            found += [
+                getattr(member, "__func__", getattr(member, "fget", member)) for member in vars(one).values()
+            ]
+        code: Any = one if hasattr(one, "co_consts") else getattr(one, "__code__", None)
+        if hasattr(code, "co_consts") and not any(code is known for known in codes):
+            codes.append(code)
+            found += [inner for inner in code.co_consts if hasattr(inner, "co_consts")]
+    return codes

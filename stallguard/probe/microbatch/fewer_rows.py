@@ -23,7 +23,9 @@ SLICED = 0.0  # instead of a scale of the rate: the step was built for slices
 MAKES_ITS_OWN = (
     "fit takes no batch size for {kind}: its batches keep their size, and smaller ones are made by slices"
 )
-FEWER = "fit trains on batches of {rows} rows instead of {before}: {times:g} times as many updates an epoch, {rate}"
+FEWER = (
+    "fit trains on batches of {rows} instead of {before}: {times:g} times as many updates an epoch, {rate}"
+)
 AS_IT_WAS = "the learning rate unchanged"
 DIVIDED = "the learning rate divided by {by:.3g}"
 UNREACHED = "the learning rate unchanged, because this optimizer is not known"
@@ -56,10 +58,14 @@ class FewerRows:
         signature = inspect.signature(original)
 
         def fit(model: Any, *args: Any, **named: Any) -> Any:
+            bound = None
             try:
                 bound = signature.bind(model, *args, **named)
             except TypeError:
-                return original(model, *args, **named)  # it raises the error with its own text
+                pass
+            if bound is None:
+                # Behind the `except`: else the original's error would have this one as its context.
+                return original(model, *args, **named)
             asked = dict(list(bound.arguments.items())[1:])
             x, before = asked.get("x"), 0
             if fit_arguments.takes_size(x):
@@ -87,7 +93,9 @@ class FewerRows:
         rate = AS_IT_WAS if by == 1.0 else DIVIDED.format(by=by)
         if self.scaling != "off" and not self.rate.reached:
             rate = UNREACHED
-        said = FEWER.format(rows=rows, before=before, times=times, rate=rate)
+        said = FEWER.format(
+            rows="1 row" if rows == 1 else "%d rows" % rows, before=before, times=times, rate=rate
+        )
         kept = getattr(getattr(model, "optimizer", None), "_learning_rate", None)
         if callable(kept) and not hasattr(kept, "assign"):
             said += FASTER.format(times=times)

@@ -27,6 +27,27 @@ def targets(context: Context) -> Targets:
     return {name: reporter.patcher(kind) for name, kind in TRAINERS.items()}
 
 
+FEEDS = {
+    "generator": "a Python generator feeds the fit",
+    "pydataset": "a PyDataset or a Sequence feeds the fit",
+    "loader": "a DataLoader of PyTorch feeds the fit",
+    "dataset": "a tf.data.Dataset feeds the fit",
+    "arrays": "arrays feed the fit",
+}
+
+
+def feed_of(data: Any) -> str:
+    """Return what a fit gets its batches from, a key of FEEDS."""
+    if hasattr(data, "__next__"):
+        return "generator"
+    names = {kind.__name__: kind.__module__.partition(".")[0] for kind in type(data).__mro__}
+    if names.get("DatasetV2") == "tensorflow":
+        return "dataset"
+    if names.get("DataLoader") == "torch":
+        return "loader"
+    return "pydataset" if names.keys() & {"PyDataset", "Sequence"} else "arrays"
+
+
 class FitReporter:
     """Reports each fact once."""
 
@@ -34,6 +55,7 @@ class FitReporter:
         self.context = context
         self._rows = 0
         self._wide = False
+        self._feed = ""
         self._unreached: set[type] = set()
 
     def patcher(self, kind: str) -> Any:
@@ -63,11 +85,15 @@ class FitReporter:
         if rows != self._rows and not self.context.announced:  # what the supervisor gave, it knows exactly
             self._rows = rows
             text = (
-                "a batch of the script has %d rows" % rows
+                "a batch of the script has %d row%s" % (rows, "" if rows == 1 else "s")
                 if rows
                 else "how many rows a batch has is not known"
             )
             self.context.note("batch", text, rows=rows)
+        feed = feed_of(x)
+        if feed != self._feed:
+            self._feed = feed
+            self.context.note("feed", FEEDS[feed], feed=feed)
         wide = getattr(model, "compute_dtype", "") == "float64" or any(
             getattr(layer, "compute_dtype", "") == "float64" for layer in getattr(model, "layers", ())
         )

@@ -26,7 +26,8 @@ def patch_random(context: Context, seeds: Seeds, module: Any) -> None:
     def make(original: Any) -> Any:
         def seed(self: Any, a: Any = None, version: Any = 2) -> Any:
             if a is None:
-                caller: Any = sys._getframe(1)  # of the module that creates or seeds the generator
+                # Of the module that creates or seeds the generator; 1 is the frame around each wrapper (own_frames.py).
+                caller: Any = sys._getframe(2)
                 while caller is not None and caller.f_globals is vars(module):
                     caller = caller.f_back
                 if caller is None or caller.f_globals.get("__name__") not in UNIQUE:

@@ -32,18 +32,18 @@ def patch(choices: EarlierChoices, module: Any) -> None:
                 added = _additions(args, kwargs, choice.earlier)
             except Exception as error:
                 choices.context.surprise("before wandb.init", error)
-            if not added:
-                run = original(*args, **kwargs)
-            else:
+            run = None
+            if added:
                 try:
                     run = original(*args, **{**kwargs, **added})
                 except Exception as error:  # such as a run that was deleted meanwhile
                     choices.report(
                         "W&B does not resume the run %s (%s): a new one begins" % (choice.earlier, error)
                     )
-                    run = original(*args, **kwargs)
                 else:
                     choices.report("goes on in the W&B run %s" % choice.earlier)
+            if run is None:  # behind the `except`: else its error would have the first one as its context
+                run = original(*args, **kwargs)
             choice.keep(getattr(run, "id", None))
             return run
 

@@ -315,6 +315,7 @@
   const draw = () => {
     const kept = view;
     charts.splice(0).forEach((chart) => chart.destroy());
+    lane.classList.add("drawn");
     charts.push(drawLane());
     data.panels.forEach((panel, index) => {
       figures[index].classList.add("drawn");

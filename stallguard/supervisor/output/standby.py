@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 PATIENCE = 1.0  # seconds that a shell has to end
 SHELL = """
-trap '' HUP INT QUIT TERM TSTP TTIN TTOU PIPE USR1 USR2 ALRM
+trap '' HUP INT QUIT TERM TSTP TTIN TTOU PIPE USR1 USR2 ALRM VTALRM PROF XCPU
 read -r _ <&2 && exit 0
 exec 2>/dev/null
 "$@" || cat || exec cat >/dev/null

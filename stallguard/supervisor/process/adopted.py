@@ -216,6 +216,12 @@ class Adopted:
         self._asked = self._asked or name in ("TERM", "KILL", "INT")
         return signal_group(self.pid, getattr(signal, f"SIG{name}"))
 
+    def pass_on(self, number: int) -> None:
+        """Send the signal `number` to the process alone."""
+        if run_files.lives(self.identity):
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, number)
+
     def reap(self) -> None:
         """Nothing: its parent does."""
 

@@ -9,6 +9,7 @@ This module must not decide when anything is ended, and nothing here blocks the 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import queue
@@ -174,6 +175,12 @@ class Child:
             return False
         self._asked = self._asked or name in ("TERM", "KILL", "INT")
         return signal_group(self.pid, getattr(signal, f"SIG{name}"))
+
+    def pass_on(self, number: int) -> None:
+        """Send the signal `number` to the process alone."""
+        if not self._gone:
+            with contextlib.suppress(OSError):  # over already, or of another user (sudo)
+                os.kill(self.pid, number)
 
     def reap(self) -> None:
         """Let the kernel forget it; call after `post`.  From now on no signal is sent."""

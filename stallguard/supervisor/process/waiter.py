@@ -2,7 +2,7 @@
 
 Only a parent can read an exit code on Linux, and stallguard can die before the training does.  The waiter is small
 (9 to 11 MB resident) and does nothing else, so it outlives stallguard.  It starts the training in a session of its own,
-passes signals on to its group, waits, writes the code and ends.  It holds a lock on the file until then: a reader who
+passes signals on, waits, writes the code and ends.  It holds a lock on the file until then: a reader who
 gets the lock either finds the code or knows that the waiter was killed.
 
 The disk can be full or read-only when the training begins.  Then the file is made as soon as there is room, also after
@@ -22,8 +22,10 @@ import time
 
 EVERY = 1.0  # seconds between two attempts to make the file
 LONGEST = 3600  # of them after the training's end: no stallguard comes for the code after that
+TO_ALL = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCONT)  # of the group
 PASSED_ON = (
-    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2,
+    *TO_ALL, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU,
+    *range(getattr(signal, "SIGRTMIN", 1), getattr(signal, "SIGRTMAX", 0) + 1),  # macOS has none
 )  # fmt: skip
 
 
@@ -43,7 +45,7 @@ def main(path: str, connection: int, pipe: int) -> None:
 
     def pass_on(number: int, _frame: object) -> None:
         try:  # noqa: SIM105 - contextlib costs memory
-            os.killpg(pid, number)
+            (os.killpg if number in TO_ALL else os.kill)(pid, number)
         except (ProcessLookupError, PermissionError):  # it has ended; macOS: a group of zombies
             pass
 

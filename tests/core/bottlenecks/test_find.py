@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from stallguard.core.bottlenecks import kinds
 from stallguard.core.bottlenecks.find import bottlenecks
-from stallguard.core.events import Heartbeat
+from stallguard.core.events import Heartbeat, ProbeConnected
 from stallguard.core.history import History, SeenLines, Stage
 from stallguard.core.profile import FEEDER, TRAINING, Function, Profile, Spot
 from stallguard.core.readings import Machine, Memory, Process
@@ -40,6 +40,8 @@ def story(
     nice: int = 0,
     counts: dict[str, Any] | None = None,
     stages: int = 4,
+    feed: str = "dataset",
+    versions: dict[str, str] | None = None,
 ) -> History:
     """Return the history of a training whose time grew evenly to `spots` within `seconds`, in a few stages."""
     made = []
@@ -83,6 +85,10 @@ def story(
         stages=tuple(made),
         rows=rows,
         dtype=dtype,
+        feed=feed,
+        greeted=ProbeConnected(
+            at=0.0, attempt=1, pid=7, versions=versions or {"tensorflow": "2.20.0", "keras": "3.12.0"}
+        ),
         machine=tuple(SeenLines(100.0 + index, one) for index, one in enumerate(machine)),
         memory=(SeenLines(100.0, Memory()),),
         process=(SeenLines(100.0, Process(nice=nice)),),
@@ -103,6 +109,37 @@ def test_a_healthy_training_has_none() -> None:
 
 def test_nothing_is_said_of_the_first_seconds() -> None:
     assert bottlenecks(story(spot(9.0, 6, does="sleep"), seconds=9.0)) == ()
+
+
+def test_neither_a_stall_nor_the_work_of_stallguard_is_slowness() -> None:
+    lock = spot(43.0, 9, phase="no progress", does="lock", called_by=KERAS_CALLBACK)
+    digest = spot(40.0, 30, phase="stallguard", does="tf_wait")
+    other = spot(43.0, 6, FEEDER, phase="no progress", does="generator", feeds=True)
+    assert bottlenecks(story(spot(55.0, 30, **FIT), lock, digest, other, seconds=140.0, cores=0.1)) == ()
+
+
+def test_what_is_slow_beside_a_stall_has_its_share_of_the_other_time() -> None:
+    callback = spot(10.0, 16, phase="between", called_by=KERAS_CALLBACK, function="on_end")
+    hung = spot(60.0, 16, phase="no progress", called_by=KERAS_CALLBACK, function="on_end")
+    (found,) = bottlenecks(story(spot(10.0, 30, **FIT), callback, hung, seconds=80.0))
+    assert (found.kind, found.seconds, found.share) == (kinds.CALLBACK, 10.0, 0.5)
+
+
+def test_the_processor_that_idled_in_a_stall_does_not_make_a_generator_the_limit() -> None:
+    computing = story(spot(58.0, 30, **FIT), spot(30.0, 6, FEEDER, does="generator", feeds=True), cores=2.0)
+    last = computing.stages[-1]
+    paused = {**last.profile.phases, "no progress": 300.0}
+    stalled = replace(last, at=last.at + 300.0, profile=replace(last.profile, seconds=360.0, phases=paused))
+    assert bottlenecks(replace(computing, stages=(*computing.stages, stalled))) == ()
+
+
+def test_saves_of_stallguard_are_not_counted_as_those_of_the_script() -> None:
+    saved = story(
+        spot(40.0, 30, **FIT), spot(20.0, 30, phase="checkpoint", calls="keras.save"), counts={"saves": 25}
+    )
+    last = replace(saved.stages[-1], profile=replace(saved.stages[-1].profile, saves=20))
+    (found,) = bottlenecks(replace(saved, stages=(*saved.stages[:-1], last)))
+    assert (found.kind, found.evidence) == (kinds.CHECKPOINTS, ("20 saves, 1 s each",))
 
 
 def test_a_generator_that_takes_all_the_time_is_named_with_its_line_and_its_share() -> None:
@@ -331,11 +368,8 @@ def test_a_record_that_is_newer_than_its_profile_shows_no_falling_pace() -> None
     assert bottlenecks(replace(history, stages=newer)) == ()
 
 
-COMMANDS = ("docker ", "stallguard ", "renice ", "taskpolicy ", "TF_")
+def test_what_a_script_waits_for_after_its_training_is_no_input() -> None:
+    waits = spot(40.0, 9, phase="finishing", function="upload", does="io")
 
-
-def test_code_in_advice_is_python_or_a_command() -> None:
-    codes = [piece.code for row in kinds.KINDS.values() for piece in row.advice if piece.code]
-    for code in codes:
-        if not code.startswith(COMMANDS):
-            compile(f"{code}\ndef step(): ..." if code.startswith("@") else code, "advice", "exec")
+    assert bottlenecks(story(spot(20.0, 7, **FIT), waits)) == ()
+    assert bottlenecks(story(spot(20.0, 7, **FIT), replace(waits, phase="between")))[0].kind == kinds.INPUT

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stallguard.core.detection import activity
-from stallguard.core.detection.activity import Activity, own_timers
+from stallguard.core.detection.activity import Activity
+from stallguard.core.detection.census import own_timers
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
 
@@ -97,13 +98,22 @@ def test_a_busy_tree_whose_page_faults_are_not_known_may_be_at_work():
         (Device(moved=True, mine=True), activity.WORKING),
         (Device(utilisation=0.9, mine=True), activity.WORKING),
         (Device(utilisation=0.9), activity.WORKING),
-        (Device(utilisation=0.9, mine=False), activity.SPIN),  # another program's, beside a loop of ours
     ],
 )
 def test_a_gpu_that_computes_for_the_run_is_work_though_its_power_is_not_known(device, kind):
     for cores in (0.0, 1.0):  # a host that sleeps until the step is over, or that polls
         seen = Activity(timers={2: 8}, own_timers=2, level=1.0, device=device, device_seen=5.0)
         assert watched(seen=seen, cpu=cores).kind == kind
+
+
+@pytest.mark.parametrize("power", [None, 90.0])
+def test_a_gpu_that_only_other_programs_use_says_nothing_of_the_run(power):
+    device = Device(utilisation=0.9, mine=False, power=power)
+    seen = Activity(
+        timers={2: 8}, own_timers=2, level=1.0, device=device, device_seen=5.0, power=power or 0.0
+    )
+    assert watched(seen=seen, cpu=0.0).kind == activity.DEADLOCK
+    assert watched(seen=seen, cpu=1.0).kind == activity.SPIN
 
 
 def test_a_counter_that_falls_because_a_child_is_gone_says_nothing():

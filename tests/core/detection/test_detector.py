@@ -54,6 +54,30 @@ def test_suspicion_comes_at_half_the_threshold_and_certainty_with_a_deadlock():
     assert scene.detector_state.judgement.certain
 
 
+@pytest.mark.parametrize("step", ["suspect", "stalled"])
+def test_a_record_that_is_read_late_clears_nothing_of_what_came_after_its_batch(step):
+    scene = Alone().train(60)
+    silent = scene.silent_until(step, pulses=False)
+    record = scene.heartbeat
+
+    scene.progress(
+        beats=record.beats + 1, progress_at=record.progress_at + 0.1, beat_at=record.progress_at + 0.1
+    )
+
+    assert scene.detector_state.judgement.step == step
+    assert silent + scene.silent_until("stalled", pulses=False) <= 11.0
+
+
+@pytest.mark.parametrize("step", ["suspect", "stalled"])
+def test_a_record_of_a_batch_that_ended_now_clears_it(step):
+    scene = Alone().train(60)
+    scene.silent_until(step, pulses=False)
+
+    scene.progress(beats=scene.heartbeat.beats + 1)
+
+    assert scene.detector_state.judgement.step == "recovering"
+
+
 def test_the_time_for_which_a_training_waits_for_its_reader_is_no_gap():
     scene = Alone().train(60)
 

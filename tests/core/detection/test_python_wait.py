@@ -88,6 +88,13 @@ def test_the_frame_speaks_against_a_deadlock_of_the_census(frame: tuple[str, int
     assert scene.detector_state.judgement.evidence == "external wait"
 
 
+def test_a_call_of_the_library_is_no_deadlock_if_a_function_that_it_called_sleeps():
+    scene = counted()
+
+    assert scene.silent_until("stalled", "deadlock", frame=("library", 1)) == pytest.approx(30, abs=1)
+    assert scene.detector_state.judgement.evidence == "external wait"
+
+
 @pytest.mark.parametrize("frame", [LOCKED, ("lock", -1), ("library", -1), ("", -1)], ids=str)
 def test_a_frame_that_says_nothing_against_it_leaves_the_deadlock_to_the_census(frame: tuple[str, int]):
     scene = counted()

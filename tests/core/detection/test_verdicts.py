@@ -200,6 +200,20 @@ def test_after_a_pause_of_our_own_the_pulse_is_unknown_until_a_record_comes():
     assert scene.detector_state.judgement.pulse is False, "it came once, and no more"
 
 
+def test_an_interpreter_that_was_held_before_our_pause_is_known_to_be_held_after_the_grace():
+    scene = Alone().train(60).silent(6, "spin", pulses=False)
+    scene.now += 20.0
+    scene.silent(LIMITS.grace + 1, "spin", pulses=False)
+    assert scene.detector_state.judgement.pulse is False
+
+
+def test_an_idle_wait_whose_limit_is_that_of_any_gap_is_not_called_busy():
+    scene = Alone().train(60).enter("between").silent(1, "spin")
+
+    scene.silent_until("stalled", "socket")
+    assert scene.detector_state.judgement.evidence == "external wait"
+
+
 def test_silence_without_any_reading_is_judged_late_and_as_unknown():
     scene = Alone().train(60)
     scene.feed(SensorBlocked(at=scene.now, sensor="process", seconds=5))
@@ -235,6 +249,19 @@ def test_it_wants_dense_readings_with_a_census_only_inside_a_silence():
     assert detector.wanted(scene.detector_state, LIMITS).period == 1.0
     scene.silent(4)
     assert detector.wanted(scene.detector_state, LIMITS) == detector.Wanted(0.25, True)
+
+
+def test_a_stall_that_is_only_observed_is_read_less_the_longer_it_lasts():
+    scene = Alone().train(60)
+    scene.silent_until("stalled")
+    assert detector.wanted(scene.detector_state, LIMITS) == detector.Wanted(1.0, True)
+    scene.silent(3600)
+    wanted = detector.wanted(scene.detector_state, LIMITS)
+    assert wanted.census
+    assert 2.0 < wanted.period <= LIMITS.stale_device / 2, "two readings that are not stale lie in any window"
+    assert scene.detector_state.still, "the verdict still holds by them"
+    scene.train(5)
+    assert detector.wanted(scene.detector_state, LIMITS).period == 1.0
 
 
 def test_it_wants_to_be_asked_again_within_a_second_because_its_clock_runs_with_events():

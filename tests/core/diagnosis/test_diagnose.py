@@ -78,7 +78,7 @@ def test_every_cause_has_every_column(key: str) -> None:
     assert row.remedy.why
     assert set(row.remedy.ladder) <= STEPS
     assert row.remedy.instead in INSTEAD if not row.remedy.ladder else not row.remedy.instead
-    assert all(piece.text and (not piece.when or piece.when in diagnose.CLUES) for piece in row.advice)
+    assert all(piece.text and set(piece.when.split()) <= set(diagnose.CLUES) for piece in row.advice)
     assert {type(flag) for flag in (row.advisory, row.urgent, row.any_batch_size)} == {bool}
 
 
@@ -258,6 +258,38 @@ def test_advice_fits_the_machine() -> None:
     assert on_metal[0].startswith("a smaller batch")
 
 
+def test_the_advice_against_a_list_that_grows_names_it_and_no_smaller_batch() -> None:
+    for story in (linux.list_that_grows(), linux.out_of_memory_with_a_list_that_grew()):
+        advice = story.findings()[0].advice
+        assert advice[0].startswith("callbacks[0].seen of Keeps (train.py:4) grows with the training")
+        assert not any("clear_session" in one or "batch_size" in one for one in advice)
+
+
+def test_a_leak_of_which_no_object_is_known_is_not_told_to_free_a_model_that_is_built_once() -> None:
+    advice = darwin.f2_leak().findings()[0].advice
+    assert not any("clear_session" in one for one in advice)
+    assert any("keeps of each batch" in one for one in advice)
+
+
+@pytest.mark.parametrize(
+    ("feed", "site", "advised"),
+    [
+        ("generator", "sock", "give the socket for which train.py:5 in gen waits a time limit"),
+        ("generator", "read", "train.py:5 in gen waits for a pipe or a file"),
+        ("pydataset", "sleep", "show for what train.py:5 in gen waits"),
+    ],
+)
+def test_the_advice_against_an_input_that_delivers_nothing_names_its_line_and_no_prefetch(
+    feed: str, site: str, advised: str
+) -> None:
+    story = linux.box().note("feed", feed=feed).enter("step")
+    story.be(census={**(story.tree.census or {}), site: 1})
+    linux.idle(story, 1000).stacks("tf_wait", "generator", where="train.py:5 in gen")
+    finding = next(one for one in story.findings() if one.cause == causes.INPUT_STARVATION)
+    assert advised in finding.advice[0]
+    assert "prefetch" not in "".join(finding.advice)
+
+
 def test_no_advice_where_evidence_is_thin() -> None:
     (only,) = linux.busy_generator().findings()
     assert only.cause == causes.INPUT_STARVATION
@@ -265,7 +297,7 @@ def test_no_advice_where_evidence_is_thin() -> None:
     assert only.advice == ()
 
 
-SHELL = ("pip ", "stallguard ", "python ", "pmset ", "kill ", "TF_", "TURN_", "AGX_")
+SHELL = ("while True: yield", "pip ", "stallguard ", "python ", "pmset ", "kill ", "TF_", "TURN_", "AGX_")
 
 
 def test_code_in_advice_is_python_or_a_command() -> None:

@@ -7,8 +7,10 @@ import pytest
 from stallguard.core.diagnosis import causes, diagnose
 from stallguard.core.events import Heartbeat, Sampled
 from stallguard.core.history import History, remember
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
 from stallguard.core.verdicts import Finding, Judgement
+from tests.simulation.alone import Alone
 
 NOW = 200.0
 SINCE = 180.0
@@ -88,3 +90,27 @@ def test_a_timer_is_evidence_only_if_it_is_known_which_ones_the_library_has_itse
 ) -> None:
     found = findings("first run", "", census=census, timers_known=timers_known)
     assert (causes.OUTSIDE_WAIT in {one.cause for one in found}) is is_outside
+
+
+def test_work_just_before_a_short_wait_does_not_hide_its_cause() -> None:
+    """With little patience the wait is judged while the last ten seconds still hold a compilation."""
+    scene = Alone(DetectorLimits(patience=0.25)).train(60)
+    scene.silent(5.0, "compile")
+    scene.silent_until("stalled", "deadlock")
+    scene.stacks("lock")
+
+    assert scene.diagnosed()[0].cause == causes.HOST_DEADLOCK
+
+
+@pytest.mark.parametrize(
+    ("stacks", "cause"),
+    [(("user",), causes.OUTSIDE_WAIT), (("user", "generator"), causes.INPUT_STARVATION)],
+)
+def test_a_callback_that_sleeps_before_the_first_batch_of_an_epoch_is_no_input(
+    stacks: tuple[str, ...], cause: str
+) -> None:
+    scene = Alone().train(60).enter("epoch start")
+    scene.silent_until("stalled", "sleeper", frame=("sleep", 0))
+    scene.stacks(*stacks)
+
+    assert scene.diagnosed()[0].cause == cause

@@ -82,6 +82,22 @@ def f1_one_kernel_for_ever() -> Simulation:
     return quiet(mac().enter("step"), device_utilisation=0.99, device_moved=True).silent(500)
 
 
+def f1_busy_without_end() -> Simulation:
+    """The same beside a thread that stands in one call and polls the driver; nothing else happens."""
+    story = mac().enter("step").be(cores=1.0, faults=0, device_utilisation=1.0, device_moved=True)
+    return story.silent(100, frame=("library", 0))
+
+
+def f1_busy_in_the_first_batch() -> Simulation:
+    """The same in the first batch of another fit, whose pace is not known."""
+    story = (
+        mac()
+        .enter("step", fits=2, fit_beats=0)
+        .be(cores=1.0, faults=0, device_utilisation=1.0, device_moved=True)
+    )
+    return story.silent(920, frame=("library", 0))
+
+
 def f1_batches_queue_up() -> Simulation:
     """A loop that never reads the loss beats on, while the device does nothing."""
     story = mac().be(cores=0.05, **RESTING)
@@ -242,6 +258,12 @@ def f8_host_deadlock() -> Simulation:
     return quiet(mac().enter("epoch end"), 700).stacks(*found)
 
 
+def f8_python_function(wakers: int) -> Simulation:
+    """A function of the script, called in the step, waits for a lock, or for a socket that its own frame shows."""
+    story = mac().enter("step").be(cores=0.005, faults=0, **RESTING)
+    return story.silent(150, frame=("library", wakers)).stacks("tf_wait", "library_callback")
+
+
 def f8_mutex() -> Simulation:
     story = training(device=IDLE)
     return (
@@ -311,7 +333,9 @@ def f12_library() -> Simulation:
 
 
 def f13_loss() -> Simulation:
-    return mac().train(5, loss=float("nan"))
+    place = {"value": "nan", "where": "epoch 1, batch 3"}
+    story = mac().train(5).note("nonfinite", "the loss is nan from epoch 1, batch 3 on", **place)
+    return story.train(5, loss_not_finite="nan")
 
 
 def stopped() -> Simulation:
@@ -333,6 +357,8 @@ MANY: dict[str, tuple[str, str, Callable[[], Simulation]]] = {
     "F1 outside of a step": (causes.DEVICE_WAIT, "F1", f1_outside_of_a_step),
     "F1 Metal holds the lock": (causes.DEVICE_WAIT, "F1", f1_metal_holds_the_lock),
     "F1 one kernel for ever": (causes.DEVICE_WAIT, "F1", f1_one_kernel_for_ever),
+    "F1 busy without end": (causes.DEVICE_WAIT, "F1", f1_busy_without_end),
+    "F1 busy in the first batch": (causes.DEVICE_WAIT, "F1", f1_busy_in_the_first_batch),
     "F1 batches queue up": (causes.DEVICE_WAIT, "F1", f1_batches_queue_up),
     "F2 swap crawl": (causes.MEMORY_THRASH, "F2", f2_swap_crawl),
     "F2 pressure only": (causes.MEMORY_THRASH, "F2", f2_pressure_only),
@@ -357,6 +383,8 @@ MANY: dict[str, tuple[str, str, Callable[[], Simulation]]] = {
     "F7 recursive mutex": (causes.NATIVE_CRASH, "F7", f7_recursive_mutex),
     "F7 size": (causes.SIZE_LIMIT, "F7", f7_size),
     "F8 host deadlock": (causes.HOST_DEADLOCK, "F8", f8_host_deadlock),
+    "F8 lock in the step": (causes.HOST_DEADLOCK, "F8", lambda: f8_python_function(0)),
+    "F8 socket in the step": (causes.OUTSIDE_WAIT, "F8", lambda: f8_python_function(1)),
     "F8 mutex": (causes.MUTEX_CLASH, "F8", f8_mutex),
     "F8 busy": (causes.BUSY_LOOP, "F8", f8_busy),
     "F9 panic": (causes.MACHINE_FROZE, "F9", f9_panic),

@@ -59,8 +59,24 @@ def lock_inside_the_step() -> Simulation:
 
 
 def python_function_waits() -> Simulation:
-    """The same by a plain acquire(), which leaves no frame of its own."""
-    return idle(box().enter("step")).stacks("tf_wait", "user")
+    """The same by a plain acquire(), which leaves no frame of its own; the training's thread is in the library."""
+    story = box().enter("step").be(cores=0.0, faults=0, run_queue=0.0)
+    return story.silent(60, frame=("library", 0)).stacks("tf_wait", "library_callback")
+
+
+def python_function_waits_among_new_timers() -> Simulation:
+    """The same, and the census shows more timers than are known of the runtime."""
+    story = (
+        box()
+        .enter("step")
+        .be(cores=0.0, faults=0, run_queue=0.0, census={"futex": 12, "sleep": 3, "timed": 1})
+    )
+    return story.silent(60, frame=("library", 0)).stacks("tf_wait", "library_callback")
+
+
+def python_function_waits_outside() -> Simulation:
+    story = box().enter("step").be(cores=0.0, faults=0, run_queue=0.0, sock=1)
+    return story.silent(400, frame=("library", 1)).stacks("tf_wait", "library_callback")
 
 
 def acquire_in_a_callback() -> Simulation:
@@ -169,6 +185,31 @@ def oom_killed() -> Simulation:
     return box().exit(-9, memory_kill=True)
 
 
+def keeping(story: Simulation, pid: int = 0) -> Simulation:
+    """A callback keeps each batch, and two checkpoints have shown it."""
+    for size in (300_000_000, 600_000_000):
+        story.be(grown=1e6).train(60)
+        story.note("grows", object="callbacks[0].seen of Keeps (train.py:4)", bytes=str(size), pid=pid)
+    return story
+
+
+def list_that_grows() -> Simulation:
+    return keeping(box(300)).train(600)
+
+
+def killed_with_a_list_that_grew() -> Simulation:
+    return keeping(box()).exit(-9, memory_kill=True)
+
+
+def out_of_memory_with_a_list_that_grew() -> Simulation:
+    return keeping(box()).line("python_memory", "MemoryError").exit(1)
+
+
+def killed_inside_with_a_list_that_grew() -> Simulation:
+    story = keeping(box(launched=True), 42).be(memory_limit=4 * GIB, memory_limit_used=4 * GIB - 1)
+    return story.train(10).leave(42, "vanished").exit(1)
+
+
 def oom_counted() -> Simulation:
     return box().be(memory_oom_kills=0).train(4).be(memory_oom_kills=1).train(4).exit(-9)
 
@@ -208,6 +249,10 @@ def segfault_inside() -> Simulation:
         .leave(42, "vanished")
         .exit(1)
     )
+
+
+def segfault_inside_at_a_line() -> Simulation:
+    return box(launched=True).leave(42, "vanished").exit(1, where="train.py:31 in on_train_batch_end")
 
 
 def sigterm() -> Simulation:
@@ -253,6 +298,11 @@ MANY: dict[str, tuple[str, Callable[[], Simulation]]] = {
     "lock in a callback, with stacks": (causes.HOST_DEADLOCK, lock_in_a_callback_with_stacks),
     "lock inside the step": (causes.HOST_DEADLOCK, lock_inside_the_step),
     "Python function inside the step": (causes.HOST_DEADLOCK, python_function_waits),
+    "Python function inside the step, new timers": (
+        causes.HOST_DEADLOCK,
+        python_function_waits_among_new_timers,
+    ),
+    "socket inside the step": (causes.OUTSIDE_WAIT, python_function_waits_outside),
     "acquire in a callback": (causes.HOST_DEADLOCK, acquire_in_a_callback),
     "socket in a callback": (causes.OUTSIDE_WAIT, socket_in_a_callback),
     "dead workers": (causes.HOST_DEADLOCK, dead_workers),
@@ -275,12 +325,17 @@ MANY: dict[str, tuple[str, Callable[[], Simulation]]] = {
     "data ended": (causes.DATA_ENDED, data_ended),
     "killed for memory": (causes.OUT_OF_MEMORY_KILL, oom_killed),
     "killed for memory, counted": (causes.OUT_OF_MEMORY_KILL, oom_counted),
+    "list that grows": (causes.OBJECT_GROWS, list_that_grows),
+    "list that grew, killed": (causes.OBJECT_GROWS, killed_with_a_list_that_grew),
+    "list that grew, an allocation fails": (causes.OBJECT_GROWS, out_of_memory_with_a_list_that_grew),
+    "list that grew, in a launcher": (causes.OBJECT_GROWS, killed_inside_with_a_list_that_grew),
     "limit reached": (causes.OUT_OF_MEMORY, limit_reached),
     "limit reached silently": (causes.OUT_OF_MEMORY_KILL, limit_reached_silently),
     "kill -9": (causes.KILLED, kill_9),
     "kill -9, in a launcher": (causes.KILLED, kill_9_inside),
     "limit reached, in a launcher": (causes.OUT_OF_MEMORY_KILL, limit_reached_inside),
     "SIGSEGV, in a launcher": (causes.NATIVE_CRASH, segfault_inside),
+    "SIGSEGV at a known line, in a launcher": (causes.NATIVE_CRASH, segfault_inside_at_a_line),
     "SIGTERM": (causes.ENDED_BY_REQUEST, sigterm),
     "SIGSEGV": (causes.NATIVE_CRASH, segfault),
     "SIGSEGV, told by a shell": (causes.NATIVE_CRASH, segfault_in_a_shell),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -155,7 +156,7 @@ def small_group() -> str:
     own = memory_limits.group_of(None)
     if own is None:
         pytest.skip("no memory control group here")
-    path = Path(own.path) / "stallguard-test"
+    path = Path(own.path) / f"stallguard-test-{os.getpid()}"  # another suite can run beside this one
     limit = {1: "memory.limit_in_bytes", 2: "memory.max"}[own.version]
     try:
         path.mkdir()

@@ -11,7 +11,7 @@ import pytest
 
 from stallguard.host import process_members
 from stallguard.host.linux import process_tree, procfs
-from tests.host.children import eventually, running
+from tests.host.children import eventually, go_on, running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -78,12 +78,14 @@ def test_cpu_counts_children_that_ended_and_never_falls() -> None:
     source = f"""
 import subprocess, sys, time
 print(flush=True)
+sys.stdin.read()
 subprocess.run([sys.executable, "-c", {burn!r}])
 time.sleep(60)
 """
     with running(source) as child:
         tree = process_tree.Tree(child.pid)
         seen = [tree.read().cpu or 0.0]
+        go_on(child)
 
         def burnt() -> bool:
             seen.append(tree.read().cpu or 0.0)
@@ -95,16 +97,18 @@ time.sleep(60)
 
 def test_cpu_of_threads_that_ended_is_kept() -> None:
     source = """
-import threading, time
+import sys, threading, time
 def burn():
     t = time.thread_time()
     while time.thread_time() - t < 0.2: pass
 print(flush=True)
+sys.stdin.read()
 threading.Thread(target=burn).start(); time.sleep(60)
 """
     with running(source) as child:
         tree = process_tree.Tree(child.pid)
         before = tree.read().cpu or 0.0
+        go_on(child)
         assert eventually(lambda: (tree.read().cpu or 0.0) - before > 0.17 and tree.read().threads == 1)
 
 

@@ -49,3 +49,5 @@ def test_a_checkpoint_of_another_loss_is_used_only_if_that_is_asked_for(
     assert [text for text in resumed.notes("inexact") if text.startswith(said)], resumed.notes("inexact")
     assert "epochs [0, 1, 2] 3" in resumed.heartbeat.out
     assert resumed.heartbeat.last()["beats"] == 24 - begins
+    # A fit that starts over is the same fit: until it is as far again, its batches are trained a second time.
+    assert resumed.heartbeat.last()["fits"] == 1

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from stallguard.collectors import stack_profile
 from stallguard.probe import wire
+from stallguard.storage import stack_samples
 
 # Asks itself for a checkpoint in the first epoch, as the supervisor does through the page, and dies once it was made.
 SCRIPT = """
@@ -32,6 +34,42 @@ model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(x, x.sum(1), 4, epochs=2, verbose=0, callbacks=[Asks()])
 """.replace("SLOT", str(wire.SLOT["command"])).replace("COMMAND", str(wire.COMMANDS.index("save")))
+
+
+# Has a callback that keeps so much that each checkpoint takes most of the time.
+LARGE = """
+import time
+import keras, numpy as np
+x = np.random.rand(400000, 4).astype("float32")
+class Keeps(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.kept, self.until = [np.ones(500_000) for _ in range(40)], time.monotonic() + 9
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = time.monotonic() > self.until
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(x, x.sum(1), 4, verbose=0, callbacks=[Keeps()])
+"""
+
+
+@pytest.mark.tf
+def test_the_time_of_checkpoints_of_stallguard_is_no_saving_of_the_script(receiver):
+    (receiver.folder / "train.py").write_text(LARGE)
+    kept = {
+        "STALLGUARD_CHECKPOINTS": str(receiver.folder / "checkpoints"),
+        "STALLGUARD_CHECKPOINT_EVERY": "0", "STALLGUARD_CHECKPOINT_COST": "1", "STALLGUARD_RESUME": "0",
+    }  # fmt: skip
+    script = [sys.executable, str(receiver.folder / "train.py")]
+    ended = receiver.run(script, timeout=120, STALLGUARD_TOKEN="1", **kept)
+    assert ended.code == 0, ended.err
+    (file,) = receiver.folder.rglob("*.profile")
+    samples = stack_samples.read(file)
+    assert samples is not None
+    assert samples.saves == 0
+    profile = stack_profile.summarise(samples)
+    assert profile.phases["stallguard"] > 0.3 * profile.seconds
+    assert "checkpoint" not in profile.phases
 
 
 @pytest.mark.tf

@@ -174,7 +174,7 @@ def test_a_script_that_asks_for_fewer_epochs_gets_so_many(train):
 
     assert printed(resumed) == printed(plain) != []
     (said,) = resumed.notes("inexact")
-    assert "it was trained to the end of epoch 3, and the script asks for 1 epochs" in said
+    assert "it was trained to the end of epoch 3, and the script asks for 1 epoch" in said
 
 
 SLICED = """

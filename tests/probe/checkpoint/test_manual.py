@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from stallguard.probe.checkpoint import announcements
+from stallguard.probe.checkpoint import identity
 from stallguard.probe.checkpoint.manual import Manual
 from stallguard.probe.checkpoint.schedule import CheckpointSchedule
 
@@ -16,15 +17,20 @@ class Told:
     """As much of the probe's context as a checkpoint by hand uses."""
 
     resuming = True
+    checkpoint_directory = ""
 
     def __init__(self, place="a1-1"):
         self.notes, self.saves, self.place = [], 0, place
+        self.losses = SimpleNamespace(known=False, broken=False)
 
     def note(self, kind, text, **facts):
         self.notes.append((kind, text))
 
-    def add(self, field, count=1):
-        self.saves += count
+    def saved(self):
+        self.saves += 1
+
+    def own_work(self):
+        return nullcontext()
 
     def phase(self, name):
         assert name == "checkpoint"
@@ -86,7 +92,10 @@ def test_a_save_that_raises_is_a_note_and_the_one_before_stays(tmp_path):
         raise RuntimeError("no luck")
 
     manual(tmp_path, failing, announced).save(0.0)
-    assert announced.notes == [("save", announcements.NOT_SAVED % "no luck")]
+    ((kind, text),) = announced.notes
+    assert kind == "unsaved"
+    assert "RuntimeError: no luck" in text
+    assert "the checkpoint before them is kept" in text
     assert announced.saves == 0
     found = []
     manual(tmp_path, writing("")).load(lambda path: found.append(Path(path).read_text()))
@@ -117,3 +126,15 @@ def test_a_first_attempt_loads_nothing(tmp_path):
     announced = Told()
     announced.resuming = False
     assert not manual(tmp_path, writing(""), announced).load(lambda path: pytest.fail("called"))
+
+
+def test_an_edited_script_is_said_to_make_the_resume_inexact(tmp_path, monkeypatch):
+    announced = Told()
+    monkeypatch.setattr(identity, "script", lambda: {"/project/train.py": 1})
+    manual(tmp_path, writing("one")).save(0.0)
+    monkeypatch.setattr(identity, "script", lambda: {"/project/train.py": 2})
+    assert manual(tmp_path, writing(""), announced).load(lambda path: None)
+    assert announced.notes[0] == (
+        "inexact",
+        "the script has changed since the checkpoint was made (train.py)",
+    )

@@ -7,14 +7,16 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import math
 import random
 import re
+import tracemalloc
 import types
 
 import numpy as np
 import pytest
 
-from stallguard.probe.checkpoint import tensors
+from stallguard.probe.checkpoint import object_walk, tensors
 from stallguard.probe.checkpoint.object_state import NoPlace, ObjectBaseline, Return, keep, lost
 from stallguard.probe.checkpoint.object_walk import Walk
 
@@ -181,6 +183,29 @@ def test_nothing_is_changed_where_one_place_is_missing():
     assert second.state() == before
 
 
+class Refuses(dict):
+    """Takes no other value for what it has, as containers that check what they get."""
+
+    def __setitem__(self, key, value):
+        if key in self:
+            raise ValueError("ambiguous")
+        super().__setitem__(key, value)
+
+
+def test_a_container_that_refuses_its_value_is_named_and_all_else_is_restored():
+    def script():
+        return Script(strict=Refuses(step=0), later=types.SimpleNamespace(n=1))
+
+    first = script()
+    dict.__setitem__(first.roots["strict"], "step", 5)
+    first.roots["later"].n = 7
+    entries, arrays, _ = first.save()
+    second = script()
+    with pytest.raises(NoPlace, match=r"strict.*refuses its value with ValueError\('ambiguous'\)"):
+        second.restore(entries, arrays)
+    assert second.roots["later"].n == 7
+
+
 def test_an_undo_brings_back_what_was_there():
     first = Script()
     first.train(range(4))
@@ -230,3 +255,47 @@ def test_a_million_losses_are_kept_quickly_and_as_they_were():
     assert len(losses) == 1_000_001
     assert losses[-1] == 999_999.0
     assert type(losses[-1]) is float
+
+
+class Calls:
+    """How many arrays a walk reads in full."""
+
+    def __init__(self, monkeypatch):
+        self.full = 0
+        original = tensors.digest
+
+        def digest(array, full, sample):
+            self.full += full == object_walk.FULL
+            return original(array, full, sample)
+
+        monkeypatch.setattr(tensors, "digest", digest)
+
+
+def walk_of(callback, sampled, deadline):
+    walked = object_walk.Walk(sampled, deadline)
+    walked.enter(callback, "callbacks[0]")
+    return walked
+
+
+def test_a_list_that_takes_longer_to_read_than_checkpoints_can_cost_is_read_in_samples_from_then_on(
+    monkeypatch,
+):
+    callback = types.SimpleNamespace(seen=[np.zeros(10_000) for _ in range(50)])
+    sampled, calls = set(), Calls(monkeypatch)
+    before = ObjectBaseline(walk_of(callback, sampled, deadline=0.0))
+    assert sampled == {"callbacks[0].seen"}
+    assert ObjectBaseline(walk_of(callback, sampled, math.inf)).digests == before.digests
+    assert calls.full == 0
+    callback.seen.append(np.zeros(10_000))
+    assert before.changed(walk_of(callback, sampled, math.inf)) == ["callbacks[0].seen"]
+
+
+def test_what_is_too_large_for_a_checkpoint_is_not_copied():
+    callback = types.SimpleNamespace(seen=[np.zeros(250_000) for _ in range(8)])
+    walked = walk_of(callback, set(), math.inf)
+    tracemalloc.start()
+    kept = keep(walked, ["callbacks[0].seen"], [], most=1 << 20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert kept == ([], {"callbacks[0].seen": "15 MB"})
+    assert peak < 1 << 20

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.probe.checkpoint.schedule import CREDIT, FIRST, CheckpointSchedule
+from stallguard.probe.checkpoint.schedule import CREDIT, FIRST, LEAST, CheckpointSchedule
 
 
 def test_the_first_epoch_end_saves_and_so_does_a_long_first_epoch():
@@ -63,3 +64,11 @@ def test_in_the_long_run_no_more_than_the_share_is_spent(costs, step, share):
         else:
             now = max(now, pace.next - step)
     assert sum(spent[:-1]) <= share * now + 1e-6
+
+
+def test_reading_the_state_of_objects_gets_its_share_of_the_time_and_no_more():
+    pace = CheckpointSchedule(300, 0.01, 100.0)
+    assert pace.allowance(100.0) == pytest.approx(CREDIT * 0.01)
+    pace.digested(2.0)
+    assert pace.allowance(100.0) == LEAST
+    assert pace.allowance(1100.0) == pytest.approx(10.0)

@@ -30,6 +30,19 @@ def test_a_log_is_continued_not_overwritten(tmp_path):
     assert (tmp_path / "output.log").read_bytes() == b"one\ntwo\n"
 
 
+def test_a_log_that_another_program_renamed_goes_on_at_its_path(tmp_path):
+    path, seconds = tmp_path / "output.log", iter(range(0, 100, 2))
+    log = OutputLog(path, print, now=lambda: float(next(seconds)))
+    log.write(b"one\n")
+    path.rename(tmp_path / "output.log.1")
+    log.write(b"two\n")
+    path.unlink()
+    log.write(b"three\n")
+    log.close()
+    assert (tmp_path / "output.log.1").read_bytes() == b"one\n"
+    assert path.read_bytes() == b"three\n"
+
+
 def test_a_full_disk_makes_a_marked_hole_and_one_complaint(tmp_path):
     troubles = []
     path = tmp_path / "output.log"

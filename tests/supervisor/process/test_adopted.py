@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -61,6 +62,16 @@ def test_a_signal_reaches_its_group_and_nothing_after_its_end(orphan, tmp_path):
     adopted._thread.join()
     orphan.wait()
     assert not adopted.signal("KILL")
+
+
+def test_a_signal_that_is_passed_on_reaches_the_training_of_a_job_and_no_later_process(orphan, tmp_path):
+    ear = Ear()
+    adopted = Adopted(run_files.identity(orphan.pid), tmp_path / "exit", ear.post)
+    adopted.pass_on(signal.SIGUSR1)
+    assert ear.there.wait(LONG)
+    adopted._thread.join()
+    assert orphan.wait() == -signal.SIGUSR1
+    adopted.pass_on(signal.SIGUSR1)
 
 
 def test_a_stranger_of_the_same_number_is_neither_waited_for_nor_signalled(orphan, tmp_path):

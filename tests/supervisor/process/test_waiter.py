@@ -140,6 +140,18 @@ def test_a_signal_to_the_waiter_reaches_the_training_and_its_code_is_written(sce
     assert training.adopt() in (9, -15)
 
 
+@pytest.mark.parametrize("name", ["USR1", "ALRM", "XCPU"])
+def test_a_waiter_outlives_a_signal_that_a_batch_system_sends_to_all(scene, name):
+    handler = f"import signal; signal.signal(signal.SIG{name}, lambda *_: sys.exit(9)); "
+    training = scene(sys.executable, "-u", "-c", READ.replace("sys; ", "sys; " + handler) + "signal.pause()")
+    training.end()
+    time.sleep(
+        0.2
+    )  # an interpreter without its handler yet is killed by the signal: the code says which it was
+    training.waiter.send_signal(getattr(signal, f"SIG{name}"))
+    assert training.adopt() in (9, -getattr(signal, f"SIG{name}"))
+
+
 def test_the_waiter_is_small_and_no_member_of_the_group_that_is_ended(scene):
     training = scene("/bin/sh", "-c", "read line; exit 4")
     assert training.waiter.memory_info().rss <= 11 << 20

@@ -33,8 +33,12 @@ class Scene(msgspec.Struct, frozen=True):
 
     @property
     def window(self) -> float:
-        """Seconds to look back: the gap itself, at most ten."""
-        return min(10.0, max(2.0, self.judgement.gap)) if self.judgement.gap else 10.0
+        """Seconds to look back: as long as what was judged lasted, at most ten; before, the process can have worked."""
+        gap = self.judgement.gap
+        lasted = min(gap, self.judgement.threshold or gap)
+        if metrics.cpu(self.history, self.now, max(2.0, lasted)) is None:  # too few readings
+            lasted = gap
+        return min(10.0, max(2.0, lasted)) if lasted else 10.0
 
     def line(self, *families: str, recent: bool = True) -> Match | None:
         """Return the newest line of the output of one of `families`, by default a recent one."""

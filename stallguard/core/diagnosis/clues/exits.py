@@ -5,18 +5,26 @@
 from __future__ import annotations
 
 from stallguard.core.diagnosis.clues import Facts, Scene, clue
+from stallguard.core.text import in_words
 
 # Numbers of Linux and macOS together: SIGILL TRAP ABRT BUS(Linux) FPE BUS(macOS) SEGV.
 CRASHES = {4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 10: "SIGBUS", 11: "SIGSEGV"}
 ASKED = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}
+USERS = (
+    "SIGUSR1",
+    "SIGUSR2",
+)  # their numbers differ between systems; no program is ended by them but on purpose
+WORKER = "worker"  # of events.Exited
 KILL, SHELL = 9, 128  # a shell reports a signal as 128 + number
 QUIET = 20.0  # seconds without progress before the end that were more than a pause
 
 
 def _signal(scene: Scene) -> int:
-    """Return the signal that ended the process, 0 if none did."""
+    """Return the signal that ended the process, 0 if none did; not one of USERS, whose numbers can be a crash's."""
     code = scene.exited.code if scene.exited else 0
     number = code - SHELL
+    if scene.exited and scene.exited.signal in USERS:
+        return 0
     return -code if code < 0 else number if number in {KILL, *CRASHES, *ASKED} else 0
 
 
@@ -38,9 +46,25 @@ def crashed(scene: Scene) -> Facts | None:
     return {"signal": name} if scene.exited is not None and name else None
 
 
+@clue("the crash was in {line}")
+def crash_line(scene: Scene) -> Facts | None:
+    end = scene.exited
+    if end is None or not end.where or end.process == WORKER:
+        return None
+    return {"line": in_words(end.where) + (f" ({end.process})" if end.process else "")}
+
+
+@clue("a worker process of it had crashed, in {line}")
+def worker_crash(scene: Scene) -> Facts | None:
+    end = scene.exited
+    return {"line": in_words(end.where)} if end and end.where and end.process == WORKER else None
+
+
 @clue("it was ended by {signal}, sent from outside")
 def asked_to_go(scene: Scene) -> Facts | None:
     name = ASKED.get(_signal(scene))
+    if scene.exited and scene.exited.signal in USERS:
+        name = scene.exited.signal
     return {"signal": name} if scene.exited is not None and name else None
 
 

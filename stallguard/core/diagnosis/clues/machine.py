@@ -12,6 +12,13 @@ SLOWED = 0.9  # of the full clock
 AWAKE = 30.0  # seconds after waking for which the sleep explains a silence
 
 
+@clue()
+def in_background(scene: Scene) -> bool:
+    """The training runs mostly as background work of macOS, by the newest reading."""
+    known = [one.reading.background for one in scene.history.process if one.reading.background is not None]
+    return bool(known) and known[-1]
+
+
 @clue("the machine is hot ({level})")
 def hot(scene: Scene) -> Facts | None:
     seen = metrics.newest(scene.history.machine, scene.now, 60.0)

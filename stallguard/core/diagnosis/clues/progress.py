@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import math
-
-from stallguard.core.detection import activity
+from stallguard.core.detection.census import waits_outside as shows_waker
 from stallguard.core.detection.phases import DEVICE, UNCLASSIFIED
 from stallguard.core.detection.python_wait import AWAKE
 from stallguard.core.diagnosis import metrics
 from stallguard.core.diagnosis.clues import Facts, Scene, clue, percent
 from stallguard.core.history import is_saving
+from stallguard.core.text import counted
 
 IN_STEP = ("step", "first run", "validation", "prediction")
 OUTSIDE_STEP = ("importing", "idle", "between", "epoch end", "named")
@@ -167,15 +166,27 @@ def waits_outside(scene: Scene) -> bool:
 
     A timer is known if a healthy step has shown how many the runtime has by itself.
     """
+    heartbeat = scene.history.heartbeat
+    # The training's thread is in the library, which waits for a function of the script, and the frame of its thread is
+    # known: it waits for a lock, or something can wake it.
+    called = scene.stacks("library_callback") and _waits(scene, "library") is not None
+    if called and heartbeat is not None and heartbeat.wakers == 0:
+        return False
     readings = [seen.reading for seen in scene.history.process[-3:] if seen.reading.census]
-    known = bool(readings) and (scene.judgement.timers_known or any(map(activity.waits_outside, readings)))
+    known = bool(readings) and (scene.judgement.timers_known or any(map(shows_waker, readings)))
     known = known or any(_waits(scene, kind) is not None for kind in AWAKE)
+    known = known or (called and heartbeat is not None and heartbeat.wakers > 0)
     return known and scene.judgement.evidence == "external wait"
 
 
 @clue("the processor is busy without reading or writing files and without new memory")
 def spinning(scene: Scene) -> bool:
     return scene.judgement.evidence == "spin"
+
+
+@clue("its thread waits in one place for the GPU, which is busy at an even power, and nothing else happens")
+def waits_for_busy_device(scene: Scene) -> bool:
+    return scene.judgement.evidence == "busy device"
 
 
 @clue("it still reads, writes or touches new memory")
@@ -189,16 +200,20 @@ def rebuilt(scene: Scene) -> Facts | None:
     return {"graphs": f"{traced:.1f}"} if traced is not None and traced >= REBUILT else None
 
 
-@clue("the loss is {loss}")
+@clue("the loss is {value} from {where} on")
 def loss_broken(scene: Scene) -> Facts | None:
-    loss = scene.history.heartbeat.loss if scene.history.heartbeat else None
-    return {"loss": str(loss)} if loss is not None and not math.isfinite(loss) else None
+    note = scene.history.broken_loss
+    return {"value": note.facts.get("value", "?"), "where": note.facts.get("where", "?")} if note else None
 
 
-@clue("{batches} batches were trained")
+@clue("it had trained {batches}")
 def trained(scene: Scene) -> Facts | None:
     heartbeat = scene.history.heartbeat
-    return {"batches": str(heartbeat.beats)} if heartbeat is not None and heartbeat.beats > 0 else None
+    return (
+        {"batches": counted(heartbeat.beats, "batch", "batches")}
+        if heartbeat is not None and heartbeat.beats > 0
+        else None
+    )
 
 
 @clue("no batch was trained")

@@ -22,7 +22,7 @@ save_frames = seen_stack(
     "save_frames", "a stack shows a checkpoint or a data file being handled", "checkpoint_io"
 )
 lock_frames = seen_stack("lock_frames", "the script's own code waits for a lock", "lock")
-user_frames = seen_stack("user_frames", "the script's own code runs", "user")
+user_frames = seen_stack("user_frames", "the script's own code runs", "user", "library_callback")
 native_frames = seen_stack("native_frames", "threads wait for the interpreter's lock", "gil_native")
 
 
@@ -35,7 +35,24 @@ def in_library(scene: Scene) -> bool:
 
 @clue("it waits in a line of the script's own code")
 def waits_in_script(scene: Scene) -> bool:
-    return scene.stacks("user") and cpu_idle.ask(scene) is not None
+    return scene.stacks("user", "library_callback") and cpu_idle.ask(scene) is not None
+
+
+@clue()
+def starts_an_epoch(scene: Scene) -> bool:
+    """Callbacks run before the first batch is asked for, in the same phase: the stack shows which of them waits."""
+    own = scene.stacks("user") and not scene.stacks("iterator", "generator")
+    return scene.judgement.phase == "epoch start" and own and cpu_idle.ask(scene) is not None
+
+
+@clue("the library waits for a function of the script that it called, and that function waits")
+def callback_waits(scene: Scene) -> bool:
+    # A py_function, a pure_callback: the thread in the library is idle because this one is.
+    return (
+        scene.stacks("library_callback", "lock")
+        and scene.stacks("tf_wait")
+        and cpu_idle.ask(scene) is not None
+    )
 
 
 @clue("the processor is idle ({cores} of a core)")

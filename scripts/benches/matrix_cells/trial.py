@@ -1,0 +1,312 @@
+"""Runs one cell for real, and compares what stallguard does and says with the documents, and with what else it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from chaos_faults.stage import Broken, Stage, expect, until
+
+from .cells import ROOT, STALLS, Cell, parsed, python_of
+from .expected import HANGS_IN, Expected, crashes, expected, is_converted, is_trained
+
+CHILD = ROOT / "scripts/benches/matrix_child.py"
+LONGEST = 400.0  # seconds a cell: a loop that comes back twice is judged after 8, 40 and 120 s
+# Seconds until a stall is judged, in every phase: the times of promises.TIMES, shortened so that a cell takes seconds.
+JUDGED = {"deadlock": 4.0, "external": 10.0, "spin": 8.0, "working": 120.0}
+BEFORE = ("import", "start", "tracing", "first")  # places before the first batch has ended
+SLOW_IMPORT = 25.0  # seconds
+COMES_BACK = 5.0
+MOST_HEALTH = 8.0
+LATE = 12.0  # seconds by which a busy machine can be late
+# A system that shows no wait sites of threads, as macOS.
+NO_CENSUS = """
+import sys
+import stallguard.host.linux as linux
+linux.census = lambda *words: None
+from stallguard.cli import main
+main()
+"""
+
+
+class Seen(NamedTuple):
+    """What a run that is over left and says."""
+
+    code: int
+    err: str
+    outcome: dict[str, Any]
+    factors: tuple[int, ...]
+    gaps: tuple[float, ...]  # seconds without progress when a stall was announced
+    causes: tuple[str, ...]  # what was diagnosed first, of each stall and end
+    crowded: float = 1.0  # processes that want a core, for each core
+
+
+def options(cell: Cell, known: frozenset[str]) -> list[str]:
+    """Return the options of the run.  `known`: the settings that there are."""
+    # With half the patience twice the time is the same.
+    twice = 2 if cell.setting == "patience" else 1
+    times = {
+        name: f"{JUDGED[kind] * twice:.0f}s" for name in sorted(known) if name.startswith("detector.rows.")
+        if (kind := name.rpartition(".")[2].removeprefix("prior_")) in JUDGED
+    }  # fmt: skip
+    fixed = {
+        "detector.one_place": f"{8 * twice}s", "detector.act_after": f"{twice}s", "detector.learning": f"{4 * twice}s",
+        "detector.stopped": f"{5 * twice}s",
+        "notify.desktop": "off", "policy.backoff": "0s", "stop.grace": "3s",
+    }  # fmt: skip
+    words = [word for name, value in (times | fixed).items() for word in ("--set", f"{name}={value}")]
+    words += (
+        ["--checkpoint-every", "1s", "--checkpoint-cost", "1"]
+        if cell.checkpoints == "on"
+        else ["--no-checkpoint"]
+    )
+    order = {"halve": ["--on-stall", "halve"], "restart": ["--on-stall", "restart"], "observe": ["--observe"],
+             "patience": ["--patience", "0.5"]}  # fmt: skip
+    return words + order.get(cell.setting, [])
+
+
+def plan(cell: Cell, place: Path) -> str:
+    """Return the argument of the child.  `place`: where it keeps how often it happened."""
+    facts = {
+        "loop": cell.kind,
+        "what": cell.what,
+        "where": cell.where,
+        "again": cell.again,
+        "output": cell.output,
+    }
+    return json.dumps(facts | {"folder": str(place)})
+
+
+def environment(cell: Cell) -> dict[str, str]:
+    """Return the variables that the loop needs."""
+    backend = {"keras-jax": "jax", "keras-torch": "torch"}.get(cell.loop, "tensorflow")
+    return {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def found_by(cell: Cell, python: Path, folder: Path) -> tuple[Path, dict[str, str]]:
+    """Return the interpreter of a cell, and the variables by which it finds its library.
+
+    "pythonpath": an interpreter without packages, and those of the environment on PYTHONPATH; "clone": the library is
+    a directory of the user's, as a clone that is worked on.
+    """
+    if cell.library == "installed":
+        return python, {}
+    packages = next(iter((python.parent.parent / "lib").glob("python3.*/site-packages")))
+    if cell.library == "pythonpath":
+        return python.resolve(), {"PYTHONPATH": str(packages)}
+    name = "torch" if cell.kind == "torch" else "keras"
+    place = folder / f"clone-of-{name}"
+    place.mkdir()
+    (place / name).symlink_to(packages / name)
+    return python, {"PYTHONPATH": str(place)}
+
+
+def command(cell: Cell, plan: str, python: Path) -> list[str]:
+    """Return the words after `run`."""
+    child = [str(python), str(CHILD), plan]
+    if cell.tree == "shell":
+        return ["--", "sh", "-c", 'for number in 1; do "$@" || exit $?; done', "sh", *child]
+    if cell.tree == "launcher":
+        code = "import subprocess as s, sys; code = s.call(sys.argv[1:]); sys.exit(code if code >= 0 else 128 - code)"
+        return ["--", str(python), "-c", code, *child]
+    return ["--python", str(python), "--", *child[1:]]
+
+
+def tried(cell: Cell, folder: Path, result_of: Callable[[str], float], known: frozenset[str]) -> list[str]:
+    """Run the cell in `folder`; return what is wrong, nothing if all is as promised."""
+    try:
+        with Stage(folder) as stage:
+            seen = _run(cell, stage, expected(cell), known)
+            promised = expected(cell, seen.causes[0] if seen.causes else "")
+            wrong = [
+                *_of_promise(cell, promised, seen),
+                *_of_words(seen, words := said(stage)),
+                *_of_times(cell, stage, seen, words["report"]),
+                *(_of_result(stage, result_of(cell.loop)) if seen.code == 0 and is_trained(cell) else ()),
+            ]
+            own = ("__autograph_", "torchinductor_")  # of the libraries
+            wrong += [
+                f"left behind: {one}" for one in stage.left_over() if not any(name in one for name in own)
+            ]
+    except Broken as broken:
+        return [str(broken)]
+    return wrong
+
+
+def _run(cell: Cell, stage: Stage, promised: Expected, known: frozenset[str]) -> Seen:
+    """Run it to its end."""
+    place = stage.folder / "cell"
+    place.mkdir()
+    python = python_of(cell.loop)
+    assert python is not None  # noqa: S101 - cells.covering takes none of another
+    python, finds = found_by(cell, python, stage.folder)
+    own = ["-c", NO_CENSUS] if cell.census == "off" else ["-P", "-m", "stallguard"]
+    words = command(cell, plan(cell, place), python)
+    live = stage.start(
+        [sys.executable, *own, "run", *options(cell, known), *words], env=environment(cell) | finds
+    )
+    if promised.is_ended:
+        until(lambda: live.process.poll() is not None or "most likely" in live.err.read_text(errors="replace"),
+              "a stall with its cause", LONGEST)  # fmt: skip
+        live.signal(signal.SIGTERM)
+    ended = live.ended(LONGEST)
+    expect((stage.home / "runs" / "latest").exists(), f"no run began: {ended.err[-600:]}")
+    starts, stalls = stage.events("attempt.start_requested"), stage.events("training.stalled")
+    found = [
+        line["findings"][0]["cause"] for line in stage.events("incident.diagnosed") if line.get("findings")
+    ]
+    outcome = json.loads(stage.run().path.joinpath("outcome.json").read_text("utf-8"))
+    gaps = tuple(_seconds(line["facts"]["gap"]) for line in stalls)
+    factors = tuple(one.get("factor", 1) for one in starts)
+    crowded = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return Seen(ended.code, ended.err, outcome, factors, gaps, tuple(found), crowded)
+
+
+def _seconds(words: str) -> float:
+    """Return the seconds of "2 min 3 s"."""
+    parts = words.split()
+    return sum(
+        float(number) * {"s": 1, "min": 60}[unit]
+        for number, unit in zip(parts[::2], parts[1::2], strict=True)
+    )
+
+
+def _of_promise(cell: Cell, promised: Expected, seen: Seen) -> list[str]:
+    """Compare with the documents."""
+    wrong = []
+    if seen.code not in promised.codes:
+        wrong.append(f"exit code {seen.code}, not {' or '.join(map(str, promised.codes))}")
+    least = promised.steps
+    if seen.factors[: len(least)] != least or (len(seen.factors) > len(least) and not promised.free):
+        wrong.append(f"attempts {seen.factors}, not {least}{' and more' if promised.free else ''}")
+    if not promised.stalls[0] <= len(seen.gaps) <= promised.stalls[1]:
+        wrong.append(f"{len(seen.gaps)} stalls, not {promised.stalls[0]} to {promised.stalls[1]}")
+    if promised.causes and (not seen.causes or seen.causes[0] not in promised.causes):
+        wrong.append(f"causes {seen.causes}, not {promised.causes}")
+    early = JUDGED["deadlock"] - 0.5  # a local wait has 0.4 of the time for others: as long
+    # docs/configuration.md, detector.most_health: a machine that does other work has more time.
+    late = JUDGED["spin"] * min(MOST_HEALTH, max(1.0, seen.crowded)) + LATE
+    if cell.where in BEFORE:  # counted from the process' begin, with the time in which it imported
+        late += SLOW_IMPORT
+    for gap in seen.gaps:
+        wrong += [] if early <= gap <= late else [f"judged after {gap} s, not {early} to {late:.0f} s"]
+        if cell.what in ("spin", "native-spin", "interpreter"):
+            # docs/detection.md: a loop outside of a step that comes back has up to five times as long.
+            late = max(late, COMES_BACK * gap * min(MOST_HEALTH, max(1.0, seen.crowded)) + LATE)
+    if "itself failed" in seen.err:
+        wrong.append("stallguard itself failed")
+    # JAX writes the whole stack into the text of an error of a function that it calls.
+    if "stallguard/probe/" in seen.err and not (cell.loop == "keras-jax" and cell.where in ("first", "step")):
+        wrong.append("the probe's own frames are in the errors")
+    hangs = re.findall(r"it hangs at \S*matrix_child\.py:\d+ in (\w+)", seen.err)
+    if cell.what in HANGS_IN and not is_converted(cell) and hangs != [HANGS_IN[cell.what]] * len(seen.gaps):
+        wrong.append(f"it hangs in {hangs}, not {HANGS_IN[cell.what]}, {len(seen.gaps)} times")
+    return wrong
+
+
+def said(stage: Stage) -> dict[str, Any]:
+    """Return what each verb says of the run."""
+    run = stage.run().id
+    verbs = (("ls",), ("status", run), ("report", run), ("morning",))
+    return {verb: json.loads(stage.verb(verb, *more, "--json").out) for verb, *more in verbs}
+
+
+def _of_words(seen: Seen, words: dict[str, Any]) -> list[str]:
+    """Compare what the verbs say with each other."""
+    outcome, report = seen.outcome, words["report"]
+    listed, summary = words["ls"]["runs"][-1], words["morning"]["runs"][-1]
+    counts = {
+        "exit code": {outcome["exit_code"], listed["code"], seen.code},
+        "attempts": {outcome["attempts"], listed["attempts"], report["totals"]["attempts"], len(seen.factors),
+                     summary.get("restarts", 0) + 1},
+        "batches": {outcome["batches"], listed["batches"], report["totals"]["batches"],
+                    summary.get("batches", 0)},
+        "crashes": {outcome["crashes"], listed["crashes"], report["totals"]["crashes"]},
+        "stalls": {report["totals"]["stalls"], summary.get("stalls", 0), len(seen.gaps)},
+        "state": {listed["state"], words["status"]["state"], report["state"]},
+    }  # fmt: skip
+    wrong = [
+        f"{name} differ: {sorted(map(str, values))}" for name, values in counts.items() if len(values) > 1
+    ]
+    if abs((outcome.get("effective") or 0.0) - (summary.get("effective") or 0.0)) > 0.01:
+        wrong.append(f"effective differs: {outcome.get('effective')}, {summary.get('effective')}")
+    if words["status"]["outcome"] != outcome:
+        wrong.append("status shows another outcome")
+    last = [line for line in seen.err.splitlines() if line.startswith("stallguard: ")][-2:]
+    for word, number in (("stall", len(seen.gaps)), ("crash", outcome["crashes"])):
+        shown = f"{number} {word}{'' if number == 1 else 'es' if word == 'crash' else 's'}"
+        if number and not any(shown in line for line in last):
+            wrong.append(f"the last line does not say {shown!r}: {last}")
+    return wrong
+
+
+def _of_times(cell: Cell, stage: Stage, seen: Seen, report: dict[str, Any]) -> list[str]:
+    """Compare the ledger with the plan: what hung counts as stalled, and as nothing else."""
+    spent = seen.outcome["spent"]
+    wrong = []
+    whole = sum(value for value in spent.values())
+    if abs(whole - seen.outcome["duration_seconds"]) > 0.1:
+        wrong.append(f"the ledger has {whole:.1f} s of {seen.outcome['duration_seconds']:.1f} s")
+    began = sorted(float(path.read_text()) for path in (stage.folder / "cell").glob("happened-*"))
+    hung = _hung(began, report) if cell.what in STALLS and seen.gaps else 0.0
+    lost = sum(spent[name] for name in ("stalled", "suspected", "collecting_evidence", "ending", "backoff"))
+    # docs/overnight.md: a stall of a process without progress counts from its start, with what it imported.
+    more = SLOW_IMPORT if cell.where in BEFORE else 4.0
+    if not hung - 3.0 <= lost <= hung + 6.0 + more * len(seen.factors):
+        wrong.append(f"{hung:.1f} s hung, {lost:.1f} s are in the ledger as stalled, ending or evidence")
+    trains = (
+        spent["training"] + spent["input_wait"] + spent["validation"] + spent["checkpoint"] + spent["script"]
+    )
+    if hung and trains > whole - hung + 3.0:
+        wrong.append(f"{trains:.1f} s of {whole:.1f} s count as training although {hung:.1f} s hung")
+    counted = crashes(cell, len(began))
+    if seen.outcome["crashes"] not in counted:
+        wrong.append(f"{seen.outcome['crashes']} crashes were counted, not {counted[0]}")
+    slow = report["bottlenecks"]
+    if cell.what in STALLS and any("hang" in json.dumps(one) or _share(one) > 0.5 for one in slow):
+        wrong.append(f"a stall is shown as slowness: {json.dumps(slow)[:200]}")
+    return wrong
+
+
+def _share(bottleneck: dict[str, Any]) -> float:
+    found = bottleneck.get("share")
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def _hung(began: list[float], report: dict[str, Any]) -> float:
+    """Return the seconds from each time it happened (seconds since the epoch) to the end of that attempt."""
+    total = 0.0
+    for attempt in report["attempts"]:
+        inside = [at for at in began if attempt["began"] <= at <= attempt["ended"]]
+        total += attempt["ended"] - min(inside) if inside else 0.0
+    return total
+
+
+def _of_result(stage: Stage, undisturbed: float) -> list[str]:
+    """Compare what was trained with the undisturbed run: docs/resuming.md; slices add up in another order."""
+    place = stage.folder / "cell" / "trained"
+    if not place.exists():
+        return ["it did not come to its end"]
+    found = float(place.read_text())
+    return (
+        [] if abs(found - undisturbed) <= 1e-4 * abs(undisturbed) else [f"trained {found}, not {undisturbed}"]
+    )
+
+
+def undisturbed(loop: str, folder: Path) -> float:
+    """Train without stallguard, and return the result.  Raises Broken if that fails."""
+    folder.mkdir(parents=True)
+    cell = parsed(f"loop={loop},what=nothing,where=step")
+    done = subprocess.run(
+        [str(python_of(loop)), str(CHILD), plan(cell, folder)], capture_output=True, text=True, check=False,
+        env={**os.environ, **environment(cell)},
+    )  # fmt: skip
+    expect(done.returncode == 0, f"{loop} does not train without stallguard: {done.stderr[-500:]}")
+    return float((folder / "trained").read_text())

@@ -1,0 +1,146 @@
+"""Clues from what the script uses: its library, what its batches come from, the object that it lets grow."""
+
+# ruff: noqa: D103 - a clue is documented by its sentence
+
+from __future__ import annotations
+
+from stallguard.core.diagnosis import metrics
+from stallguard.core.diagnosis.clues import Clue, Facts, Scene, clue, exits, gigabytes, memory, printed
+from stallguard.core.history import History
+from stallguard.core.verdicts import Judgement
+
+HOLDS = 0.25  # of the growth of the memory, from which an object is what grows
+TORCH, KERAS = (
+    ("torch",),
+    ("callbacks", "on_batch"),
+)  # sources of beats (wire.SOURCES) of PyTorch's and of Keras' loops
+
+
+def _versions(scene: Scene) -> dict[str, str]:
+    greeted = scene.history.greeted
+    return greeted.versions if greeted is not None else {}
+
+
+def _source(scene: Scene) -> str:
+    heartbeat = scene.history.heartbeat
+    return heartbeat.source if heartbeat is not None else ""
+
+
+@clue()
+def on_torch(scene: Scene) -> bool:
+    """A loop of PyTorch's own, without Keras."""
+    versions = _versions(scene)
+    alone = "torch" in versions and not {"tensorflow", "keras", "tf_keras"} & set(versions)
+    return _source(scene) in TORCH or alone
+
+
+@clue()
+def off_torch(scene: Scene) -> bool:
+    return not on_torch.test(scene)
+
+
+@clue()
+def off_keras(scene: Scene) -> bool:
+    return not on_keras.test(scene)
+
+
+@clue()
+def on_keras(scene: Scene) -> bool:
+    """A loop of Keras; it can compute with TensorFlow, JAX or PyTorch."""
+    return _source(scene) in KERAS
+
+
+@clue()
+def on_tensorflow(scene: Scene) -> bool:
+    """TensorFlow computes.  If PyTorch is loaded beside Keras, either can be its backend."""
+    versions = _versions(scene)
+    either = "torch" in versions or "jax" in versions
+    return "tensorflow" in versions and not on_torch.test(scene) and not (on_keras.test(scene) and either)
+
+
+def _feeds(name: str, *kinds: str) -> Clue:
+    return Clue(name, "", lambda scene: scene.history.feed in kinds)
+
+
+feeds_dataset = _feeds("feeds_dataset", "dataset", "from_generator")
+feeds_from_generator = _feeds("feeds_from_generator", "from_generator")
+feeds_generator = _feeds("feeds_generator", "generator")
+feeds_pydataset = _feeds("feeds_pydataset", "pydataset")
+feeds_loader = _feeds("feeds_loader", "loader")
+
+
+@clue()
+def feeds_pydataset_keras3(scene: Scene) -> bool:
+    return bool(feeds_pydataset.test(scene)) and _versions(scene).get("keras", "").startswith("3")
+
+
+@clue()
+def feeds_sequence_keras2(scene: Scene) -> bool:
+    keras = _versions(scene).get("keras", "2")
+    return bool(feeds_pydataset.test(scene)) and keras.startswith("2")
+
+
+@clue()
+def feeds_workers(scene: Scene) -> bool:
+    """A DataLoader with worker processes."""
+    process = metrics.newest(scene.history.process, scene.now)
+    return bool(feeds_loader.test(scene)) and process is not None and (process.members or 0) > 1
+
+
+def _census(scene: Scene, site: str) -> bool:
+    """Return whether a thread waits at a site (readings.Process.census), by the newest census."""
+    known = [seen.reading.census for seen in scene.history.process if seen.reading.census is not None]
+    return bool(known) and known[-1].get(site, 0) > 0
+
+
+@clue()
+def waits_on_socket(scene: Scene) -> bool:
+    return _census(scene, "sock")
+
+
+@clue()
+def waits_on_pipe(scene: Scene) -> bool:
+    """A pipe, a FIFO or a file, and no socket."""
+    return _census(scene, "read") and not _census(scene, "sock")
+
+
+@clue()
+def waits_elsewhere(scene: Scene) -> bool:
+    return not waits_on_socket.test(scene) and not waits_on_pipe.test(scene)
+
+
+@clue("{object} grows: it holds {size}")
+def object_grows(scene: Scene) -> Facts | None:
+    found = grown(scene.history)
+    return None if found is None else {"object": found[0], "size": gigabytes(found[1])}
+
+
+@clue("{object} had grown: it held {size} when memory was used up")
+def died_of_it(scene: Scene) -> Facts | None:
+    """The kernel says so, or Python; or a kill without a known reason while nearly all of a limit was in use."""
+    killed = bool(exits.killed.test(scene)) or exits.killed_inside.test(scene) is not None
+    guessed = killed and not exits.not_for_memory.test(scene)
+    signs = bool(memory.oom_counted.test(scene)) or memory.near_limit.test(scene) is not None
+    said = exits.ended_badly.test(scene) is not None and printed.host_memory.test(scene) is not None
+    is_known = bool(exits.killed_for_memory.test(scene)) or said or (guessed and signs)
+    found = object_grows.test(scene)
+    return found if is_known and isinstance(found, dict) else None
+
+
+@clue()
+def nothing_named_grows(scene: Scene) -> bool:
+    return grown(scene.history) is None
+
+
+def grown(history: History) -> tuple[str, int] | None:
+    """Return the object of the script that grew with the memory, and its bytes; None if none is known."""
+    if len(history.grows) < 2 or history.grows[0][0] != history.grows[-1][0]:  # noqa: PLR2004 - growth needs two sizes
+        return None
+    name, size = history.grows[-1]
+    trend = metrics.growth(history)
+    return (name, size) if trend is None or size >= HOLDS * trend.total else None
+
+
+def still(history: History, now: float) -> Scene:
+    """Return the scene of a training that is not judged, for clues that need no judgement."""
+    return Scene(history, Judgement(), now)

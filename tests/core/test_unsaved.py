@@ -1,0 +1,64 @@
+"""A training whose checkpoints cannot be written: what the run says of it, and for how long."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stallguard.core import unsaved
+from stallguard.core.actions import Announce
+from stallguard.report.status_rows import rows
+from stallguard.supervisor.live_status import snapshot
+from tests.simulation.simulation import Simulation
+
+WHY = "no room for a checkpoint"
+
+
+def refused(kept: str = "0") -> Simulation:
+    world = Simulation(checkpoints=False)
+    world.train(60)
+    return world.note(
+        "unsaved", "no checkpoint can be written", world.training.pid, why=WHY, seconds="40", kept=kept
+    )
+
+
+def shown(world: Simulation) -> str:
+    status = msgspec.to_builtins(snapshot("a-run", world.run, world.run.now))
+    return dict(rows(status)).get("checkpoints", "")
+
+
+def test_it_is_announced_and_the_status_counts_what_a_kill_costs():
+    world = refused()
+    assert "checkpoint.failed" in world.announced()
+    assert "a kill now costs 40 s of training: there is none" in shown(world)
+
+    world.train(20)
+    assert "a kill now costs 1 min" in shown(world)
+
+
+def test_what_is_written_again_is_no_trouble_any_more():
+    world = refused(kept="1")
+    assert "there is none" not in shown(world)
+    world.note("saved", "checkpoints are written again", world.training.pid)
+
+    assert "checkpoint.again" in world.announced()
+    assert shown(world) == ""
+
+
+def test_a_start_from_scratch_has_its_reason():
+    world = refused()
+    world.exit(-9)
+    world.silent(5)
+
+    assert "attempt.from_scratch" not in world.announced()
+    (said,) = [one for one in world.actions(Announce) if one.message == "attempt.not_resumed"]
+    assert WHY in said.facts["why"]
+    assert world.run.unsaved == ()
+
+
+def test_a_damaged_fact_is_no_reason_to_fail():
+    world = Simulation()
+    world.train(5)
+    world.note("unsaved", "", world.training.pid, seconds="many")
+
+    assert unsaved.why(world.run) == ""
+    assert "0 s of training" in shown(world)

@@ -1,0 +1,88 @@
+"""A disk without room for checkpoints: said where a user looks, while there is time to make room, and after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from .runs import Guarded, guard, stallguard
+
+SCRIPT = """
+import json, os, subprocess, sys, time, stallguard
+begun, step = not os.path.exists("begun"), 0
+open("begun", "a").close()
+def save(path):
+    with open(path, "w") as file:
+        file.write(str(step))
+def load(path):
+    global step
+    step = int(open(path).read())
+stallguard.checkpoint(save, load)
+generations = sys.modules["_stallguard_probe.checkpoint.generations"]
+generations.SPARE = 1 << 62
+for _ in range(60):
+    step += 1
+    stallguard.beat()
+    time.sleep(0.02)
+status = subprocess.run([sys.argv[1], "-m", "stallguard", "status", "--json"], stdout=subprocess.PIPE)
+print(status.stdout.decode())
+if begun:
+    os.kill(os.getpid(), 9)
+generations.SPARE = 0
+while not any("g1" in found[1] for found in os.walk(os.path.join(os.environ["STALLGUARD_HOME"], "runs"))):
+    step += 1
+    stallguard.beat()
+    time.sleep(0.02)
+generations.SPARE = 1 << 62
+for _ in range(60):
+    stallguard.beat()
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Guarded:
+    place = tmp_path_factory.mktemp("full")
+    (place / "script.py").write_text(SCRIPT)
+    always = ("--checkpoint-every", "0.2s", "--checkpoint-cost", "1")
+    root = str(Path(__file__).parent.parent.parent)
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
+    return guard(place / "home", *always, "script.py", sys.executable, cwd=place, env=env)
+
+
+def test_it_is_said_once_in_each_attempt_and_that_it_is_over(run: Guarded) -> None:
+    lines = [line for line in run.err.splitlines() if "checkpoint" in line]
+    told = [
+        "failed" if "no checkpoint can be written" in line else "again" if "written again" in line else line
+        for line in lines
+    ]
+
+    assert run.code == 0, run.err
+    assert [line for line in told if line in ("failed", "again")] == ["failed", "failed", "again", "failed"]
+    assert "there is none" in lines[0]
+    assert "the checkpoint before them is kept" in lines[-1]
+
+
+def test_a_kill_that_costs_all_has_its_reason(run: Guarded) -> None:
+    assert "attempt 2 starts from scratch: no checkpoint could be written (" in run.err
+    assert "must stay free for the script" in run.err
+
+
+def test_the_status_has_it_for_programs(run: Guarded) -> None:
+    first, *_ = [json.loads(line) for line in run.out.decode().splitlines() if line.startswith("{")]
+    (one,) = first["unsaved"]
+
+    assert "must stay free" in one["why"]
+    assert one["kept"] is False
+    assert one["seconds"] > 0.5
+
+
+def test_the_report_has_it(run: Guarded) -> None:
+    assert run.run is not None
+    page = stallguard(run.run.parent.parent, "report", run.run.name).out.decode()
+
+    assert "the last checkpoints could not be written" in " ".join(page.split()).lower()

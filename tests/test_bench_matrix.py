@@ -1,0 +1,155 @@
+"""The bench `matrix`: its arrays cover what they promise, its oracle says what the documents say, and it finds lies."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCH = ROOT / "scripts" / "benches" / "matrix.py"
+sys.path.insert(0, str(BENCH.parent))
+
+import matrix  # noqa: E402
+from matrix_cells import cells, expected, trial  # noqa: E402
+
+
+@pytest.mark.parametrize("strength", [2, 3])
+def test_an_array_contains_each_combination_that_a_random_cell_can_have(strength: int) -> None:
+    drawn = cells.covering(strength, 7)
+    covered = {
+        part for cell in drawn for part in combinations(zip(cell._fields, cell, strict=True), strength)
+    }
+    chance, here = random.Random(1), {cell.loop for cell in drawn}
+    for _ in range(3000):
+        cell = cells.Cell(*(chance.choice(values) for values in cells.DIMENSIONS.values()))
+        if cell.loop in here and cells.possible(cell._asdict()):
+            assert covered.issuperset(combinations(zip(cell._fields, cell, strict=True), strength)), cell.spec
+
+
+def test_another_seed_draws_another_array_and_the_same_one_the_same() -> None:
+    assert cells.covering(2, 1) == cells.covering(2, 1)
+    assert cells.covering(2, 1) != cells.covering(2, 2)
+
+
+def test_a_spec_repeats_its_cell_and_a_wrong_one_is_refused() -> None:
+    for cell in cells.covering(2, 3)[:20]:
+        assert cells.parsed(cell.spec) == cell
+    with pytest.raises(SystemExit, match="where cannot be 'nowhere'"):
+        cells.parsed("where=nowhere")
+    with pytest.raises(SystemExit, match="cannot be"):
+        cells.parsed("loop=torch,what=lock,where=save")
+
+
+@pytest.mark.parametrize(
+    ("spec", "codes", "steps"),
+    [
+        ("loop=keras,what=lock,where=step", (0,), (1, 1)),
+        ("loop=keras,what=lock,where=step,again=half", (0,), (1, 1, 2)),
+        ("loop=keras,what=memory,where=step,again=quarter", (0,), (1, 2, 4)),
+        ("loop=keras,what=lock,where=step,again=quarter,setting=halve", (0,), (1, 2, 4)),
+        ("loop=beat-3.11,what=error,where=step", (1,), (1,)),
+        ("loop=torch,what=crash,where=callback,setting=observe", (139,), (1,)),
+        ("loop=torch,what=lock,where=step,setting=patience,library=clone", (0,), (1, 1)),
+    ],
+)
+def test_the_oracle_says_what_the_documents_say(
+    spec: str, codes: tuple[int, ...], steps: tuple[int, ...]
+) -> None:
+    promised = expected.expected(cells.parsed(spec))
+    assert (promised.codes, promised.steps) == (codes, steps)
+
+
+SEEN = trial.Seen(
+    0,
+    "stallguard: it hangs at matrix_child.py:79 in lock",
+    {"exit_code": 0},
+    (1, 1),
+    (4.8,),
+    ("host-deadlock",),
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, []),
+        ({"code": 124}, ["exit code 124, not 0"]),
+        ({"factors": (1, 2)}, ["attempts (1, 2), not (1, 1)"]),
+        ({"factors": (1, 1, 1)}, ["attempts (1, 1, 1), not (1, 1)"]),
+        ({"gaps": (), "err": ""}, ["0 stalls, not 1 to 1"]),
+        ({"gaps": (1.0,)}, ["judged after 1.0 s, not 3.5 to 20 s"]),
+        ({"gaps": (25.0,)}, ["judged after 25.0 s, not 3.5 to 20 s"]),
+        ({"gaps": (25.0,), "crowded": 2.0}, []),
+        ({"causes": ("unknown",)}, ["causes ('unknown',), not ('host-deadlock',)"]),
+        ({"err": "guarding matrix_child.py"}, ["it hangs in [], not lock, 1 times"]),
+        ({"err": SEEN.err.replace("in lock", "in main")}, ["it hangs in ['main'], not lock, 1 times"]),
+        (
+            {"err": f"{SEEN.err}\n  File stallguard/probe/beats.py"},
+            ["the probe's own frames are in the errors"],
+        ),
+    ],
+)
+def test_each_broken_promise_is_found(changed: dict[str, Any], words: list[str]) -> None:
+    cell = cells.parsed("loop=keras,what=lock,where=step")
+
+    assert trial._of_promise(cell, expected.expected(cell), SEEN._replace(**changed)) == words
+
+
+@pytest.mark.parametrize(
+    ("library", "place"), [("pythonpath", "env/lib/"), ("clone", "cell/clone-of-keras/")]
+)
+def test_the_library_is_found_where_the_cell_has_it(library: str, place: str, tmp_path: Path) -> None:
+    packages = tmp_path / "env/lib/python3.99/site-packages"
+    (packages / "keras").mkdir(parents=True)
+    (packages / "keras/__init__.py").touch()
+    (tmp_path / "env/bin").mkdir()
+    (tmp_path / "env/bin/python").symlink_to(sys.executable)
+    (tmp_path / "cell").mkdir()
+    cell = cells.parsed("loop=keras,what=nothing,where=step")._replace(library=library)
+
+    python, variables = trial.found_by(cell, tmp_path / "env/bin/python", tmp_path / "cell")
+    code = "import importlib.util as u; print(u.find_spec('keras').origin)"
+    found = subprocess.check_output([python, "-S", "-c", code], env=variables, text=True)
+
+    assert found.startswith(str(tmp_path / place))
+
+
+def test_the_parts_of_an_array_are_the_whole_of_it() -> None:
+    def listed(*words: str) -> list[str]:
+        return subprocess.check_output([sys.executable, BENCH, "--list", *words], text=True).splitlines()
+
+    whole, parts = listed(), [listed("--part", f"{number}/3") for number in (1, 2, 3)]
+    assert sorted(line for part in parts for line in part) == sorted(whole)
+    assert len(whole) == len(set(whole))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_a_cell_that_is_right_when_nothing_else_runs_is_shown_and_does_not_count(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cell = cells.parsed("loop=keras,what=lock,where=step")
+    right, wrong = matrix.Result(cell, [], 9.0), matrix.Result(cell, ["exit code 1, not 0"], 9.0)
+
+    assert matrix.said([right], [cell], [wrong], 1) == 0
+    shown = capsys.readouterr().out
+    assert "exit code 1, not 0" in shown
+    assert "0 of 1 cells are wrong, 1 were when others ran" in shown
+    assert matrix.said([wrong], [cell], [], 1) == 1
+    assert "the goal is missed" in capsys.readouterr().out
+    assert matrix.said([], [cell], [], 1) == 1  # nothing was tried
+
+
+@pytest.mark.live
+def test_a_cell_is_run_for_real() -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    command = [sys.executable, BENCH, "--cell", f"loop=beat-{version},what=lock,where=step"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith("the goal holds")
