@@ -134,15 +134,17 @@ def fifo(trouble):
     os.read(descriptor, 1)
 
 
+def die():
+    """Be a worker that is killed at its task, when stallguard has seen it."""
+    time.sleep(2.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def dead_worker(_):
-    """Wait for the answer of a worker that is dead."""
+    """Wait for the answer of a worker that is dead; its successor does not get the task."""
     import multiprocessing
 
-    pool = multiprocessing.get_context("spawn").Pool(1)
-    answer = pool.apply_async(time.sleep, (1e6,))
-    time.sleep(2.0)  # the worker has the task then, and its successor does not get it
-    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-    answer.get()
+    multiprocessing.get_context("spawn").Pool(1).apply_async(die).get()
 
 
 def stop(_):

@@ -100,8 +100,9 @@ def _taken(name: str, context: EvidenceContext, sheet: Sheet) -> tuple[str, Fact
         record = None
     text = stack_request.stacks(context, ANSWER)
     sheet.text(name, text)
-    reading = stacks.read(text, context.cwd)
-    classes, main_wait = list(reading.classes), EVIDENCE_TOOLS.main_wait(context.pid)
+    main_wait = EVIDENCE_TOOLS.main_wait(context.pid)
+    reading = stacks.read(text, context.cwd, main_wait)
+    classes = list(reading.classes)
     if classes[:1] == [USER] and main_wait == "futex":
         classes[0] = LOCK  # a lock for which the script waits has no frame: lock.acquire() is C
     where = sheet.redactor.text(reading.where)

@@ -73,16 +73,18 @@ def main_thread(threads: Sequence[Thread]) -> Thread | None:
     return threads[-1] if threads else None
 
 
-def hung_at(threads: Sequence[Thread]) -> Frame | None:
+def hung_at(threads: Sequence[Thread], main_wait: str = "") -> Frame | None:
     """Return the frame of the script at which the training waits.
 
-    That is the main thread's innermost frame of the script, unless the main thread waits inside the library for code
-    of the script in another thread: a generator, a py_function, a dataset's __getitem__.
+    That is the main thread's innermost frame of the script, unless the main thread waits for code of the script in
+    another thread (a generator, a py_function, a dataset's __getitem__): inside the library, or for the interpreter's
+    lock.  Who waits for that lock wakes every 5 ms (take_gil in Python/ceval_gil.c); `main_wait` shows it as "timed".
     """
     main = main_thread(threads)
     if main is None:
         return None
-    if frames.classify(main.frames) in frames.WAITS_FOR_OTHERS:
+    waits_for_lock = main_wait == "timed" and any(frames.is_own(frame) for frame in main.frames[:1])
+    if waits_for_lock or frames.classify(main.frames) in frames.WAITS_FOR_OTHERS:
         for thread in threads:
             if thread is not main and frames.is_called_by_library(thread.frames):
                 return _innermost_own(thread)
@@ -146,10 +148,13 @@ def fingerprint(threads: Sequence[Thread]) -> str:
     return hashlib.sha256(repr(kept).encode()).hexdigest()[:16] if kept else ""
 
 
-def read(text: str, cwd: str = "") -> StackDump:
-    """Return the content of a dump.  `cwd`: the script's working directory, for a short name of its file."""
+def read(text: str, cwd: str = "", main_wait: str = "") -> StackDump:
+    """Return the content of a dump.
+
+    `cwd`: the script's working directory, for a short name of its file; `main_wait`: EVIDENCE_TOOLS.main_wait().
+    """
     threads = parse(text)
-    at = hung_at(threads)
+    at = hung_at(threads, main_wait)
     return StackDump(len(threads), place(at, cwd) if at else "", classes(threads), fingerprint(threads))
 
 

@@ -22,7 +22,7 @@ from . import beats as phases
 from . import crash_stacks, native_threads, wire
 from .monotonic import monotonic_ns
 from .notebooks import service_threads
-from .stack_signal import is_caught, still_ours
+from .stack_signal import is_caught, still_ours, write
 from .wait_evidence import WaitEvidence
 
 TYPE_CHECKING = False
@@ -44,6 +44,7 @@ BUSY = frozenset((EAGAIN, EWOULDBLOCK, ENOBUFS))  # the queue is full: the super
 _NONE, _STATE, _PULSE, _HELLO, _BYE = range(len(wire.KINDS))
 _SEQUENCE, _SENT_NS, _KIND = wire.SLOT["sequence"], wire.SLOT["sent_ns"], wire.SLOT["kind"]
 _CHANGES, _LONGEST, _COMMAND = wire.SLOT["changes"], wire.SLOT["longest_ns"], wire.SLOT["command"]
+_STACKS = wire.SLOT["stacks"]
 
 
 class Sender:
@@ -67,6 +68,7 @@ class Sender:
         self.sampler: Optional[StackSampler] = None
         self.waits: Optional[WaitEvidence] = WaitEvidence(beats)
         self._sampled = 0
+        self._stacks = beats.slots[_STACKS]  # requests for stacks that are answered
         self._turning = allocate_lock()  # two turns at once would send one note twice and drop another
         self.closed = False
 
@@ -83,6 +85,7 @@ class Sender:
                 with self._turning:
                     if not self.closed:
                         now = monotonic_ns()
+                        self._write_stacks()
                         self._sample(now)
                         self.turn(now)
             except Exception:
@@ -96,6 +99,13 @@ class Sender:
         except Exception:
             self.sampler = None
             return TICK
+
+    def _write_stacks(self) -> None:
+        """Write the stacks of all threads if the supervisor has asked for them since the last turn."""
+        asked = self._beats.slots[_STACKS]
+        if asked != self._stacks:
+            self._stacks = asked
+            write()
 
     def _sample(self, now: int) -> None:
         """Look at the frames of all threads, each sampler twice a second; one that fails does so no more."""

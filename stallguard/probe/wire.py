@@ -1,6 +1,6 @@
 """The record that the probe sends and the supervisor reads: its layout, and the one codec for it.
 
-A record is 40 little-endian signed 64-bit numbers (320 bytes; one datagram should stay below 512 on macOS), the same in
+A record is 41 little-endian signed 64-bit numbers (328 bytes; one datagram should stay below 512 on macOS), the same in
 the mapped page and in a datagram:
 
     slot  0 magic        "STLG" << 32 | version
@@ -28,6 +28,7 @@ the mapped page and in a datagram:
          37 wait_ns      since when it is seen at this same instruction (wait_evidence.py)
          38 wakers       other Python threads that could end that wait; -1: not known
          39 command      written by the supervisor into the page, read by the hooks: index into COMMANDS
+         40 stacks       written by the supervisor too: how often it asked for the stacks
 
 Every number is absolute, so a lost record does no harm.  A number not known is -1, a time not known is 0.
 All times are CLOCK_MONOTONIC nanoseconds, one clock for every process of the machine.
@@ -44,15 +45,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION = 1
+VERSION = 2
 MAGIC = (0x53544C47 << 32) | VERSION
 FIELDS = (
     "magic token pid sequence sent_ns kind beats beat_ns phase phase_ns progress_ns changes longest_ns "
     "longest_phase fits fit_beats epoch epochs batch batches checks traces iterations iterations_ns poll_ns "
     "source hooks flags saves factor loss_bits input_ns step_ns expect_ns skipped "
-    "began_ns wait wait_ns wakers command"
+    "began_ns wait wait_ns wakers command stacks"
 ).split()
-SLOTS = 40
+SLOTS = 41
 SIZE = SLOTS * 8
 SLOT = {name: index for index, name in enumerate(FIELDS)}
 _CODEC = struct.Struct("<%dq" % SLOTS)
@@ -172,6 +173,11 @@ def profile_text(data: bytes) -> bytes | None:
         return None
     writes, length = _PROFILE.unpack_from(data)
     return data[PROFILE_HEAD : PROFILE_HEAD + length] if writes and writes % 2 == 0 else None
+
+
+def asked(data: bytes) -> bytes:
+    """Return the number in slot `stacks` of a page, as bytes, for one more request.  `data`: those of the page."""
+    return _INT.pack(_INT.unpack_from(data, SLOT["stacks"] * 8)[0] + 1)
 
 
 def float_bits(value: float) -> int:

@@ -57,6 +57,34 @@ def test_a_real_training_names_the_line_that_it_hangs_in_and_the_kind_of_wait(na
     assert (seen.where, seen.classes) == (where, classes)
 
 
+HELD = """Thread 0x2 (most recent call first):
+  File "/home/ada/project/train.py", line 7 in held
+  File "/home/ada/project/train.py", line 12 in __getitem__
+  File "/env/site-packages/keras/src/trainers/data_adapters/py_dataset_adapter.py", line 264 in _finite_generator
+  File "/env/site-packages/tensorflow/python/data/ops/from_generator_op.py", line 198 in generator_py_func
+
+Current thread 0x1 (most recent call first):
+  File "/home/ada/project/train.py", line 20 in on_train_batch_begin
+  File "/env/site-packages/keras/src/callbacks/callback_list.py", line 176 in on_train_batch_begin
+  File "/home/ada/project/train.py", line 30 in <module>
+"""
+
+
+@pytest.mark.parametrize(
+    ("main_wait", "where"),
+    [
+        ("timed", "train.py:7 in held"),  # it waits for the interpreter's lock, which wakes it every 5 ms
+        ("futex", "train.py:20 in on_train_batch_begin"),
+        ("sleep", "train.py:20 in on_train_batch_begin"),
+        ("", "train.py:20 in on_train_batch_begin"),
+    ],
+)
+def test_a_script_that_waits_for_the_interpreters_lock_hangs_where_another_thread_has_it(main_wait, where):
+    assert stacks.read(HELD, HOME, main_wait).where == where
+    alone = HELD[HELD.index("Current") :]
+    assert stacks.read(alone, HOME, main_wait).where == "train.py:20 in on_train_batch_begin"
+
+
 def test_two_dumps_of_what_does_not_move_have_one_fingerprint():
     text = recorded("generator-tf2.21")
     assert stacks.read(text).fingerprint == stacks.read(text.replace("0x0000", "0x0001")).fingerprint

@@ -91,6 +91,7 @@ FOLLOWS: dict[str, list[str]] = {
     ],
     "ends with 0": [
         "darwin: exit hang",
+        "darwin: exit behind a dead worker",
         "linux: exit 0 in the middle",
         "linux: finished",
     ],

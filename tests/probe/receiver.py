@@ -88,13 +88,19 @@ class Receiver:
             "PYTHONPATH": path,
         }
 
-    def start(self, command: Sequence[str], cwd: Path | None = None, **extra: str) -> subprocess.Popen[str]:
+    def start(
+        self,
+        command: Sequence[str],
+        cwd: Path | None = None,
+        stdin: int = subprocess.DEVNULL,
+        **extra: str,
+    ) -> subprocess.Popen[str]:
         """Start a child under the probe."""
         child = subprocess.Popen(
             list(command),
             env=self.environment(**extra),
             cwd=cwd or self.folder,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.receiver import ROOT
+from stallguard.collectors import EvidenceContext, Nothing, stack_request, stacks
+from tests.probe.receiver import ROOT, python
 
 # The C library's handlers of exit run after the interpreter is gone; here one of them never returns.
 HANGS = """
@@ -50,3 +51,91 @@ def test_a_signal_after_the_end_of_the_interpreter_does_not_end_the_process(tmp_
             assert child.poll() is None
         finally:
             child.kill()
+
+
+# A thread that calls functions in turn.  A signal at such a moment ended the process once in 100 times.
+CALLS = """
+import signal, stallguard, sys, threading, time
+came = []
+signal.signal(signal.SIGURG, lambda *_: came.append(1))
+def deep(left):
+    return deep(left - 1) if left else 0
+def work():
+    while not ended:
+        deep(900)
+ended = []
+stallguard.beat()
+threading.Thread(target=work).start()
+try:
+    print("go", flush=True)
+    sys.stdin.readline()
+finally:
+    ended.append(1)
+print(len(came))
+"""
+
+
+HOLDS = """
+import ctypes, stallguard
+def holds():
+    library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(128)
+    library.pthread_mutex_lock(mutex)
+    print("go", flush=True)
+    library.pthread_mutex_lock(mutex)
+stallguard.beat()
+holds()
+"""
+CLOSES = """
+import os, stallguard, sys
+stallguard.beat()
+for number in range(3, 100):
+    try:
+        os.close(number)
+    except OSError:
+        pass
+others = [open("OTHER", "w") for _ in range(50)]
+others[-1].write("mine")
+others[-1].flush()
+print("go", flush=True)
+sys.stdin.readline()
+print("ended", flush=True)
+"""
+
+
+def request(receiver, child, **more):
+    """Ask a child of the receiver for its stacks, as the supervisor does."""
+    given = {
+        "incident": 1, "pid": child.pid, "armed": True, "directory": receiver.folder / "1",
+        "stacks": receiver.folder / "probe" / f"{child.pid}.stacks",
+    }  # fmt: skip
+    return stack_request.stacks(EvidenceContext(**given | more), 5.0)
+
+
+def test_the_probes_thread_writes_the_stacks_so_that_no_signal_meets_running_python(receiver, any_python):
+    command = [any_python, "-c", CALLS]
+    child = receiver.start(command, stdin=subprocess.PIPE)
+    assert child.stdout.readline() == "go\n"
+    for _ in range(20):
+        text = request(receiver, child)
+        main = stacks.main_thread(stacks.parse(text))
+        assert [frame.function for frame in main.frames] == ["<module>"]
+        assert "in deep" in text or "in work" in text
+    assert child.communicate("\n")[0] == "0\n", "no signal was sent"
+    assert child.returncode == 0
+
+
+def test_a_held_interpreter_is_asked_by_the_signal(receiver):
+    child = receiver.start(python(HOLDS))
+    assert child.stdout.readline() == "go\n"
+    time.sleep(0.2)  # into the C code
+    assert "in holds" in request(receiver, child)
+
+
+def test_an_armed_process_whose_file_is_closed_writes_into_no_other(receiver, tmp_path):
+    code = CLOSES.replace("OTHER", str(tmp_path / "other"))
+    child = receiver.start(python(code), stdin=subprocess.PIPE)
+    assert child.stdout.readline() == "go\n"
+    with pytest.raises((Nothing, TimeoutError)):
+        request(receiver, child, armed=False)
+    assert child.communicate("\n")[0] == "ended\n"
+    assert (tmp_path / "other").read_text() == "mine"

@@ -92,7 +92,7 @@ def _climbed(cell: Cell, remedy: Remedy) -> tuple[tuple[int, ...], tuple[int, ..
     if cell.what == "memory" and cell.again == "always":  # the few rows that are compared first fail as well
         halved = _can_halve(cell, 1)
         return ((1, 2) if halved else (1,)), (own, GAVE_UP), True
-    if _compared(cell):
+    if _compared(cell):  # twice
         return (1, 2), (0,), True
     factors, same = [1], 0
     steps = list(remedy.steps)
@@ -129,15 +129,16 @@ def is_converted(cell: Cell) -> bool:
 
 
 def _compared(cell: Cell) -> bool:
-    """Return whether the second time can come in the comparison of a few rows, which no attempt ends for."""
-    return cell.what == "memory" and cell.where == "first" and cell.again == "twice" and _can_halve(cell, 1)
+    """Return whether it can come in the comparison of a few rows, which no attempt ends for."""
+    again = cell.again in ("twice", "always")
+    return cell.what == "memory" and cell.where == "first" and again and _can_halve(cell, 1)
 
 
-def crashes(cell: Cell, happened: int) -> tuple[int, ...]:
-    """Return how many crashes can be counted if it happened so often."""
+def crashes(cell: Cell, happened: int, failed: int) -> tuple[int, ...]:
+    """Return how many crashes can be counted if it happened so often and so many attempts failed."""
     if not counts_crash(cell):
         return (0,)
-    return (happened, happened - 1) if _compared(cell) else (happened,)
+    return (failed,) if _compared(cell) else (happened,)
 
 
 def is_trained(cell: Cell) -> bool:

@@ -195,8 +195,10 @@ def named(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
 def true_causes(one: Trouble) -> set[str]:
     """Return the causes that are true of a trouble; some depend on the phase."""
     true = set(TRUE[one.kind])
-    if one.kind in SILENT and one.phase in ("finishing", "input"):
-        true.add({"finishing": "exit-hang", "input": "input-starvation"}[one.phase])
+    if one.kind in SILENT and one.phase == "finishing":
+        return {"exit-hang"}
+    if one.kind in SILENT and one.phase == "input":
+        true.add("input-starvation")
     if one.kind == "hung-device" and one.phase == "tracing":
         true.add("compiling")
     return true

@@ -124,9 +124,10 @@ def tried(cell: Cell, folder: Path, result_of: Callable[[str], float], known: fr
     try:
         with Stage(folder) as stage:
             seen = _run(cell, stage, expected(cell), known)
-            promised = expected(cell, seen.causes[0] if seen.causes else "")
+            # Each gap is diagnosed anew: the remedy of any of the causes can be the one that is taken to its end.
+            each = (_of_promise(cell, expected(cell, named), seen) for named in seen.causes or ("",))
             wrong = [
-                *_of_promise(cell, promised, seen),
+                *min(each, key=len),
                 *_of_words(seen, words := said(stage)),
                 *_of_times(cell, stage, seen, words["report"]),
                 *(_of_result(stage, result_of(cell.loop)) if seen.code == 0 and is_trained(cell) else ()),
@@ -266,7 +267,7 @@ def _of_times(cell: Cell, stage: Stage, seen: Seen, report: dict[str, Any]) -> l
     )
     if hung and trains > whole - hung + 3.0:
         wrong.append(f"{trains:.1f} s of {whole:.1f} s count as training although {hung:.1f} s hung")
-    counted = crashes(cell, len(began))
+    counted = crashes(cell, len(began), len(seen.factors) - (seen.code == 0))
     if seen.outcome["crashes"] not in counted:
         wrong.append(f"{seen.outcome['crashes']} crashes were counted, not {counted[0]}")
     slow = report["bottlenecks"]

@@ -44,12 +44,12 @@ PATTERNS: tuple[Pattern, ...] = (
             progress.waits_for_lock, progress.no_pulses, progress.waits_outside, memory.swapping,
             memory.memory_waits, memory.critical, tree.workers_died, machine.slept, printed.data_ended,
         ),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, progress.finishing),
     ),
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.6,
         requires=(progress.silent, progress.alive, progress.device_behind),
-        proofs=(tree.metal_frames,), supports=(gpu.gpu_idle,),
+        proofs=(tree.metal_frames,), supports=(gpu.gpu_idle,), excludes=(progress.finishing,),
     ),
     # The stack proves it in other phases too: reading a loss or weights also waits for Metal.
     Pattern(
@@ -57,7 +57,7 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(progress.silent, progress.alive, tree.cpu_idle, tree.metal_frames),
         supports=(progress.pulses, gpu.gpu_idle, gpu.on_metal),
         against=(memory.swapping, memory.memory_waits, memory.critical, printed.data_ended),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, progress.finishing),
     ),
     # Not idle at the device, and yet no progress: one kernel that does not end.
     Pattern(
@@ -66,19 +66,20 @@ PATTERNS: tuple[Pattern, ...] = (
         proofs=(tree.metal_frames,),
         supports=(progress.pulses,),
         against=(tree.lock_frames, progress.waits_for_lock, progress.no_pulses),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, progress.finishing),
     ),
     # The thread spins in the driver, and only the GPU's own report says that it works.
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.7, requires=(progress.silent, progress.alive, progress.waits_for_busy_device),
-        supports=(progress.waits_in_library, progress.pulses, gpu.gpu_busy), excludes=(tree.stopped,),
+        supports=(progress.waits_in_library, progress.pulses, gpu.gpu_busy),
+        excludes=(tree.stopped, progress.finishing),
     ),
     # The same in the first steps, before their pace is known.
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.45,
         requires=(progress.silent, progress.alive, progress.waits_in_library, gpu.uses_gpu, gpu.gpu_busy),
         proofs=(tree.metal_frames,), supports=(progress.pulses,), against=(tree.input_frames, tree.native_frames),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, progress.finishing),
     ),
     Pattern(
         causes.HOST_DEADLOCK, "F8", 0.3,
@@ -88,11 +89,10 @@ PATTERNS: tuple[Pattern, ...] = (
         ),
         supports=(progress.deadlocked, progress.outside_step, progress.pulses),
         against=(
-            tree.metal_frames, tree.input_frames, progress.in_step, progress.waits_for_batch, progress.finishing,
-            progress.saving, progress.no_pulses, progress.waits_outside, memory.swapping, machine.slept,
-            printed.data_ended,
+            tree.metal_frames, tree.input_frames, progress.in_step, progress.waits_for_batch, progress.saving,
+            progress.no_pulses, progress.waits_outside, memory.swapping, machine.slept, printed.data_ended,
         ),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, progress.finishing),
     ),
     Pattern(
         causes.OUTSIDE_WAIT, "F8", 0.45,
@@ -101,9 +101,9 @@ PATTERNS: tuple[Pattern, ...] = (
         supports=(tree.waits_in_script, progress.outside_step, progress.pulses),
         against=(
             tree.input_frames, tree.lock_frames, tree.workers_died, progress.in_step, progress.waits_for_batch,
-            progress.finishing, progress.no_pulses,
+            progress.no_pulses,
         ),
-        excludes=(tree.stopped,),
+        excludes=(tree.stopped, progress.finishing),
     ),
     Pattern(
         causes.MUTEX_CLASH, "F8", 0.8,
@@ -119,7 +119,7 @@ PATTERNS: tuple[Pattern, ...] = (
             memory.swapping, memory.memory_waits, tree.paging, machine.slept, tree.uninterruptible,
             tree.stuck_exiting,
         ),
-        excludes=(tree.stopped, tree.metal_frames),  # Metal's own handlers may hold that lock
+        excludes=(tree.stopped, tree.metal_frames, progress.finishing),  # Metal's own handlers may hold that lock
     ),
     Pattern(
         causes.BUSY_LOOP, "F8", 0.45,
@@ -134,8 +134,8 @@ PATTERNS: tuple[Pattern, ...] = (
         causes.INPUT_STARVATION, "F8", 0.5,
         requires=(progress.silent, progress.alive, tree.input_frames),
         supports=(progress.waits_for_batch, progress.much_input, tree.cpu_idle, printed.filling, tree.workers_died),
-        against=(tree.metal_frames, progress.finishing, progress.no_pulses),
-        excludes=(tree.stopped,),
+        against=(tree.metal_frames, progress.no_pulses),
+        excludes=(tree.stopped, progress.finishing),
     ),
     Pattern(
         causes.INPUT_STARVATION, "F8", 0.5,
@@ -341,7 +341,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         causes.EXIT_HANG, "F8", 0.8,
         requires=(progress.silent, progress.alive, progress.finishing),
-        supports=(tree.cpu_idle, progress.deadlocked, progress.trained),
+        supports=(tree.cpu_idle, progress.deadlocked, progress.trained, tree.lock_frames, tree.workers_died),
         against=(progress.working,),
         excludes=(tree.stopped,),
     ),

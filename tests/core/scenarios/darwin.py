@@ -350,6 +350,12 @@ def exit_hang() -> Simulation:
     return quiet(mac().enter("finishing"), 320)
 
 
+def exit_behind_a_dead_worker() -> Simulation:
+    """An exit handler of the script waits for the answer of a worker that died."""
+    story = mac().enter("finishing").be(cores=0.005, faults=0, workers=1, **RESTING)
+    return story.silent(320, frame=("lock", 0)).stacks("user", "lock")
+
+
 MANY: dict[str, tuple[str, str, Callable[[], Simulation]]] = {
     "F1 lost completion": (causes.DEVICE_WAIT, "F1", f1_lost_completion),
     "F1 stack in Metal": (causes.DEVICE_WAIT, "F1", f1_stack_in_metal),
@@ -402,4 +408,5 @@ MANY: dict[str, tuple[str, str, Callable[[], Simulation]]] = {
     "stopped": (causes.STOPPED, "", stopped),
     "asleep": (causes.ASLEEP, "", asleep),
     "exit hang": (causes.EXIT_HANG, "F8", exit_hang),
+    "exit behind a dead worker": (causes.EXIT_HANG, "F8", exit_behind_a_dead_worker),
 }
