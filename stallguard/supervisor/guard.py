@@ -32,7 +32,7 @@ from stallguard.supervisor.executor import Executor
 from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
 from stallguard.supervisor.live_status import LiveStatus, snapshot
-from stallguard.supervisor.loop import Loop
+from stallguard.supervisor.loop import Loop, OwnHang
 from stallguard.supervisor.notifications import Notifications
 from stallguard.supervisor.output.held import HeldOutput
 from stallguard.supervisor.output.matching import Matching
@@ -168,7 +168,8 @@ class Guard:
     def _open_stacks(self) -> None:
         path = self._context.directory.path / "stallguard.stacks"
         file = open(path, "w", opener=private.opener)  # noqa: SIM115 - closed with the other files
-        self.loop.stacks = self._files.enter_context(file)
+        self.loop.hang = OwnHang(self._files.enter_context(file), self._context.clock.monotonic)
+        self._files.enter_context(self.loop.hang.watching())
 
     def do_each(self, steps: Mapping[str, Callable[[], None]]) -> None:
         """Do all `steps`, by what is reported if one fails: none may cost the training or its exit code."""

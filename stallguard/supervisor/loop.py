@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -31,16 +32,54 @@ from stallguard.supervisor.sample_summary import SampleSummary
 # Seconds after which a loop that does not return to its mailbox dumps the stacks of stallguard itself.  Longer than
 # mailbox.LONGEST_NAP, so that a loop that only waits for an event is not taken for one that hangs.
 OWN_HANG = 90.0
-REARM = 20.0  # seconds between two starts of the timer for that
+LOOK = 20.0  # seconds between two looks for that
 JUDGING = "judging what happened"
 UNJUDGED = 3  # events that the core failed to process, after which core.fallback takes its place
+
+
+class OwnHang:
+    """Writes the stacks of stallguard itself into `file`, once a hang of its loop.
+
+    A Python thread writes them, which has the interpreter's lock.  The timer of faulthandler has not: it can read a
+    frame that another thread is removing, and crash; on a Mac that wakes from sleep it can be due at once.
+    """
+
+    def __init__(self, file: TextIO, now: Callable[[], float]) -> None:
+        self._file, self._now = file, now
+        self._written = False
+        self._turned, self._ended = now(), threading.Event()
+
+    def turn(self) -> None:
+        """Remember that the loop turned."""
+        self._turned, self._written = self._now(), False
+
+    def look(self) -> None:
+        """Write the stacks if the loop hangs."""
+        if not self._written and self._now() - self._turned > OWN_HANG:
+            self._written = True
+            faulthandler.dump_traceback(self._file)
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look again and again in a thread of its own."""
+
+        def watch() -> None:
+            while not self._ended.wait(LOOK):
+                self.look()
+
+        watcher = threading.Thread(target=watch, name="own-hang", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            watcher.join()
 
 
 class Loop:
     """Folds events into the run until it concludes.
 
-    `after`: functions, each called with the run after every event.  `stacks`: the file for stallguard's own stacks if
-    this loop hangs; None: they are not dumped.
+    `after`: functions, each called with the run after every event.  `hang`: what looks whether it turns.
     """
 
     def __init__(self, context: RunContext, perform: Callable[[Action, Run], None]) -> None:
@@ -49,11 +88,10 @@ class Loop:
         self._settings, self._now, self._perform = context.settings, context.clock.monotonic, perform
         self._sleep_watch = SleepWatch(context.clock)
         self._expected = 0.0  # seconds that the last wait was meant to take at most
-        self._armed = -REARM  # when the timer of OWN_HANG was last started
         self._errors = Counter[str]()  # number of stallguard's own errors, by what was being done
         self._summing = SampleSummary()
         self.after: list[Callable[[Run], None]] = []
-        self.stacks: TextIO | None = None
+        self.hang: OwnHang | None = None
 
     @property
     def limits(self) -> Limits:
@@ -73,10 +111,8 @@ class Loop:
     def until_concluded(self) -> int:
         """Fold until the run is over; return its exit code."""
         while self._current.code is None:
-            with self.continue_on_error("watching itself"):
-                if self.stacks is not None and self._now() - self._armed > REARM:
-                    self._armed = self._now()
-                    faulthandler.dump_traceback_later(OWN_HANG + REARM, file=self.stacks)
+            if self.hang is not None:
+                self.hang.turn()
             with self.continue_on_error("looking whether the machine slept"):
                 gap = self._sleep_watch.tick(self._expected)
                 if gap is not None:
@@ -84,7 +120,6 @@ class Loop:
             wake = self._wake(self._run)
             self._expected = self._mailbox.wait(wake)
             self.take(internal_error.persistently(partial(self._mailbox.next, wake)))
-        faulthandler.cancel_dump_traceback_later()
         return self._current.code
 
     def take(self, event: Event) -> None:

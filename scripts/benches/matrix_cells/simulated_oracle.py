@@ -35,6 +35,7 @@ WINDOW = 3600.0  # docs/configuration.md: policy.restart_window
 LONG_HEALTH = 1800.0  # seconds; the same setting, as an attempt's age
 HEALTHY = 1500.0  # seconds; docs/configuration.md: policy.healthy is 30 min, from which pauses begin anew
 READING = 1.1  # seconds from a reading to the next
+BESIDE = 5.0  # seconds at most from an action to the beginning, or the end, of the attempt that it is for
 HELD_SHOWS = 4.0  # seconds after which a probe that does not report shows that the interpreter is held
 AS_LIKELY = 0.5  # docs/detection.md: "at least half as likely as the first one"
 
@@ -310,9 +311,10 @@ def answer(cell: Cell, one: Attempt, at: Ladder, restarts: list[float]) -> set[s
         ]
     if not remedy.steps:
         return {"give_up"} if ordered else {"finish"}
-    ended = max((when for when, _ in one.done), default=0.0)
-    if sum(ended - when < WINDOW for when in restarts) >= min(int(cell.max_restarts), MOST_RESTARTS):
+    ended, most = max((when for when, _ in one.done), default=0.0), min(int(cell.max_restarts), MOST_RESTARTS)
+    if sum(ended - when < WINDOW - BESIDE for when in restarts) >= most:
         return {"give_up"}
+    enough = {"give_up"} if sum(ended - when < WINDOW + BESIDE for when in restarts) >= most else set[str]()
     free = free_step(
         remedy,
         others,
@@ -320,9 +322,9 @@ def answer(cell: Cell, one: Attempt, at: Ladder, restarts: list[float]) -> set[s
         lambda step: is_open(step, cell, trouble, at) or (ordered and step == CPU != trouble.device),
     )
     if free:
-        return {free}
+        return {free} | enough
     # "If no step is left, but the attempt got further than each before it"
-    return {SAME} if at.further and cause != "native-crash" else {"give_up"}
+    return enough | ({SAME} if at.further and cause != "native-crash" else {"give_up"})
 
 
 def free_step(remedy: Remedy, others: list[Remedy], at: Ladder, opened: Callable[[str], bool]) -> str:
@@ -493,10 +495,11 @@ def costs(one: Attempt, what: str, begins: float, ends: float) -> Iterator[tuple
         yield "suspected", ends - suspected
     else:
         over = min(one.acted, ends)
+        judged = "stopped_by_user" if one.trouble and one.trouble.kind == "stopped" else "stalled"
         collects = one.first(lambda it: isinstance(it, Collect))
         ready = one.said("evidence.collected")
-        evidence_took = max(0.0, min(ready, over) - collects)
+        # docs/overnight.md: all silence of a process that was stopped is that.
+        evidence_took = max(0.0, min(ready, over) - collects) if judged == "stalled" else 0.0
         yield "collecting_evidence", evidence_took
-        judged = "stopped_by_user" if one.trouble and one.trouble.kind == "stopped" else "stalled"
         yield judged, over - begins - evidence_took
         yield "ending", ends - over
