@@ -183,11 +183,13 @@ def named(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
         if one.trouble.kind == "hung-device" and one.trouble.device == CPU:
             continue
         true = true_causes(one.trouble)
+        paused = one.trouble.napped >= 0  # stallguard itself: what came in its pause is not known
         early = one.trouble.kind in ("held-idle", "held-busy") and one.acted - one.trouble.began < HELD_SHOWS
-        if played.cell.stacks == "none" or one.trouble.napped >= 0 or early:
+        if played.cell.stacks == "none" or paused or early:
             true.add("unknown")
-        if early and one.trouble.kind == "held-idle":
-            true.add("device-wait")  # it is idle in the library, and what else holds cannot be seen yet
+        if one.trouble.kind == "held-idle" and (early or paused):
+            # It is idle, and that its interpreter is held is not seen yet.
+            true |= {"device-wait", "host-deadlock"}
         if not likely & true:
             text = ", ".join(f"{it.cause} {it.confidence:.2f}" for it in found.findings)
             yield Wrong("cause", f"{one.trouble.kind} in {one.trouble.phase} is called {text}")
