@@ -5,7 +5,7 @@ that is being removed, and crash: with a thread that calls functions in turn, on
 (CPython 3.10 to 3.13, Linux).  So the probe's thread, which has the interpreter's lock, writes them when it is asked,
 and the signal is for an interpreter whose lock is held: then no other thread runs Python code.
 
-A script's own faulthandler.enable() is independent of this and stays as it is.  `arm` does not raise.
+A script's own faulthandler.enable() is independent of this and stays as it is.  Nothing here raises.
 """
 
 from __future__ import annotations
@@ -62,8 +62,11 @@ def arm(number: int, path: str, *, again: bool = False) -> bool:
 
 def write() -> None:
     """Append the stacks to the file of `arm`; the caller has the interpreter's lock."""
-    if _is_open():
-        _dump(file=_file["descriptor"], all_threads=True)  # type: ignore[misc]
+    try:
+        if _is_open():
+            _dump(file=_file["descriptor"], all_threads=True)  # type: ignore[misc]
+    except Exception:
+        pass  # then the supervisor gets no answer, and sends the signal
 
 
 def watch() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.collectors import EvidenceContext, Nothing, stack_request, stacks
-from tests.probe.receiver import ROOT, python
+from tests.probe.receiver import ROOT, Heard, python, until
 
 # The C library's handlers of exit run after the interpreter is gone; here one of them never returns.
 HANGS = """
@@ -85,6 +85,16 @@ def holds():
 stallguard.beat()
 holds()
 """
+BREAKS = """
+import stallguard, sys
+def fails(**_):
+    raise OSError("no")
+stallguard.beat()
+probes = next(module for name, module in sys.modules.items() if name.endswith(".stack_signal"))
+probes._dump = fails
+print("go", flush=True)
+sys.stdin.readline()
+"""
 CLOSES = """
 import os, stallguard, sys
 stallguard.beat()
@@ -139,3 +149,12 @@ def test_an_armed_process_whose_file_is_closed_writes_into_no_other(receiver, tm
         request(receiver, child, armed=False)
     assert child.communicate("\n")[0] == "ended\n"
     assert (tmp_path / "other").read_text() == "mine"
+
+
+def test_stacks_that_cannot_be_written_cost_no_record(receiver):
+    child = receiver.start(python(BREAKS), stdin=subprocess.PIPE)
+    assert child.stdout.readline() == "go\n"
+    with pytest.raises(Nothing):
+        request(receiver, child, armed=False)
+    before = receiver.pages()[child.pid]["sent_ns"]
+    until(receiver, Heard(), lambda _: receiver.pages()[child.pid]["sent_ns"] > before)
