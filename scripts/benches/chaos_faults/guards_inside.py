@@ -19,7 +19,7 @@ _NO_OWN_END = (
 )
 _STILL_OURS = Change(
     "probe/stack_signal.py",
-    "return is_open and number not in _theirs and _signal.getsignal(number) == before",
+    "return _is_open() and number not in _theirs and _signal.getsignal(number) == before",
     "return True",
 )
 _SEES_HANDLERS = Change(
@@ -30,6 +30,19 @@ _SEES_HANDLERS = Change(
             return False
 """,
     "",
+)
+# While Python runs, the probe's thread answers before a signal would be sent.
+_ASKS_PYTHON = Change("collectors/stack_request.py", "if not (_asks(context) and", "if not (False and")
+_SENT_AFTER_RESET = (
+    _ASKS_PYTHON,
+    _STILL_OURS,
+    # The default action of SIGURG is to ignore it; that of others is to end the process.
+    Change("launch/environment.py", "int(signal.SIGURG)", "int(signal.SIGUSR1)"),
+    Change("collectors/__init__.py", "int(signal.SIGURG)", "int(signal.SIGUSR1)"),
+    Change("probe/sender.py", "if self._mail.armed and is_caught(self._signal) is False:", "if False:"),
+    Change(
+        "collectors/stack_request.py", "if system.catches(context.pid, context.signal) is False:", "if False:"
+    ),
 )
 _APPEARS = Change(
     "probe/bootstrap.py",
@@ -116,24 +129,10 @@ _SIGNALS: Guards = {
             "core/transitions.py", "deadline=run.now + limits.stop.grace, still", "deadline=math.inf, still"
         ),
     ),
-    "signals-reset": (
-        _STILL_OURS,
-        Change("probe/sender.py", "if self._mail.armed and is_caught(self._signal) is False:", "if False:"),
-        Change(
-            "collectors/stack_request.py",
-            "if system.catches(context.pid, context.signal) is False:",
-            "if False:",
-        ),
-    ),
-    "signals-reset-just-now": (
-        Change(
-            "collectors/stack_request.py",
-            "if system.catches(context.pid, context.signal) is False:",
-            "if False:",
-        ),
-    ),
-    "own-urg-handler": (_STILL_OURS,),
-    "own-urg-handler-from-the-start": (_SEES_HANDLERS,),
+    "signals-reset": _SENT_AFTER_RESET,
+    "signals-reset-just-now": _SENT_AFTER_RESET,
+    "own-urg-handler": (_ASKS_PYTHON, _STILL_OURS),
+    "own-urg-handler-from-the-start": (_ASKS_PYTHON, _SEES_HANDLERS),
     "own-faulthandler": (
         Change("probe/stack_signal.py", "            _theirs.add(int(number))", "            pass"),
     ),
@@ -247,6 +246,7 @@ _KERAS: Guards = {
         Change("probe/checkpoint/store.py", "if len(blob) != length or _check(blob) != check:", "if False:"),
     ),
     "keras-handlers-and-stops": (
+        _ASKS_PYTHON,
         _SEES_HANDLERS,
         _STILL_OURS,
     ),
