@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 
 import pytest
 
 from stallguard.fleet.folder_store import FolderStore
+
+
+def one_at_a_time(application):
+    """Return a WSGI application that answers one request after the other.
+
+    A bucket decides a conditional write at once.  moto looks and writes in two steps, and its server has a thread for
+    each request: of eight creations at once two can succeed.
+    """
+    turn = threading.Lock()
+
+    def answer(environ, start_response):
+        with turn:
+            return application(environ, start_response)
+
+    return answer
 
 
 @pytest.fixture(
@@ -21,6 +37,7 @@ def s3_server():
     )
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server.start()
+    server._server.app = one_at_a_time(server._server.app)
     host, port = server.get_host_and_port()
     files.S3FileSystem(
         endpoint_url=f"http://{host}:{port}", key="test", secret="test", skip_instance_cache=True
