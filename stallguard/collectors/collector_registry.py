@@ -41,7 +41,7 @@ DUMPS, QUIET, IN_ALL = (
     36,
     0.02,
     3.0,
-)  # at most; seconds without growth that end a dump; seconds for all, usually 1.5
+)  # at most; seconds without growth that end a dump; seconds for all, usually 2.2
 LOOKED, RUNS = 0.4, 0.02  # seconds; if a process uses so many seconds of a processor in that time, it runs
 
 OWN = (

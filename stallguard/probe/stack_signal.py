@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT = int(_signal.SIGURG)
 _theirs: set[int] = set()  # signals that the program has registered for stacks of its own
 _register = getattr(faulthandler, "register", None)
-_dump = getattr(faulthandler, "dump_traceback", None)
+_dump = faulthandler.dump_traceback
 _file = {"descriptor": -1, "inode": 0}  # of the stacks
 
 
@@ -64,7 +64,7 @@ def write() -> None:
     """Append the stacks to the file of `arm`; the caller has the interpreter's lock."""
     try:
         if _is_open():
-            _dump(file=_file["descriptor"], all_threads=True)  # type: ignore[misc]
+            _dump(file=_file["descriptor"], all_threads=True)
     except Exception:
         pass  # then the supervisor gets no answer, and sends the signal
 

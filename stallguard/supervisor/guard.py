@@ -168,8 +168,9 @@ class Guard:
     def _open_stacks(self) -> None:
         path = self._context.directory.path / "stallguard.stacks"
         file = open(path, "w", opener=private.opener)  # noqa: SIM115 - closed with the other files
-        self.loop.hang = OwnHang(self._files.enter_context(file), self._context.clock.monotonic)
-        self._files.enter_context(self.loop.hang.watching())
+        hang = OwnHang(self._files.enter_context(file), self._context.clock.monotonic)
+        hang.start()
+        self.loop.hang = hang
 
     def do_each(self, steps: Mapping[str, Callable[[], None]]) -> None:
         """Do all `steps`, by what is reported if one fails: none may cost the training or its exit code."""

@@ -48,6 +48,7 @@ class OwnHang:
         self._file, self._now = file, now
         self._written = False
         self._turned, self._ended = now(), threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="own-hang", daemon=True)
 
     def turn(self) -> None:
         """Remember that the loop turned."""
@@ -59,27 +60,25 @@ class OwnHang:
             self._written = True
             faulthandler.dump_traceback(self._file)
 
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Look again and again in a thread of its own."""
+    def start(self) -> None:
+        """Begin to look again and again, in a thread of its own."""
+        self._watcher.start()
 
-        def watch() -> None:
-            while not self._ended.wait(LOOK):
-                self.look()
+    def end(self) -> None:
+        """Look no more: a loop that is over does not turn."""
+        self._ended.set()
+        self._watcher.join()
 
-        watcher = threading.Thread(target=watch, name="own-hang", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            watcher.join()
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK):
+            self.look()
 
 
 class Loop:
     """Folds events into the run until it concludes.
 
-    `after`: functions, each called with the run after every event.  `hang`: what looks whether it turns.
+    `after`: functions, each called with the run after every event.  `hang`: looks whether this loop turns;
+    None: nothing does.
     """
 
     def __init__(self, context: RunContext, perform: Callable[[Action, Run], None]) -> None:
@@ -120,6 +119,8 @@ class Loop:
             wake = self._wake(self._run)
             self._expected = self._mailbox.wait(wake)
             self.take(internal_error.persistently(partial(self._mailbox.next, wake)))
+        if self.hang is not None:
+            self.hang.end()
         return self._current.code
 
     def take(self, event: Event) -> None:

@@ -22,16 +22,6 @@ NOT_ONE = {  # by kind of value: what is none, or out of its range
 }
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A project directory in an empty home."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-    return tmp_path / "project"
-
-
 def loaded(here) -> config.Config:
     return config.load({}, {"HOME": str(here.parent)}, here).config
 
@@ -68,7 +58,7 @@ def test_a_value_that_is_none_is_refused_for_each_setting_and_the_file_stays(her
             if key.kind.metavar == "LIST" and key.path == "notify.urls":
                 continue  # any text can be an address
             what, *why = refused("set", key.path, value).lines()
-            assert what == f"{key.path} cannot be {value!r}", "without the name of an option that nobody gave"
+            assert what == f"{key.path} cannot be {value!r}", "the message names an option that was not given"
             assert any(line.startswith(("expected ", "'no-such")) or "there is no" in line for line in why)
     assert file.read_text() == "# mine\n"
 

@@ -5,22 +5,11 @@ from __future__ import annotations
 import json
 
 import click
-import pytest
 from click.testing import CliRunner
 
 from stallguard.cli import _options
 from stallguard.cli.config import command
 from stallguard.config.table import EVERYDAY, KEYS
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A project directory in an empty home."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-    return tmp_path / "project"
 
 
 def said(*words: str) -> str:

@@ -29,6 +29,16 @@ def spoil(other):
     setattr(place, name, other)
     main()
 """
+# Lines of a script that lets stallguard save and load its number `step`.
+COUNTER = """
+def save(path):
+    with open(path, "w") as file:
+        file.write(str(step))
+def load(path):
+    global step
+    step = int(open(path).read())
+stallguard.checkpoint(save, load)
+"""
 # The Python that trains: any from 3.9 on.
 GUARDED = os.environ.get("STALLGUARD_GUARDED_PYTHON", sys.executable)
 AT_ONCE = ("--set", "detector.act_after=1s")  # act as soon as it is judged

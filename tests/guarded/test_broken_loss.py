@@ -1,4 +1,4 @@
-"""A real training that diverges: what the user is told, and what a later run goes on from."""
+"""A training diverges: the run reports it, and a later run resumes from a finite checkpoint."""
 
 from __future__ import annotations
 

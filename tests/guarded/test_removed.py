@@ -11,21 +11,16 @@ from pathlib import Path
 from stallguard.core.events import Launched
 from stallguard.storage.paths import RunDir
 
-from .runs import GUARDED, Guarded
+from .runs import COUNTER, GUARDED, Guarded
 
 ROOT = Path(__file__).parent.parent.parent
-SCRIPT = """
+BEGIN = """
 import os, shutil, sys, time, stallguard
 site, how = sys.argv[1:]
 home, begun, step = os.environ["STALLGUARD_HOME"], not os.path.exists("begun"), 0
 open("begun", "a").close()
-def save(path):
-    with open(path, "w") as file:
-        file.write(str(step))
-def load(path):
-    global step
-    step = int(open(path).read())
-stallguard.checkpoint(save, load)
+"""
+REST = """
 first = step
 for _ in range(40):
     step += 1
@@ -40,6 +35,7 @@ if begun:
         shutil.rmtree(home + "/probes")
     os.kill(os.getpid(), 9)
 """
+SCRIPT = BEGIN + COUNTER + REST
 
 
 def removed(place: Path, how: str) -> Guarded:

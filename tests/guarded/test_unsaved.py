@@ -9,19 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from .runs import Guarded, guard, stallguard
+from .runs import COUNTER, Guarded, guard, stallguard
 
-SCRIPT = """
+BEGIN = """
 import json, os, subprocess, sys, time, stallguard
 begun, step = not os.path.exists("begun"), 0
 open("begun", "a").close()
-def save(path):
-    with open(path, "w") as file:
-        file.write(str(step))
-def load(path):
-    global step
-    step = int(open(path).read())
-stallguard.checkpoint(save, load)
+"""
+REST = """
 generations = sys.modules["_stallguard_probe.checkpoint.generations"]
 generations.SPARE = 1 << 62
 for _ in range(60):
@@ -42,6 +37,7 @@ for _ in range(60):
     stallguard.beat()
     time.sleep(0.02)
 """
+SCRIPT = BEGIN + COUNTER + REST
 
 
 @pytest.fixture(scope="module")

@@ -112,6 +112,11 @@ print("ended", flush=True)
 """
 
 
+def silent_for(receiver, child):
+    """Return for how many seconds the probe's thread of a child has sent nothing; it sends once a second."""
+    return (time.monotonic_ns() - receiver.pages()[child.pid]["sent_ns"]) / 1e9
+
+
 def request(receiver, child, **more):
     """Ask a child of the receiver for its stacks, as the supervisor does."""
     given = {
@@ -140,7 +145,7 @@ def test_the_probes_thread_writes_the_stacks_so_that_no_signal_meets_running_pyt
 def test_a_held_interpreter_is_asked_by_the_signal(receiver):
     child = receiver.start(python(HOLDS))
     assert child.stdout.readline() == "go\n"
-    time.sleep(0.2)  # into the C code
+    until(receiver, Heard(), lambda _: silent_for(receiver, child) > 3.0, 60.0)  # its thread does not turn
     assert "in holds" in request(receiver, child)
 
 

@@ -33,8 +33,11 @@ def test_each_hang_of_the_loop_is_written_once(tmp_path):
 def test_the_thread_that_looks_ends_with_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "LOOK", 0.01)
     before, time = set(threading.enumerate()), [0.0]
-    with (tmp_path / "stacks").open("w") as file, OwnHang(file, lambda: time[0]).watching():
+    with (tmp_path / "stacks").open("w") as file:
+        hang = OwnHang(file, lambda: time[0])
+        hang.start()
         time[0] = OWN_HANG + 1.0
         while not (tmp_path / "stacks").read_text():
-            pass
+            assert len(threading.enumerate()) == len(before) + 1
+        hang.end()
     assert set(threading.enumerate()) == before

@@ -29,6 +29,9 @@ class Pattern(NamedTuple):
     excludes: tuple[Clue, ...] = ()
 
 
+# Each is a cause of its own for any wait: the process is stopped; its training is over.
+EXPLAINED = (tree.stopped, progress.finishing)
+
 PATTERNS: tuple[Pattern, ...] = (
     # ---- a gap, and the process lives -----------------------------------------------------------------------
     Pattern(
@@ -44,7 +47,7 @@ PATTERNS: tuple[Pattern, ...] = (
             progress.waits_for_lock, progress.no_pulses, progress.waits_outside, memory.swapping,
             memory.memory_waits, memory.critical, tree.workers_died, machine.slept, printed.data_ended,
         ),
-        excludes=(tree.stopped, progress.finishing),
+        excludes=EXPLAINED,
     ),
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.6,
@@ -57,7 +60,7 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(progress.silent, progress.alive, tree.cpu_idle, tree.metal_frames),
         supports=(progress.pulses, gpu.gpu_idle, gpu.on_metal),
         against=(memory.swapping, memory.memory_waits, memory.critical, printed.data_ended),
-        excludes=(tree.stopped, progress.finishing),
+        excludes=EXPLAINED,
     ),
     # Not idle at the device, and yet no progress: one kernel that does not end.
     Pattern(
@@ -66,20 +69,20 @@ PATTERNS: tuple[Pattern, ...] = (
         proofs=(tree.metal_frames,),
         supports=(progress.pulses,),
         against=(tree.lock_frames, progress.waits_for_lock, progress.no_pulses),
-        excludes=(tree.stopped, progress.finishing),
+        excludes=EXPLAINED,
     ),
     # The thread spins in the driver, and only the GPU's own report says that it works.
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.7, requires=(progress.silent, progress.alive, progress.waits_for_busy_device),
         supports=(progress.waits_in_library, progress.pulses, gpu.gpu_busy),
-        excludes=(tree.stopped, progress.finishing),
+        excludes=EXPLAINED,
     ),
     # The same in the first steps, before their pace is known.
     Pattern(
         causes.DEVICE_WAIT, "F1", 0.45,
         requires=(progress.silent, progress.alive, progress.waits_in_library, gpu.uses_gpu, gpu.gpu_busy),
         proofs=(tree.metal_frames,), supports=(progress.pulses,), against=(tree.input_frames, tree.native_frames),
-        excludes=(tree.stopped, progress.finishing),
+        excludes=EXPLAINED,
     ),
     Pattern(
         causes.HOST_DEADLOCK, "F8", 0.3,
@@ -92,7 +95,7 @@ PATTERNS: tuple[Pattern, ...] = (
             tree.metal_frames, tree.input_frames, progress.in_step, progress.waits_for_batch, progress.saving,
             progress.no_pulses, progress.waits_outside, memory.swapping, machine.slept, printed.data_ended,
         ),
-        excludes=(tree.stopped, progress.finishing),
+        excludes=EXPLAINED,
     ),
     Pattern(
         causes.OUTSIDE_WAIT, "F8", 0.45,
@@ -103,7 +106,7 @@ PATTERNS: tuple[Pattern, ...] = (
             tree.input_frames, tree.lock_frames, tree.workers_died, progress.in_step, progress.waits_for_batch,
             progress.no_pulses,
         ),
-        excludes=(tree.stopped, progress.finishing),
+        excludes=EXPLAINED,
     ),
     Pattern(
         causes.MUTEX_CLASH, "F8", 0.8,
@@ -119,7 +122,7 @@ PATTERNS: tuple[Pattern, ...] = (
             memory.swapping, memory.memory_waits, tree.paging, machine.slept, tree.uninterruptible,
             tree.stuck_exiting,
         ),
-        excludes=(tree.stopped, tree.metal_frames, progress.finishing),  # Metal's own handlers may hold that lock
+        excludes=(*EXPLAINED, tree.metal_frames),  # Metal's own handlers may hold that lock
     ),
     Pattern(
         causes.BUSY_LOOP, "F8", 0.45,
@@ -135,7 +138,7 @@ PATTERNS: tuple[Pattern, ...] = (
         requires=(progress.silent, progress.alive, tree.input_frames),
         supports=(progress.waits_for_batch, progress.much_input, tree.cpu_idle, printed.filling, tree.workers_died),
         against=(tree.metal_frames, progress.no_pulses),
-        excludes=(tree.stopped, progress.finishing),
+        excludes=EXPLAINED,
     ),
     Pattern(
         causes.INPUT_STARVATION, "F8", 0.5,

@@ -1,4 +1,4 @@
-"""A crash is told with the line at which it was, and that of a worker as a worker's."""
+"""A crash is reported with its line, and a crash of a worker as one of a worker."""
 
 from __future__ import annotations
 

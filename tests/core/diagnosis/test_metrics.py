@@ -46,7 +46,7 @@ def test_the_gpu_is_idle_where_our_time_on_it_stands_still() -> None:
     assert metrics.gpu_idle(remember(story, Sampled(at=4, reading=Device(moved=True))), 4, 10) is False
     assert metrics.gpu_idle(seen((0, Device(utilisation=0.4))), 1, 10) is False
     assert metrics.gpu_idle(seen((0, Device(name="x"))), 1, 10) is None
-    # If other programs use the GPU, it is not known whether this run does.  If nobody does, this run does not.
+    # A GPU that others use shows nothing about this run.  If no program uses it, this run does not.
     assert metrics.gpu_idle(seen((0, Device(utilisation=0.4, mine=False))), 1, 10) is None
     assert metrics.gpu_idle(seen((0, Device(utilisation=0.0, mine=False))), 1, 10) is True
 
