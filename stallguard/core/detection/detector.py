@@ -61,6 +61,7 @@ CENSUS_EVERY = 10.0  # seconds while all is well
 # A stall of which nothing follows is read every APART-th part of its length, and FARTHEST seconds apart at most: half
 # of DetectorLimits.stale_device, from which on a reading proves nothing.
 APART, FARTHEST = 100.0, 2.5
+_NOT_BY_PROGRESS = (phases.DEVICE, phases.OUTSIDE)  # rows that are not judged by when the last progress was
 LATE = 0.5  # of the silence that is suspected: older progress, when its record comes, ends no suspicion and no stall
 # What was learned holds for one version of each: another version changes the time of a step.
 _TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))
@@ -314,8 +315,9 @@ def _progress(detector_state: DetectorState, heartbeat: Heartbeat, limits: Detec
     row = phases.row_now(heartbeat, detector_state.checks_before)
     # Of a process whose interpreter is held the newest record is read seconds late: the silence began before it came.
     is_late = detector_state.clock.now - began >= LATE * judgement.threshold * limits.suspect_share
-    if judgement.step in ("suspect", "stalled") and judgement.row == row and is_late:
-        since = replace(judgement, since=heartbeat.progress_at)
+    is_judged = judgement.step in ("suspect", "stalled") and judgement.row not in _NOT_BY_PROGRESS
+    if is_judged and is_late:
+        since = replace(judgement, row=row, phase=heartbeat.phase, since=heartbeat.progress_at)
         return replace(
             detector_state, heartbeat=heartbeat, last_record=detector_state.clock.now, began=began,
             began_at=heartbeat.progress_at, judgement=since,

@@ -69,6 +69,23 @@ def test_a_record_that_is_read_late_clears_nothing_of_what_came_after_its_batch(
 
 
 @pytest.mark.parametrize("step", ["suspect", "stalled"])
+def test_nor_if_it_shows_that_the_silence_is_in_a_validation_that_began_after_the_batch(step):
+    scene = Alone().train(60)
+    silent = scene.silent_until(step, pulses=False)
+    record = scene.heartbeat
+    began = record.progress_at + 0.1
+
+    scene.progress(
+        beats=record.beats + 1, progress_at=began, beat_at=began, phase_at=began, phase="validation", checks=1
+    )
+
+    judgement = scene.detector_state.judgement
+    assert (judgement.step, judgement.phase, judgement.since) == (step, "validation", began)
+    # 120 s: what the first step of a validation can take while nothing is known of it.
+    assert silent + scene.silent_until("stalled", pulses=False) <= 121.0
+
+
+@pytest.mark.parametrize("step", ["suspect", "stalled"])
 def test_a_record_of_a_batch_that_ended_now_clears_it(step):
     scene = Alone().train(60)
     scene.silent_until(step, pulses=False)
