@@ -33,6 +33,7 @@ REPLICAS = "a distribution strategy trains on several devices: stallguard makes 
 UNBUILT = "the model's variables could not be created before its first batch (%s)"
 KEPT_NOT = "a resume cannot restore the state of these objects, if it changes: %s"
 TOO_MANY = "objects beyond the first 20,000 that the script's code reaches"
+UNREAD = "%s (%d MB, which take longer to compare than checkpoint.cost allows)"
 CHANGED = "a checkpoint lacks the state of %s, so it cannot resume inside this fit"
 GROWS = "%s holds %d MB now"
 STATE = "its checkpoint lacks the state of %s"

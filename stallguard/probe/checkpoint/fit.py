@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .store import Store
 
 BIG = 16 << 20  # bytes of a dataset's own arrays that can be its state; larger ones are its data
+NOT_READ = -math.inf
 CALLBACKS = "callbacks["  # beginning of the paths of callbacks' attributes
 
 
@@ -41,7 +42,7 @@ class Fit:
         self.validation: Any = None  # data, as the script passed them
         self.seeds: Any = None  # for what the script does not seed
         self.identity: dict[str, Any] | None = None
-        self.sampled: set[str] = set()  # paths of objects too large to be read in full again and again
+        self.reads: dict[str, bool] = {}  # as for Walk
         self.take(None)
 
     def take(self, saved: Saved | None) -> None:
@@ -84,24 +85,24 @@ class Fit:
 
     # ---- the state of objects -------------------------------------------------------------------------------
 
-    def walk_data(self, deadline: float = math.inf) -> Walk:
+    def walk_data(self, deadline: float = NOT_READ) -> Walk:
         """Return a walk over the input pipeline.  `deadline`: as for Walk."""
         data = self._walk(deadline)
         pipelines.enter(self.iterator, data)
         return data
 
     def _walk(self, deadline: float) -> Walk:
-        walked = Walk(self.sampled, deadline)
+        walked = Walk({} if deadline == NOT_READ else self.reads, deadline)
         for name, group in variables.of_model(self.model).items():
             for index, variable in enumerate(group):
                 walked.know(variable, "%s[%d]" % (name, index))
         walked.know(self.model, "model")
         return walked
 
-    def walk(self, seconds: float = math.inf) -> tuple[Walk, Walk]:
+    def walk(self, seconds: float = NOT_READ) -> tuple[Walk, Walk]:
         """Return two walks: over the input pipeline, and over model and callbacks without the pipeline's objects.
 
-        `seconds`: in which large arrays are read in full.
+        `seconds`: in which arrays are read that were not read before; NOT_READ: no array is.
         """
         deadline = time.monotonic() + seconds
         data, state = self.walk_data(deadline), self._walk(deadline)
@@ -117,11 +118,13 @@ class Fit:
         """Return the tf.data pipelines that it draws from, and other data that it uses."""
         return [pipelines.dataset_of(self.iterator), self.validation]
 
-    def begin(self, seconds: float = math.inf) -> list[str]:
+    def begin(self, seconds: float) -> list[str]:
         """Take the baselines as training begins.  Return the kinds of objects that cannot be kept, for a message."""
         data, state = self.walk(seconds)
         self.data_baseline, self.baseline = ObjectBaseline(data), ObjectBaseline(state)
         unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
+        unread = {**data.unread, **state.unread}
+        unknown += [announcements.UNREAD % (path, size >> 20) for path, size in unread.items()]
         return unknown if state.complete else [*unknown, announcements.TOO_MANY]
 
     def readable(self) -> bool:

@@ -216,7 +216,7 @@ class CheckpointSession:
         for notice in fit.notices:
             self.context.say("inexact", "fit %d: %s" % (fit.ordinal, notice))
         if fit.skipping is not None:
-            fit.begin()
+            self.digested(fit.begin)
             advance(fit)
 
     def began(self, fit: Fit) -> None:

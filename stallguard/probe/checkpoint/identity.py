@@ -120,7 +120,7 @@ def start(model: Any) -> str:
     """Return a digest of some values of some of the model's variables as a fit begins; "" if it has none yet."""
     listed = list(getattr(model, "variables", ()))
     chosen = listed[:: max(1, len(listed) // START)][:START]
-    found = [tensors.digest(tensors.value_of(one), 0, START) for one in chosen]
+    found = [tensors.digest(tensors.value_of(one), START) for one in chosen]
     return "%08x" % tensors.digest_of_code(len(listed), found) if listed else ""
 
 

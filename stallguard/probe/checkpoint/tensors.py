@@ -70,12 +70,12 @@ def is_finite(array: Any, infinite: bool = False) -> bool:
         return True
 
 
-def digest(array: Any, full: int, sample: int) -> list[Any]:
-    """Return a short digest of an array; of one larger than `full` bytes, from `sample` of its values."""
+def digest(array: Any, most: int = 0) -> list[Any]:
+    """Return a short digest of all bytes of an array; with `most`, of about so many of its values."""
     numpy = sys.modules["numpy"]
     flat = array.reshape(-1)
-    if array.nbytes > full:
-        flat = flat[:: max(1, array.size // sample)]
+    if most:
+        flat = flat[:: max(1, array.size // most)]
     if array.dtype.hasobject:
         return ["object", list(array.shape), zlib.crc32(repr(flat.tolist()).encode("utf-8", "replace"))]
     data = numpy.ascontiguousarray(flat).view(numpy.uint8) if flat.size else flat.view(numpy.uint8)

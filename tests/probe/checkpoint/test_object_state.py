@@ -10,6 +10,7 @@ import json
 import math
 import random
 import re
+import time
 import tracemalloc
 import types
 
@@ -257,42 +258,62 @@ def test_a_million_losses_are_kept_quickly_and_as_they_were():
     assert type(losses[-1]) is float
 
 
-class Calls:
-    """How many arrays a walk reads in full."""
-
-    def __init__(self, monkeypatch):
-        self.full = 0
-        original = tensors.digest
-
-        def digest(array, full, sample):
-            self.full += full == object_walk.FULL
-            return original(array, full, sample)
-
-        monkeypatch.setattr(tensors, "digest", digest)
-
-
-def walk_of(callback, sampled, deadline):
-    walked = object_walk.Walk(sampled, deadline)
+def walk_of(callback, reads=None, deadline=math.inf):
+    walked = object_walk.Walk(reads, deadline)
     walked.enter(callback, "callbacks[0]")
     return walked
 
 
-def test_a_list_that_takes_longer_to_read_than_checkpoints_can_cost_is_read_in_samples_from_then_on(
-    monkeypatch,
-):
-    callback = types.SimpleNamespace(seen=[np.zeros(10_000) for _ in range(50)])
-    sampled, calls = set(), Calls(monkeypatch)
-    before = ObjectBaseline(walk_of(callback, sampled, deadline=0.0))
-    assert sampled == {"callbacks[0].seen"}
-    assert ObjectBaseline(walk_of(callback, sampled, math.inf)).digests == before.digests
-    assert calls.full == 0
-    callback.seen.append(np.zeros(10_000))
-    assert before.changed(walk_of(callback, sampled, math.inf)) == ["callbacks[0].seen"]
+@pytest.mark.parametrize("index", [0, 1, 12_345, -1])
+@pytest.mark.parametrize("of", ["array", "arrays", "numbers"])
+def test_a_change_of_one_value_among_a_million_is_seen_wherever_it_is(of, index):
+    values = np.zeros((2, 500_000))
+    held = {"array": values, "arrays": [values, np.zeros(3)], "numbers": values.ravel().tolist()}[of]
+    callback = types.SimpleNamespace(held=held)
+    before = ObjectBaseline(walk_of(callback))
+    flat = values.reshape(-1) if of != "numbers" else held
+    flat[index] = 1.0
+    assert before.changed(walk_of(callback)) == ["callbacks[0].held"]
+
+
+def test_what_takes_longer_to_read_than_checkpoints_can_cost_is_not_read_and_said_to_be():
+    callback = types.SimpleNamespace(few=np.zeros(10), seen=np.zeros(1 << 20))
+    reads = {}
+    first = walk_of(callback, reads, deadline=time.monotonic())
+    before = ObjectBaseline(first)
+    assert first.unread == {"callbacks[0].seen": 8 << 20}
+    callback.seen += 1.0
+    callback.few += 1.0
+    later = walk_of(callback, reads)
+    assert before.changed(later) == ["callbacks[0].few"]
+    assert later.unread == first.unread
+
+
+def test_what_was_read_once_is_read_again_although_its_time_is_over():
+    callback = types.SimpleNamespace(seen=np.zeros(1 << 20))
+    reads = {}
+    before = ObjectBaseline(walk_of(callback, reads))
+    callback.seen[7] = 1.0
+    later = walk_of(callback, reads, deadline=time.monotonic())
+    assert before.changed(later) == ["callbacks[0].seen"]
+    assert later.unread == {}
+
+
+def test_an_array_that_comes_while_training_is_kept_although_there_is_no_time_to_read_it():
+    callback = types.SimpleNamespace(seen=None)
+    reads = {}
+    before = ObjectBaseline(walk_of(callback, reads))
+    callback.seen = np.zeros(1 << 20)
+    for _ in range(2):
+        later = walk_of(callback, reads, deadline=time.monotonic())
+        changed = before.changed(later)
+        assert changed == ["callbacks[0].seen"]
+        assert keep(later, changed, [])[1] == {}
 
 
 def test_what_is_too_large_for_a_checkpoint_is_not_copied():
     callback = types.SimpleNamespace(seen=[np.zeros(250_000) for _ in range(8)])
-    walked = walk_of(callback, set(), math.inf)
+    walked = walk_of(callback)
     tracemalloc.start()
     kept = keep(walked, ["callbacks[0].seen"], [], most=1 << 20)
     peak = tracemalloc.get_traced_memory()[1]
