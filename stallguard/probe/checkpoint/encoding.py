@@ -4,8 +4,9 @@ Functions and classes are kept by their names; names.py says which of them can c
 
 Arrays go into a separate list of tensors; the JSON holds their indices.  They are not copied, and the script can change
 them at any time: the caller copies what it keeps.  Long lists of numbers of one type become arrays too: a callback that
-keeps the loss of every batch has a million of them.  A value that contains anything else (a model, a file, a lambda) is
-not plain and raises `NotPlain`.
+keeps the loss of every batch has a million of them.  Of an array whose type is more than a number of this machine
+(texts, records, another order of bytes) its bytes and its type are kept.  A value that contains anything else (a model,
+a file, a lambda) is not plain and raises `NotPlain`.
 
 When decoded, a container or a generator that exists already is changed in place, because others refer to the same
 object.
@@ -13,6 +14,8 @@ object.
 
 from __future__ import annotations
 
+import io
+import re
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -40,6 +43,11 @@ _VALUES = {
     ("pathlib", "PosixPath"): "__str__", ("pathlib._local", "PosixPath"): "__str__",
 }  # fmt: skip
 _FROM_ISO = ("datetime", "date", "time")
+_NUMBER_KINDS = "biufcmM"  # numpy.dtype.kind
+_TYPE = re.compile(
+    r"[<>|=][biufcmMSUV]\d+(?:\[\w+\])?\Z", re.ASCII
+)  # of an array; numpy parses more than types
+_POINTERS = "PzZO"  # ctypes: kinds of values that are addresses
 
 
 class NotPlain(Exception):
@@ -48,6 +56,16 @@ class NotPlain(Exception):
 
 def encode(value: Any, tensors: list[Any]) -> Any:
     """Return JSON for `value`, adding its arrays to `tensors`; raises NotPlain."""
+    memory = _memory(value)
+    if memory is None:
+        return _encoded(value, tensors)
+    return {
+        "#": "memory",
+        "at": _bytes(memory, tensors),
+    }  # not of an entry: `decode` needs the object that exists
+
+
+def _encoded(value: Any, tensors: list[Any]) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
@@ -70,14 +88,104 @@ def encode(value: Any, tensors: list[Any]) -> Any:
         return {"#": "member", "of": "%s:%s" % (kind.__module__, kind.__qualname__), "at": value.name}
     state = python_generators.read(value)
     if state is not None:
-        return {"#": "generator", "of": kind.__name__, "at": encode(state, tensors)}
+        return {"#": "generator", "of": kind.__name__, "at": _encoded(state, tensors)}
+    if kind is array:
+        return {"#": "array.array", "of": value.typecode, "at": _bytes(value.tobytes(), tensors)}
+    if kind in (io.StringIO, io.BytesIO) and not value.closed:
+        content = value.getvalue()
+        code = content if kind is io.StringIO else _bytes(content, tensors)
+        return {"#": kind.__name__, "position": value.tell(), "at": code}
     numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)) or value.dtype.hasobject:
+    if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
         raise NotPlain(kind.__name__)
-    if kind is not numpy.ndarray and isinstance(value, numpy.ndarray):
-        raise NotPlain(kind.__name__)  # a masked array is more than its values
-    tensors.append(numpy.asarray(value))
-    return {"#": "scalar" if isinstance(value, numpy.generic) else "array", "at": len(tensors) - 1}
+    return _of_numpy(value, kind, numpy, tensors)
+
+
+def _of_numpy(value: Any, kind: Any, numpy: Any, tensors: list[Any]) -> Any:
+    is_masked = kind.__module__.startswith("numpy.ma") and kind.__name__ == "MaskedArray"
+    if is_masked:
+        mask = numpy.ma.getmaskarray(value)
+        parts = (numpy.ma.getdata(value), mask, value.fill_value)
+        return {"#": "masked", "at": [_encoded(part, tensors) for part in parts]}
+    is_array = isinstance(value, numpy.ndarray)
+    if is_array and kind not in (numpy.ndarray, numpy.recarray):
+        raise NotPlain(kind.__name__)  # as of a file that is mapped into memory
+    plain = numpy.asarray(value)
+    if plain.dtype == object and is_array:
+        if plain.size > ENTRIES:
+            raise NotPlain("too many entries")
+        items = [_encoded(item, tensors) for item in plain.reshape(-1)]
+        return {"#": "objects", "shape": list(plain.shape), "at": items}
+    if plain.dtype.hasobject:
+        raise NotPlain(kind.__name__)
+    # Numbers of this machine, also bfloat16 and its like.
+    is_others = plain.dtype.kind == "V" and not issubclass(plain.dtype.type, numpy.void)
+    if plain.dtype.isnative and (plain.dtype.kind in _NUMBER_KINDS or is_others):
+        tensors.append(plain)
+        return {"#": "array" if is_array else "scalar", "at": len(tensors) - 1}
+    code = _bytes(plain.tobytes(), tensors)
+    return {
+        "#": "typed", "of": kind.__name__ if is_array else "scalar", "type": _type_code(plain.dtype),
+        "shape": list(plain.shape), "at": code,
+    }  # fmt: skip
+
+
+def _bytes(content: bytes, tensors: list[Any]) -> dict[str, Any]:
+    """Add bytes to the tensors, and return their JSON."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return {"#": "bytes", "at": content.hex()}
+    tensors.append(numpy.frombuffer(content, numpy.uint8))
+    return {"#": "array", "at": len(tensors) - 1}
+
+
+def _type_code(dtype: Any) -> Any:
+    """Return the JSON of a numpy.dtype.  Raises NotPlain for one that is more than bytes."""
+    if dtype.names is not None:
+        fields = [[name, _type_code(dtype.fields[name][0]), dtype.fields[name][1]] for name in dtype.names]
+        return {"fields": fields, "size": dtype.itemsize}
+    if dtype.subdtype is not None:
+        return {"of": _type_code(dtype.subdtype[0]), "shape": list(dtype.subdtype[1])}
+    if not _TYPE.match(dtype.str):
+        raise NotPlain(dtype.str)
+    return dtype.str
+
+
+def _type_of(code: Any) -> Any:
+    """Return the numpy.dtype of its JSON.  Raises NotPlain, and ValueError for fields that do not fit."""
+    numpy: Any = sys.modules["numpy"]
+    if isinstance(code, str):
+        if not _TYPE.match(code):
+            raise NotPlain(code)
+        return numpy.dtype(code)
+    if "fields" not in code:
+        return numpy.dtype((_type_of(code["of"]), tuple(code["shape"])))
+    names, formats, offsets = zip(*((name, _type_of(of), at) for name, of, at in code["fields"]))
+    return numpy.dtype(
+        {"names": list(names), "formats": list(formats), "offsets": list(offsets), "itemsize": code["size"]}
+    )
+
+
+def _memory(value: Any) -> Any:
+    """Return the bytes of an object of ctypes, None for any other object and if it contains addresses."""
+    ctypes: Any = sys.modules.get("ctypes")
+    if ctypes is None:
+        return None
+    data = (ctypes._SimpleCData, ctypes.Array, ctypes.Structure, ctypes.Union)
+    if not isinstance(value, data) or _has_address(type(value), ctypes):
+        return None
+    return ctypes.string_at(ctypes.addressof(value), ctypes.sizeof(value))
+
+
+def _has_address(kind: Any, ctypes: Any) -> bool:
+    if issubclass(kind, ctypes._SimpleCData):
+        return kind._type_ in _POINTERS
+    if issubclass(kind, ctypes.Array):
+        return _has_address(kind._type_, ctypes)
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        fields = [field for one in kind.__mro__ for field in vars(one).get("_fields_", ())]
+        return any(_has_address(field[1], ctypes) for field in fields)
+    return True  # a pointer, a function
 
 
 def decode(
@@ -124,11 +232,86 @@ def decode(
     if kind == "member":
         members = getattr(_named(code["of"], _is_enum), "__members__", {})
         return members[content]
+    if kind in _BUFFERS:
+        return _BUFFERS[kind](code, decode(content, tensors, None, allowed), existing)
+    if kind == "objects":
+        return _objects(code, [decode(item, tensors, None, allowed) for item in content], existing)
+    if kind == "masked":
+        return _masked([decode(item, tensors, None, allowed) for item in content], existing)
     module, _, name = str(code.get("of")).partition(":")
     if kind != "value" or (module, name) not in _VALUES or not isinstance(content, str):
         raise NotPlain(str(kind))
     made = names.resolved("%s:%s" % (module, name))
     return made.fromisoformat(content) if name in _FROM_ISO else made(content)
+
+
+def _array_of(code: dict[str, Any], content: Any, existing: Any) -> Any:
+    found = array(code["of"])
+    found.frombytes(bytes(content))
+    if type(existing) is array and existing.typecode == found.typecode:
+        existing[:] = found
+        return existing
+    return found
+
+
+def _stream(code: dict[str, Any], content: Any, existing: Any) -> Any:
+    kind: Any = io.StringIO if code["#"] == "StringIO" else io.BytesIO
+    made = existing if type(existing) is kind and not existing.closed else kind()
+    made.seek(0)
+    made.truncate()
+    made.write(content if kind is io.StringIO else bytes(content))
+    made.seek(code["position"])
+    return made
+
+
+def _typed(code: dict[str, Any], content: Any, existing: Any) -> Any:
+    numpy: Any = sys.modules["numpy"]
+    found = numpy.frombuffer(bytes(content), _type_of(code["type"])).reshape(code["shape"])
+    if code["of"] == "scalar":
+        return found[()]
+    fits = isinstance(existing, numpy.ndarray) and existing.shape == found.shape
+    if fits and existing.dtype == found.dtype and existing.flags.writeable:
+        existing[...] = found
+        return existing
+    return found.copy().view(numpy.recarray) if code["of"] == "recarray" else found.copy()
+
+
+def _in_memory(_code: dict[str, Any], content: Any, existing: Any) -> Any:
+    """Write into the existing object of ctypes, which processes can share.  Raises NotPlain if it has another size."""
+    ctypes: Any = sys.modules.get("ctypes")
+    now = _memory(existing)
+    if now is None or len(now) != len(bytes(content)):
+        raise NotPlain("an object of ctypes")
+    ctypes.memmove(ctypes.addressof(existing), bytes(content), len(now))
+    return existing
+
+
+def _objects(code: dict[str, Any], items: list[Any], existing: Any) -> Any:
+    numpy: Any = sys.modules["numpy"]
+    found = numpy.empty(len(items), object)
+    for index, item in enumerate(items):  # not by a slice: numpy would look into the items
+        found[index] = item
+    found = found.reshape(code["shape"])
+    if type(existing) is numpy.ndarray and existing.dtype == object and existing.shape == found.shape:
+        existing[...] = found
+        return existing
+    return found
+
+
+def _masked(parts: list[Any], existing: Any) -> Any:
+    numpy: Any = sys.modules["numpy"]
+    values, mask, fill = parts
+    found = numpy.ma.MaskedArray(values, mask=mask, fill_value=fill)
+    if type(existing) is type(found) and (existing.shape, existing.dtype) == (found.shape, found.dtype):
+        existing[...] = found  # with its mask, unless that is hard
+        existing.mask, existing.fill_value = mask, fill
+        return existing
+    return found
+
+
+_BUFFERS: dict[str, Callable[[dict[str, Any], Any, Any], Any]] = {
+    "array.array": _array_of, "StringIO": _stream, "BytesIO": _stream, "typed": _typed, "memory": _in_memory,
+}  # fmt: skip
 
 
 def refused(code: Any) -> str:
@@ -179,7 +362,7 @@ def _list(value: Any, kind: type, tensors: list[Any]) -> Any:
     else:
         if len(value) > ENTRIES:
             raise NotPlain("too many entries")
-        items = [encode(item, tensors) for item in value]
+        items = [_encoded(item, tensors) for item in value]
         if kind is list:
             return items
         code = {"#": kind.__name__, "at": items}
@@ -212,7 +395,7 @@ def _dict(value: Any, kind: type, tensors: list[Any]) -> Any:
         raise NotPlain("too many entries")
     if kind not in _DICTS:
         raise NotPlain(kind.__name__)
-    pairs = [[encode(key, tensors), encode(item, tensors)] for key, item in value.items()]
+    pairs = [[_encoded(key, tensors), _encoded(item, tensors)] for key, item in value.items()]
     code = {"#": kind.__name__, "at": pairs}
     if kind is defaultdict:
         factory = name_of(value.default_factory) if value.default_factory is not None else ""

@@ -11,6 +11,7 @@ import os
 import sys
 import sysconfig
 import types
+import zlib
 from typing import Any
 
 from .. import libraries
@@ -145,6 +146,18 @@ def is_record(value: Any) -> bool:
     return type(value) is dict and 0 < len(value) <= NAMES and all(type(key) is str for key in value)
 
 
+def is_hash(value: Any) -> bool:
+    """Return whether a value computes a checksum of what it gets, as hashlib's objects: its state cannot be read."""
+    kind = type(value)
+    return hasattr(kind, "hexdigest") and hasattr(kind, "update") and not hasattr(value, "__dict__")
+
+
+def is_changing_array(value: Any) -> bool:
+    """Return whether a value is an array of numpy that the script can change, and that encoding.py cannot keep."""
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray) and bool(value.flags.writeable)
+
+
 def is_bare_iterator(value: Any) -> bool:
     """Return whether a value is a built-in iterator, whose position cannot be read."""
     return hasattr(type(value), "__next__") and not hasattr(value, "__dict__")
@@ -166,6 +179,15 @@ def shape_of(value: Any) -> Any:
         return [kind, value.__qualname__]
     if isinstance(value, types.GeneratorType):
         return [kind, "begun" if _has_begun(value) else "new", object() if _has_begun(value) else None]
+    if is_hash(value):
+        try:
+            return [kind, value.hexdigest()]
+        except TypeError:  # of a hash of any length
+            return [kind, value.hexdigest(16)]
+    if is_changing_array(value):
+        # Of an array that is a file, or has many objects, nothing is read.
+        few = value.dtype.hasobject and value.size <= NAMES
+        return [kind, zlib.crc32(repr(value.tolist()).encode("utf-8", "replace")) if few else None]
     if is_bare_iterator(value):
         left = operator.length_hint(value, -1)
         # Without a length it counts as changed.

@@ -121,14 +121,9 @@ def _record(slot: Slot, walked: Walk, arrays: list[Any]) -> Any:
     if slot.kind == ALIAS:
         return {"k": ALIAS, "to": slot.digest}
     if slot.kind in (VARIABLE, TENSOR):
-        arrays.append(tensors.value_of(slot.value, keep=True))
-        root = type(slot.value).__module__.partition(".")[0]
-        return {
-            "k": slot.kind,
-            "at": len(arrays) - 1,
-            "of": root,
-            "trains": bool(getattr(slot.value, "trainable", 0)),
-        }
+        root, value = type(slot.value).__module__.partition(".")[0], tensors.value_of(slot.value, keep=True)
+        code = encoding.encode(value, arrays)  # texts are objects of numpy's
+        return {"k": slot.kind, "v": code, "of": root, "trains": bool(getattr(slot.value, "trainable", 0))}
     if slot.kind == PLAIN:
         return {"k": PLAIN, "v": encoding.encode(slot.value, arrays)}
     if slot.kind == STRUCTURE and slot.path not in walked.unkept:
@@ -165,7 +160,7 @@ class Return:
                 if way not in (object_walk.ATTRIBUTE, object_walk.ENTRY) or not has_holder:
                     raise NoPlace(path)
             if record["k"] == VARIABLE and slot is not None and slot.kind == VARIABLE:
-                array = self._arrays[record["at"]]
+                array = self._array(record)
                 if tuple(slot.value.shape) != array.shape:
                     raise NoPlace("%s: its shape was %s" % (path, list(array.shape)))
             if (
@@ -234,13 +229,21 @@ class Return:
                 for gone in [key for key in value if key not in keys]:
                     del value[gone]
         elif kind == VARIABLE and object_kinds.is_variable(existing):
-            existing.assign(self._arrays[record["at"]])
+            existing.assign(self._array(record))
             value = existing
         else:
-            value = _tensor(record, self._arrays[record["at"]], existing)
+            value = _tensor(record, self._array(record), existing)
         self._objects[slot.path] = value
         if value is not existing and slot.way != object_walk.CONTENT:
             slot.put(value)
+
+    def _array(self, record: dict[str, Any]) -> Any:
+        """Return the value of a variable or a tensor; the version before this one stored the place of its array."""
+        if "at" in record:
+            return self._arrays[record["at"]]
+        code = record["v"]
+        is_array = isinstance(code, dict) and code["#"] == "array"  # without the copy that `decode` makes
+        return self._arrays[code["at"]] if is_array else encoding.decode(code, self._arrays)
 
 
 def _anything(_value: Any) -> bool:
@@ -277,9 +280,9 @@ def _tensor(record: dict[str, Any], array: Any, existing: Any) -> Any:
         return module["jax"].numpy.asarray(array)
     if record["k"] == TENSOR:
         return module["tensorflow"].constant(array)
-    if root in ("keras", "tf_keras") and hasattr(module[root], "Variable"):
-        return module[root].Variable(array, trainable=record["trains"], dtype=array.dtype.name)
-    return module["tensorflow"].Variable(array, trainable=record["trains"], dtype=array.dtype.name)
+    own = module[root] if root in ("keras", "tf_keras") and hasattr(module[root], "Variable") else None
+    dtype = None if array.dtype.hasobject else array.dtype.name  # of texts TensorFlow finds it
+    return (own or module["tensorflow"]).Variable(array, trainable=record["trains"], dtype=dtype)
 
 
 def moved(code: Any, by: int) -> Any:

@@ -237,6 +237,12 @@ class Walk:
             self._network(value, path)
         elif object_kinds.family(value):
             self._instance(value, path)
+        elif type(value).__module__ == "multiprocessing.sharedctypes" and hasattr(value, "get_obj"):
+            self._visit(path + ".value", value, None, CONTENT, value.get_obj())
+        elif type(value).__name__ == "_local" and type(value).__module__ == "_thread":  # threading.local
+            self._instance(value, path)
+        elif object_kinds.is_hash(value) or object_kinds.is_changing_array(value):
+            self.unkept[path] = type(value).__name__
         elif isinstance(value, io.IOBase):
             self.files.append((path, value))
         elif isinstance(value, (types.GeneratorType, types.CoroutineType)) or object_kinds.is_bare_iterator(

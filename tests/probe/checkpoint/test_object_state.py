@@ -4,12 +4,18 @@
 
 from __future__ import annotations
 
+import array
 import collections
+import ctypes
 import dataclasses
+import hashlib
+import io
 import json
 import math
+import multiprocessing
 import random
 import re
+import threading
 import time
 import tracemalloc
 import types
@@ -243,6 +249,106 @@ def test_what_cannot_be_kept_is_named():
     next(holder.entries)
     holder.made = lambda: 1
     assert sorted(first.save()[2]) == ["holder.entries", "holder.made", "holder.words"]
+
+
+class Pair(ctypes.Structure):
+    _fields_ = (("n", ctypes.c_int), ("values", ctypes.c_double * 3))
+
+
+def filled(stream, content):
+    stream.write(content)
+    stream.seek(2)
+    return stream
+
+
+FIELDS = np.dtype([("name", "U3"), ("at", ">i4", (2,)), ("inner", [("a", "f4"), ("b", "?")])], align=True)
+# What it is as training begins, and what changes it in place.
+CHANGES = {
+    "array.array": (lambda: array.array("d", [1.0]), lambda it: it.append(2.0)),
+    "array of letters": (lambda: array.array("u", "ab"), lambda it: it.append("c")),
+    "StringIO": (io.StringIO, lambda it: filled(it, "words\n")),
+    "BytesIO": (lambda: io.BytesIO(b"12345678"), lambda it: filled(it, b"abc")),
+    "texts": (lambda: np.array(["a", "bcd"]), lambda it: it.__setitem__(0, "xyz")),
+    "bytes": (lambda: np.array([b"a", b"bcd"]), lambda it: it.__setitem__(0, b"xyz")),
+    "another order of bytes": (lambda: np.zeros(3, ">i4"), lambda it: it.__setitem__(1, 258)),
+    "dates": (lambda: np.array(["2020-01-01"], "M8[D]"), lambda it: it.__setitem__(0, "2021-02-03")),
+    "fields": (lambda: np.zeros(2, FIELDS), lambda it: it.__setitem__(1, ("abc", [3, 4], (0.5, True)))),
+    "records": (lambda: np.rec.array([(1, 2.0)], "i4,f8"), lambda it: it.__setitem__(0, (7, 8.0))),
+    "objects": (lambda: np.array([None, "a", 3], object), lambda it: it.__setitem__(0, [1, {"b": 2}])),
+    "masked": (lambda: np.ma.array([1.0, 2.0], mask=[0, 1]), lambda it: it.__setitem__(slice(None), [5.0, 6.0])),
+    "mask": (lambda: np.ma.array([1.0, 2.0]), lambda it: it.__setitem__(1, np.ma.masked)),
+    "local": (threading.local, lambda it: setattr(it, "n", 5)),
+    "ctypes number": (lambda: ctypes.c_int(3), lambda it: setattr(it, "value", 4)),
+    "ctypes array": (ctypes.c_double * 4, lambda it: it.__setitem__(2, 0.5)),
+    "ctypes structure": (Pair, lambda it: it.values.__setitem__(1, 0.25)),
+    "shared number": (lambda: multiprocessing.Value("d", 1.0), lambda it: setattr(it, "value", 2.5)),
+    "raw shared number": (lambda: multiprocessing.RawValue("q", 1), lambda it: setattr(it, "value", 1 << 40)),
+    "shared array": (lambda: multiprocessing.Array("i", 3), lambda it: it.__setitem__(1, 9)),
+}  # fmt: skip
+
+
+def content(value):
+    """Return what a value of CHANGES contains, as something that can be compared."""
+    if isinstance(value, (io.StringIO, io.BytesIO)):
+        return value.getvalue(), value.tell()
+    if isinstance(value, np.ma.MaskedArray):
+        return value.filled().tolist(), np.ma.getmaskarray(value).tolist()
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.tolist() if value.dtype == object else value.tobytes()
+    if isinstance(value, threading.local):
+        return dict(vars(value))
+    value = value.get_obj() if hasattr(value, "get_obj") else value
+    return value.tolist() if isinstance(value, array.array) else bytes(value)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_the_standard_library_and_numpy_hold_comes_back_into_the_same_object(name):
+    make, change = CHANGES[name]
+    first, second = types.SimpleNamespace(one=make(), n=0), types.SimpleNamespace(one=make(), n=0)
+    first.other, second.other = first.one, second.one
+    script = Script(holder=first)
+    assert script.baseline.named == {}
+    change(first.one)
+    entries, arrays, unkept = script.save()
+    assert unkept == {}
+    assert content(first.one) != content(second.one)
+    held = second.one
+    Script(holder=second).restore(entries, arrays)
+    assert second.one is second.other is held
+    assert content(second.one) == content(first.one)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CHANGES if not name.startswith(("ctypes", "shared", "raw", "local"))]
+)
+def test_it_comes_back_as_a_new_object_too_if_it_was_made_while_training(name):
+    make, change = CHANGES[name]
+    first, second = types.SimpleNamespace(one=None), types.SimpleNamespace(one=None)
+    script = Script(holder=first)
+    first.one = make()
+    change(first.one)
+    entries, arrays, unkept = script.save()
+    assert unkept == {}
+    Script(holder=second).restore(entries, arrays)
+    assert type(second.one) is type(first.one)
+    assert content(second.one) == content(first.one)
+
+
+def test_what_cannot_be_read_is_named_and_its_change_is_seen(tmp_path):
+    mapped = np.memmap(tmp_path / "mapped", np.float32, "w+", shape=3)
+    holder = types.SimpleNamespace(
+        checksum=hashlib.sha256(), any_length=hashlib.shake_128(), pointer=ctypes.pointer(ctypes.c_int(1)),
+        odd=np.array([print, types.SimpleNamespace()], object), mapped=mapped,
+        read=np.memmap(tmp_path / "mapped", np.float32, "r", shape=3),
+    )  # fmt: skip
+    script = Script(holder=holder)
+    named = {"holder.checksum", "holder.any_length", "holder.odd", "holder.mapped"}
+    assert set(script.baseline.named) == named
+    assert script.save()[2] == {}
+    holder.checksum.update(b"a")
+    holder.any_length.update(b"a")
+    holder.odd[0] = 1
+    assert set(script.save()[2]) == {"holder.checksum", "holder.any_length", "holder.odd"}
 
 
 def test_a_million_losses_are_kept_quickly_and_as_they_were():
