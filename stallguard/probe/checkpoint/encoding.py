@@ -234,10 +234,6 @@ def decode(
         return members[content]
     if kind in _BUFFERS:
         return _BUFFERS[kind](code, decode(content, tensors, None, allowed), existing)
-    if kind == "objects":
-        return _objects(code, [decode(item, tensors, None, allowed) for item in content], existing)
-    if kind == "masked":
-        return _masked([decode(item, tensors, None, allowed) for item in content], existing)
     module, _, name = str(code.get("of")).partition(":")
     if kind != "value" or (module, name) not in _VALUES or not isinstance(content, str):
         raise NotPlain(str(kind))
@@ -298,7 +294,7 @@ def _objects(code: dict[str, Any], items: list[Any], existing: Any) -> Any:
     return found
 
 
-def _masked(parts: list[Any], existing: Any) -> Any:
+def _masked(_code: dict[str, Any], parts: list[Any], existing: Any) -> Any:
     numpy: Any = sys.modules["numpy"]
     values, mask, fill = parts
     found = numpy.ma.MaskedArray(values, mask=mask, fill_value=fill)
@@ -311,6 +307,7 @@ def _masked(parts: list[Any], existing: Any) -> Any:
 
 _BUFFERS: dict[str, Callable[[dict[str, Any], Any, Any], Any]] = {
     "array.array": _array_of, "StringIO": _stream, "BytesIO": _stream, "typed": _typed, "memory": _in_memory,
+    "objects": _objects, "masked": _masked,
 }  # fmt: skip
 
 

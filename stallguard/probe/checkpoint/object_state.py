@@ -74,7 +74,7 @@ def keep(
         walked.sizes[owner] = walked.sizes.get(owner, 0) + size
         if record is not None and record["k"] == PLAIN and size <= most:  # what is too large is not copied
             arrays[first:] = [array.copy() for array in arrays[first:]]
-        if record is None and object_kinds.is_kerass_callback(slot.holder):
+        if record is None and _is_made_by_keras(slot, walked):
             continue
         if record is None:
             unkept[path] = type(slot.value).__name__
@@ -87,6 +87,18 @@ def keep(
             if record["k"] == PLAIN and encoding.refused(record["v"]):  # only an undo can bring it back
                 unkept[path] = type(slot.value).__name__
     return entries, unkept
+
+
+def _is_made_by_keras(slot: Slot, walked: Walk) -> bool:
+    """Return whether a slot has an object that one of Keras' own callbacks makes anew as it begins.
+
+    It can be in a container of the callback, as the writers of TensorBoard are.
+    """
+    holder = slot.holder
+    if type(holder) in (dict, list) and object_kinds.is_librarys(type(slot.value)):
+        around = walked.slots.get(_holder(slot, walked))
+        holder = around.holder if around is not None else None
+    return object_kinds.is_kerass_callback(holder)
 
 
 def made_by(walked: Walk, path: str) -> str:

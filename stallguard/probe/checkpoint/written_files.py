@@ -10,7 +10,8 @@ Another user can have made a checkpoint, so it names no file that is written: a 
 meant, and any other file gets its content back at the moment at which the script itself opens it for appending.
 
 Such files are those that are opened for appending while a fit runs, those of an open handle that a callback refers to,
-and those of Keras' CSVLogger.  A file that is always rewritten as a whole needs no handling.
+those of handlers of `logging`, and those of Keras' CSVLogger.  A file that is always rewritten as a whole needs no
+handling.
 """
 
 from __future__ import annotations
@@ -173,11 +174,12 @@ class WrittenFiles:
                 path = os.path.abspath(os.fsdecode(callback.filename))
                 found.append(("csv %d" % index, path, None if closed else handle))
         known = {path for _, path, _ in found}
-        for slot, handle in state.files:
+        for slot, handle in [*state.files, *_of_logging()]:
             name = getattr(handle, "name", None)
             if isinstance(name, str) and not handle.closed and handle.writable() and os.path.isfile(name):
                 path = os.path.abspath(name)
                 if path not in known and not _is_standard(handle):
+                    known.add(path)
                     found.append((slot, path, handle))
         return found
 
@@ -258,6 +260,19 @@ class Opener:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
+
+
+def _of_logging() -> list[tuple[str, Any]]:
+    """Return (name, open file) of the handlers of all loggers; the name has no folder, because a project can move."""
+    logging: Any = sys.modules.get("logging")
+    if logging is None:
+        return []
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    handlers = [handler for one in loggers for handler in getattr(one, "handlers", ())]
+    streams = [getattr(handler, "stream", None) for handler in handlers]
+    files: list[Any] = [one for one in streams if isinstance(one, io.IOBase)]
+    named = [(getattr(one, "name", None), one) for one in files]
+    return [("log " + os.path.basename(name), one) for name, one in named if isinstance(name, str)]
 
 
 def _is_standard(handle: Any) -> bool:

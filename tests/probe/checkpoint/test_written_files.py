@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
+import logging
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,31 @@ def test_a_log_that_the_script_opens_anew_has_its_lines_again_and_goes_on_after_
     second.log.write("3\n")
     second.log.close()
     assert path.read_text() == "1\n2\n3\n"
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_log_that_a_logger_opened_before_the_fit_goes_on_after_the_lines_of_the_checkpoint(tmp_path, mode):
+    logger = logging.getLogger("test_written_files")
+    logger.setLevel(logging.INFO)
+
+    @contextlib.contextmanager
+    def attempt():
+        handler = logging.FileHandler(tmp_path / "train.log", mode)
+        logger.addHandler(handler)
+        found = again(tmp_path)
+        yield found
+        found.end()
+        logger.removeHandler(handler)
+        handler.close()
+
+    with attempt() as files:
+        logger.info("1")
+        kept = files.keep(walked(), [])
+        logger.info("2")
+    with attempt() as files:
+        assert files.restore(kept, walked(), []) == 1
+        logger.info("2 again")
+    assert (tmp_path / "train.log").read_text() == "1\n2 again\n"
 
 
 def test_a_log_with_another_name_in_this_start_goes_on_there(tmp_path, files):

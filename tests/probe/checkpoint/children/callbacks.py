@@ -1,12 +1,13 @@
 """Trains with Keras' own callbacks, each of which has something to say, and prints what they did.
 
-    callbacks.py FIT...     best plateau own_backup nested
+    callbacks.py FIT...     best plateau own_backup nested board
 
 KILL="fit,epoch,batch" ends the process there; TRACE names a file for the batches that were trained.
 """
 
 import hashlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -17,6 +18,8 @@ import numpy as np
 
 keras.utils.set_random_seed(1)
 callbacks = keras.callbacks
+LOGGER = logging.getLogger("training")
+LOGGER.setLevel(logging.INFO)
 random = np.random.RandomState(0)
 x = random.rand(48, 4).astype("float32")
 y = x.sum(1, keepdims=True)
@@ -60,6 +63,19 @@ def own_backup():
     return [callbacks.BackupAndRestore("own")]
 
 
+class Logs(callbacks.Callback):
+    """Logs each batch, by a logger of its own."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        LOGGER.info("batch %d", batch)
+
+
+def board():
+    """TensorBoard, whose writer for the validation is made while it trains, and a log that is older than the fit."""
+    LOGGER.addHandler(logging.FileHandler("train.log", "w"))
+    return [callbacks.TensorBoard("board"), Logs()]
+
+
 class Beside(callbacks.Callback):
     """Trains another model inside each third batch, and keeps callbacks of its own."""
 
@@ -84,7 +100,9 @@ def trained(number, kind):
     """Train one fit; return what it did, to the bit."""
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.05), "mse")
-    found = {"best": best, "plateau": plateau, "own_backup": own_backup, "nested": nested}[kind]()
+    found = {"best": best, "plateau": plateau, "own_backup": own_backup, "nested": nested, "board": board}[
+        kind
+    ]()
     history = model.fit(
         x, y, 12, epochs=8, verbose=0, validation_data=(x[:9], y[:9]), shuffle=False,
         callbacks=[*found, Written(number)],
@@ -97,7 +115,9 @@ def trained(number, kind):
         "rate": float(np.asarray(model.optimizer.learning_rate)),
         "stopped": [getattr(callback, "stopped_epoch", None) for callback in found],
         "saved": sorted(path.name for path in Path().glob("best-*")),
-        "logged": Path("log.csv").read_text().count("\n") if kind == "best" else 0,
+        "logged": [
+            Path(name).read_text().splitlines() for name in ("log.csv", "train.log") if Path(name).exists()
+        ],
     }
 
 
