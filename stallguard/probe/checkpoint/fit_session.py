@@ -223,10 +223,14 @@ class CheckpointSession:
         """Restore the saved state after the script's callbacks have begun; raises StartOver."""
         if fit.skipping is not None:
             return
-        unknown = self.guarded("taking the baseline", lambda: self.digested(fit.begin))
-        if unknown is None:
+        unknown: list[str] = []
+        try:
+            with self.context.own_work():
+                unknown = self.digested(fit.begin)
+        except Exception as error:
             fit.broken = True  # without a baseline a checkpoint could lack state unnoticed
-        elif unknown:
+            self._saver.complain(error, fit.store)
+        if unknown:
             self.context.beyond(announcements.KEPT_NOT % announcements.listed(unknown))
         limits = self.guarded("reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model))
         for sentence in limits or ():

@@ -87,7 +87,7 @@ class CheckpointSaver:
             if history is None and not last:
                 self._print_next(fit, names)
         except Exception as error:
-            self._complain(error, fit.store)
+            self.complain(error, fit.store)
         self._farewell.saving = False
         self._pace.saved(began, time.monotonic())
         return complete
@@ -112,7 +112,7 @@ class CheckpointSaver:
             try:
                 write()
             except Exception as error:
-                self._complain(error, store)
+                self.complain(error, store)
             self._pace.wrote(held + time.thread_time() - cpu, time.monotonic())
             self._writing = False
 
@@ -149,6 +149,7 @@ class CheckpointSaver:
 
         self._lookahead.arrange(fit.model, look)
 
-    def _complain(self, error: Exception, store: Store) -> None:
+    def complain(self, error: Exception, store: Store) -> None:
+        """Report that the checkpoints of a fit cannot be made, once for each kind of error."""
         if self._report.failed(error, store.folder) and not isinstance(error, OSError):
             self._context.surprise("saving a checkpoint", error)

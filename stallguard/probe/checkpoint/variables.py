@@ -136,7 +136,10 @@ def dtype_of(variable: Any) -> str:
 
 
 def _listed(owner: Any, name: str) -> list[Any]:
-    found = getattr(owner, name, None)
+    try:
+        found = getattr(owner, name, None)
+    except ValueError:  # Keras 2, of a Sequential model, or one with a `build`, before its first batch
+        return []
     return _distinct(list(found() if callable(found) else found or ()))
 
 
@@ -165,8 +168,10 @@ def random_operations(function: Any, kinds: frozenset[str]) -> list[str]:
 
 
 def identities(variables: list[Any]) -> set[int]:
-    """Return the ids of variables, and of the TensorFlow variables inside Keras 3's."""
-    return {id(inner) for one in variables for inner in (one, vars(one).get("_value", one))}
+    """Return the ids of variables, of the TensorFlow variables inside Keras 3's, and of those inside a strategy's."""
+    inner = [vars(one).get("_value", one) for one in variables]
+    found = {id(one) for one in [*variables, *inner]}
+    return found | {id(part) for one in inner for part in getattr(one, "_values", None) or ()}
 
 
 def trace(function: Any, *arguments: Any) -> bool:

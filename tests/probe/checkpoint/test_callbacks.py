@@ -78,18 +78,28 @@ def test_they_remember_elsewhere_too(receiver, tmp_path, other_python, name, bac
 
 @pytest.mark.tf
 @pytest.mark.parametrize("name", ["", "keras2"])
-def test_a_training_with_tensorboard_a_validation_and_a_log_goes_on_where_it_was(
-    receiver, tmp_path, other_python, name
-):
+@pytest.mark.parametrize("kind", ["board", "unbuilt", "mirrored"])
+def test_a_training_goes_on_where_it_was(receiver, tmp_path, other_python, name, kind):
+    """With TensorBoard, a validation and a log; a model without an input shape; a strategy with one replica."""
     interpreter = other_python(name) if name else sys.executable
-    plain = script_in(receiver, tmp_path, "plain", interpreter).undisturbed("board")
-    assert len(plain.rows[0]["logged"][0]) == 32  # else the test shows nothing
+    plain = script_in(receiver, tmp_path, "plain", interpreter).undisturbed(kind)
+    assert [len(lines) for lines in plain.rows[0]["logged"]] == [32] * (
+        kind == "board"
+    )  # else it shows nothing
     script = script_in(receiver, tmp_path, "killed", interpreter)
-    script.attempt("board", kill="0,4,2")
-    resumed = script.attempt("board", resume=True)
+    script.attempt(kind, kill="0,4,2")
+    resumed = script.attempt(kind, resume=True)
     assert resumed.trained[0] == (0, 4, 2)  # the save after the batch before is the last
     assert resumed.notes("inexact") == []
     assert resumed.rows == plain.rows
+
+
+@pytest.mark.tf
+def test_a_training_that_is_not_saved_says_why_as_it_begins(receiver, tmp_path):
+    script = script_in(receiver, tmp_path, "unreadable", sys.executable)
+    (note,) = script.attempt("unreadable").notes("unsaved")
+    assert note.startswith("no checkpoint can be written (RuntimeError: it is closed); a kill now costs all")
+    assert not list(script.checkpoints.glob("*/fit-*/g*"))
 
 
 @pytest.mark.tf

@@ -1,10 +1,11 @@
 """Trains with Keras' own callbacks, each of which has something to say, and prints what they did.
 
-    callbacks.py FIT...     best plateau own_backup nested board
+    callbacks.py FIT...     best plateau own_backup nested board unbuilt mirrored unreadable
 
 KILL="fit,epoch,batch" ends the process there; TRACE names a file for the batches that were trained.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -76,6 +77,35 @@ def board():
     return [callbacks.TensorBoard("board"), Logs()]
 
 
+class Closed:
+    """Says nothing of what it has."""
+
+    @property
+    def __dict__(self):
+        raise RuntimeError("it is closed")
+
+
+def unreadable():
+    """A callback that holds something that cannot be looked at."""
+    found = callbacks.Callback()
+    found.held = Closed()
+    return [found]
+
+
+def model_of(kind):
+    """Return the model of a fit: two kinds are built by their first batch."""
+    layers = [keras.layers.Input((4,))] if kind not in ("unbuilt", "mirrored") else []
+    scope = contextlib.nullcontext()
+    if kind == "mirrored":
+        import tensorflow as tf
+
+        scope = tf.distribute.MirroredStrategy(["/cpu:0"]).scope()
+    with scope:
+        model = keras.Sequential([*layers, keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.05), "mse")
+    return model
+
+
 class Beside(callbacks.Callback):
     """Trains another model inside each third batch, and keeps callbacks of its own."""
 
@@ -98,11 +128,9 @@ def nested():
 
 def trained(number, kind):
     """Train one fit; return what it did, to the bit."""
-    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.05), "mse")
-    found = {"best": best, "plateau": plateau, "own_backup": own_backup, "nested": nested, "board": board}[
-        kind
-    ]()
+    model = model_of(kind)
+    made = {"best": best, "plateau": plateau, "own_backup": own_backup, "nested": nested, "board": board}
+    found = {**made, "unreadable": unreadable}.get(kind, list)()
     history = model.fit(
         x, y, 12, epochs=8, verbose=0, validation_data=(x[:9], y[:9]), shuffle=False,
         callbacks=[*found, Written(number)],
