@@ -242,11 +242,10 @@ def decode(
 
 
 def _array_of(code: dict[str, Any], content: Any, existing: Any) -> Any:
-    found = array(code["of"])
+    is_same = type(existing) is array and existing.typecode == code["of"]
+    found: Any = existing if is_same else array(code["of"])
+    del found[:]
     found.frombytes(bytes(content))
-    if type(existing) is array and existing.typecode == found.typecode:
-        existing[:] = found
-        return existing
     return found
 
 

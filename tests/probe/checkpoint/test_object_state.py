@@ -301,6 +301,7 @@ def content(value):
     return value.tolist() if isinstance(value, array.array) else bytes(value)
 
 
+@pytest.mark.filterwarnings("ignore:The 'u' type code is deprecated")
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_the_standard_library_and_numpy_hold_comes_back_into_the_same_object(name):
     make, change = CHANGES[name]
@@ -318,6 +319,7 @@ def test_what_the_standard_library_and_numpy_hold_comes_back_into_the_same_objec
     assert content(second.one) == content(first.one)
 
 
+@pytest.mark.filterwarnings("ignore:The 'u' type code is deprecated")
 @pytest.mark.parametrize(
     "name", [name for name in CHANGES if not name.startswith(("ctypes", "shared", "raw", "local"))]
 )
