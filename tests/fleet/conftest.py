@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import threading
@@ -20,6 +21,10 @@ def one_at_a_time(application):
     turn = threading.Lock()
 
     def answer(environ, start_response):
+        # Before its turn: a process that is stopped while it sends must not keep all others waiting.
+        length = environ.get("CONTENT_LENGTH")
+        if length:
+            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(length)))
         with turn:
             return application(environ, start_response)
 

@@ -171,7 +171,9 @@ def identities(variables: list[Any]) -> set[int]:
     """Return the ids of variables, of the TensorFlow variables inside Keras 3's, and of those inside a strategy's."""
     inner = [vars(one).get("_value", one) for one in variables]
     found = {id(one) for one in [*variables, *inner]}
-    return found | {id(part) for one in inner for part in getattr(one, "_values", None) or ()}
+    # Of a strategy's variable a tuple, of a torch tensor a method.
+    parts = [getattr(one, "_values", None) for one in inner]
+    return found | {id(part) for each in parts if isinstance(each, tuple) for part in each}
 
 
 def trace(function: Any, *arguments: Any) -> bool:
