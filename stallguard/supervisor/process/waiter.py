@@ -49,9 +49,15 @@ def main(path: str, connection: int, pipe: int) -> None:
         except (ProcessLookupError, PermissionError):  # it has ended; macOS: a group of zombies
             pass
 
+    making = False
+
     def make_again(_number: int, _frame: object) -> None:
-        nonlocal kept
+        nonlocal kept, making
+        if making:  # a disk that takes longer than EVERY: a second lock would wait for the first one for ever
+            return
+        making = True
         kept = _made(path) if kept < 0 else kept
+        making = False
         if kept >= 0:
             signal.setitimer(signal.ITIMER_REAL, 0)
 

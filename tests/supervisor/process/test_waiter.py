@@ -268,6 +268,32 @@ class TestWithoutRoom:
         one.end()
         assert one.adopt() == -9
 
+    def test_a_disk_that_takes_longer_than_the_time_between_two_attempts_is_awaited(
+        self, tmp_path, monkeypatch
+    ):
+        slow = tmp_path / "slow.py"
+        slow.write_text(
+            "import os, runpy, time\nquick = os.fsync\n"
+            f"def slowly(file):\n    time.sleep({2.5 * waiter.EVERY})\n    quick(file)\n"
+            f"os.fsync = slowly\nrunpy.run_path({waiter.__file__!r}, run_name='__main__')\n"
+        )
+        monkeypatch.setattr(waiter, "__file__", str(slow))
+        codes, ended, later = [], threading.Event(), tmp_path / "later"
+
+        def post(code, _memory_kill):
+            codes.append(code)
+            ended.set()
+
+        argv = ["/bin/sh", "-c", "until [ -s later/exit-1f.2 ]; do sleep 0.1; done; exit 9"]
+        adopted = Adopted.start(
+            argv, env=dict(os.environ), file=later / "exit-1f.2", post=post, cwd=str(tmp_path)
+        )
+        later.mkdir()
+        assert ended.wait(LONG)
+        adopted._thread.join()
+        assert codes == [9]
+        assert exit_code(later / "exit-1f.2") == 9
+
     def test_of_an_attempt_without_a_waiter_no_code_is_awaited(self, tmp_path):
         assert written(tmp_path, "exit-*.2") is None
         assert exit_code(tmp_path / "exit-1f.2") is None
