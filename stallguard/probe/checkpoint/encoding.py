@@ -44,9 +44,8 @@ _VALUES = {
 }  # fmt: skip
 _FROM_ISO = ("datetime", "date", "time")
 _NUMBER_KINDS = "biufcmM"  # numpy.dtype.kind
-_TYPE = re.compile(
-    r"[<>|=][biufcmMSUV]\d+(?:\[\w+\])?\Z", re.ASCII
-)  # of an array; numpy parses more than types
+# The type of an array's values; numpy parses more than types.
+_TYPE = re.compile(r"[<>|=][biufcmMSUV]\d+(?:\[\w+\])?\Z", re.ASCII)
 _POINTERS = "PzZO"  # ctypes: kinds of values that are addresses
 
 
@@ -59,10 +58,8 @@ def encode(value: Any, tensors: list[Any]) -> Any:
     memory = _memory(value)
     if memory is None:
         return _encoded(value, tensors)
-    return {
-        "#": "memory",
-        "at": _bytes(memory, tensors),
-    }  # not of an entry: `decode` needs the object that exists
+    # Not of an entry of a container: `decode` needs the object that exists.
+    return {"#": "memory", "at": _bytes(memory, tensors)}
 
 
 def _encoded(value: Any, tensors: list[Any]) -> Any:

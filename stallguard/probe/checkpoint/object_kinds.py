@@ -75,8 +75,12 @@ def names_of_library(kind: Any) -> frozenset[str]:
     family = _family_of(kind)
     if family == "Callback":
         return _OF_CALLBACKS
-    if not family:
-        return frozenset()
+    return named_by_library(kind) if family else frozenset()
+
+
+@_cached
+def named_by_library(kind: Any) -> frozenset[str]:
+    """Return the names that the code of a class's library bases uses."""
     found: set[str] = set()
     for one in kind.__mro__:
         if is_librarys(one) and one is not object:
@@ -114,11 +118,6 @@ def _family_of(kind: Any) -> str:
                 return "Optimizer"
             return "Layer" if one.__name__ == "Model" else one.__name__
     return ""
-
-
-def is_kerass_callback(value: Any) -> bool:
-    """Return whether a value is a callback of Keras: it creates its attributes, except plain values, as it begins."""
-    return family(value) == "Callback" and bool(is_librarys(type(value)))
 
 
 def is_without_state(kind: type) -> bool:

@@ -90,15 +90,16 @@ def keep(
 
 
 def _is_made_by_keras(slot: Slot, walked: Walk) -> bool:
-    """Return whether a slot has an object that one of Keras' own callbacks makes anew as it begins.
+    """Return whether a slot has an object that a callback of Keras, or the base of one, makes anew as it begins.
 
     It can be in a container of the callback, as the writers of TensorBoard are.
     """
-    holder = slot.holder
-    if type(holder) in (dict, list) and object_kinds.is_librarys(type(slot.value)):
-        around = walked.slots.get(_holder(slot, walked))
-        holder = around.holder if around is not None else None
-    return object_kinds.is_kerass_callback(holder)
+    is_in_container = type(slot.holder) in (dict, list)
+    around = walked.slots.get(_holder(slot, walked), slot) if is_in_container else slot
+    is_librarys = (
+        object_kinds.is_librarys(type(slot.value)) and object_kinds.family(around.holder) == "Callback"
+    )
+    return is_librarys and around.key in object_kinds.named_by_library(type(around.holder))
 
 
 def made_by(walked: Walk, path: str) -> str:

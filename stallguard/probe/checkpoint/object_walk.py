@@ -159,7 +159,6 @@ class Walk:
             slot.kind = VARIABLE if object_kinds.is_variable(value) else TENSOR
             # What is not read counts as changed: it holds what was trained.
             slot.digest = self._digests(path, [tensors.value_of(value)]) or object()
-            self.unread.pop(path, None)
             self.know(value, path)
         elif self._plain(slot):
             if isinstance(value, (types.FunctionType, type)):
@@ -188,22 +187,22 @@ class Walk:
             return False
         slot.kind = PLAIN
         if isinstance(code, (dict, list)):
-            slot.digest = tensors.digest_of_code(code, self._digests(slot.path, arrays))
+            digests = self._digests(slot.path, arrays)
+            if digests is None:
+                self.unread[slot.path] = sum(one.nbytes for one in arrays)
+            slot.digest = tensors.digest_of_code(code, digests)
         else:
             slot.digest = (type(code).__name__, repr(code))
         if isinstance(slot.value, (list, dict, set, bytearray)) or arrays:
             self.know(slot.value, slot.path)  # others can refer to it too
         return True
 
-    def _digests(self, path: str, arrays: list[Any]) -> list[list[Any]]:
-        """Return the digests of the arrays of one slot, each of all its bytes; none if they are not read."""
+    def _digests(self, path: str, arrays: list[Any]) -> Any:
+        """Return the digests of the arrays of one slot, each of all its bytes; None if they are not read."""
         size = sum(one.nbytes for one in arrays)
         if size > SMALL and path not in self.reads:
             self.reads[path] = time.monotonic() + size / SPEED <= self.deadline
-        if not self.reads.get(path, True):
-            self.unread[path] = size
-            return []
-        return [tensors.digest(one) for one in arrays]
+        return [tensors.digest(one) for one in arrays] if self.reads.get(path, True) else None
 
     # ---- what is below --------------------------------------------------------------------------------------
 

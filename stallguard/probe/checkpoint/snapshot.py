@@ -52,6 +52,9 @@ def take(
     `seconds`: as for Fit.walk.  Raises what the frameworks raise; the caller handles that.
     """
     variables.synchronise(fit.model)
+    list(
+        fit.model.variables
+    )  # of a model that is still not built Keras 2 raises: without them nothing is saved
     finished, between_epochs = history is not None, not fit.executions
     data, state = fit.walk(seconds)
     groups = fit.groups(state, metrics=not between_epochs)

@@ -82,6 +82,6 @@ def digest(array: Any, most: int = 0) -> list[Any]:
     return [array.dtype.name, list(array.shape), zlib.crc32(memoryview(data))]
 
 
-def digest_of_code(code: Any, digests: list[Any]) -> int:
+def digest_of_code(code: Any, digests: Any) -> int:
     """Return a checksum of JSON and the digests of its arrays."""
     return zlib.crc32(json.dumps([code, digests]).encode())

@@ -263,7 +263,10 @@ class Opener:
 
 
 def _of_logging() -> list[tuple[str, Any]]:
-    """Return (name, open file) of the handlers of all loggers; the name has no folder, because a project can move."""
+    """Return (name, open file) of the handlers of all loggers.
+
+    The name has no folder, because a project can move; of files with the same name it has their number.
+    """
     logging: Any = sys.modules.get("logging")
     if logging is None:
         return []
@@ -271,8 +274,13 @@ def _of_logging() -> list[tuple[str, Any]]:
     handlers = [handler for one in loggers for handler in getattr(one, "handlers", ())]
     streams = [getattr(handler, "stream", None) for handler in handlers]
     files: list[Any] = [one for one in streams if isinstance(one, io.IOBase)]
-    named = [(getattr(one, "name", None), one) for one in files]
-    return [("log " + os.path.basename(name), one) for name, one in named if isinstance(name, str)]
+    found: dict[str, Any] = {}
+    for one in {id(one): one for one in files}.values():
+        path = getattr(one, "name", None)
+        if isinstance(path, str):
+            name = "log " + os.path.basename(path)
+            found[name if name not in found else "%s %d" % (name, len(found))] = one
+    return list(found.items())
 
 
 def _is_standard(handle: Any) -> bool:

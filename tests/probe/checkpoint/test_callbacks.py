@@ -78,7 +78,7 @@ def test_they_remember_elsewhere_too(receiver, tmp_path, other_python, name, bac
 
 @pytest.mark.tf
 @pytest.mark.parametrize("name", ["", "keras2"])
-@pytest.mark.parametrize("kind", ["board", "unbuilt", "mirrored"])
+@pytest.mark.parametrize("kind", ["board", "own_board", "unbuilt", "mirrored"])
 def test_a_training_goes_on_where_it_was(receiver, tmp_path, other_python, name, kind):
     """With TensorBoard, a validation and a log; a model without an input shape; a strategy with one replica."""
     interpreter = other_python(name) if name else sys.executable

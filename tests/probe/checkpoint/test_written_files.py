@@ -137,6 +137,28 @@ def test_a_log_that_a_logger_opened_before_the_fit_goes_on_after_the_lines_of_th
     assert (tmp_path / "train.log").read_text() == "1\n2 again\n"
 
 
+def test_two_logs_of_one_name_in_two_folders_are_told_apart(tmp_path):
+    logger = logging.getLogger("test_written_files")
+    handlers = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        handlers.append(logging.FileHandler(tmp_path / name / "train.log", "w"))
+        handlers[-1].stream.write(f"{name}\n")
+        logger.addHandler(handlers[-1])
+    first = again(tmp_path)
+    kept = first.keep(walked(), [])
+    for handler in handlers:
+        handler.stream.write("later\n")
+    first.end()
+    second = again(tmp_path)
+    assert second.restore(kept, walked(), []) == 2
+    second.end()
+    for handler in handlers:
+        logger.removeHandler(handler)
+        handler.close()
+    assert [(tmp_path / name / "train.log").read_text() for name in ("a", "b")] == ["a\n", "b\n"]
+
+
 def test_a_log_with_another_name_in_this_start_goes_on_there(tmp_path, files):
     first = Logger(tmp_path / "monday.txt")
     first.log.write("1\n")

@@ -272,6 +272,7 @@ class TestWithoutRoom:
         self, tmp_path, monkeypatch
     ):
         slow = tmp_path / "slow.py"
+        # The waiter is a program of its own, and its timer the kernel's: only a disk that really takes long shows it.
         slow.write_text(
             "import os, runpy, time\nquick = os.fsync\n"
             f"def slowly(file):\n    time.sleep({2.5 * waiter.EVERY})\n    quick(file)\n"

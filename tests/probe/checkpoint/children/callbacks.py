@@ -1,6 +1,6 @@
 """Trains with Keras' own callbacks, each of which has something to say, and prints what they did.
 
-    callbacks.py FIT...     best plateau own_backup nested board unbuilt mirrored unreadable
+    callbacks.py FIT...     best plateau own_backup nested board own_board unbuilt mirrored unreadable
 
 KILL="fit,epoch,batch" ends the process there; TRACE names a file for the batches that were trained.
 """
@@ -77,6 +77,15 @@ def board():
     return [callbacks.TensorBoard("board"), Logs()]
 
 
+class OwnBoard(callbacks.TensorBoard):
+    """What scripts make of it."""
+
+
+def own_board():
+    """A class of the script that is based on TensorBoard."""
+    return [OwnBoard("board")]
+
+
 class Closed:
     """Says nothing of what it has."""
 
@@ -129,7 +138,14 @@ def nested():
 def trained(number, kind):
     """Train one fit; return what it did, to the bit."""
     model = model_of(kind)
-    made = {"best": best, "plateau": plateau, "own_backup": own_backup, "nested": nested, "board": board}
+    made = {
+        "best": best,
+        "plateau": plateau,
+        "own_backup": own_backup,
+        "nested": nested,
+        "board": board,
+        "own_board": own_board,
+    }
     found = {**made, "unreadable": unreadable}.get(kind, list)()
     history = model.fit(
         x, y, 12, epochs=8, verbose=0, validation_data=(x[:9], y[:9]), shuffle=False,
