@@ -95,6 +95,17 @@ def test_a_training_goes_on_where_it_was(receiver, tmp_path, other_python, name,
 
 
 @pytest.mark.tf
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_a_model_that_its_first_batch_builds_goes_on_elsewhere_too(receiver, tmp_path, other_python, name):
+    plain = script_in(receiver, tmp_path, "plain", other_python(name), name).undisturbed("unbuilt")
+    script = script_in(receiver, tmp_path, "killed", other_python(name), name)
+    script.attempt("unbuilt", kill="0,4,2")
+    resumed = script.attempt("unbuilt", resume=True)
+    assert resumed.trained[0] == (0, 4, 2)
+    assert resumed.rows == plain.rows
+
+
+@pytest.mark.tf
 def test_a_training_that_is_not_saved_says_why_as_it_begins(receiver, tmp_path):
     script = script_in(receiver, tmp_path, "unreadable", sys.executable)
     (note,) = script.attempt("unreadable").notes("unsaved")
