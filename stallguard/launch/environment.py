@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from stallguard.launch import run_seed
+from stallguard.launch import run_seed, signing_key
 from stallguard.probe import process_key
 from stallguard.storage import private
 
@@ -47,6 +47,7 @@ class ProbeConfig(msgspec.Struct, frozen=True):
         ""  # directory of what W&B, MLflow and TensorBoard chose in earlier attempts; "": not resumed
     )
     project: str = ""  # root of the project, if it can have another path on another machine
+    key: str = ""  # file of the key that signs pickles; "": none are kept
     seed: str = ""  # of the run, for what the script leaves unseeded; "": a new one in each attempt
 
 
@@ -83,6 +84,8 @@ def child_environment(user: Mapping[str, str], wish: ProbeConfig, inject: Path =
         kept["STALLGUARD_TRACKERS"] = wish.trackers
     if wish.project:
         kept[process_key.PROJECT] = wish.project
+    if wish.key:
+        kept[signing_key.VARIABLE] = wish.key
     if wish.resume:
         kept["STALLGUARD_RESUME"] = "1"
     if wish.seed:

@@ -30,6 +30,7 @@ from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import Refusal, Submission
 from stallguard.fleet.records import ASKED_FOR, OWN_ENDS, Damaged
 from stallguard.fleet.store import Store
+from stallguard.launch import signing_key
 from stallguard.pool.beside_loop import answered, beside
 from stallguard.pool.dispatch import needs_of
 from stallguard.pool.environments import EnvironmentImpossible
@@ -252,7 +253,9 @@ class RunsHere:
 
     def _environment(self, submission: Submission, quiet: str) -> dict[str, str]:
         marks = {fleet_run.QUIET: quiet} if quiet else {}
-        return {**self._env, **submission.environment, fleet_run.MACHINE: self._host, **marks}
+        key = signing_key.of_fleet(paths.home(), self._membership.token)
+        own = {fleet_run.MACHINE: self._host, signing_key.VARIABLE: key}
+        return {**self._env, **submission.environment, **own, **marks}
 
     def _refuse_if_not_begun(self, job: str, pid: int, log: Path, begins: int) -> None:
         """Refuse a job if its log in the store has no end of that run which is the script's or the machine's."""

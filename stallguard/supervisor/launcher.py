@@ -18,7 +18,7 @@ from stallguard.core.events import Failed, Launched, ProbeNote
 from stallguard.core.text import counted
 from stallguard.errors import SIGNALLED, StallguardError
 from stallguard.host import system
-from stallguard.launch import batch_option, run_seed
+from stallguard.launch import batch_option, run_seed, signing_key
 from stallguard.launch.environment import STACKS_SIGNAL, ProbeConfig, child_environment, keep_reference
 from stallguard.launch.probe_copy import ProbeFiles
 from stallguard.sensors import Target
@@ -186,7 +186,7 @@ class Launcher:
                 regrow=policy.regrow, checkpoints=str(directory.checkpoints) if settings.checkpoint.enabled else "",
                 resume=action.resume, device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
                 cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
-                rows=given.rows or 0, seed=self._seed(), project=context.request.project,
+                rows=given.rows or 0, seed=self._seed(), key=self._key(), project=context.request.project,
                 trackers=str(directory.trackers) if settings.trackers.resume else "",
             )  # fmt: skip
             environment = child_environment(given.env, wish, probe)
@@ -276,6 +276,19 @@ class Launcher:
                     f"the run's seed is not kept ({error}): a run that resumes this one draws another"
                 )
         return self._drawn
+
+    def _key(self) -> str:
+        """Return the file of the key that signs pickles, "" if there is none: then what needs it is not kept."""
+        context = self._context
+        if not context.settings.config.checkpoint.enabled:
+            return ""
+        try:
+            return signing_key.ensure(paths.home(), context.env.get(signing_key.VARIABLE, ""))
+        except OSError as error:
+            context.reporter.trouble(
+                f"there is no key to sign checkpoints with ({error}): objects that need a pickle are not kept"
+            )
+            return ""
 
     def _post_failure(self, action: Launch, error: StallguardError) -> None:
         for line in error.lines():

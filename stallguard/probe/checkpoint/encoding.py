@@ -21,19 +21,13 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any, Callable
 
-from . import names, python_generators
+from . import names, object_kinds, python_generators
+from . import tensors as tensors_of
 
 ENTRIES = 200_000  # of one container whose entries differ in type; a larger one is data, not state
 LONG = 64  # entries from which a list of numbers of one type is kept as an array
 _SCALARS = (bool, int, float, str, type(None))
 _NUMBERS = {float: "d", int: "q"}
-TRACKED = {
-    "TrackedList": list,
-    "ListWrapper": list,
-    "TrackedSet": set,
-    "TrackedDict": dict,
-    "_DictWrapper": dict,
-}
 _LISTS = (list, tuple, set, frozenset, deque)
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 # Classes of the standard library, with the method that returns the text from which they are made again.
@@ -66,8 +60,7 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
-    # Keras replaces containers in attributes of a model by classes of its own.
-    kind = TRACKED.get(kind.__name__, kind)
+    kind = object_kinds.TRACKED.get(kind.__name__, kind)
     if isinstance(value, _LISTS):
         return _list(value, kind, tensors)
     if isinstance(value, dict):
@@ -92,6 +85,13 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
         content = value.getvalue()
         code = content if kind is io.StringIO else _bytes(content, tensors)
         return {"#": kind.__name__, "position": value.tell(), "at": code}
+    if object_kinds.is_key(value):
+        random = sys.modules["jax"].random
+        data = sys.modules["numpy"].asarray(random.key_data(value))
+        return {"#": "key", "of": str(random.key_impl(value)), "at": _encoded(data, tensors)}
+    if object_kinds.is_constant(value):
+        code = _encoded(tensors_of.value_of(value), tensors)
+        return {"#": "tensor", "of": kind.__module__.partition(".")[0], "at": code}
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
         raise NotPlain(kind.__name__)
@@ -222,10 +222,16 @@ def decode(
         return python_generators.write(code["of"], decode(content, tensors, None, allowed), existing)
     if kind == "name":
         return _named(content, allowed)
+    if kind == "key":
+        data = decode(content, tensors, None, allowed)
+        return sys.modules["jax"].random.wrap_key_data(data, impl=code["of"])
+    if kind == "tensor":
+        return tensors_of.constant(code["of"], decode(content, tensors, None, allowed))
     if kind == "complex":
         return complex(*content)
     if kind in ("bytes", "bytearray"):
-        return bytes.fromhex(content) if kind == "bytes" else bytearray.fromhex(content)
+        found = bytes.fromhex(content)
+        return _filled(existing, bytearray(found)) if kind == "bytearray" else found
     if kind == "member":
         members = getattr(_named(code["of"], _is_enum), "__members__", {})
         return members[content]
@@ -337,8 +343,8 @@ def name_of(value: Any) -> str:
 
     Keras' ReduceLROnPlateau and EarlyStopping keep their comparison (`ops.less`, `numpy.less`) as state.
     """
-    if not callable(value):
-        return ""
+    if not callable(value) or hasattr(value, "cache_info"):
+        return ""  # the values in a cache are state
     name = getattr(value, "__name__", "")
     for module in (getattr(value, "__module__", None) or "numpy", "numpy"):
         if isinstance(name, str) and getattr(sys.modules.get(module), name, None) is value:
@@ -410,7 +416,7 @@ def _filled(existing: Any, value: Any) -> Any:
     """Return `existing` with the entries of `value` if both have the same mutable type, otherwise `value`."""
     if existing is value or not isinstance(existing, type(value)):
         return value
-    if isinstance(value, list):
+    if isinstance(value, (list, bytearray)):
         existing[:] = value
     elif isinstance(value, deque) and existing.maxlen == value.maxlen:
         existing.clear()

@@ -151,7 +151,7 @@ class Fit:
         """
         arrays: list[Any] = []
         changed = self.data_baseline.changed(data) if self.data_baseline is not None else []
-        return object_state.keep(data, changed, arrays, BIG)[0], arrays
+        return object_state.keep(data, changed, arrays, BIG, self.data_baseline)[0], arrays
 
     # ---- restoring ------------------------------------------------------------------------------------------
 
@@ -247,6 +247,7 @@ class Fit:
 
         def undo() -> None:
             variables.assign(groups, before)
+            way.put_back()
             data, state = self.walk()
             try:
                 Return(entries, copies, state, own=True).apply()

@@ -5,13 +5,17 @@ Results for classes and functions are cached.
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import io
+import logging
 import operator
-import os
 import sys
-import sysconfig
+import threading
 import types
+import weakref
 import zlib
+from collections import deque
 from typing import Any
 
 from .. import libraries
@@ -20,13 +24,41 @@ NAMES = 256  # entries at most of a dictionary whose keys are names
 # Set by Keras on every callback; the last two by Keras 2.
 _OF_CALLBACKS = frozenset(("model", "_model", "params", "validation_data", "progbar", "_supports_tf_logs"))
 _FAMILIES = ("Layer", "Model", "Optimizer", "BaseOptimizer", "OptimizerV2", "Metric", "Loss", "Callback")
-_OPEN = ("types", "argparse", "queue", "collections")  # scripts keep values in objects of these modules
-_WITHOUT_STATE = frozenset((
-    "_thread", "threading", "logging", "weakref", "_weakref", "asyncio", "concurrent", "multiprocessing", "typing",
-    "tensorflow", "google", "h5py", "abc", "_abc", "jax", "jaxlib", "matplotlib", "wandb", "mlflow", "tensorboard",
-    "keras", "tf_keras", "torch", "importlib", "_frozen_importlib", "_frozen_importlib_external", "rich", "tqdm",
-    "_stallguard_probe", "stallguard", "ctypes", "_ctypes", "numpy", "pandas",
+# Keras replaces containers in attributes of a model by classes of its own.
+TRACKED = {
+    "TrackedList": list,
+    "ListWrapper": list,
+    "TrackedSet": set,
+    "TrackedDict": dict,
+    "_DictWrapper": dict,
+}
+_OPEN = (
+    "types",
+    "argparse",
+    "queue",
+    "collections",
+    "logging",
+    "logging.handlers",
+)  # scripts keep values in objects of these modules
+# Classes of libraries that have no pickle, or only their name as one, and no state of a training; why they have none.
+_PROVEN = frozenset((
+    "DatasetV2", "IteratorSpec",  # the definition of a pipeline; its functions are walked, its iterators are not state
+    "DType", "dtype", "TypeVar", "ParamSpec", "ellipsis", "NotImplementedType", "Device",  # constants
+    "StrategyBase", "SeedGenerator", "Generator",  # their state is in variables, which are walked
+    "InitializableLookupTableBase",  # of TensorFlow: filled when it is made, never changed
+    "Struct", "Match", "SystemRandom",  # immutable; without a state of its own
+    "PolymorphicFunction", "ConcreteFunction", "AutoTrackable",  # of TensorFlow: variables are found by themselves
 ))  # fmt: skip
+_EVENTS = ("Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier")  # a lock and numbers
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_WALKED = (list, tuple, dict, deque, type(None))  # object_walk.py visits what is in them
+_HANDLED = (
+    type, types.FunctionType, types.MethodType, types.GeneratorType, types.CoroutineType, functools.partial,
+    staticmethod, classmethod, io.IOBase, weakref.ref, contextvars.ContextVar, logging.Logger, threading.local,
+)  # fmt: skip
+_MANAGED_DICT = (
+    1 << 4
+)  # Py_TPFLAGS_MANAGED_DICT: the object's size does not include the reference to its dictionary
 
 
 def is_variable(value: Any) -> bool:
@@ -44,8 +76,40 @@ def is_tensor(value: Any) -> bool:
     kind = type(value)
     root = kind.__module__.partition(".")[0]
     if root == "tensorflow":
-        return kind.__name__ == "EagerTensor"
-    return root in ("torch", "jax", "jaxlib") and hasattr(value, "shape") and hasattr(value, "__array__")
+        # Of a table or a pipeline it is a handle, without a value.
+        return kind.__name__ == "EagerTensor" and value.dtype.name not in ("resource", "variant")
+    if (
+        root not in ("torch", "jax", "jaxlib")
+        or not hasattr(value, "shape")
+        or not hasattr(value, "__array__")
+    ):
+        return False
+    is_dense = root != "torch" or str(value.layout) == "torch.strided"
+    return is_dense and not is_key(value)
+
+
+def is_key(value: Any) -> bool:
+    """Return whether a value is a key of jax.random, which has a type of its own."""
+    return type(value).__name__ == "PRNGKeyArray"
+
+
+def is_torch_optimizer(value: Any) -> bool:
+    """Return whether a value is an optimizer of torch: its state is in a dictionary whose keys are tensors."""
+    return hasattr(value, "load_state_dict") and any(
+        one.__name__ == "Optimizer" and one.__module__ == "torch.optim.optimizer"
+        for one in type(value).__mro__
+    )
+
+
+def is_constant(value: Any) -> bool:
+    """Return whether a value is a tensor that cannot be changed: one of TensorFlow or JAX."""
+    return is_tensor(value) and type(value).__module__.partition(".")[0] != "torch"
+
+
+def is_table(value: Any) -> bool:
+    """Return whether a value is a lookup table of TensorFlow that can be changed."""
+    # DenseHashTable shows its free buckets, too, and is named.
+    return type(value).__name__ == "MutableHashTable" and hasattr(value, "resource_handle")
 
 
 def _cached(function: Any) -> Any:
@@ -120,9 +184,25 @@ def _family_of(kind: Any) -> str:
     return ""
 
 
-def is_without_state(kind: type) -> bool:
-    """Return whether objects of a framework's class have no state except variables and generators."""
-    return kind.__module__.partition(".")[0] in _WITHOUT_STATE
+@_cached
+def is_proven(kind: Any) -> bool:
+    """Return whether objects of a library's class have no state, except the script's objects in them."""
+    return kind is object or any(one.__name__ in _PROVEN and is_librarys(one) for one in kind.__mro__)
+
+
+@_cached
+def hides_state(kind: Any) -> bool:
+    """Return whether objects of a class have memory that no attribute shows, as those of compiled classes have.
+
+    By the size of an object: the test by which Python refuses to copy one (object_getstate_default in typeobject.c).
+    """
+    size, pointer = object.__basicsize__, tuple.__itemsize__
+    if kind.__dictoffset__ and not kind.__flags__ & _MANAGED_DICT:
+        size += pointer
+    if kind.__weakrefoffset__ > 0:
+        size += pointer
+    size += pointer * sum(len(slots_of(one)) for one in kind.__mro__)
+    return bool(kind.__basicsize__ > size or kind.__itemsize__)
 
 
 def is_interpreters(value: Any) -> bool:
@@ -131,13 +211,29 @@ def is_interpreters(value: Any) -> bool:
 
 
 @_cached
-def is_pythons(kind: Any) -> bool:
-    """Return whether a class is of the standard library, and not one in which scripts keep values."""
-    if kind.__module__ in _OPEN:
+def can_be_whole(kind: Any) -> bool:
+    """Return whether objects of a class are kept as a pickle if they have one: the library says what their state is."""
+    if kind in _WALKED or kind.__name__ in TRACKED or is_open(kind) or _family_of(kind):
         return False
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    folder = os.path.join(sysconfig.get_paths()["stdlib"], "")
-    return file is None or (file.startswith(folder) and "-packages" not in file)
+    if issubclass(kind, _HANDLED) or hasattr(kind, "__next__") or hasattr(kind, "hexdigest"):
+        return False
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, numpy.ndarray):
+        return False  # one that encoding.py refuses is a file
+    says = ("__getstate__", "__reduce__", "__reduce_ex__")
+    bases = [one for one in kind.__mro__ if one is not object and is_librarys(one)]
+    return is_librarys(kind) or hides_state(kind) or any(name in vars(one) for one in bases for name in says)
+
+
+def is_open(kind: type) -> bool:
+    """Return whether a class is one of the standard library in which scripts keep values."""
+    is_event = kind.__module__ == "threading" and kind.__name__ in _EVENTS
+    return is_event or kind.__module__ in _OPEN
+
+
+def is_lock(value: Any) -> bool:
+    """Return whether a value is a lock: `shape_of` shows whether it is held."""
+    return isinstance(value, _LOCKS)
 
 
 def is_record(value: Any) -> bool:
@@ -151,10 +247,15 @@ def is_hash(value: Any) -> bool:
     return hasattr(kind, "hexdigest") and hasattr(kind, "update") and not hasattr(value, "__dict__")
 
 
-def is_changing_array(value: Any) -> bool:
-    """Return whether a value is an array of numpy that the script can change, and that encoding.py cannot keep."""
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array of numpy."""
     numpy: Any = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray) and bool(value.flags.writeable)
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def is_changing_array(value: Any) -> bool:
+    """Return whether a value is an array of numpy that the script can change; asked of what encoding.py cannot keep."""
+    return is_array(value) and bool(value.flags.writeable)
 
 
 def is_bare_iterator(value: Any) -> bool:
@@ -164,9 +265,10 @@ def is_bare_iterator(value: Any) -> bool:
 
 def slots_of(kind: type) -> tuple[str, ...]:
     """Return the names of the attributes in the slots of a class."""
-    found = vars(kind).get("__slots__", ())
-    names = (found,) if isinstance(found, str) else tuple(found)
-    return tuple(name for name in names if not name.startswith("__"))
+    if "__slots__" not in vars(kind):
+        return ()
+    # Not its text: the name of a private one has the class's before it.
+    return tuple(name for name, one in vars(kind).items() if isinstance(one, types.MemberDescriptorType))
 
 
 def shape_of(value: Any) -> Any:
@@ -178,6 +280,8 @@ def shape_of(value: Any) -> Any:
         return [kind, value.__qualname__]
     if isinstance(value, types.GeneratorType):
         return [kind, "begun" if _has_begun(value) else "new", object() if _has_begun(value) else None]
+    if is_lock(value):
+        return [kind, value.locked() if hasattr(value, "locked") else value._is_owned()]
     if is_hash(value):
         try:
             return [kind, value.hexdigest()]
@@ -191,7 +295,7 @@ def shape_of(value: Any) -> Any:
         left = operator.length_hint(value, -1)
         # Without a length it counts as changed.
         return [kind, left, object() if left < 0 else None]
-    return [kind, len(value)] if isinstance(value, (list, tuple)) else [kind]
+    return [kind, len(value)] if isinstance(value, (list, tuple, deque)) else [kind]
 
 
 def _has_begun(generator: types.GeneratorType[Any, Any, Any]) -> bool:

@@ -4,11 +4,11 @@ Only what changed is state.  What did not change is configuration, which the nex
 example a log folder with the date in its name).  So a baseline is taken as training begins, and a save keeps the slots
 that differ from it:
 
-    [path, path of the holder, way, key, record]     record: {"k": kind, ...}
+    [path, path of the holder, way, key, record]     record: {"k": kind, ...}, "new": it replaced another object
 
 Restoring first checks that every slot exists in this process, and changes nothing if one is missing.  Existing objects
 are changed in place, because others refer to the same ones; objects that were created in training (a list of variables
-made in the first batch) are created again.
+made in the first batch) are created again, also where another object was.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ import math
 import os
 import sys
 import types
+from collections import deque
 from typing import Any
 
-from . import encoding, names, object_kinds, object_walk, tensors
-from .object_walk import ALIAS, PLAIN, STRUCTURE, TENSOR, VARIABLE, Slot, Walk
+from . import announcements, encoding, names, object_kinds, object_walk, pickled, tensors
+from .object_walk import ALIAS, PLAIN, STRUCTURE, TENSOR, VARIABLE, WHOLE, Slot, Walk
 
 Entry = list[Any]
 GONE = "gone"
+_WALKED = (list, dict, deque)
+_CONTAINERS = (list, dict, set, deque, bytearray)
 
 
 class NoPlace(Exception):
@@ -40,7 +43,22 @@ class ObjectBaseline:
 
     def changed(self, walked: Walk) -> list[str]:
         """Return the paths of the slots that are new or changed, in the order of the walk."""
-        return [p for p, slot in walked.slots.items() if self.digests.get(p) != (slot.kind, slot.digest)]
+        return [
+            path
+            for path, slot in walked.slots.items()
+            if self.digests.get(path) != (slot.kind, slot.digest) or self.is_other(slot)
+        ]
+
+    def is_other(self, slot: Slot) -> bool:
+        """Return whether another container or object was in a slot."""
+        before = self.walked.slots.get(slot.path)
+        if before is None or before.value is slot.value or slot.way == object_walk.CONTENT:
+            return False
+        is_container = type(slot.value) in _CONTAINERS or object_kinds.is_array(slot.value)
+        is_tensor = (
+            slot.kind == TENSOR and type(slot.value).__name__ == "Tensor"
+        )  # one of torch can be changed
+        return is_tensor or slot.kind in (ALIAS, STRUCTURE, WHOLE) or (slot.kind == PLAIN and is_container)
 
     def gone(self, walked: Walk) -> list[str]:
         """Return the paths of the attributes that were removed from objects that still exist."""
@@ -58,17 +76,23 @@ def _holder(slot: Slot, walked: Walk) -> str:
 
 
 def keep(
-    walked: Walk, paths: list[str], arrays: list[Any], most: float = math.inf
+    walked: Walk,
+    paths: list[str],
+    arrays: list[Any],
+    most: float = math.inf,
+    baseline: ObjectBaseline | None = None,
 ) -> tuple[list[Entry], dict[str, str]]:
     """Return (entries of the slots at `paths`, {path: why} of those that cannot be kept).
 
     Their arrays are added to `arrays`: those of plain values as copies.  `most`: bytes of all these together at most.
+    `baseline`: shows which of them are other objects than then.
     """
     entries: list[Entry] = []
     unkept: dict[str, str] = {}
     for path in paths:
         slot, first = walked.slots[path], len(arrays)
-        record = _record(slot, walked, arrays)
+        is_new = baseline is not None and baseline.is_other(slot)
+        record = _record(slot, walked, arrays, is_new)
         size = sum(array.nbytes for array in arrays[first:])
         owner = _holder(slot, walked) if slot.way == object_walk.ENTRY else path
         walked.sizes[owner] = walked.sizes.get(owner, 0) + size
@@ -130,24 +154,47 @@ def _entry(slot: Slot, walked: Walk, record: dict[str, Any]) -> Entry:
     return [slot.path, holder, slot.way, None if keys else key, record]
 
 
-def _record(slot: Slot, walked: Walk, arrays: list[Any]) -> Any:
+def _record(slot: Slot, walked: Walk, arrays: list[Any], is_new: bool) -> Any:
     if slot.kind == ALIAS:
         return {"k": ALIAS, "to": slot.digest}
+    if slot.kind == WHOLE and slot.path not in walked.unkept:
+        try:
+            data = pickled.dump(slot.value)
+        except pickled.NoPickle:
+            return None
+        arrays.append(sys.modules["numpy"].frombuffer(data, "uint8"))
+        code = {"#": "array", "at": len(arrays) - 1}
+        return {"k": WHOLE, "v": code, "signed": pickled.signature(data), "new": is_new}
     if slot.kind in (VARIABLE, TENSOR):
         root, value = type(slot.value).__module__.partition(".")[0], tensors.value_of(slot.value, keep=True)
         code = encoding.encode(value, arrays)  # texts are objects of numpy's
-        return {"k": slot.kind, "v": code, "of": root, "trains": bool(getattr(slot.value, "trainable", 0))}
+        trains = bool(getattr(slot.value, "trainable", False))
+        return {
+            "k": slot.kind,
+            "v": code,
+            "of": root,
+            "trains": trains,
+            "new": is_new and slot.kind == TENSOR,
+        }
     if slot.kind == PLAIN:
-        return {"k": PLAIN, "v": encoding.encode(slot.value, arrays)}
+        return {"k": PLAIN, "v": encoding.encode(slot.value, arrays), "new": is_new}
     if slot.kind == STRUCTURE and slot.path not in walked.unkept:
-        kind = encoding.TRACKED.get(type(slot.value).__name__, type(slot.value))
-        record: dict[str, Any] = {"k": STRUCTURE, "of": "%s:%s" % (kind.__module__, kind.__qualname__)}
-        if isinstance(slot.value, (list, tuple)):
+        kind = object_kinds.TRACKED.get(type(slot.value).__name__, type(slot.value))
+        record: dict[str, Any] = {"k": STRUCTURE, "of": _name(kind), "new": is_new}
+        if isinstance(slot.value, (list, tuple, deque)):
             record["entries"] = len(slot.value)
+            record["most"] = getattr(slot.value, "maxlen", None)
         elif isinstance(slot.value, dict):
-            record["keys"] = [encoding.encode(key, []) for key in slot.value]
-        return record if _can_be_new(record) else None
+            try:
+                record["keys"] = [encoding.encode(key, []) for key in slot.value]
+            except encoding.NotPlain:
+                return None
+        return record if _can_be_new(record) or _can_be_copied(slot.value) else None
     return None
+
+
+def _name(kind: type) -> str:
+    return "%s:%s" % (kind.__module__, kind.__qualname__)
 
 
 class Return:
@@ -159,6 +206,13 @@ class Return:
         self._arrays = arrays
         self._walked = walked
         self._objects = dict(walked.objects)
+        self._replaced: list[tuple[Slot, Any]] = []
+        self._made: set[str] = set()  # paths of objects that are others than in the walk
+        self._aliases: dict[str, list[Slot]] = {}  # of what the entries change, but not changed themselves
+        changed = {path for path, *_ in entries}
+        for path, slot in walked.slots.items():
+            if slot.kind == ALIAS and path not in changed and slot.way != object_walk.CONTENT:
+                self._aliases.setdefault(slot.digest, []).append(slot)
 
     def check(self) -> None:
         """Raise NoPlace if an entry cannot be restored here."""
@@ -172,15 +226,15 @@ class Return:
                 has_holder = holder in self._objects or holder in made or _space(holder) is not None
                 if way not in (object_walk.ATTRIBUTE, object_walk.ENTRY) or not has_holder:
                     raise NoPlace(path)
+            if record["k"] == WHOLE:
+                self._pickle_of(path, record)
             if record["k"] == VARIABLE and slot is not None and slot.kind == VARIABLE:
                 array = self._array(record)
                 if tuple(slot.value.shape) != array.shape:
                     raise NoPlace("%s: its shape was %s" % (path, list(array.shape)))
-            if (
-                record["k"] == STRUCTURE
-                and (slot is None or slot.kind != STRUCTURE)
-                and not _can_be_new(record)
-            ):
+            wanted = names.resolved(record["of"]) if record["k"] == STRUCTURE else None
+            fits = slot is not None and isinstance(wanted, type) and isinstance(slot.value, wanted)
+            if record["k"] == STRUCTURE and not fits and not _can_be_new(record):
                 raise NoPlace("%s: %s" % (path, record["of"]))
 
     def undo(self, arrays: list[Any]) -> list[Entry]:
@@ -202,6 +256,8 @@ class Return:
                 if owner is None:
                     continue
                 slot = Slot(path, owner, encoding.decode(key, []), way, None)
+            elif holder in self._made and slot.way in (object_walk.ATTRIBUTE, object_walk.ENTRY):
+                slot = Slot(path, self._objects[holder], slot.key, slot.way, slot.value)
             try:
                 self._restore(slot, record)
             except Exception as error:  # code of the script's classes runs here
@@ -221,7 +277,11 @@ class Return:
             return
         if kind == PLAIN:
             allowed = _anything if self._own else names.can_be_kept
-            value = encoding.decode(record["v"], self._arrays, existing, allowed)
+            held = None if record.get("new") else existing
+            value = encoding.decode(record["v"], self._arrays, held, allowed)
+        elif kind == WHOLE:
+            made = pickled.load(self._pickle_of(slot.path, record))
+            value = made if record.get("new") else pickled.restored(existing, made)
         elif kind == ALIAS:
             value = self._objects.get(record["to"], existing)
         elif kind == STRUCTURE:
@@ -230,8 +290,12 @@ class Return:
             fits = isinstance(wanted, type) and isinstance(existing, wanted)
             if not fits and not _can_be_new(record):
                 return
-            value = existing if fits else wanted.__new__(wanted)
-            if "entries" in record and isinstance(value, list):
+            value = existing
+            if not fits:
+                value = deque(maxlen=record["most"]) if wanted is deque else wanted.__new__(wanted)
+            if fits and record.get("new") and _can_be_copied(existing):
+                value = _copied(existing)  # another place can refer to the one that exists
+            if "entries" in record and isinstance(value, (list, deque)):
                 # Not by a slice: TensorFlow's lists compare what they get then, and tensors have no truth value.
                 while len(value) > record["entries"]:
                     value.pop()
@@ -247,8 +311,27 @@ class Return:
         else:
             value = _tensor(record, self._array(record), existing)
         self._objects[slot.path] = value
-        if value is not existing and slot.way != object_walk.CONTENT:
+        if value is not existing and slot.way == object_walk.CONTENT and existing is not None:
+            raise encoding.NotPlain("it cannot be replaced there")
+        if value is not existing:
+            self._made.add(slot.path)
+            others = [] if record.get("new") else self._aliases.get(slot.path, [])
+            for one in [slot, *others]:
+                self._replaced.append((one, existing))
+                one.put(value)
+
+    def put_back(self) -> None:
+        """Put each object that `apply` replaced to its place again."""
+        while self._replaced:
+            slot, value = self._replaced.pop()
             slot.put(value)
+
+    def _pickle_of(self, path: str, record: dict[str, Any]) -> Any:
+        """Return the pickle of an object; raises NoPlace if another user can have made it."""
+        data = self._array(record)
+        if not self._own and not pickled.is_ours(data, record.get("signed")):
+            raise NoPlace("%s: %s" % (path, announcements.NOT_OURS))
+        return data
 
     def _array(self, record: dict[str, Any]) -> Any:
         """Return the value of a variable or a tensor; the version before this one stored the place of its array."""
@@ -273,26 +356,40 @@ def _space(holder: str) -> Any:
 
 def _can_be_new(record: dict[str, Any]) -> bool:
     kind: Any = names.resolved(record["of"])
-    if kind in (list, dict):
+    if kind in _WALKED:
         return True
     if not isinstance(kind, type) or object_kinds.is_librarys(kind):
         return False
     return not any("__new__" in vars(one) for one in kind.__mro__ if one is not object)
 
 
+def _can_be_copied(value: Any) -> bool:
+    """Return whether attributes and entries are all that a value has."""
+    kind = type(value)
+    return kind in _WALKED or not (object_kinds.family(value) or object_kinds.hides_state(kind))
+
+
+def _copied(value: Any) -> Any:
+    """Return a second object with the attributes or entries of a value."""
+    kind: Any = type(value)
+    if kind in _WALKED:
+        return value.copy()
+    made = kind.__new__(kind)
+    pickled.give_attributes(made, value)
+    return made
+
+
 def _tensor(record: dict[str, Any], array: Any, existing: Any) -> Any:
     """Return a tensor or a new variable of the framework that the record names."""
     root, module = record["of"], sys.modules
     if root == "torch":
-        if hasattr(existing, "copy_") and tuple(existing.shape) == array.shape:
+        if hasattr(existing, "copy_") and tuple(existing.shape) == array.shape and not record.get("new"):
             with module["torch"].no_grad():
                 existing.copy_(module["torch"].from_numpy(array.copy()))
             return existing
         return module["torch"].from_numpy(array.copy())
-    if root in ("jax", "jaxlib"):
-        return module["jax"].numpy.asarray(array)
-    if record["k"] == TENSOR:
-        return module["tensorflow"].constant(array)
+    if root in ("jax", "jaxlib") or record["k"] == TENSOR:
+        return tensors.constant(root, array)
     own = module[root] if root in ("keras", "tf_keras") and hasattr(module[root], "Variable") else None
     dtype = None if array.dtype.hasobject else array.dtype.name  # of texts TensorFlow finds it
     return (own or module["tensorflow"]).Variable(array, trainable=record["trains"], dtype=dtype)

@@ -14,17 +14,23 @@ The walk changes nothing, and calls nothing of the script except `variables` of 
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import gc
 import io
+import logging
 import math
+import threading
 import time
 import types
+import weakref
 from typing import Any
 
-from . import encoding, object_kinds, tensors
+from . import encoding, object_kinds, pickled, tensors
 
-PLAIN, VARIABLE, TENSOR, ALIAS, STRUCTURE, OPAQUE = (
+PLAIN, WHOLE, VARIABLE, TENSOR, ALIAS, STRUCTURE, OPAQUE = (
     "plain",
+    "whole",  # a pickle: pickled.py
     "variable",
     "tensor",
     "alias",
@@ -33,9 +39,14 @@ PLAIN, VARIABLE, TENSOR, ALIAS, STRUCTURE, OPAQUE = (
 )
 # How a slot is reached from its holder.
 ATTRIBUTE, ENTRY, CELL, CONTENT = "attribute", "entry", "cell", "content"
+CONTEXT, TABLE, STATE = "context", "table", "state"
 MOST = 20_000  # slots: about 0.1 s for a walk; announcements.TOO_MANY reports more
 SPEED = 1e9  # bytes a second that a digest reads at least: zlib.crc32 reads 4e9 on x86-64 of 2024, its plain C 1e9
 SMALL = 4096  # bytes that are always read: 10 us an array
+PICKLES = 5e7  # bytes a second that pickle writes at least, of many small objects; of arrays 1e9
+PICKLED = (
+    64 << 20
+)  # bytes of a pickle in a walk that reads no arrays: whether there is one decides on the slots
 _STILL = (
     types.ModuleType,
     property,
@@ -44,6 +55,7 @@ _STILL = (
     types.WrapperDescriptorType,
 )
 _WRITERS = ("csv", "_csv")  # objects that refer to a file, which has its own slot
+_VIEWS: tuple[Any, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
 _GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
 
 
@@ -61,10 +73,18 @@ class Slot:
         """Store another value there."""
         if self.way == CELL:
             self.holder.cell_contents = value
+        elif self.way == CONTEXT:
+            self.holder.set(value)
+        elif self.way == TABLE:
+            tensors.fill(self.holder, *value)
+        elif self.way == STATE:
+            self.holder.load_state_dict(tensors.with_tensors(value[0]))
         elif self.way == ENTRY:
             self.holder[self.key] = value
-        elif isinstance(self.holder, type) or not hasattr(self.holder, "__dict__"):
+        elif isinstance(self.holder, type):
             setattr(self.holder, self.key, value)
+        elif self.key not in getattr(self.holder, "__dict__", ()) and hasattr(type(self.holder), self.key):
+            object.__setattr__(self.holder, self.key, value)  # a slot, also of a frozen dataclass
         else:
             vars(self.holder)[self.key] = value  # not by a library's __setattr__, which would track it
 
@@ -92,6 +112,10 @@ class Walk:
             str, int
         ] = {}  # bytes of what a save found changed, by path; of entries: of their container
         self.complete = True
+        self.parts: dict[str, bool] = {}  # path of what has no pickle: whether only because of objects in it
+        self.inside: dict[
+            int, tuple[str, Any]
+        ] = {}  # by id, containers in what is kept whole: its path, and itself
 
     def know(self, value: Any, path: str) -> None:
         """Register the path of an object that is handled elsewhere; the walk does not enter it."""
@@ -153,6 +177,8 @@ class Walk:
             return
         slot = Slot(path, holder, key, way, value)
         known = self.paths.get(id(value))
+        if id(value) in self.inside:  # it would come back as two
+            self.unkept[self.inside[id(value)][0]] = "shared with %s" % path
         if known is not None:
             slot.kind, slot.digest = ALIAS, known
         elif object_kinds.is_variable(value) or object_kinds.is_tensor(value):
@@ -166,6 +192,8 @@ class Walk:
                 self.enter(value, path)
         elif isinstance(value, _STILL) or object_kinds.is_interpreters(value):
             return
+        elif object_kinds.can_be_whole(type(value)) and self._whole(slot):
+            self.know(value, path)
         else:
             self.know(value, path)
             slot.kind, slot.digest = STRUCTURE, object_kinds.shape_of(value)
@@ -204,6 +232,32 @@ class Walk:
             self.reads[path] = time.monotonic() + size / SPEED <= self.deadline
         return [tensors.digest(one) for one in arrays] if self.reads.get(path, True) else None
 
+    def _whole(self, slot: Slot) -> bool:
+        """Return whether the slot's value can be kept as a pickle; set its digest then."""
+        path, value = slot.path, slot.value
+        if not pickled.is_possible():
+            return False
+        if self.reads.get(path) is False:
+            slot.kind = WHOLE
+            self.unread[path] = 0
+            return True
+        remaining = (self.deadline - time.monotonic()) * PICKLES
+        digest = pickled.Digest(PICKLED if self.deadline == -math.inf else max(SMALL, remaining))
+        try:
+            inside = pickled.write(value, digest, lambda one: id(one) in self.paths).inside
+        except pickled.TooLarge:
+            self.unread[path] = digest.size
+            if self.deadline != -math.inf:
+                self.reads[path] = False
+        except pickled.NoPickle as why:
+            self.parts[path] = why.parts
+            return False
+        else:
+            self.inside.update((id(one), (path, one)) for one in inside)
+            slot.digest = [digest.size, digest.check]
+        slot.kind = WHOLE
+        return True
+
     # ---- what is below --------------------------------------------------------------------------------------
 
     def _below(self, value: Any, path: str) -> None:
@@ -226,9 +280,11 @@ class Walk:
         elif isinstance(value, (list, tuple)) or type(value).__name__ == "deque":
             for index, item in enumerate(value):
                 self._visit("%s[%d]" % (path, index), value, index, ENTRY, item)
+            self._attributes(value, path)
         elif isinstance(value, dict):
             for key, item in value.items():
                 self._visit("%s[%s]" % (path, object_kinds.text_of_key(key)), value, key, ENTRY, item)
+            self._attributes(value, path)
         elif object_kinds.family(value) == "Optimizer":
             self.optimizers.append((path, value))
             self._instance(value, path)
@@ -236,24 +292,64 @@ class Walk:
             self._network(value, path)
         elif object_kinds.family(value):
             self._instance(value, path)
-        elif type(value).__module__ == "multiprocessing.sharedctypes" and hasattr(value, "get_obj"):
-            self._visit(path + ".value", value, None, CONTENT, value.get_obj())
-        elif type(value).__name__ == "_local" and type(value).__module__ == "_thread":  # threading.local
-            self._instance(value, path)
         elif object_kinds.is_hash(value) or object_kinds.is_changing_array(value):
             self.unkept[path] = type(value).__name__
         elif isinstance(value, io.IOBase):
             self.files.append((path, value))
-        elif isinstance(value, (types.GeneratorType, types.CoroutineType)) or object_kinds.is_bare_iterator(
-            value
+        elif isinstance(value, (types.GeneratorType, types.CoroutineType)) or (
+            object_kinds.is_bare_iterator(value)
         ):
             self.unkept[path] = type(value).__name__
-        elif object_kinds.is_without_state(type(value)) or object_kinds.is_pythons(type(value)):
-            self._of_library(value, path)
-        elif type(value).__module__ in _WRITERS:
-            return
-        else:
+        elif not self._view(value, path):
+            self._object(value, path)
+
+    def _view(self, value: Any, path: str) -> bool:
+        """Visit what an object of Python itself refers to or stands for; return whether it is one that does."""
+        kind = type(value)
+        if kind.__module__ == "multiprocessing.sharedctypes" and hasattr(value, "get_obj"):
+            self._visit(path + ".value", value, None, CONTENT, value.get_obj())
+        elif isinstance(value, contextvars.ContextVar):
+            self._visit(path + ".value", value, None, CONTEXT, value.get(None))
+        elif isinstance(value, threading.local):
             self._instance(value, path)
+        elif isinstance(value, weakref.ref):
+            self._visit(path + "()", value, None, CONTENT, value())
+        elif isinstance(value, memoryview):
+            self._visit(path + ".obj", value, None, CONTENT, value.obj)
+        elif isinstance(value, _VIEWS):
+            for index, one in enumerate(gc.get_referents(value)):
+                self._visit("%s.of%d" % (path, index), value, None, CONTENT, one)
+        elif object_kinds.is_table(value):
+            self._visit(path + ".entries", value, None, TABLE, tensors.entries_of(value))
+        elif object_kinds.is_torch_optimizer(value):
+            for index, one in enumerate(one for group in value.param_groups for one in group["params"]):
+                self._visit("%s.parameter%d" % (path, index), value, None, CONTENT, one)
+            self._visit(path + ".state", value, None, STATE, (tensors.with_arrays(value.state_dict()),))
+        elif isinstance(value, logging.Logger):  # what else it has is other loggers
+            for name in ("level", "handlers", "filters", "disabled", "propagate"):
+                self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, getattr(value, name))
+        else:
+            # An array that cannot be written to is a view of what is elsewhere.
+            return kind.__module__ in _WRITERS or object_kinds.is_lock(value) or object_kinds.is_array(value)
+        return True
+
+    def _object(self, value: Any, path: str) -> None:
+        """Visit an object that has no pickle: its attributes, if these are its state; else it is named."""
+        kind = type(value)
+        is_scripts = not object_kinds.is_librarys(kind)
+        is_all = not object_kinds.hides_state(kind)
+        function = getattr(value, "__wrapped__", None)  # of what jax.jit or functools.cache makes
+        is_walked = is_all and (object_kinds.is_open(kind) or self.parts.get(path))
+        if is_scripts or (is_walked and not object_kinds.is_proven(kind)):
+            self._instance(value, path)
+        else:
+            self._of_library(value, path)
+            is_all = object_kinds.is_proven(kind)
+            if isinstance(function, types.FunctionType):
+                self._visit(path + ".__wrapped__", value, None, CONTENT, function)
+                is_all = is_all or not hasattr(value, "cache_info")
+        if not is_all:
+            self.unkept[path] = kind.__name__
 
     def _of_library(self, value: Any, path: str) -> None:
         """Visit an object of a framework: its generators and variables, and the script's objects in it."""
@@ -275,6 +371,11 @@ class Walk:
         for index, one in enumerate([value, *getattr(value, "_flatten_layers", list)()]):
             if not object_kinds.is_librarys(type(one)):
                 self._instance(one, path if one is value else "%s.layer%d" % (path, index))
+
+    def _attributes(self, container: Any, path: str) -> None:
+        """Visit the attributes of a container of a class of the script."""
+        if not object_kinds.is_librarys(type(container)):
+            self._instance(container, path)
 
     def _instance(self, value: Any, path: str) -> None:
         skipped = object_kinds.names_of_library(type(value))

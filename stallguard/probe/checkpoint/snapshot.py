@@ -119,7 +119,7 @@ def _entries(
     if baseline is None:
         return [], {}
     changed = baseline.changed(state)
-    entries, unkept = object_state.keep(state, changed, arrays, most)
+    entries, unkept = object_state.keep(state, changed, arrays, most, baseline)
     if finished:  # its callbacks will not begin again: what their begin set is kept too
         others = [p for p in state.slots if p.startswith(CALLBACKS) and p not in changed]
         entries += object_state.keep(state, others, arrays, most)[0]

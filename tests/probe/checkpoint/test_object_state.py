@@ -120,7 +120,7 @@ class Script:
 
     def save(self):
         walked, arrays = self.walk(), []
-        entries, unkept = keep(walked, self.baseline.changed(walked), arrays)
+        entries, unkept = keep(walked, self.baseline.changed(walked), arrays, baseline=self.baseline)
         entries += lost(walked, self.before, self.baseline.gone(walked))
         meta, blobs = tensors.pack(arrays)
         blobs = [memoryview(bytes(blob)) for blob in blobs]
@@ -344,7 +344,7 @@ def test_what_cannot_be_read_is_named_and_its_change_is_seen(tmp_path):
         read=np.memmap(tmp_path / "mapped", np.float32, "r", shape=3),
     )  # fmt: skip
     script = Script(holder=holder)
-    named = {"holder.checksum", "holder.any_length", "holder.odd", "holder.mapped"}
+    named = {"holder.checksum", "holder.any_length", "holder.odd", "holder.mapped", "holder.pointer"}
     assert set(script.baseline.named) == named
     assert script.save()[2] == {}
     holder.checksum.update(b"a")
