@@ -29,14 +29,14 @@ from detection.goals import Goal, verdict
 from stateful import real
 from stateful.cases import DATA, PLACES, Case, drawn, parsed
 from stateful.children import Children
-from stateful.judge import CRASH, FAILURES, SAID, SAME, SILENT, UNFIT, UNSTEADY, Verdict
+from stateful.judge import CRASH, FAILURES, OVER, OWN, SAID, SAME, SILENT, UNFIT, UNSTEADY, Verdict
 from stateful.things import Thing, catalog
 
 CASES = 200
 KEPT = Path(__file__).resolve().parent / "stateful" / "kept.txt"
 FAST = 60  # random cases beside those that are kept
 SHRUNK = 40  # failures of several things that are tried again with fewer
-KINDS = (SAME, SAID, SILENT, CRASH, UNSTEADY, UNFIT)
+KINDS = (SAME, SAID, OVER, SILENT, CRASH, OWN, UNSTEADY, UNFIT)
 
 
 def kept(backend: str) -> list[Case]:
@@ -185,6 +185,7 @@ def main() -> int:
     print(f"{len(catalog()) - len(results.left_out)} of {len(catalog())} things in {len(PLACES)} places")
     found = [
         Goal("silent cases", count[SILENT], 0),
+        Goal("cases that differ after a start over", count[OVER], 0),
         Goal("crashed cases", count[CRASH], 0),
         Goal(
             "cases that prove nothing", (count[UNSTEADY] + count[UNFIT]) / max(1, len(results.verdicts)), 0.1

@@ -2,8 +2,10 @@
 
 same      the results are those of the undisturbed run, after a resume or from the beginning
 said      they differ, and the resumed attempt said so
+OVER      they differ, though it said that it starts over: from the beginning the results must be those of the first
 SILENT    they differ without a word
 CRASH     the resumed attempt ended by an error that the undisturbed run does not have, or did not end
+own       so does the script if it is started again after the kill without stallguard: a file that is half written
 unsteady  two undisturbed runs differ: the case proves nothing
 unfit     the undisturbed run fails: Keras does not take such a thing at such a place
 """
@@ -17,8 +19,9 @@ from exactness.statements import BEYOND, INEXACT, Statement, counting
 from .cases import Case, parsed
 from .things import catalog
 
-SAME, SAID, SILENT, CRASH, UNSTEADY, UNFIT = "same", "said", "SILENT", "CRASH", "unsteady", "unfit"
-FAILURES = (SILENT, CRASH)
+SAME, SAID, OVER, SILENT, CRASH = "same", "said", "OVER", "SILENT", "CRASH"
+OWN, UNSTEADY, UNFIT = "own", "unsteady", "unfit"
+FAILURES = (OVER, SILENT, CRASH)
 _RESUMED, _OVER = "resuming from", "starts over"
 
 
@@ -37,7 +40,7 @@ class Verdict(NamedTuple):
 def judged(found: dict[str, Any]) -> Verdict:
     """Return the verdict on what state_child.py saw of a case."""
     case, reference = parsed(found["spec"]), found["reference"]
-    if reference["code"]:
+    if reference["code"] != 0:
         return Verdict(UNFIT, case, _last(reference))
     attempts = found["attempts"]
     last = attempts[-1]
@@ -47,9 +50,10 @@ def judged(found: dict[str, Any]) -> Verdict:
     over = any(_OVER in text for text in said)
     rest = (resumed, over, kills)
     aside = [text for one in attempts for kind, text in one["said"] if kind in ("aside", "trouble")]
-    if last["code"] or aside:
+    if last["code"] != 0 or aside:
         detail = aside[0] if aside else _last(last)
-        return Verdict(CRASH, case, detail, case.things, *rest)
+        own = not aside and found.get("restarted") and _last(found["restarted"]) == _last(last)
+        return Verdict(OWN if own else CRASH, case, detail, case.things, *rest)
     differing = [
         name for name in reference["results"] if last["results"].get(name) != reference["results"][name]
     ]
@@ -79,7 +83,8 @@ def judged(found: dict[str, Any]) -> Verdict:
     inexact = [one.text for one in words if one.kind == INEXACT]
     named = [one.text for one in words if one.kind == BEYOND]
     if inexact or (named and all(_is_named(one, case, named) for one in differing if one in places)):
-        return Verdict(SAID, case, (inexact or named)[0], things, *rest)
+        only_over = inexact and all(_OVER in text for text in inexact)
+        return Verdict(OVER if only_over else SAID, case, (inexact or named)[0], things, *rest)
     return Verdict(SILENT, case, detail, things, *rest)
 
 
