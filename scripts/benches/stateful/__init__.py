@@ -1,0 +1,1 @@
+"""The parts of `scripts/bench state`: the catalog of stateful things, the cases, their scripts and the verdicts."""

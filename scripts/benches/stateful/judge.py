@@ -1,0 +1,122 @@
+"""The verdict on a case: from what its undisturbed run and its attempts left.
+
+same      the results are those of the undisturbed run, after a resume or from the beginning
+said      they differ, and the resumed attempt said so
+OVER      they differ, though it said that it starts over: from the beginning the results must be those of the first
+SILENT    they differ without a word
+CRASH     the resumed attempt ended by an error that the undisturbed run does not have, or did not end
+own       so does the script if it is started again after the kill without stallguard: a file that is half written
+unsteady  two undisturbed runs differ: the case proves nothing
+unfit     the undisturbed run fails: Keras does not take such a thing at such a place
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from exactness.statements import BEYOND, INEXACT, Statement, counting
+
+from .cases import Case, parsed
+from .things import catalog
+
+SAME, SAID, OVER, SILENT, CRASH = "same", "said", "OVER", "SILENT", "CRASH"
+OWN, UNSTEADY, UNFIT = "own", "unsteady", "unfit"
+FAILURES = (OVER, SILENT, CRASH)
+_RESUMED, _OVER = "resuming from", "starts over"
+
+
+class Verdict(NamedTuple):
+    """Of a case.  `things`: names at places whose state differs; `resumed`: it went on inside the training."""
+
+    kind: str
+    case: Case
+    detail: str = ""
+    things: tuple[tuple[str, str], ...] = ()
+    resumed: bool = False
+    over: bool = False
+    kills: int = 0
+
+
+def judged(found: dict[str, Any]) -> Verdict:
+    """Return the verdict on what state_child.py saw of a case."""
+    case, reference = parsed(found["spec"]), found["reference"]
+    if reference["code"] != 0:
+        return Verdict(UNFIT, case, _last(reference))
+    attempts = found["attempts"]
+    last = attempts[-1]
+    kills = len(attempts) - 1
+    said = [text for one in attempts for _, text in one["said"]]
+    resumed = any(_RESUMED in text for text in said)
+    over = any(_OVER in text for text in said)
+    rest = (resumed, over, kills)
+    aside = [text for one in attempts for kind, text in one["said"] if kind in ("aside", "trouble")]
+    if last["code"] != 0 or aside:
+        detail = aside[0] if aside else _last(last)
+        own = not aside and found.get("restarted") and _last(found["restarted"]) == _last(last)
+        return Verdict(OWN if own else CRASH, case, detail, case.things, *rest)
+    differing = [
+        name for name in reference["results"] if last["results"].get(name) != reference["results"][name]
+    ]
+    places = {str(number): pair for number, pair in enumerate(case.things)}
+    random = {number for number, (name, _) in places.items() if catalog()[name].is_random}
+    unknown = {"pipe", *random} if any(places[one][1] == "pipeline" for one in random) else random
+    differing = [name for name in differing if name not in unknown]
+    again = found.get("again")
+    if (
+        differing
+        and again
+        and any(again["results"].get(one) != reference["results"][one] for one in differing)
+    ):
+        return Verdict(UNSTEADY, case, ", ".join(differing))
+    lost = [number for number in sorted(random) if _is_past_lost(number, attempts)]
+    differing += [one for one in lost if one not in differing]
+    if not differing:
+        return Verdict(SAME, case, "", (), *rest)
+    things = tuple(places[one] for one in differing if one in places)
+    if "pipe" in differing:
+        things += tuple(pair for pair in case.things if pair[1] == "pipeline")
+    things = things or case.things
+    detail = ", ".join(differing)
+    words = counting(
+        [Statement(0, 0.0, kind, text) for one in attempts for kind, text in one["said"]], sliced=False
+    )
+    inexact = [one.text for one in words if one.kind == INEXACT]
+    named = [one.text for one in words if one.kind == BEYOND]
+    if inexact or (named and all(_is_named(one, case, named) for one in differing if one in places)):
+        only_over = inexact and all(_OVER in text for text in inexact)
+        return Verdict(OVER if only_over else SAID, case, (inexact or named)[0], things, *rest)
+    return Verdict(SILENT, case, detail, things, *rest)
+
+
+def _last(attempt: dict[str, Any]) -> str:
+    """Return how an attempt ended."""
+    lines = [line for line in attempt.get("err", "").splitlines() if line.strip()]
+    end = "did not end" if attempt["code"] is None else f"exit code {attempt['code']}"
+    return f"{end}: {lines[-1].strip()[:160] if lines else 'no words'}"
+
+
+def _is_past_lost(number: str, attempts: list[dict[str, Any]]) -> bool:
+    """Return whether a thing of random values does not hold, after a resume, what it held before.
+
+    Each attempt notes its whole list at each change.  What the first note of an attempt has before its own value must
+    be what an earlier attempt noted at that length.
+    """
+    known: dict[int, list[Any]] = {0: []}
+    for attempt in attempts:
+        rows = [row for name, row in attempt["past"] if name == number]
+        if rows and rows[0][:-1] != known.get(len(rows[0]) - 1):
+            return True
+        known.update((len(row), row) for row in rows)
+    return False
+
+
+def _is_named(number: str, case: Case, texts: list[str]) -> bool:
+    """Return whether a sentence names a thing as what a checkpoint lacks, by what holds it."""
+    place = case.things[int(number)][1]
+    names = {
+        "global": f"THING_{number}",
+        "model": f"held_{number}",
+        "closure": "held",
+        "default": f"step_{number}",
+    }
+    return any(names.get(place, "held") in text or "more" in text for text in texts)
