@@ -15,6 +15,7 @@ The walk changes nothing, and calls nothing of the script except `variables` of 
 from __future__ import annotations
 
 import functools
+import gc
 import io
 import math
 import time
@@ -43,7 +44,7 @@ _STILL = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
 )
-_WRITERS = ("csv", "_csv")  # objects that refer to a file, which has its own slot
+_WRITERS = ("csv", "_csv")
 _GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
 
 
@@ -251,7 +252,9 @@ class Walk:
         elif object_kinds.is_without_state(type(value)) or object_kinds.is_pythons(type(value)):
             self._of_library(value, path)
         elif type(value).__module__ in _WRITERS:
-            return
+            for method in gc.get_referents(value):  # `write` of its file
+                if isinstance(getattr(method, "__self__", None), io.IOBase):
+                    self._visit(path + ".file", value, None, CONTENT, method.__self__)
         else:
             self._instance(value, path)
 
