@@ -110,6 +110,8 @@ class Probe:
         crash_stacks.begin(self._crashes())
         if "STALLGUARD_SEED" in self.environment:
             self._load("seeds")
+        if self.context.checkpoint_directory:
+            self._load("checkpoint.file_events")
         if "STALLGUARD_TRACKERS" in self.environment:
             self._load("trackers")
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])

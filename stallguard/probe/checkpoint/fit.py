@@ -6,6 +6,7 @@ It uses variables, callbacks and counters, but no framework's loop: keras3.py an
 from __future__ import annotations
 
 import math
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,8 @@ class Fit:
         unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
         unread = {**data.unread, **state.unread}
         unknown += [announcements.UNREAD % (path, size >> 20) for path, size in unread.items()]
+        changing = self.files.changing(state, callbacks_of(self.callbacks))
+        unknown += ["%s (%s)" % (os.path.basename(path), how) for path, how in changing.items()]
         return unknown if state.complete else [*unknown, announcements.TOO_MANY]
 
     def readable(self) -> bool:
@@ -170,6 +173,9 @@ class Fit:
         if difference:
             raise StartOver(difference)
         self.notices = comparison.notices
+        stays = self.past.facts.get("stays")
+        if stays:
+            self.notices = [*self.notices, announcements.STAYED % announcements.described(stays)]
         if start and self.past.identity["start"] != self.start:
             return comparison.refusal or announcements.OTHER_START
         return comparison.refusal

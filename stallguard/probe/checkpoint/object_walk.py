@@ -54,7 +54,7 @@ _STILL = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
 )
-_WRITERS = ("csv", "_csv")  # objects that refer to a file, which has its own slot
+_WRITERS = ("csv", "_csv")
 _VIEWS: tuple[Any, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
 _GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
 
@@ -325,12 +325,17 @@ class Walk:
             for index, one in enumerate(one for group in value.param_groups for one in group["params"]):
                 self._visit("%s.parameter%d" % (path, index), value, None, CONTENT, one)
             self._visit(path + ".state", value, None, STATE, (tensors.with_arrays(value.state_dict()),))
+        elif kind.__module__ in _WRITERS:
+            for one in (getattr(value, "writer", None), *gc.get_referents(value)):
+                file = getattr(one, "__self__", one)  # of a method: `write` of the file
+                if isinstance(file, io.IOBase) or type(one).__module__ in _WRITERS:
+                    self._visit(path + ".file", value, None, CONTENT, file)
         elif isinstance(value, logging.Logger):  # what else it has is other loggers
             for name in ("level", "handlers", "filters", "disabled", "propagate"):
                 self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, getattr(value, name))
         else:
             # An array that cannot be written to is a view of what is elsewhere.
-            return kind.__module__ in _WRITERS or object_kinds.is_lock(value) or object_kinds.is_array(value)
+            return object_kinds.is_lock(value) or object_kinds.is_array(value)
         return True
 
     def _object(self, value: Any, path: str) -> None:

@@ -78,6 +78,9 @@ class CheckpointSaver:
                     self._context.beyond(
                         announcements.CHANGED % announcements.described(snapshot.facts["unkept"])
                     )
+                if snapshot.facts["stays"]:
+                    stays = announcements.described(snapshot.facts["stays"])
+                    self._context.beyond(announcements.STAYS % stays)
                 if snapshot.facts["draws"]:
                     self._context.beyond(announcements.KERNELS % ", ".join(snapshot.facts["draws"]))
                 beside = not last and snapshot.size > SMALL and snapshot.size * 2 < free_memory.available()

@@ -1,39 +1,52 @@
-"""Files that callbacks write line by line: a resumed training continues them after the lines of the checkpoint.
+"""Files that the script writes while it trains: a resumed training continues them after the lines of the checkpoint.
 
 After a kill, a log that is appended to has lines of batches that will be trained again; a log that the script opens for
 writing has lost all lines.  So a save stores the length of each such file and a copy of it (only what was added since
 the previous save is copied), and a resumed fit restores that content.  What it cuts off is kept beside the copies.
 
-The length of such a file when a fit first opened it is recorded at once: a fit that starts over cuts it to that length.
+The length of such a file when a fit first opened it is recorded at once: a fit that starts over cuts it to that length,
+and so does a fit that resumes from a checkpoint that is older than that opening.
 
 Another user can have made a checkpoint, so it names no file that is written: a handle of a callback says which file is
 meant, and any other file gets its content back at the moment at which the script itself opens it for appending.
 
-Such files are those that are opened for appending while a fit runs, those of an open handle that a callback refers to,
-those of handlers of `logging`, and those of Keras' CSVLogger.  A file that is always rewritten as a whole needs no
-handling.
+Such files are those that the script opens for appending while a fit runs (file_events.py), those of an open handle that
+a callback refers to, those of handlers of `logging`, those of Keras' CSVLogger, and every other file that the process
+has open for writing alone (descriptors.py).  A file that is always rewritten as a whole needs no handling.
+
+A file is left as it is, and that is said, if it is changed in any other way (a database, in place, read and written
+anew), if it is compressed, or if another process writes to it too.  The last is known from a growth that is not this
+process' own: between a save and the next opening, or beyond the position of a descriptor that appends.
 """
 
 from __future__ import annotations
 
-import builtins
 import io
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .. import own_frames, process_key
-from . import object_kinds
+from .. import process_key
+from . import descriptors, file_events
 from .generations import no_link
 
 if TYPE_CHECKING:
+    from .descriptors import Descriptor
     from .object_walk import Walk
 
 TAIL = 4096  # bytes before the end that are compared to decide whether a file has only grown
-FRAMES = 8  # between the script's code and open(): pathlib, a logger
-CSV = "CSVLogger"
+CSV, CSV_NAME = "CSVLogger", "csv "
 DIGITS = 20  # of a size, at most
-CUT, BASE = "cut-off", "base"
+CUT, BASE, NOT_ALONE = "cut-off", "base", "shared"
+COMPRESSED, SHARED = "compressed", "another process writes to it too"
+_MAGIC = {
+    b"SQLite format 3\0": file_events.SQLITE,
+    b"\x89HDF\r\n\x1a\n": file_events.HDF5,
+    b"\x1f\x8b": COMPRESSED,
+    b"BZh": COMPRESSED,
+    b"\xfd7zXZ": COMPRESSED,
+    b"PK\x03\x04": "an archive",
+}
 
 
 class WrittenFiles:
@@ -46,64 +59,82 @@ class WrittenFiles:
         self._copies: dict[str, str] = {}  # name of a file: its copy
         self._due: dict[str, bytes] = {}  # content that a file has to have when the script opens it
         self._cuts: dict[str, int] = {}  # length that a file has to have then
+        self._left: dict[str, int] = {}  # size at the save before, of files that were not open then
+        # Path: how it changes, and its state when that was known.
+        self._changing: dict[str, tuple[str, Any]] = {}
+        self._handles = descriptors.Handles()
+        self._process = os.getpid()
 
     # ---- registering ----------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Register files that are opened for appending from now on."""
-        if isinstance(builtins.open, Opener):
-            builtins.open.files = self
-            return
-        opener: Any = Opener(builtins.open, self)
-        builtins.open = io.open = opener
+        """Register what the script opens for writing from now on."""
+        file_events.events.listen()
+        file_events.events.listener = self
 
     def end(self) -> None:
         """Stop registering files."""
-        opener = builtins.open
-        if isinstance(opener, Opener):
-            builtins.open = io.open = opener.original
+        file_events.events.listener = None
 
-    def note(self, file: Any) -> None:
-        """Register a file that was opened for appending, if the script's code opened it."""
-        if not isinstance(file, (str, bytes, os.PathLike)):
+    def opened(self, path: str, flags: int) -> None:
+        """Register a file that the script is about to open for appending or anew; raises OSError."""
+        if os.getpid() != self._process:
             return
-        frame: Any = sys._getframe(2)
-        for _ in range(FRAMES):
-            if frame is None or object_kinds.is_users(frame.f_code.co_filename):
-                break
-            if os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
-                return  # opened by the probe
-            frame = frame.f_back
-        else:
+        if not flags & os.O_APPEND:
+            self._due.pop(path, None)  # it begins with nothing
             return
-        path = os.path.abspath(os.fsdecode(file))
-        if frame is not None:
-            self._bring_back(path)
-        if frame is not None and path not in self.appended:
-            self.appended[path] = os.path.getsize(path) if os.path.isfile(path) else 0
-            os.makedirs(self.folder, exist_ok=True)
-            base = os.path.join(self.folder, BASE)
-            with open(base, "a", encoding="utf-8", errors="surrogateescape", opener=no_link) as known:
-                known.write("%d %s\n" % (self.appended[path], self._portable(path)))
+        size = os.path.getsize(path) if os.path.isfile(path) else 0
+        if self._left.pop(path, size) != size:
+            self._share(path)
+        self._bring_back(path)
+        if path not in self.appended:
+            self.appended[path] = size if not os.path.isfile(path) else os.path.getsize(path)
+            self._write_down("%d" % self.appended[path], path)
+
+    def changes(self, path: str, how: str) -> None:
+        """Register a file that is changed in a way that a resume does not undo."""
+        if os.getpid() == self._process:
+            self._changing.setdefault(path, (how, _state_of(path)))
+
+    def _share(self, path: str) -> None:
+        self._changing[path] = (SHARED, None)
+        self._due.pop(path, None)
+        self._write_down(NOT_ALONE, path)
+
+    def _is_shared(self, path: str) -> bool:
+        return self._changing.get(path, ("",))[0] == SHARED
+
+    def _write_down(self, fact: str, path: str) -> None:
+        """Keep a fact on a file for the next attempt at once: its length before this fit, or that it is shared."""
+        os.makedirs(self.folder, exist_ok=True)
+        base = os.path.join(self.folder, BASE)
+        with open(base, "a", encoding="utf-8", errors="surrogateescape", opener=no_link) as known:
+            known.write("%s %s\n" % (fact, self._portable(path)))
 
     def rewind(self) -> None:
         """Cut off what an earlier attempt of this fit appended, because the fit starts over; raises OSError."""
-        base = os.path.join(self.folder, BASE)
-        if not os.path.exists(base):
-            return
-        with open(base, encoding="utf-8", errors="surrogateescape") as known:
-            lines = [line.rstrip("\n").partition(" ") for line in known]
         self._due.clear()
-        # The first record of a file holds.
-        self._cuts = {
-            process_key.native(path, self._root): int(size)
-            for size, _, path in reversed(lines)
-            if size.isdecimal() and len(size) <= DIGITS
-        }
+        self._cuts = self._recorded()
+
+    def _recorded(self) -> dict[str, int]:
+        """Return the length that each file had before this fit; register those that are shared.  Raises OSError."""
+        base, found = os.path.join(self.folder, BASE), dict[str, int]()
+        if os.path.exists(base):
+            with open(base, encoding="utf-8", errors="surrogateescape") as known:
+                lines = [line.rstrip("\n").partition(" ") for line in known]
+            for fact, _, name in lines:
+                path = process_key.native(name, self._root)
+                if fact == NOT_ALONE:
+                    self._changing[path] = (SHARED, None)
+                elif fact.isdecimal() and len(fact) <= DIGITS:
+                    found.setdefault(path, int(fact))  # the first record of a file holds
+        return {path: size for path, size in found.items() if not self._is_shared(path)}
 
     def _bring_back(self, path: str) -> None:
         """Give a file that the script opens the content of the checkpoint; raises OSError."""
         content, size = self._due.pop(path, None), self._cuts.pop(path, None)
+        if self._is_shared(path):
+            return
         if content is not None:
             self._set(path, content)
             self.appended.setdefault(path, len(content))
@@ -114,15 +145,26 @@ class WrittenFiles:
 
     def keep(self, state: Walk, callbacks: list[Any]) -> list[list[Any]]:
         """Return [name, copy, size] of each file as it is now; raises OSError."""
+        held = descriptors.for_writing()
         found: list[list[Any]] = [
             [self._portable(path), self._copies[path], len(content)] for path, content in self._due.items()
         ]
-        for name, path, handle in self._written(state, callbacks):
-            if handle is not None:
+        for name, path, handle in self._written(state, callbacks, held):
+            if hasattr(handle, "flush"):
                 handle.flush()
-            if os.path.isfile(path):
-                size = os.path.getsize(path)
+            if not os.path.isfile(path) or self._is_shared(path):
+                continue
+            size = os.path.getsize(path)
+            if _is_anothers(path, size, held):
+                self._share(path)
+            else:
                 found.append([self._portable(name), self._copied(name, path, size), size])
+        open_now = {one.path for one in held}
+        closed = [path for path in list(self.appended) if os.path.realpath(path) not in open_now]
+        self._left = {
+            **{path: size for path, size in self._left.items() if path in self._due},
+            **{path: os.path.getsize(path) for path in closed if os.path.isfile(path)},
+        }
         return found
 
     def restore(self, kept: list[list[Any]], state: Walk, callbacks: list[Any]) -> int:
@@ -131,48 +173,75 @@ class WrittenFiles:
         A file that the script has not opened in this process waits for that.  Return how many files had a different
         content.
         """
-        there = {name: (path, handle) for name, path, handle in self._written(state, callbacks)}
+        held = descriptors.for_writing()
+        there = {name: (path, handle) for name, path, handle in self._written(state, callbacks, held)}
+        later = self._recorded()
         changed = 0
         for known, copy, size in kept:
             name = process_key.native(known, self._root)
             path, handle = there.get(name, (name, None))
-            if not os.path.isabs(path) or not copy.isdecimal():
-                continue  # a handle that does not exist in this process
-            if handle is not None:
+            later.pop(path, None)
+            if not os.path.isabs(path) or not copy.isdecimal() or self._is_shared(path):
+                continue  # a handle that does not exist in this process, for instance
+            if hasattr(handle, "flush"):
                 handle.flush()
             with open(os.path.join(self.folder, copy), "rb") as file:
                 content = file.read(size)
             self._copies[name] = copy
             if name not in there:
                 self._due[path] = content
+                if os.path.isfile(path):
+                    self._left[path] = os.path.getsize(path)
                 continue
             changed += self._set(path, content)
-            if name == path:
+            if name == path and handle is None:
                 self.appended.setdefault(path, size)
-            if handle is None:
-                continue
             owner = next((one for one in callbacks if getattr(one, "csv_file", None) is handle), None)
-            if hasattr(handle, "seekable") and not hasattr(handle, "_FileIO__name"):
+            if isinstance(handle, int):
+                os.lseek(handle, 0, os.SEEK_END)
+            elif hasattr(handle, "seekable") and not hasattr(handle, "_FileIO__name"):
                 handle.seek(0, os.SEEK_END)
-            elif owner is not None:  # TensorFlow's file object in Keras 2 cannot seek: another one is opened
+            elif handle is not None and owner is not None:  # TensorFlow's file object in Keras 2 cannot seek
                 handle.close()
                 owner.csv_file = type(handle)(path, "a")
-            if owner is not None and os.path.getsize(path):
+            if handle is not None and owner is not None and os.path.getsize(path):
                 owner.append_header = False
+        # What was opened after the checkpoint was made.
+        known = {*self.appended, *(path for path, _ in there.values())}
+        self._cuts = {path: size for path, size in later.items() if path not in known}
         return changed
+
+    def changing(self, state: Walk, callbacks: list[Any]) -> dict[str, str]:
+        """Return {path: how} of the files that are open now and that a resume leaves as they are, if they change."""
+        held = descriptors.for_writing()
+        list(self._written(state, callbacks, held))
+        return {path: how for path, (how, _) in self._changing.items()}
+
+    def changed(self) -> dict[str, str]:
+        """Return {name: how} of the files that have changed in this fit and that a resume leaves as they are."""
+        return {
+            self._portable(path): how
+            for path, (how, before) in sorted(self._changing.items())
+            if how == SHARED or _state_of(path) not in (before, None)
+        }
 
     def _portable(self, path: str) -> str:
         return process_key.portable(path, self._root)
 
-    def _written(self, state: Walk, callbacks: list[Any]) -> list[tuple[str, str, Any]]:
-        """Return (name, path, handle or None) of the files written line by line; a handle's name is its slot."""
-        found: list[tuple[str, str, Any]] = [(path, path, None) for path in sorted(self.appended)]
+    def _written(
+        self, state: Walk, callbacks: list[Any], held: list[Descriptor]
+    ) -> list[tuple[str, str, Any]]:
+        """Return (name, path, handle or None) of the files written line by line; a handle's name is its slot.
+
+        Register the files that are written in another way.  The handle of a descriptor without an object is its number.
+        """
+        found: list[tuple[str, str, Any]] = []
         for index, callback in enumerate(callbacks):
             if type(callback).__name__ == CSV:
                 handle = getattr(callback, "csv_file", None)
                 closed = handle is None or getattr(handle, "closed", False)
                 path = os.path.abspath(os.fsdecode(callback.filename))
-                found.append(("csv %d" % index, path, None if closed else handle))
+                found.append(("%s%d" % (CSV_NAME, index), path, None if closed else handle))
         known = {path for _, path, _ in found}
         for slot, handle in [*state.files, *_of_logging()]:
             name = getattr(handle, "name", None)
@@ -180,8 +249,48 @@ class WrittenFiles:
                 path = os.path.abspath(name)
                 if path not in known and not _is_standard(handle):
                     known.add(path)
-                    found.append((slot, path, handle))
-        return found
+                    if descriptors.is_plain(handle):
+                        found.append((slot, path, handle))
+                    else:
+                        self.changes(path, COMPRESSED)
+        found += self._of_descriptors({os.path.realpath(path) for path in known}, held)
+        # By its path: this attempt has opened it in the fit, and the next one can be resumed before it does.
+        opened = {os.path.realpath(path): path for path in sorted(self.appended)}
+        named = []
+        for name, path, handle in found:
+            mine = None if name.startswith(CSV_NAME) else opened.pop(os.path.realpath(path), None)
+            named.append((name, path, handle) if mine is None else (mine, mine, handle))
+        return [*named, *((path, path, None) for path in opened.values())]
+
+    def _of_descriptors(self, known: set[str], held: list[Descriptor]) -> list[tuple[str, str, Any]]:
+        """Return what `_written` does, of the files that nothing else leads to.  `known`: those that something does."""
+        events = file_events.events
+        places = [os.environ.get("STALLGUARD_RUN"), os.environ.get("STALLGUARD_CHECKPOINTS"), self.folder]
+        own = tuple(os.path.realpath(place) + os.sep for place in places if place)
+        streams = []
+        for one in held:
+            if one.path in known or one.path.startswith(own):
+                continue
+            how = events.changed.get(one.path) or _magic(descriptors.beginning(one, TAIL))
+            if how:
+                self.changes(one.path, how)
+            else:
+                streams.append(one)
+        handles = self._handles.of(streams)
+        found: dict[str, tuple[str, str, Any]] = {}
+        for one in streams:
+            handle = handles.get(one.number)
+            if handle is None and not one.appends and one.path not in events.unbuffered:
+                continue  # a C library's, such as TensorFlow's files of events: they are new in each attempt
+            with open(one.path, "rb") as file:
+                how = _magic(file.read(TAIL))
+            if one.is_read and not one.appends:
+                self.changes(one.path, file_events.IN_PLACE)
+            elif how or not (handle is None or descriptors.is_plain(handle)):
+                self.changes(one.path, how or COMPRESSED)
+            else:
+                found.setdefault(one.path, (one.path, one.path, one.number if handle is None else handle))
+        return list(found.values())
 
     def _copied(self, name: str, path: str, size: int) -> str:
         """Update the copy of a file; return the copy's name."""
@@ -238,30 +347,6 @@ class WrittenFiles:
         os.truncate(path, size)
 
 
-class Opener:
-    """Replaces `open` while a fit runs.  No function: as an attribute of a class it must not become a method."""
-
-    def __init__(self, original: Any, files: WrittenFiles) -> None:
-        self.original = original
-        self.files = files
-
-    def __call__(self, file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
-        """Open a file as `open` does, and register one that is opened for appending."""
-        if isinstance(mode, str) and "a" in mode:
-            try:
-                self.files.note(file)
-            except Exception:  # the script gets its file in any case
-                pass
-        try:
-            return self.original(file, mode, *args, **named)
-        except BaseException as error:
-            own_frames.remove(error)
-            raise
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.original, name)
-
-
 def _of_logging() -> list[tuple[str, Any]]:
     """Return (name, open file) of the handlers of all loggers.
 
@@ -281,6 +366,35 @@ def _of_logging() -> list[tuple[str, Any]]:
             name = "log " + os.path.basename(path)
             found[name if name not in found else "%s %d" % (name, len(found))] = one
     return list(found.items())
+
+
+def _state_of(path: str) -> Any:
+    """Return what differs after a change of a file; None if there is none.  The log of SQLite is a part of it."""
+    states: list[Any] = []
+    for one in (path, path + "-wal"):
+        try:
+            now = os.stat(one)
+            states.append((now.st_mtime_ns, now.st_size, now.st_ino))
+        except OSError:
+            states.append(None)
+    return states if states[0] else None
+
+
+def _is_anothers(path: str, size: int, held: list[Descriptor]) -> bool:
+    """Return whether another process wrote last: no descriptor that only appends has its position at the end.
+
+    At the position 0 nothing was written by it.
+    """
+    now = os.stat(path)
+    mine = [one for one in held if one.key == (now.st_dev, now.st_ino)]
+    positions = [os.lseek(one.number, 0, os.SEEK_CUR) for one in mine]
+    only_append = all(one.appends and not one.is_read for one in mine)
+    return bool(mine) and only_append and all(0 < position < size for position in positions)
+
+
+def _magic(beginning: bytes) -> str:
+    """Return how a file of this beginning changes, "" if by what is written at its end."""
+    return next((how for magic, how in _MAGIC.items() if beginning.startswith(magic)), "")
 
 
 def _is_standard(handle: Any) -> bool:

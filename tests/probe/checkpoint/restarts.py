@@ -58,7 +58,8 @@ class Restarts:
     def attempt(self, *arguments: str, kill="", resume=False, guarded=True, **more: str) -> Attempt:
         """Run the script once; it ends itself where `kill` says ("fit,epoch,batch"), by SIGTERM if "term" begins it."""
         self.attempts += 1  # its token: places of processes are counted anew in each attempt
-        trace = self.folder / "trace"
+        # There it is no file of the training's, which a resume would continue.
+        trace = self.receiver.folder / "probe" / "trace"
         trace.unlink(missing_ok=True)
         checkpoints = {
             **OFTEN,

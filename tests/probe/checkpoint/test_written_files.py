@@ -8,12 +8,19 @@ import builtins
 import contextlib
 import io
 import logging
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from stallguard.probe.checkpoint import file_events
 from stallguard.probe.checkpoint.object_walk import Walk
 from stallguard.probe.checkpoint.written_files import WrittenFiles
+from tests.probe.checkpoint.restarts import Restarts
 
 
 class Logger:
@@ -195,6 +202,19 @@ def test_a_fit_that_starts_over_appends_to_what_was_there_before_it(tmp_path, fi
     assert log.read_text() == "the fit before\n1 again\n"
 
 
+def test_a_file_that_is_opened_only_after_the_checkpoint_goes_on_after_what_it_had_before_the_fit(
+    tmp_path, files
+):
+    log = tmp_path / "late.txt"
+    log.write_text("the fit before\n")
+    kept = files.keep(walked(), [])
+    append(log, "1\n")
+    again(tmp_path).restore(kept, walked(), [])
+    append(log, "1 again\n")
+    append(log, "2\n")
+    assert log.read_text() == "the fit before\n1 again\n2\n"
+
+
 def test_a_checkpoint_writes_no_file_that_the_script_does_not_open(tmp_path, files):
     """A checkpoint that somebody else made names a file of the user."""
     profile, log = tmp_path / ".profile", tmp_path / "log.txt"
@@ -234,14 +254,165 @@ def test_what_is_written_as_a_whole_or_read_is_left_alone(tmp_path, files):
     assert files.keep(walked(), []) == []
 
 
-def test_open_is_itself_again_after_the_fit(tmp_path):
-    before = builtins.open, io.open
-    files = WrittenFiles(str(tmp_path))
-    files.begin()
+def test_after_the_fit_nothing_is_registered_and_open_was_never_replaced(tmp_path):
+    before = builtins.open, io.open, os.open
+    found = again(tmp_path)
+    assert (builtins.open, io.open, os.open) == before
+    found.end()
+    append(tmp_path / "log.txt", "1\n")
+    assert found.keep(walked(), []) == []
 
-    class Thing:
-        opener = open  # must not become a method
 
-    assert Thing().opener(Path(__file__)).close() is None
+@pytest.mark.parametrize(
+    ("event", "arguments"),
+    [
+        ("open", ()),
+        ("open", ("a", "w", None)),
+        ("open", (object(), "w", os.O_WRONLY)),
+        ("open", ([], "r", os.O_RDONLY)),
+        ("open", ("\0", "a", os.O_WRONLY | os.O_APPEND)),
+        ("sqlite3.connect", ()),
+        ("sqlite3.connect", (object(),)),
+        ("os.rename", ()),
+        ("os.rename", ([], [])),
+    ],
+)
+def test_an_event_of_any_form_is_heard_without_an_error(files, event, arguments):
+    with open(__file__):  # else no renaming is looked at
+        sys.audit(event, *arguments)
+    assert files.keep(walked(), []) == []
+
+
+@pytest.mark.parametrize("fact", ["is written while the script does not write", "grows beyond a position"])
+def test_a_log_that_another_process_writes_to_is_not_cut(tmp_path, files, fact):
+    log = tmp_path / "log.txt"
+    with open(log, "a", buffering=1) as mine:
+        mine.write("1\n")
+        if fact == "is written while the script does not write":
+            mine.close()
+        kept = files.keep(walked(), [])
+        assert len(kept) == 1
+        subprocess.run(["sh", "-c", f"echo another >> '{log}'"], check=True)
+        if mine.closed:
+            append(log, "2\n")
+        assert files.keep(walked(), []) == []
+    assert list(files.changed().values()) == ["another process writes to it too"]
+    before = log.read_text()
+    second = again(tmp_path)
+    second.restore(kept, walked(), [])  # of the save that did not know
+    append(log, "2 again\n")
+    assert log.read_text() == before + "2 again\n"
+    again(tmp_path).rewind()
+    append(log, "1 again\n")
+    assert log.read_text() == before + "2 again\n1 again\n"
+
+
+def test_a_log_that_grows_between_the_resume_and_its_opening_is_not_cut(tmp_path, files):
+    log = tmp_path / "log.txt"
+    append(log, "1\n")
+    kept = files.keep(walked(), [])
+    append(log, "2\n")
+    second = again(tmp_path)
+    second.restore(kept, walked(), [])
+    subprocess.run(["sh", "-c", f"echo another >> '{log}'"], check=True)
+    append(log, "2 again\n")
+    assert log.read_text() == "1\n2\nanother\n2 again\n"
+
+
+def test_a_child_that_writes_by_the_descriptor_of_the_script_is_no_other_process(tmp_path, files):
+    with open(tmp_path / "log.txt", "a", buffering=1) as log:
+        log.write("1\n")
+        subprocess.run(["echo", "2"], stdout=log, check=True)
+        ((_, _, size),) = files.keep(walked(), [])
+    assert size == 4
+
+
+def test_looking_at_a_database_keeps_the_locks_of_the_script(tmp_path, files, monkeypatch):
+    path = tmp_path / "rows.db"
+    mine = sqlite3.connect(path, isolation_level=None)
+    mine.execute("create table rows (line text)")
+    mine.execute("begin exclusive")
+    monkeypatch.setattr(file_events.events, "changed", {})  # as if a library had opened it
     files.end()
-    assert (builtins.open, io.open) == before
+    files = again(tmp_path)
+    assert files.changing(walked(), []) == {str(path): "an SQLite database"}
+    assert files.keep(walked(), []) == []
+    other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('begin immediate')"
+    found = subprocess.run([sys.executable, "-c", other, path], capture_output=True, text=True, check=False)
+    assert "database is locked" in found.stderr
+    mine.execute("rollback")
+    mine.close()
+
+
+def test_a_database_that_is_only_read_is_not_named(tmp_path, files):
+    sqlite3.connect(tmp_path / "rows.db").execute("create table rows (line text)")
+    files.end()
+    second = again(tmp_path)
+    sqlite3.connect(f"file:{tmp_path}/rows.db?mode=ro", uri=True).execute("select * from rows").close()
+    assert second.changed() == {}
+    sqlite3.connect(tmp_path / "rows.db").execute("select * from rows").close()
+    assert second.changed() == {}
+
+
+def test_what_a_library_writes_by_itself_is_its_own_matter(tmp_path, files):
+    library = tmp_path / "site-packages" / "library.py"
+    library.parent.mkdir()
+    code = compile(f"with open({str(tmp_path / 'its.log')!r}, 'a') as file: file.write('1')", library, "exec")
+    thread = threading.Thread(target=exec, args=(code, {}))
+    thread.start()
+    thread.join()
+    assert files.keep(walked(), []) == []
+
+
+CHILD = Path(__file__).parent / "children" / "files.py"
+CONTINUED = ["descriptor", "descriptor_anew", "descriptor_of_batch", "rows", "method", "held",
+             "file_of_epoch", "gzip_of_batch", "anew"]  # fmt: skip
+
+
+@pytest.mark.tf
+def test_however_a_script_writes_lines_it_has_them_once_after_two_kills(receiver, tmp_path):
+    def files(folder):
+        return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    plain = Restarts(receiver, tmp_path, CHILD, sys.executable)
+    (tmp_path / "plain").mkdir()
+    plain.folder = tmp_path / "plain"
+    plain.attempt(*CONTINUED, guarded=False)
+    (tmp_path / "killed").mkdir()
+    killed = Restarts(receiver, tmp_path / "killed", CHILD, sys.executable)
+    killed.attempt(*CONTINUED, kill="0,1,3")
+    killed.attempt(*CONTINUED, kill="0,2,0", resume=True)
+    resumed = killed.attempt(*CONTINUED, resume=True)
+    assert resumed.notes("inexact") == []
+    assert len((plain.folder / "method.txt").read_bytes().splitlines()) == 24  # else it shows nothing
+    assert files(killed.folder) == files(plain.folder)
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(
+    ("way", "how"),
+    [
+        ("database", "database.db (an SQLite database)"),
+        ("database_of_batch", "database_of_batch.db (an SQLite database)"),
+        ("hdf5", "hdf5.h5 (an HDF5 file)"),
+        ("hdf5_of_batch", "hdf5_of_batch.h5 (an HDF5 file)"),
+        ("in_place", "in_place.bin (changed in place)"),
+        ("reread", "reread.json (read and written anew)"),
+        ("gzip_stream", "gzip_stream.gz (compressed)"),
+        ("shared", "shared.txt (another process writes to it too)"),
+    ],
+)
+def test_a_file_that_cannot_be_continued_is_left_and_named_when_it_is_saved_and_when_it_is_resumed(
+    receiver, tmp_path, way, how
+):
+    script = Restarts(receiver, tmp_path, CHILD, sys.executable)
+    first = script.attempt(way, kill="0,1,3")
+    said = first.heartbeat.hello()["beyond"]
+    (note,) = [text for text in said if text.startswith("a resume leaves files as they are")]
+    assert note.endswith(how)
+    resumed = script.attempt(way, resume=True)
+    (note,) = resumed.notes("inexact")
+    assert note.endswith(how)
+    if way == "shared":
+        lines = (tmp_path / "shared.txt").read_text().splitlines()
+        assert lines.count("another") == 10 + 15  # none is lost; of 24 batches one is trained twice

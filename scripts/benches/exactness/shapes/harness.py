@@ -192,10 +192,12 @@ def _keep(kind, **facts):
     if not FOLDER or os.getpid() != _state["main"]:
         return
     row = {"kind": kind, "attempt": ATTEMPT, "role": _state["role"], "time": time.monotonic(), **facts}
-    # Past open(): what a script's callbacks append to a file is cut back to the checkpoint, and this must not be.
-    opened = os.open(os.path.join(FOLDER, "results.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    # What a script's callbacks append to a file is cut back to the checkpoint, and this must not be.
+    folder = os.open(FOLDER, os.O_RDONLY)
+    opened = os.open("results.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600, dir_fd=folder)
     os.write(opened, json.dumps(row).encode() + b"\n")  # one write a line
     os.close(opened)
+    os.close(folder)
 
 
 def _encode(value):
