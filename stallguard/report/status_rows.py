@@ -130,7 +130,7 @@ def _unsaved(processes: Iterable[Snapshot]) -> Rows:
         (
             "checkpoints" if not index else "",
             plain(
-                f"none can be written: {one['why']}; a kill now costs {duration(one['seconds'])} of training"
+                f"none now: {one['why']}; a kill now costs {duration(one['seconds'])} of training"
             )
             + ("" if one["kept"] else ": there is none"),
         )
