@@ -303,7 +303,7 @@ def _of_beginnings(cell: Cell, found: dict[int, list[str]]) -> list[str]:
         if len(said) != 1:
             wrong.append(f"attempt {attempt} says {len(said)} times how it begins: {said}")
         elif is_saved and said[0] == "attempt.from_scratch":
-            wrong.append(f"attempt {attempt} starts from scratch although a checkpoint was due, without a reason")
+            wrong.append(f"attempt {attempt} starts from scratch although a checkpoint was due: no reason")
         elif cell.checkpoints == "off" and said[0] in GOES_ON:
             wrong.append(f"attempt {attempt} resumes although no checkpoints are made")
     return wrong

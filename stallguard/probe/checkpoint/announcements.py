@@ -32,8 +32,8 @@ LONGER = "fit %d had ended after %s; the script now asks for %d, so it continues
 SHORTER = "it was trained to the end of epoch %d, and the script asks for %s"
 AGAIN = "fit %d is trained again: no checkpoint was made of its end"
 OWN_BACKUP = (
-    "the script's own BackupAndRestore resumes this fit (from its last backup, if it made one), without the history and "
-    "the data order of earlier attempts; stallguard makes no checkpoints of it"
+    "the script's own BackupAndRestore resumes this fit (from its last backup, if it made one), without the history "
+    "and the data order of earlier attempts; stallguard makes no checkpoints of it"
 )
 REPLICAS = "a distribution strategy trains this fit on several devices"
 UNBUILT = "the model's variables could not be created before its first batch (%s)"
@@ -105,6 +105,11 @@ def _which(ordinal: int) -> str:
 
 def not_saved(what: str, seconds: float, is_kept: bool) -> str:
     """Return `what` (NOT_WRITTEN, CHANGED) with its cost.  `seconds`: of training that a kill now would cost."""
+    if seconds < 1:
+        return "%s; a kill costs all that is trained from now on: %s" % (
+            what,
+            "the checkpoint before it is kept" if is_kept else "there is none",
+        )
     long = "%.0f min" % (seconds / 60) if seconds >= MINUTES_FROM else "%.0f s" % seconds
     cost = (
         "the last %s of training: the checkpoint before them is kept"

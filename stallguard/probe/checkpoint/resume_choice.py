@@ -35,7 +35,8 @@ class ResumeChoice:
         self._back = False  # the present one was made at the beginning of its epoch, and is used instead of a newer one
         self._inexactly: list[str] = []  # what is not exact in this resume
         self._exactly: list[str] = []  # what else is to be said of it
-        self._waiting: tuple[str, dict[str, Any]] | None = None  # a sentence whose last doubt is not cleared yet
+        # A sentence whose last doubt is not cleared yet.
+        self._waiting: tuple[str, dict[str, Any]] | None = None
 
     def first(self, fit: Fit, epochs: int) -> Saved | None:
         """Return the generation from which a fit of `epochs` epochs continues, None if it has none."""

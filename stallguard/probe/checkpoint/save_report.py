@@ -22,7 +22,7 @@ class SaveReport:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._since = time.monotonic()  # what was trained from then on is in no checkpoint
-        self._fit = self._since  # when the running fit began
+        self._fit = 0.0  # when the running fit began; 0: none has begun
         self._reported = ""  # the kind of failure that was reported last
 
     def saved(self, began: float) -> None:
@@ -34,7 +34,10 @@ class SaveReport:
 
     def begins(self) -> None:
         """Note that a fit begins: what is trained from now on is lost if none of its checkpoints can be used."""
-        self._fit = time.monotonic()
+        now = time.monotonic()
+        if not self._fit:  # before the first nothing was trained
+            self._since = now
+        self._fit = now
 
     def failed(self, error: Exception, folder: str) -> bool:
         """Note that no checkpoint could be written to `folder`; return whether that is news."""
@@ -43,13 +46,15 @@ class SaveReport:
         return self._note(kind, announcements.NOT_WRITTEN % why, why, self._since, kept(folder))
 
     def refused(self, why: str, folder: str) -> None:
-        """Note that no checkpoint of a fit is made."""
+        """Note that no checkpoint of a fit that begins is made."""
+        self.begins()
         self._note(why, announcements.NOT_WRITTEN % why, why, self._since, kept(folder))
 
     def lacks(self, names: str, folder: str) -> None:
         """Note that the checkpoint in `folder` lacks state: a resume cannot use it, nor an earlier one of its fit."""
         text = announcements.CHANGED % names
-        self._note(names, text, text, self._fit, [one for one in kept(folder) if not one.startswith(folder + os.sep)])
+        others = [one for one in kept(folder) if os.path.dirname(one) != folder]
+        self._note(names, text, text, self._fit, others)
 
     def _note(self, kind: str, text: str, why: str, since: float, kept: list[str]) -> bool:
         if kind == self._reported:
