@@ -11,13 +11,17 @@ from .restarts import Restarts
 pytestmark = pytest.mark.tf
 # The rows are those of a file, as of the attempt: a file that is edited between two attempts.
 SCRIPT = """
-import json, os, signal
+import importlib, json, os, signal
 import keras, numpy as np
 keras.utils.set_random_seed(3)
 rows = np.load("rows.npy")
+if os.environ.get("FULL"):
+    importlib.import_module("_stallguard_probe.checkpoint.generations").SPARE = 1 << 62
 class Killed(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
+        if os.environ.get("UNKEPT"):
+            self.rows = (row for row in [epoch])  # a running generator
     def on_train_batch_end(self, batch, logs=None):
         if os.environ["KILL"] == "%d,%d" % (self.epoch, batch):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -102,3 +106,21 @@ def test_no_previous_one_is_named_if_all_are_damaged(run):
     assert text.startswith("fit 1 starts over: its checkpoint is not used, because checkpoint g")
     assert "previous" not in text
     assert resumed.heartbeat.last()["beats"] == 24
+
+
+def test_a_full_disk_is_told_before_the_first_batch(run):
+    (text,) = run.attempt(kill="0,0", FULL="1", STALLGUARD_CHECKPOINT_EVERY="3600").notes("unsaved")
+
+    assert text.startswith("no checkpoint can be written (no room for a checkpoint: ")
+    assert text.endswith("a kill costs all that is trained from now on: there is none")
+
+
+def test_a_checkpoint_that_no_resume_can_use_is_told_with_what_a_kill_costs(run):
+    first = run.attempt(kill="1,4", UNKEPT="1")
+    ((kind, text),) = said(run.attempt(resume=True, UNKEPT="1"))
+
+    (told,) = first.notes("unsaved")
+    assert told.startswith("a checkpoint lacks the state of callbacks[0].rows (generator), so it cannot resume")
+    assert ": there is none" in told
+    assert first.notes("saved") == []
+    assert (kind, "lacks the state of callbacks[0].rows" in text) == ("inexact", True)
