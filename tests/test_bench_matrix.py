@@ -101,6 +101,32 @@ def test_each_broken_promise_is_found(changed: dict[str, Any], words: list[str])
     assert trial._of_promise(cell, expected.expected(cell), SEEN._replace(**changed)) == words
 
 
+ONE, TWO = "loop=keras,what=kill,where=step", "loop=torch,what=kill,where=step"
+
+
+@pytest.mark.parametrize(
+    ("spec", "found", "words"),
+    [
+        (ONE, {2: ["attempt.resumed"], 3: ["attempt.inexact"]}, []),
+        (ONE, {2: ["attempt.not_resumed"]}, []),
+        (ONE, {2: ["attempt.from_scratch"]}, ["attempt 2 starts from scratch although a checkpoint was due"]),
+        (ONE, {2: []}, ["attempt 2 says 0 times how it begins"]),
+        (ONE, {2: ["attempt.resumed", "attempt.inexact"]}, ["attempt 2 says 2 times how it begins"]),
+        (ONE + ",checkpoints=off", {2: ["attempt.from_scratch"]}, []),
+        (ONE + ",checkpoints=off", {2: ["attempt.resumed"]}, ["attempt 2 resumes although"]),
+        (TWO, {2: ["attempt.from_scratch"]}, []),
+        ("loop=keras,what=kill,where=first", {2: ["attempt.from_scratch"]}, []),
+    ],
+)
+def test_an_attempt_that_trains_anew_what_was_saved_is_found(
+    spec: str, found: dict[int, list[str]], words: list[str]
+) -> None:
+    wrong = trial._of_beginnings(cells.parsed(spec), found)
+
+    assert len(wrong) == len(words)
+    assert all(one.startswith(word) for one, word in zip(wrong, words, strict=True))
+
+
 @pytest.mark.parametrize(
     ("library", "place"), [("pythonpath", "env/lib/"), ("clone", "cell/clone-of-keras/")]
 )

@@ -127,6 +127,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             policy=self.policy,
             stop=self.stop,
             observe=self.run.observe,
+            saves=self.checkpoint.enabled,
             segment=self.run.segments,
             cool_down=self.run.cool_down,
         )

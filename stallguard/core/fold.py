@@ -112,13 +112,14 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     run = move(
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        interrupted=None, passed_on=(), unsaved=(), arranged=False,
+        interrupted=None, passed_on=(), unsaved=(), loops={}, arranged=False,
         stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
         memory=memory_ahead.begun(run),
         sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
     run, announced = training_changes.announce(run, limits.policy)
-    scratch = event.attempt > 1 and not event.resumed
+    # From a backup of its own the script resumes itself, which the probe says.
+    scratch = event.attempt > 1 and not event.resumed and not run.own_backup
     return run, [
         Announce(
             "attempt.not_resumed" if why else "attempt.from_scratch",
@@ -143,8 +144,9 @@ def _on_heartbeat(run: Run, event: Heartbeat, limits: Limits) -> Step:
     if not event.beats:
         return run, []
     run, announced = slicing.heartbeat(run, event, limits)
+    run, not_saved = unsaved.heartbeat(run, event, limits)
     run, asked_for = regrow.ask(move(run, "progress"), limits)
-    return run, [*announced, *asked_for]
+    return run, [*announced, *not_saved, *asked_for]
 
 
 def _noted(run: Run, event: ProbeNote, limits: Limits) -> Step:

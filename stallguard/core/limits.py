@@ -195,5 +195,6 @@ class Limits(msgspec.Struct, frozen=True):
     policy: PolicyLimits = PolicyLimits()
     stop: StopLimits = StopLimits()
     observe: bool = False  # announce, never act
+    saves: bool = True  # checkpoints are made
     segment: float = math.inf  # seconds of an attempt after which the next one takes its place
     cool_down: float = 30.0  # seconds between the two

@@ -98,13 +98,13 @@ def of_one(run: Run, pid: int) -> str:
 def trained_again(run: Run, event: ProbeNote) -> str:
     """Return how many batches a resumed training trains a second time, as the end of its note."""
     facts = event.facts
-    if event.kind != "resume" or not {"fit", "epoch", "batch"} <= facts.keys():
+    if event.kind not in ("resume", "inexact") or not {"fit", "epoch", "batch"} <= facts.keys():
         return ""
     position = int(facts["fit"]), int(facts["epoch"]), int(facts["batch"])
     number = ledger.trained_again(run.ledger, event.pid, position)
     if number is None:
         return ""
-    return f"; {number} batches are trained again" if number != 1 else "; 1 batch is trained again"
+    return f"; {number or 'no'} {'batches are' if number > 1 else 'batch is'} trained again"
 
 
 def broken_loss(run: Run, event: ProbeNote) -> dict[str, str]:

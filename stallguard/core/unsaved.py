@@ -7,14 +7,27 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from stallguard.core.events import ProbeNote
+from stallguard.core import messages
+from stallguard.core.actions import Action, Announce
+from stallguard.core.events import Heartbeat, ProbeNote
+from stallguard.core.limits import Limits
 from stallguard.core.run import Run, Unsaved
+from stallguard.core.slicing import LOOPS
 
 FAILED, AGAIN = "unsaved", "saved"  # kinds of the probe's note
+OWN = "backup"  # the fact of a note that the script makes backups of its own, from which it resumes
+
+
+# Seconds of training after which a loop that was never saved is not saved at all: a checkpoint is due after 20
+# (probe/checkpoint/schedule.py), and it is said within the first minute.
+NEVER_SAVED = 40.0
+LOOP = "the script trains in a loop of its own, and only one that calls stallguard.checkpoint(save, load) is saved"
 
 
 def noted(run: Run, event: ProbeNote) -> Run:
     """Return the run after a note that a process' checkpoints cannot be written, or can be again."""
+    if OWN in event.facts:
+        return replace(run, own_backup=True)
     if event.kind not in (FAILED, AGAIN):
         return run
     others = tuple(one for one in run.unsaved if one.pid != event.pid)
@@ -24,6 +37,21 @@ def noted(run: Run, event: ProbeNote) -> Run:
     since = event.at - (float(seconds) if seconds.isdecimal() else 0.0)
     failed = Unsaved(event.pid, event.facts.get("why", ""), since, event.facts.get("kept") == "1")
     return replace(run, unsaved=(*others, failed))
+
+
+def heartbeat(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Action]]:
+    """Return the run after a record, with an announcement if it shows a loop of the script's own that is not saved."""
+    own_loop = event.trains and event.fits == 0 and event.source in {*LOOPS, "on_batch"}
+    known = any(one.pid == event.pid for one in run.unsaved)
+    if not (limits.saves and own_loop) or event.saves or known or event.phase == "checkpoint":
+        return run, []
+    began = run.loops.get(event.pid, event.at)
+    if event.at - began < NEVER_SAVED:
+        return (run if event.pid in run.loops else replace(run, loops={**run.loops, event.pid: began})), []
+    run = replace(run, unsaved=(*run.unsaved, Unsaved(event.pid, LOOP, began, is_kept=False)))
+    text = f"{messages.of_one(run, event.pid)}no checkpoint is made ({LOOP}); a kill now costs all that was trained"
+    text += f" so far ({messages.duration(event.at - began)}), but for what the script itself saves"
+    return run, [Announce("checkpoint.failed", {"text": text, "why": LOOP})]
 
 
 def facts(event: ProbeNote) -> dict[str, str]:

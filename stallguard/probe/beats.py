@@ -221,6 +221,8 @@ class Beats:
         self.plain = bool(self.fitting) and self.stride == 1
         slots = self.slots
         slots[_EPOCH], slots[_EPOCHS], slots[_BATCH], slots[_BATCHES] = epoch, epochs, before, batches
+        if self._loop.fit >= 0:  # of the same instant as `batch`: see with_last_batches of the supervisor
+            slots[_FIT_BEATS] = self._beats - self._loop.fit
         if self.fitting:
             slots[_SOURCE] = CALLBACKS
 

@@ -19,20 +19,23 @@ except ImportError:
 
 LIMIT = 1500  # bytes a note, so that one datagram holds it on every system
 WAITING = 64  # notes; the oldest are kept, because they describe the beginning
-TEXT = 400  # characters of a sentence or fact
+TEXT = 400  # characters of a fact, or of a sentence of the hello
+LONG = 1000  # characters of the sentence of a note
 
 
-def encode(value: Any) -> str:
-    """Return JSON for the few types that a note contains; any other value by its str()."""
+def encode(value: Any, most: int = TEXT) -> str:
+    """Return JSON for the few types that a note contains; any other value by its str(), cut at `most` characters."""
     if value is True or value is False or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int):
         return "%d" % value
     if isinstance(value, dict):
-        return "{%s}" % ",".join("%s:%s" % (_quote(str(key)), encode(item)) for key, item in value.items())
+        return "{%s}" % ",".join(
+            "%s:%s" % (_quote(str(key)), encode(item, most)) for key, item in value.items()
+        )
     if isinstance(value, (list, tuple)):
-        return "[%s]" % ",".join(encode(item) for item in value)
-    return str(_quote(str(value)[:TEXT]))
+        return "[%s]" % ",".join(encode(item, most) for item in value)
+    return str(_quote(str(value)[:most]))
 
 
 class Outbox:
@@ -58,9 +61,12 @@ class Outbox:
         self.revision += 1
 
     def note(self, kind: str, text: str, facts: dict[str, object]) -> None:
-        """Queue a note; it is dropped if too many are queued or if it is too long."""
-        body = {"kind": kind, "text": text, "facts": {key: str(item)[:TEXT] for key, item in facts.items()}}
-        data = encode({**self._head, **body}).encode()
+        """Queue a note, shortened to what one datagram holds; it is dropped if too many are queued."""
+        for most in (LONG, TEXT, TEXT // 2, TEXT // 4, TEXT // 8):
+            short = {key: str(item)[: min(most, TEXT)] for key, item in facts.items()}
+            data = encode({**self._head, "kind": kind, "text": text, "facts": short}, most).encode()
+            if len(data) <= LIMIT:
+                break
         if len(self._notes) < WAITING and len(data) <= LIMIT:
             self._notes.append(data)
 

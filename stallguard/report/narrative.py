@@ -204,7 +204,7 @@ STORY = {
     "the training had reached {progress}",
     "story running": "the training is under way, for {duration} so far: {progress}",
     "story healthy": "no stall",
-    "story unsaved": "the last checkpoints could not be written: {why}",
+    "story unsaved": "the last training was in no checkpoint: {why}",
     "story stalled": "it stalled {times}, {first}at {at}: {silence}; {what}",
     "story trainings": "{count:training|trainings} ran in it; {done} of them came to the end of their program",
     "story recovered": "it recovered without a restart {times}",

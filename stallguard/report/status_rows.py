@@ -129,9 +129,7 @@ def _unsaved(processes: Iterable[Snapshot]) -> Rows:
     return [
         (
             "checkpoints" if not index else "",
-            plain(
-                f"none can be written: {one['why']}; a kill now costs {duration(one['seconds'])} of training"
-            )
+            plain(f"none now: {one['why']}; a kill now costs {duration(one['seconds'])} of training")
             + ("" if one["kept"] else ": there is none"),
         )
         for index, one in enumerate(processes)

@@ -102,11 +102,12 @@ def is_news(old: Heartbeat | None, record: Record, now: float) -> bool:
 def with_last_batches(record: Record, before: Record) -> Record:
     """Return a record of the page in which the batches of fit and epoch are those that `beats` has.
 
-    The probe's thread derives them, at most 50 ms later (probe/beats.py).  `before`: an earlier record that was sent.
+    The probe's thread derives them, at most 50 ms later (probe/beats.py).  `before`: an earlier record that was sent,
+    which shows how many beats there were when the fit began.
     """
-    same_epoch = all(record[name] == before[name] for name in ("fits", "epoch"))
     late = (record["beats"] - record["fit_beats"]) - (before["beats"] - before["fit_beats"])
-    if late <= 0 or not same_epoch or record["source"] != _CALLBACKS or record["batch"] < 0:
+    same_fit = record["fits"] == before["fits"]
+    if late <= 0 or not same_fit or record["source"] != _CALLBACKS or record["batch"] < 0:
         return record
     return {**record, "fit_beats": record["fit_beats"] + late, "batch": record["batch"] + late}
 

@@ -50,7 +50,10 @@ def test_data_of_another_order_are_trained_from_the_beginning_of_their_epoch(tmp
     assert said.startswith(
         "fit 1 goes back to the beginning of epoch 2, because the data come in another order"
     )
-    assert "its generator draws from a random source of its own" in said
+    assert "a generator of the script made it" in said
+    assert said.endswith("again")  # how many batches are trained a second time
+    assert "seed" not in said, "no source without a seed was seen: a file can have been edited"
+    assert run.err.count("resuming from") == 0, "one sentence for one resume"
     assert said in run.err
     assert b"epochs [0, 1, 2] 3" in run.out
 
@@ -61,6 +64,7 @@ def test_a_user_can_go_on_with_other_data_and_the_report_says_so(tmp_path: Path)
     assert run.code == 0, run.err
     (said,) = notes(run)
     assert said.startswith("fit 1 goes on as it is, though the data come in another order")
+    assert run.err.count("resuming from") == said.count("resuming from") == 1
     assert b"epochs [0, 1, 2] 3" in run.out
 
 

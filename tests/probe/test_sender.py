@@ -227,6 +227,17 @@ def test_a_hello_fits_one_datagram_whatever_is_in_it(mail):
     assert json.loads(hello)["beyond"][0].startswith("0: ü")
 
 
+def test_a_note_that_is_too_long_for_a_datagram_is_shortened_and_not_lost(mail):
+    mail.note("inexact", "\u6570" * 900, {"why": "\u6570" * 400})
+    (sent,) = mail.waiting()
+
+    note = json.loads(sent)
+    assert len(sent) <= LIMIT
+    assert len(note["text"]) >= 50
+    mail.note("inexact", "a" * 900, {})
+    assert json.loads(mail.waiting()[1])["text"] == "a" * 900
+
+
 def test_texts_arrive_as_they_were(mail):
     text = 'a "quoted"\nline \\ with ünïcode \x07 \U0001f600'
     mail.note("phase", text, {"n": 3, "flag": True, "none": None})

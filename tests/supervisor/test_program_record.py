@@ -19,12 +19,18 @@ def test_the_position_in_fit_and_epoch_is_that_of_the_batches_that_were_counted_
     assert (page["fit_beats"], page["batch"]) == (231, 31)
 
 
+def test_the_batches_of_an_epoch_that_began_since_are_counted_from_its_begin() -> None:
+    page = with_last_batches({**SENT, "epoch": 3, "fit_beats": 300, "batch": 0, "beats": 301}, SENT)
+
+    assert (page["fit_beats"], page["batch"]) == (301, 1)
+
+
 @pytest.mark.parametrize(
     "other",
     [
         {"beats": 231, "fit_beats": 231, "batch": 31},  # derived already
         {"beats": 231, "fits": 2, "fit_beats": 0, "batch": -1},
-        {"beats": 231, "epoch": 3, "batch": 0},
+        {"beats": 300, "epoch": 3, "fit_beats": 300, "batch": 0},
         {"beats": 231, "source": wire.SOURCES.index("torch")},  # a loop of the script's own, after the fit
         {"beats": 231, "batch": -1},
     ],

@@ -19,13 +19,13 @@ import msgspec
 from stallguard.core.events import ProbeConnected, ProbeNote
 from stallguard.storage import journal
 
-INEXACT = "inexact"
+INEXACT, UNSAVED = "inexact", "unsaved"
 BEYOND = "beyond"  # of a sentence in the hello
 # These only say where the training goes on, or that nothing changes.
 ROUTINE = re.compile(
     r"goes on (in|at|from) epoch|^resuming from the [^()]* checkpoint \([^()]*\)$"
     r"|was finished before|as if whole \(compared on \d+ of its rows\)$"
-    r"|own load\(\) read|the previous one is used"
+    r"|^the script's own load\(\) reads|the previous one is used"
 )
 OF_SLICES = ("micro", "whole")  # kinds of notes: batches are cut, or stay whole
 _WHOLE = re.compile(r"stays? whole|slices")
@@ -68,7 +68,7 @@ def counting(found: list[Statement], *, sliced: bool) -> list[Statement]:
 
 
 def _counts(one: Statement, sliced: bool) -> bool:
-    if one.kind == INEXACT:
+    if one.kind == INEXACT or (one.kind == UNSAVED and "lacks the state" in one.text):
         return True
     if ROUTINE.search(one.text):
         return False

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from chaos_faults.stage import Broken, Stage, expect, until
 
-from .cells import ROOT, STALLS, Cell, parsed, python_of
+from .cells import FITS, ROOT, STALLS, Cell, parsed, python_of
 from .expected import HANGS_IN, Expected, crashes, expected, is_converted, is_trained
 
 CHILD = ROOT / "scripts/benches/matrix_child.py"
@@ -23,6 +23,9 @@ LONGEST = 400.0  # seconds a cell: a loop that comes back twice is judged after 
 JUDGED = {"deadlock": 4.0, "external": 10.0, "spin": 8.0, "working": 120.0}
 BEFORE = ("import", "start", "tracing", "first")  # places before the first batch has ended
 SLOW_IMPORT = 25.0  # seconds
+# What is announced of the beginning of an attempt: from a checkpoint, or without one (the first has no reason).
+GOES_ON = ("attempt.resumed", "attempt.inexact")
+FROM_SCRATCH = ("attempt.from_scratch", "attempt.not_resumed")
 COMES_BACK = 5.0
 MOST_HEALTH = 8.0
 LATE = 12.0  # seconds by which a busy machine can be late
@@ -130,6 +133,7 @@ def tried(cell: Cell, folder: Path, result_of: Callable[[str], float], known: fr
                 *min(each, key=len),
                 *_of_words(seen, words := said(stage)),
                 *_of_times(cell, stage, seen, words["report"]),
+                *_of_beginnings(cell, beginnings(stage)),
                 *(_of_result(stage, result_of(cell.loop)) if seen.code == 0 and is_trained(cell) else ()),
             ]
             own = ("__autograph_", "torchinductor_")  # of the libraries
@@ -273,6 +277,35 @@ def _of_times(cell: Cell, stage: Stage, seen: Seen, report: dict[str, Any]) -> l
     slow = report["bottlenecks"]
     if cell.what in STALLS and any("hang" in json.dumps(one) or _share(one) > 0.5 for one in slow):
         wrong.append(f"a stall is shown as slowness: {json.dumps(slow)[:200]}")
+    return wrong
+
+
+def beginnings(stage: Stage) -> dict[int, list[str]]:
+    """Return what is announced of how each attempt but the first begins, if it trained a batch."""
+    trained = {line["attempt"] for line in stage.events("probe.heartbeat") if line.get("beats")}
+    found: dict[int, list[str]] = {attempt: [] for attempt in sorted(trained) if attempt > 1}
+    for name in (*GOES_ON, *FROM_SCRATCH):
+        for line in stage.events(name):
+            if line["attempt"] in found:
+                found[line["attempt"]].append(name)
+    return found
+
+
+def _of_beginnings(cell: Cell, found: dict[int, list[str]]) -> list[str]:
+    """Compare with docs/resuming.md: an attempt says once how it begins; a fit that was saved is not trained anew.
+
+    A training from scratch comes to the same result, so the result does not show that no checkpoint was ever made.
+    """
+    # What happens in the second epoch happens after the checkpoint that follows the first.
+    is_saved = cell.checkpoints == "on" and cell.kind in FITS and cell.where not in BEFORE
+    wrong = []
+    for attempt, said in found.items():
+        if len(said) != 1:
+            wrong.append(f"attempt {attempt} says {len(said)} times how it begins: {said}")
+        elif is_saved and said[0] == "attempt.from_scratch":
+            wrong.append(f"attempt {attempt} starts from scratch although a checkpoint was due: no reason")
+        elif cell.checkpoints == "off" and said[0] in GOES_ON:
+            wrong.append(f"attempt {attempt} resumes although no checkpoints are made")
     return wrong
 
 

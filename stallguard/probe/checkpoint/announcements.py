@@ -1,4 +1,7 @@
-"""The notes on checkpoints.  Epochs and batches are counted from 1, as Keras shows them."""
+"""The notes on checkpoints.  Epochs and batches are counted from 1, as Keras shows them.
+
+A resume is one note, which resume_choice.py composes.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,29 @@ BACK = "fit %d goes back to the beginning of epoch %d, because %s"
 ALL_THE_SAME = "fit %d goes on as it is, though %s (checkpoint.inexact = continue)"
 STOPS = "fit %d cannot go on exactly, because %s; the training ends (checkpoint.inexact = stop)"
 LATER = "; the checkpoints of %s are removed, because they depend on it"
-FILES = "fit %d: a file that its callbacks write could not be restored (%s)"
+FILES = "a file that its callbacks write could not be restored (%s)"
+NOT_WRITTEN = "no checkpoint can be written (%s)"
 SAVED_AGAIN = "checkpoints are written again"
 MINUTES_FROM = 90  # seconds; fewer are given as seconds
 STOPPED = "saved the training after its batch, and waits for SIGTERM"
 OWN_STOPPED = "waits for SIGTERM: the script's own BackupAndRestore resumes from its last save"
-DAMAGED = "checkpoint %s is damaged (%s); the previous one is used"
+DAMAGED = "checkpoint %s is damaged (%s)"
+PREVIOUS = "%s; the previous one is used"
+LOOP_STARTS_OVER = "the script's loop starts over: %s"
 ANOTHERS = "the script's loop starts over: its checkpoint was made by another function (%s)"
 EDITED = "the script has changed since the checkpoint was made (%s)"
 OTHER_VERSIONS = "the script's loop goes on with other versions than its checkpoint was made with: %s"
-LOADED = "the script's own load() read its newest checkpoint"
+LOADED = "the script's own load() reads its checkpoint"
 RESUMED = "resuming from the %s checkpoint (%sepoch %d, batch %d)"
 FINISHED = "fit %d was finished before: it is not trained again"
 LONGER = "fit %d had ended after %s; the script now asks for %d, so it continues from there"
 SHORTER = "it was trained to the end of epoch %d, and the script asks for %s"
 AGAIN = "fit %d is trained again: no checkpoint was made of its end"
 OWN_BACKUP = (
-    "the script's own BackupAndRestore resumes this fit, without the history and the data order of earlier attempts; "
-    "stallguard makes no checkpoints of it"
+    "the script's own BackupAndRestore resumes this fit (from its last backup, if it made one), without the history "
+    "and the data order of earlier attempts; stallguard makes no checkpoints of it"
 )
-REPLICAS = "a distribution strategy trains on several devices: stallguard makes no checkpoints of this fit"
+REPLICAS = "a distribution strategy trains this fit on several devices"
 UNBUILT = "the model's variables could not be created before its first batch (%s)"
 KEPT_NOT = "a resume cannot restore the state of these objects, if it changes: %s"
 STAYS = "a resume leaves files as they are, with what was written after the checkpoint: %s"
@@ -39,7 +45,7 @@ UNREAD = "%s (%d MB, which take longer to compare than checkpoint.cost allows)"
 CHANGED = "a checkpoint lacks the state of %s, so it cannot resume inside this fit"
 GROWS = "%s holds %d MB now"
 NOT_OURS = "a checkpoint has it as a pickle, which can run code, and the key of this user has not signed it"
-STATE = "its checkpoint lacks the state of %s"
+STATE = "it lacks the state of %s"
 OTHER_START = "the model's values at the start of this fit differ from those when the checkpoint was made"
 ENDED = "the data ended after %s, but %d had been trained"
 NO_BATCH_LEFT = (
@@ -100,15 +106,28 @@ def _which(ordinal: int) -> str:
     return "fit %d, " % ordinal if ordinal > 1 else ""
 
 
-def not_saved(why: str, seconds: float, is_kept: bool) -> str:
-    """Return the note that no checkpoint can be written.  `seconds`: of training that a kill now would cost."""
+def not_saved(what: str, seconds: float, is_kept: bool) -> str:
+    """Return `what` (NOT_WRITTEN, CHANGED) with its cost.  `seconds`: of training that a kill now would cost."""
+    if seconds < 1:
+        return "%s; a kill costs all that is trained from now on: %s" % (
+            what,
+            "the checkpoint before it is kept" if is_kept else "there is none",
+        )
     long = "%.0f min" % (seconds / 60) if seconds >= MINUTES_FROM else "%.0f s" % seconds
     cost = (
         "the last %s of training: the checkpoint before them is kept"
         if is_kept
         else "all that was trained so far (%s): there is none"
     )
-    return "no checkpoint can be written (%s); a kill now costs %s" % (why, cost % long)
+    return "%s; a kill now costs %s" % (what, cost % long)
+
+
+def amount(size: int) -> str:
+    """Return a number of bytes in the unit in which it is read best."""
+    for unit, one in (("GB", 1 << 30), ("MB", 1 << 20)):
+        if size >= one:
+            return "%.3g %s" % (size / one, unit)
+    return "%d kB" % (size >> 10)
 
 
 def listed(names: list[str], most: int = 4) -> str:

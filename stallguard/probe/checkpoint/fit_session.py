@@ -107,8 +107,11 @@ class CheckpointSession:
         self._ordinal += 1
         if call.obstacle:
             self._has_own_backup = call.obstacle == announcements.OWN_BACKUP
-            inexact = self._has_own_backup and self.context.resuming
-            self.context.note("inexact" if inexact else "resume", call.obstacle)
+            if self._has_own_backup:
+                kind = "inexact" if self.context.resuming else "resume"
+                self.context.note(kind, call.obstacle, backup=1)
+            else:
+                self._saver.refuse(call.obstacle, self._records.store(self._ordinal))
             try:
                 return call.start(call.first)
             finally:
@@ -122,6 +125,7 @@ class CheckpointSession:
             self._script = self.guarded("reading the script's files", identity.script) or {}
         fit.process = {**identity.of_process(self.context.place), "script": self._script}
         fit.seeds, fit.validation = self.context.seeds, call.validation
+        self._saver.begins(fit)
         self.openings.begin()
         self.guarded("waiting for SIGTERM", self.sigterm_handler.arm)
         fit.files.begin()
@@ -166,7 +170,8 @@ class CheckpointSession:
         history = call.skip()
         self._restore(fit)
         fit.restore_end(history)
-        self.context.note("resume", announcements.FINISHED % fit.ordinal)
+        self._choice.goes_on(fit, announcements.FINISHED % fit.ordinal, {})
+        self._choice.say()
         return history
 
     # ---- events of the framework's loop ---------------------------------------------------------------------
@@ -193,28 +198,22 @@ class CheckpointSession:
             self._choice.doubt(fit, refusal)
         before = fit.past.resize(fit.batch())
         if before:
-            self.context.note("resume", announcements.RESIZED % (fit.batch(), before))
+            self._choice.remark(announcements.RESIZED % (fit.batch(), before))
         if fit.past.unkept:
             self._choice.doubt(fit, announcements.STATE % announcements.described(fit.past.unkept))
         if fit.past.facts["draws"] and fit.skipping is None:
-            self.context.say(
-                "inexact",
-                "fit %d: %s" % (fit.ordinal, announcements.KERNELS % ", ".join(fit.past.facts["draws"])),
-            )
+            self._choice.inexact(announcements.KERNELS % ", ".join(fit.past.facts["draws"]))
         if fit.past.facts.get("finite") is False:
             finite = self.guarded("looking for finite values", self.finite_checkpoint) or ""
             kept = announcements.BEFORE_IT % finite if finite else announcements.NONE_BEFORE_IT
             self.context.say("nonfinite-checkpoint", announcements.NOT_FINITE % (fit.ordinal, kept))
         if fit.past.finished and fit.skipping is None:
-            self.context.note(
-                "resume",
-                announcements.LONGER
-                % (fit.ordinal, announcements.counted(fit.past.epoch, "epoch"), fit.epochs),
-            )
+            trained = announcements.counted(fit.past.epoch, "epoch")
+            self._choice.remark(announcements.LONGER % (fit.ordinal, trained, fit.epochs))
             # What later fits saved depends on the shorter training.
             self._records.forget_from(fit.ordinal + 1)
         for notice in fit.notices:
-            self.context.say("inexact", "fit %d: %s" % (fit.ordinal, notice))
+            self._choice.inexact(notice)
         if fit.skipping is not None:
             self.digested(fit.begin)
             advance(fit)
@@ -238,7 +237,7 @@ class CheckpointSession:
             if sentence.startswith(announcements.UNSTABLE[:40]):
                 self._drawn.add(fit.ordinal)
             if fit.saved is not None and sentence != announcements.WORKERS:
-                self.context.say("inexact", "fit %d: %s" % (fit.ordinal, sentence))
+                self._choice.inexact(sentence)
         self.guarded("noting caches", lambda: self._locks.note(fit.datasets()))
         if fit.saved is not None:
             self.context.restored()
@@ -252,7 +251,7 @@ class CheckpointSession:
             with self.context.own_work():
                 fit.restore(undo)
         except OSError as error:
-            self.context.say("inexact", announcements.FILES % (fit.ordinal, error))
+            self._choice.inexact(announcements.FILES % error)
 
     def _keep_undo(self, undo: Callable[[], None]) -> None:
         self._undo = undo
@@ -292,10 +291,9 @@ class CheckpointSession:
             return
         saved.verified = False  # reported once
         epoch, batch = place.split(":")
+        where = pipelines.source(fit.iterator, fit.ordinal in self._drawn, self.context.seeds is not None)
         self._choice.doubt(
-            fit,
-            announcements.ORDER % (int(batch) + 1, int(epoch) + 1, pipelines.reason(fit.iterator)),
-            between_epochs=True,
+            fit, announcements.ORDER % (int(batch) + 1, int(epoch) + 1, where), between_epochs=True
         )
 
     def resumed(self, fit: Fit) -> None:
@@ -304,11 +302,16 @@ class CheckpointSession:
         batches = fit.executions * fit.per_execution
         self.context.epoch_goes_on(batches)
         place = fit.place()
-        # The batch that would have been trained next is compared with its fingerprint.
-        if place in fit.past.prints:
-            self.lookahead.arrange(fit.model, lambda found: self.compare(fit, place, found))
         text = announcements.resumed(fit.ordinal, fit.epoch, batches, fit.past.made)
-        self.context.say("resume", text, fit=fit.ordinal, epoch=fit.epoch, batch=batches)
+        self._choice.goes_on(fit, text, {"fit": fit.ordinal, "epoch": fit.epoch, "batch": batches})
+
+        def look(found: list[Any]) -> None:
+            self.compare(fit, place, found)
+            self._choice.say()
+
+        # The batch that would have been trained next is compared with its fingerprint.
+        if place not in fit.past.prints or not self.lookahead.arrange(fit.model, look):
+            self._choice.say()
 
     @property
     def resuming(self) -> bool:
@@ -324,6 +327,7 @@ class CheckpointSession:
             self.context.attend()
             return
         fit.count(self.context.index)
+        self._choice.say()  # no batch came of which to look at the fingerprint
         if fit.saved is not None and fit.resumed and fit.saved.arrays:  # trained since: no undo after this
             fit.saved.drop()
             self._undo = None

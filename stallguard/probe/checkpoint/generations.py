@@ -16,6 +16,7 @@ Errors of the disk are raised; the caller turns them into a note.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ import zlib
 from typing import Any, Callable
 
 from .. import wire
+from . import announcements
 
 KEPT = 2
 SPARE = 64 << 20  # bytes left free on the disk for the script itself
@@ -84,13 +86,7 @@ class Generations:
         generations are kept then.  Otherwise those that no resume needs are removed.
         """
         os.makedirs(self.folder, exist_ok=True)
-        disk = os.statvfs(self.folder)
-        if disk.f_bavail * disk.f_frsize < size + SPARE:
-            room = "%.0f MB are free, and %d MB must stay free for the script" % (
-                disk.f_bavail * disk.f_frsize / (1 << 20), SPARE >> 20,
-            )  # fmt: skip
-            needed = " of %.1f MB" % (size / (1 << 20)) if size else ""
-            raise OSError(28, "no room for a checkpoint%s: %s" % (needed, room))
+        check_room(self.folder, size)
         before = self.names()
         name = "g%d" % (int(before[0][1:]) + 1 if before else 1)
         temporary = os.path.join(self.folder, "tmp-%s-%d" % (name, os.getpid()))
@@ -138,6 +134,19 @@ class Generations:
             flush(file)
         os.replace(pointer + ".tmp", pointer)
         sync_folder(self.folder)
+
+
+def check_room(folder: str, size: int = 0) -> None:
+    """Raise OSError if the disk of a folder has no room for a checkpoint.  `size`: its bytes, 0 if not known."""
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if free < size + SPARE:
+        needed = " of " + announcements.amount(size) if size else ""
+        room = announcements.amount(free), announcements.amount(SPARE)
+        raise OSError(
+            errno.ENOSPC,
+            "no room for a checkpoint%s: %s are free, and %s must stay free for the script" % (needed, *room),
+        )
 
 
 def read_facts(folder: str, kind: str = "facts") -> dict[str, Any]:

@@ -15,7 +15,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, identity
-from .generations import DAMAGE, Damaged, Generations, flush, read_facts
+from .generations import DAMAGE, Damaged, Generations, check_room, flush, read_facts
 from .save_report import SaveReport
 from .schedule import CheckpointSchedule
 
@@ -44,31 +44,40 @@ class Manual:
 
         An exception of `load` is raised into the script: a half-restored state must not be trained.
         """
+        try:
+            os.makedirs(os.path.dirname(self._generations.folder), exist_ok=True)
+            check_room(os.path.dirname(self._generations.folder))
+        except OSError as error:  # said now, not after the first minutes
+            self._report.failed(error, self._generations.folder)
         if not self._context.resuming:
             return False
+        damaged: list[str] = []
         for folder in self._generations.candidates():
             try:
                 facts = read_facts(folder)
                 _verify(folder, facts["files"])
             except DAMAGE as error:
-                self._context.note("resume", announcements.DAMAGED % (os.path.basename(folder), error))
+                damaged.append(announcements.DAMAGED % (os.path.basename(folder), error))
                 continue
             if facts.get("of") != self._identity():
                 self._context.note("inexact", announcements.ANOTHERS % facts.get("of", {}).get("save"))
                 return False
             made, ours = facts.get("versions"), identity.versions()
+            reasons: list[str] = []
             if made and made != ours:
-                self._context.note("inexact", announcements.OTHER_VERSIONS % identity.differing(made, ours))
+                reasons.append(announcements.OTHER_VERSIONS % identity.differing(made, ours))
             before, now = facts["script"], identity.script()
             changed = [file for file in before if file in now and before[file] != now[file]]
             if changed:
-                self._context.note(
-                    "inexact", announcements.EDITED % ", ".join(map(os.path.basename, changed[:3]))
-                )
+                reasons.append(announcements.EDITED % ", ".join(map(os.path.basename, changed[:3])))
+            previous = [announcements.PREVIOUS % one for one in damaged]
+            text = "; ".join([*reasons, announcements.LOADED, *previous])
+            self._context.note("inexact" if reasons else "resume", text)
             with self._context.phase("checkpoint"):
                 load(os.path.join(folder, self._name))
-            self._context.note("resume", announcements.LOADED)
             return True
+        if damaged:
+            self._context.note("inexact", announcements.LOOP_STARTS_OVER % "; ".join(damaged))
         return False
 
     def tick(self, asked: bool = False) -> None:

@@ -189,17 +189,23 @@ def _nodes(wrapper: Any) -> Iterator[Any]:
         yield from inner.node_def
 
 
-def reason(iterator: Any) -> str:
-    """Return a reason why a pipeline's order can differ at each start, as the end of a sentence; "" if unknown."""
+def source(iterator: Any, drawn: bool, kept: bool) -> str:
+    """Return where a batch that differs comes from, as the end of a sentence; "" if unknown.
+
+    Why it differs is seen only if the pipeline draws random numbers without a seed (`drawn`), or if each attempt does
+    (not `kept`).  Otherwise a file of the data can have been edited as well.
+    """
     kinds = [name_of(stage) for stage in stages(dataset_of(iterator))]
     found = object_of(iterator)
+    if drawn:
+        return "; the pipeline draws random numbers without a seed"
+    if not kept:
+        return "; what the script does not seed is drawn anew in each attempt (checkpoint.keep_randomness = false)"
     if _of_arrays(iterator):
-        return "; the script's arrays, or their order, come from a source without a seed"
+        return "; it is of the script's arrays"
     if found is not None:
-        return "; the dataset object %s draws from a random source of its own" % type(found).__name__
-    if "FlatMap" in kinds and "Tensor" in kinds:
-        return "; its generator draws from a random source of its own"
-    return "; the pipeline calls Python functions" if "Map" in kinds or "ParallelMap" in kinds else ""
+        return "; the dataset object %s made it" % type(found).__name__
+    return "; a generator of the script made it" if "FlatMap" in kinds and "Tensor" in kinds else ""
 
 
 def limits(iterator: Any, model: Any) -> list[str]:

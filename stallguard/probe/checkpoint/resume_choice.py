@@ -1,13 +1,16 @@
-"""Selects the generation that a fit continues from, and reports each time that it is not the newest one.
+"""Selects the generation that a fit continues from, and says in one sentence how the fit goes on.
 
 First the newest generation.  If only the place in the data is in doubt, the newest one made between two epochs.
 Otherwise none: the fit trains from its beginning.  The setting checkpoint.inexact (STALLGUARD_INEXACT) changes this:
 "stop" ends the process instead of falling back, "continue" keeps the generation despite the doubt.
+
+What is not as before is found at several moments: as the fit begins, as its data are drawn again, in the batch that is
+trained next.  It is collected, and said when it is known how the fit goes on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements
 from .saved_generation import StartOver
@@ -28,9 +31,16 @@ class ResumeChoice:
         self._end_process = end_process
         self._inexact = context.environment.get("STALLGUARD_INEXACT") or "fallback"
         self.trained_again = False  # an earlier fit was trained again in this attempt
+        self._excluded: list[str] = []  # why the generations before the present one are not used
+        self._back = False  # the present one was made at the beginning of its epoch, and is used instead of a newer one
+        self._inexactly: list[str] = []  # what is not exact in this resume
+        self._exactly: list[str] = []  # what else is to be said of it
+        # A sentence whose last doubt is not cleared yet.
+        self._waiting: tuple[str, dict[str, Any]] | None = None
 
     def first(self, fit: Fit, epochs: int) -> Saved | None:
         """Return the generation from which a fit of `epochs` epochs continues, None if it has none."""
+        self._excluded, self._back, self._inexactly, self._exactly, self._waiting = [], False, [], [], None
         complaints: list[str] = []
         newest = next(self._records.found(fit.ordinal, complaints), None)
         chosen = newest
@@ -43,32 +53,64 @@ class ResumeChoice:
                 )
             else:
                 self._records.forget_from(fit.ordinal + 1)
-        for complaint in complaints:
-            self._context.note("resume", complaint + "; the previous one is used")
-        if chosen is None and self._records.later(fit.ordinal):
-            self.trained_again = True
+        for complaint in complaints if chosen is not None else ():
+            self.remark(announcements.PREVIOUS % complaint)
+        self.trained_again |= chosen is None and self._records.later(fit.ordinal)
+        if newest is None and complaints:
+            text = announcements.STARTS_OVER % (fit.ordinal, "; ".join(complaints))
+            self._context.say("inexact", text, fit=fit.ordinal, epoch=fit.first, batch=0)
+        elif chosen is None and self._records.later(fit.ordinal):
             self._context.note("resume", announcements.AGAIN % fit.ordinal)
         return chosen
 
     def after(self, fit: Fit, reason: StartOver) -> Saved | None:
         """Return the generation to use after `reason` excluded the last one; None: the fit's own beginning."""
         before = fit.past.epoch if fit.saved is not None else 0
+        self._waiting = None
+        if str(reason) not in self._excluded:
+            self._excluded.append(str(reason))
+        why = ", and ".join(self._excluded)
         if self._inexact == "stop":
-            self._context.say("inexact-stop", announcements.STOPS % (fit.ordinal, reason))
+            self._context.say("inexact-stop", announcements.STOPS % (fit.ordinal, why))
             self._end_process()
         if reason.between_epochs:
             for saved in self._records.found(fit.ordinal, []):
                 if saved.between_epochs and saved.epoch <= before and not saved.unkept and not saved.finished:
                     saved.verified = False
-                    self._context.say("inexact", announcements.BACK % (fit.ordinal, saved.epoch + 1, reason))
+                    self._back = True
                     return saved
         dropped = self._records.forget_from(fit.ordinal) - 1
         later = announcements.LATER % announcements.counted(dropped, "later fit") if dropped > 0 else ""
-        self._context.say("inexact", announcements.STARTS_OVER % (fit.ordinal, reason) + later)
+        text = announcements.STARTS_OVER % (fit.ordinal, why) + later
+        self._context.say("inexact", text, fit=fit.ordinal, epoch=fit.first, batch=0)
         return None
 
     def doubt(self, fit: Fit, reason: str, between_epochs: bool = False) -> None:
         """Raise StartOver because the resume is not exact; only report it if the settings allow that."""
         if self._inexact != "continue":
             raise StartOver(reason, between_epochs)
-        self._context.say("inexact", announcements.ALL_THE_SAME % (fit.ordinal, reason))
+        self.inexact(announcements.ALL_THE_SAME % (fit.ordinal, reason))
+
+    def inexact(self, reason: str) -> None:
+        """Have the sentence on this resume say what is not exact."""
+        if reason not in self._inexactly:
+            self._inexactly.append(reason)
+
+    def remark(self, text: str) -> None:
+        """Have the sentence on this resume say something that leaves it exact."""
+        if text not in self._exactly:
+            self._exactly.append(text)
+
+    def goes_on(self, fit: Fit, how: str, facts: dict[str, Any]) -> None:
+        """Note that the fit goes on from its generation, in words; `say` says so.  `facts`: its position, if known."""
+        if self._back:
+            how = announcements.BACK % (fit.ordinal, fit.past.epoch + 1, ", and ".join(self._excluded))
+        self._waiting = how, facts
+
+    def say(self) -> None:
+        """Say the one sentence on this resume, if one waits: no doubt is left."""
+        if self._waiting is None:
+            return
+        (how, facts), self._waiting = self._waiting, None
+        text = "; ".join([*self._inexactly, how, *self._exactly])
+        self._context.say("inexact" if self._back or self._inexactly else "resume", text, **facts)

@@ -54,7 +54,22 @@ class CheckpointSaver:
         )
         self._writing = False  # the thread is writing a generation
         self._report = SaveReport(context)
+        # A resume uses a generation that lacks state (resume_choice.py).
+        self._uses_incomplete = context.environment.get("STALLGUARD_INEXACT") == "continue"
         self._reported = LARGE / GROWN  # bytes of the largest object that was reported last
+
+    def begins(self, fit: Fit) -> None:
+        """Report as a fit begins that no checkpoint of it can be written, if that is known by now."""
+        self._report.begins()
+        try:
+            with self._context.own_work():
+                fit.store.check_room()
+        except Exception as error:
+            self.complain(error, fit.store)
+
+    def refuse(self, why: str, store: Store) -> None:
+        """Report that no checkpoints are made of a fit."""
+        self._report.refused(why, store.folder)
 
     def save(self, fit: Fit, others: list[list[int]], history: Any = None, last: bool = False) -> bool:
         """Write a generation, or begin to; an error becomes a note, and an earlier generation is kept.
@@ -74,10 +89,9 @@ class CheckpointSaver:
                 seconds, walked = self._pace.allowance(began), time.monotonic()
                 snapshot = snapshots.take(fit, self._most, others, history, seconds)
                 self._pace.digested(time.monotonic() - walked)
-                if snapshot.facts["unkept"]:
-                    self._context.beyond(
-                        announcements.CHANGED % announcements.described(snapshot.facts["unkept"])
-                    )
+                unkept = snapshot.facts["unkept"]
+                if unkept and self._uses_incomplete:
+                    self._context.beyond(announcements.CHANGED % announcements.described(unkept))
                 if snapshot.facts["stays"]:
                     stays = announcements.described(snapshot.facts["stays"])
                     self._context.beyond(announcements.STAYS % stays)
@@ -85,7 +99,7 @@ class CheckpointSaver:
                     self._context.beyond(announcements.KERNELS % ", ".join(snapshot.facts["draws"]))
                 beside = not last and snapshot.size > SMALL and snapshot.size * 2 < free_memory.available()
                 names = self._write(fit, snapshot, began, beside)
-                complete = not snapshot.facts["unkept"]
+                complete = not unkept
             self._note_growth(*snapshot.largest)
             if history is None and not last:
                 self._print_next(fit, names)
@@ -107,7 +121,10 @@ class CheckpointSaver:
         def write() -> None:
             snapshot.facts["finite"] = not broken and snapshot.is_finite()
             names.append(store.write(snapshot.facts, snapshot.blobs, snapshot.between_epochs))
-            self._report.saved(began)
+            if snapshot.facts["unkept"] and not self._uses_incomplete:
+                self._report.lacks(announcements.described(snapshot.facts["unkept"]), store.folder)
+            else:
+                self._report.saved(began)
             self._context.saved()
 
         def write_beside() -> None:

@@ -15,7 +15,7 @@ import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from .generations import DAMAGE, Damaged, Generations, flush, no_link, read_facts
+from .generations import DAMAGE, Damaged, Generations, check_room, flush, no_link, read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +46,12 @@ class Store:
             return {**facts, "blobs": places}
 
         return self._generations.write(fill, sum(len(blob) for blob in blobs), between_epochs)
+
+    def check_room(self) -> None:
+        """Raise OSError if no generation could be written now, as far as that is known before one is made."""
+        place = os.path.dirname(self.folder)
+        os.makedirs(place, exist_ok=True)
+        check_room(place)
 
     def annotate(self, name: str, facts: dict[str, Any]) -> None:
         """Add facts to a generation after it was made; raises OSError."""

@@ -80,7 +80,21 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path):
     found = []
     assert manual(tmp_path, writing(""), announced).load(lambda path: found.append(Path(path).read_text()))
     assert found == ["one"]
-    assert "g2 is damaged" in announced.notes[0][1]
+    ((kind, text),) = announced.notes
+    assert kind == "resume"
+    assert text.startswith("the script's own load() reads its checkpoint; checkpoint g2 is damaged")
+    assert text.endswith("the previous one is used")
+
+
+def test_a_loop_whose_only_checkpoint_is_damaged_starts_over_and_that_is_said(tmp_path):
+    announced = Told()
+    manual(tmp_path, writing("one")).save(0.0)
+    (tmp_path / "g1" / "state").write_text("on")
+
+    assert not manual(tmp_path, writing(""), announced).load(lambda path: pytest.fail("called"))
+    ((_, text),) = announced.notes
+    assert text.startswith("the script's loop starts over: checkpoint g1 is damaged")
+    assert "previous" not in text
 
 
 def test_a_save_that_raises_is_a_note_and_the_one_before_stays(tmp_path):
@@ -95,7 +109,7 @@ def test_a_save_that_raises_is_a_note_and_the_one_before_stays(tmp_path):
     ((kind, text),) = announced.notes
     assert kind == "unsaved"
     assert "RuntimeError: no luck" in text
-    assert "the checkpoint before them is kept" in text
+    assert "the checkpoint before" in text
     assert announced.saves == 0
     found = []
     manual(tmp_path, writing("")).load(lambda path: found.append(Path(path).read_text()))
@@ -136,5 +150,5 @@ def test_an_edited_script_is_said_to_make_the_resume_inexact(tmp_path, monkeypat
     assert manual(tmp_path, writing(""), announced).load(lambda path: None)
     assert announced.notes[0] == (
         "inexact",
-        "the script has changed since the checkpoint was made (train.py)",
+        "the script has changed since the checkpoint was made (train.py); the script's own load() reads its checkpoint",
     )

@@ -57,7 +57,7 @@ def test_the_reason_is_said_once_with_what_a_kill_costs_and_that_there_is_none(
     assert topic == "unsaved"
     assert words in text
     assert "kept" not in text
-    assert "all that was trained so far" in text
+    assert "a kill costs all that is trained from now on" in text
     assert "there is none" in text
 
 
@@ -70,7 +70,38 @@ def test_an_end_of_the_trouble_is_said_and_a_new_one_again(tmp_path):
         report.failed(error, folder) if error else report.saved(time.monotonic())
 
     assert [topic for topic, _ in told.notes] == ["unsaved", "unsaved", "saved", "unsaved"]
-    assert "the checkpoint before them is kept" in told.notes[0][1]
+    assert "the checkpoint before" in told.notes[0][1]
+
+
+def test_a_checkpoint_without_some_state_costs_its_whole_fit_and_earlier_fits_are_kept(tmp_path):
+    told = Told()
+    report = SaveReport(told)
+    report._fit = time.monotonic() - 1200
+    (tmp_path / "fit-0002" / "g1").mkdir(parents=True)
+    report.saved(time.monotonic())
+    report.lacks("callbacks[0].file (TextIOWrapper)", str(tmp_path / "fit-0002"))
+    report.lacks("callbacks[0].file (TextIOWrapper)", str(tmp_path / "fit-0002"))
+
+    ((topic, text),) = told.notes
+    assert topic == "unsaved"
+    assert "lacks the state of callbacks[0].file (TextIOWrapper)" in text
+    assert text.endswith("all that was trained so far (20 min): there is none")
+    (tmp_path / "fit-0001" / "g1").mkdir(parents=True)
+    report.lacks("callbacks[1].file (TextIOWrapper)", str(tmp_path / "fit-0002"))
+    assert told.notes[-1][1].endswith("the last 20 min of training: the checkpoint before them is kept")
+
+
+def test_a_loop_on_a_full_disk_is_told_before_its_first_checkpoint(tmp_path, monkeypatch):
+    told = Told()
+    monkeypatch.setattr(generations, "SPARE", 1 << 62)
+    one = Manual(
+        told, str(tmp_path / "a" / "manual-1"), CheckpointSchedule(0.0, 1.0, 0.0), lambda path: None, "state"
+    )
+    one.load(lambda path: pytest.fail("called"))
+
+    ((topic, text),) = told.notes
+    assert topic == "unsaved"
+    assert "must stay free for the script" in text
 
 
 def test_the_cost_is_the_time_since_the_last_checkpoint(tmp_path):
