@@ -1,6 +1,6 @@
 """Writes the training of a case as a script, as a user would write it.
 
-The script tells the bench of its moments and results by audit events (`sys.audit`), so nothing of the bench is within
+The script reports its moments and results by audit events (`sys.audit`), so nothing of the bench is within
 its reach: no module, no object that a checkpoint could hold.
 """
 
