@@ -179,7 +179,7 @@ def batches():
 DATA, MORE = (batches(),), {"steps_per_epoch": STEPS}
 """,
     "pydataset": """
-class Rows(keras.utils.PyDataset):
+class BatchesOfRows(keras.utils.PyDataset):
     def __init__(self):
         super().__init__()
         self.pipe = pipe
@@ -192,7 +192,7 @@ class Rows(keras.utils.PyDataset):
         return self.pipe(X[at : at + ROWS], at), Y[at : at + ROWS]
 
 
-DATA, MORE = (Rows(),), {"shuffle": False}
+DATA, MORE = (BatchesOfRows(),), {"shuffle": False}
 """,
     "tfdata": """
 import tensorflow
@@ -221,7 +221,7 @@ DATA, MORE = (tensorflow.data.Dataset.from_generator(rows, output_signature=SIGN
 import torch.utils.data
 
 
-class Rows(torch.utils.data.Dataset):
+class EachRow(torch.utils.data.Dataset):
     def __len__(self):
         return len(X)
 
@@ -229,7 +229,7 @@ class Rows(torch.utils.data.Dataset):
         return torch.tensor(pipe(X[at], at)), torch.tensor(Y[at])
 
 
-DATA, MORE = (torch.utils.data.DataLoader(Rows(), ROWS),), {}
+DATA, MORE = (torch.utils.data.DataLoader(EachRow(), ROWS),), {}
 """,
 }
 _TAIL = """
