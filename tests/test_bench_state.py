@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,16 @@ class TestCatalog:
 
         assert len(catalog()) >= 150
         assert set(KINDS.split()) <= set(catalog())
+
+    def test_no_two_things_give_one_name_to_different_classes(self):
+        from stateful.things import catalog
+
+        texts = {}
+        for thing in catalog().values():
+            for node in ast.parse(thing.setup).body:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                    texts.setdefault(node.name, set()).add(ast.unparse(node))
+        assert [name for name, found in texts.items() if len(found) > 1] == []
 
     def test_each_is_python_at_each_place(self):
         from stateful.cases import DATA, PLACES, Case

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import sys
 import time
@@ -34,7 +35,7 @@ from stateful.things import Thing, catalog
 
 CASES = 200
 KEPT = Path(__file__).resolve().parent / "stateful" / "kept.txt"
-FAST = 60  # random cases beside those that are kept
+FAST = 40  # random cases beside those that are kept
 SHRUNK = 40  # failures of several things that are tried again with fewer
 KINDS = (SAME, SAID, OVER, SILENT, CRASH, OWN, UNSTEADY, UNFIT)
 
@@ -80,7 +81,8 @@ def run_backend(backend: str, options: argparse.Namespace, results: Results) -> 
         if options.fast:
             known = [one for one in kept(backend) if all(name in things for name, _ in one.things)]
             cases = itertools.chain(known, cases)
-        children.run(cases, results.add)
+        until = time.monotonic() + options.minutes * 60
+        children.run(itertools.takewhile(lambda _: time.monotonic() < until, cases), results.add)
         if not options.case:
             shrink(children, results, backend)
 
@@ -147,6 +149,7 @@ def main() -> int:
     """Run, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench state")
     parser.add_argument("--cases", type=int, metavar="N", help="of each backend")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no case of a backend begins later")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--backend", default="tensorflow", metavar="NAME,...", help=", ".join(DATA))

@@ -1,4 +1,4 @@
-"""Inside a training of `scripts/bench state`: an audit hook that notes what the script tells, and kills it in time.
+"""Inside a training of `scripts/bench state`: an audit hook that notes what the script reports, and kills it.
 
 The script cannot reach the hook, so no checkpoint holds its counts.
 """

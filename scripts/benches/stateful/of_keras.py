@@ -15,7 +15,7 @@ _NET = (
 )
 _OPTIMIZER = (
     _ARRAY
-    + """def stepped(name):
+    + """def keras_stepped(name):
     value = keras.Variable(np.ones(2, "float32"))
     optimizer = keras.optimizers.get(name)
     optimizer.build([value])
@@ -43,8 +43,8 @@ THINGS = (
     Thing("keras.random.SeedGenerator", "keras.random.SeedGenerator(3)", "thing.next()", "array_of(thing.state)", _ARRAY),
     Thing("keras.random.normal", "[keras.random.SeedGenerator(3), 0.0]", "thing[1] += float(keras.random.normal((), seed=thing[0])) * (n + 1)", "thing[1]"),
     Thing("keras.random-global", "[0.0]", "thing[0] += float(keras.random.normal(())) * (n + 1)", "thing"),
-    Thing("keras.optimizers.SGD", "stepped('sgd')", "thing[0].apply([keras.ops.convert_to_tensor(np.full(2, n, 'float32'))], [thing[1]])", "array_of(thing[1])", _OPTIMIZER),
-    Thing("keras.optimizers.Adam", "stepped('adam')", "thing[0].apply([keras.ops.convert_to_tensor(np.full(2, n + 1, 'float32'))], [thing[1]])", "array_of(thing[1])", _OPTIMIZER),
+    Thing("keras.optimizers.SGD", "keras_stepped('sgd')", "thing[0].apply([keras.ops.convert_to_tensor(np.full(2, n, 'float32'))], [thing[1]])", "array_of(thing[1])", _OPTIMIZER),
+    Thing("keras.optimizers.Adam", "keras_stepped('adam')", "thing[0].apply([keras.ops.convert_to_tensor(np.full(2, n + 1, 'float32'))], [thing[1]])", "array_of(thing[1])", _OPTIMIZER),
     Thing("keras.BatchNormalization", "(lambda layer: [layer, layer.build((None, 2))][0])(keras.layers.BatchNormalization(momentum=0.5))", "thing(np.full((2, 2), n, 'float32'), training=True)", "array_of(thing.moving_mean)", _ARRAY),
     Thing("keras.Dropout", "[keras.layers.Dropout(0.5, seed=3), 0.0]", "thing[1] += float(keras.ops.sum(thing[0](np.ones((2, 2), 'float32'), training=True))) * (n + 1)", "thing[1]"),
     Thing("keras.Model", "other_net()", "thing.train_on_batch(np.full((2, 2), n % 5, 'float32'), np.ones((2, 1), 'float32'))", "[array_of(one) for one in thing.get_weights()]", _NET),

@@ -24,7 +24,7 @@ def stepped(kind, **options):
     return [net, kind(net.parameters(), lr=0.01, **options)]
 """
 _CLASS = f"""{_T}
-class Tagged(torch.Tensor):
+class TaggedTensor(torch.Tensor):
     pass
 """
 _SCHEDULED = (
@@ -54,7 +54,7 @@ _ALL = (
     Thing("torch.Tensor-view", "(lambda base: [base, base[::2]])(torch.zeros(8))", "thing[1][n % 4] += n + 1", "[one.tolist() for one in thing]", _T),
     Thing("torch.Tensor-list", "[torch.zeros(2), torch.ones(1)]", "thing[n % 2].add_(n + 1.0)", "[one.tolist() for one in thing]", _T),
     Thing("torch.Tensor-grad", "torch.ones(2, requires_grad=True)", "(thing * float(n)).sum().backward()", "thing.grad.tolist() if thing.grad is not None else None", _T),
-    Thing("torch.Tensor-class", "torch.zeros(3).as_subclass(Tagged)", "thing[n % 3] += n + 1", "[torch.Tensor.tolist(thing), type(thing).__name__]", _CLASS),
+    Thing("torch.Tensor-class", "torch.zeros(3).as_subclass(TaggedTensor)", "thing[n % 3] += n + 1", "[torch.Tensor.tolist(thing), type(thing).__name__]", _CLASS),
     Thing("torch.Parameter", "torch.nn.Parameter(torch.zeros(2))", "thing.data.mul_(0.5).add_(n)", "thing.detach().tolist()", _T),
     Thing("torch.ParameterList", "torch.nn.ParameterList([torch.zeros(2), torch.ones(1)])", "thing[n % 2].data.mul_(0.5).add_(n)", "[one.detach().tolist() for one in thing]", _T),
     Thing("torch.sparse", "torch.zeros(3).to_sparse()", "thing = thing + torch.tensor([float(n), 0.0, 1.0]).to_sparse()", "thing.to_dense().tolist()", _T),

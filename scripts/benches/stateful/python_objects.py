@@ -164,7 +164,7 @@ def plain(n):
     return n
 """
 _CONTEXT = "variable = contextvars.ContextVar('variable', default=())"
-_HANDLER = """class Rows(logging.Handler):
+_HANDLER = """class LineHandler(logging.Handler):
     def __init__(self):
         super().__init__()
         self.lines = []
@@ -250,7 +250,7 @@ THINGS = (
     Thing("weakref.WeakSet", "([], weakref.WeakSet())", "thing[0].append(Key()); thing[1].add(thing[0][-1])", "len(thing[1])", f"import weakref\n{_KEY}"),
     Thing("weakref.ref", "(lambda keys: [keys, weakref.ref(keys[0])])([Key() for _ in range(5)])", "thing[1] = weakref.ref(thing[0][(thing[0].index(thing[1]()) + n + 1) % 5])", "thing[0].index(thing[1]())", f"import weakref\n{_KEY}"),
     Thing("logging.Logger-level", "logging.getLogger('levels')", "thing.setLevel((thing.level + n + 1) % 50)", "thing.level", "import logging"),
-    Thing("logging.Handler", "logger_with(Rows())", "thing.info('batch %d', n)", "thing.handlers[0].lines", f"import logging\n{_HANDLER}"),
+    Thing("logging.Handler", "logger_with(LineHandler())", "thing.info('batch %d', n)", "thing.handlers[0].lines", f"import logging\n{_HANDLER}"),
     Thing("logging.MemoryHandler", "logger_with(logging.handlers.MemoryHandler(10**6))", "thing.info('batch %d', n)", "[one.getMessage() for one in thing.handlers[0].buffer]", f"import logging, logging.handlers\n{_HANDLER}"),
     Thing("logging.StreamHandler", "logger_with(logging.StreamHandler(io.StringIO()))", "thing.info('batch %d', n)", "thing.handlers[0].stream.getvalue()", f"import io, logging\n{_HANDLER}"),
     Thing("logging.LoggerAdapter", "logging.LoggerAdapter(logging.getLogger('adapted'), {'n': 0})", "thing.extra['n'] += n + 1", "thing.extra", "import logging"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from .things import Thing
 
-_LIST_CLASS = """class Rows(list):
+_LIST_CLASS = """class RowList(list):
     pass
 """
-_DICT_CLASS = """class Table(dict):
+_DICT_CLASS = """class DictClass(dict):
     pass
 """
 _SET_CLASS = """class Names(set):
@@ -50,14 +50,14 @@ THINGS = (
     Thing("list-sorted", "[]", "thing.append(n * 7 % 5); thing.sort()", "thing"),
     Thing("list-of-itself", "(lambda held: [held.append(held), held][1])([0])", "thing[0] += n + 1", "[thing[0], thing[1] is thing]"),
     Thing("list-long", "[0.5] * 5000", "thing[n * 37 % 5000] += n + 1", "zlib.crc32(repr(thing).encode())", "import zlib"),
-    Thing("list-class", "Rows()", "thing.append(n)", "list(thing)", _LIST_CLASS),
-    Thing("list-class-attribute", "Rows()", "thing.count_of = getattr(thing, 'count_of', 0) + n + 1", "getattr(thing, 'count_of', 0)", _LIST_CLASS),
+    Thing("list-class", "RowList()", "thing.append(n)", "list(thing)", _LIST_CLASS),
+    Thing("list-class-attribute", "RowList()", "thing.count_of = getattr(thing, 'count_of', 0) + n + 1", "getattr(thing, 'count_of', 0)", _LIST_CLASS),
     Thing("heap", "[]", "heapq.heappush(thing, n * 7 % 11)", "thing", "import heapq"),
     Thing("dict", "{}", "thing[n] = thing.get(n, 0) + 1", "sorted(thing.items())"),
     Thing("dict-order", "{'a': 1, 'b': 2, 'c': 3}", "key = 'abc'[n % 3]; thing[key] = thing.pop(key) + n", "list(thing.items())"),
     Thing("dict-of-tuples", "{}", "thing[n, str(n)] = [n]; thing[n, str(n)].append(len(thing))", "sorted(thing.items())"),
     Thing("dict-of-objects", "{}", "thing[frozenset((n, 'x'))] = len(thing) + n", "sorted(map(repr, thing.values()))"),
-    Thing("dict-class", "Table()", "thing[n] = thing.get(n, 0) + 1", "sorted(thing.items())", _DICT_CLASS),
+    Thing("dict-class", "DictClass()", "thing[n] = thing.get(n, 0) + 1", "sorted(thing.items())", _DICT_CLASS),
     Thing("set", "set()", "thing.symmetric_difference_update({n, n + 1})", "sorted(thing)"),
     Thing("set-class", "Names()", "thing.symmetric_difference_update({n, n + 1})", "sorted(thing)", _SET_CLASS),
     Thing("frozenset", "frozenset()", "thing = thing ^ {n, n + 1}", "sorted(thing)"),

@@ -1,6 +1,6 @@
 """Writes the training of a case as a script, as a user would write it.
 
-The script tells the bench of its moments and results by audit events (`sys.audit`), so nothing of the bench is within
+The script reports its moments and results by audit events (`sys.audit`), so nothing of the bench is within
 its reach: no module, no object that a checkpoint could hold.
 """
 
@@ -179,7 +179,7 @@ def batches():
 DATA, MORE = (batches(),), {"steps_per_epoch": STEPS}
 """,
     "pydataset": """
-class Rows(keras.utils.PyDataset):
+class BatchesOfRows(keras.utils.PyDataset):
     def __init__(self):
         super().__init__()
         self.pipe = pipe
@@ -192,7 +192,7 @@ class Rows(keras.utils.PyDataset):
         return self.pipe(X[at : at + ROWS], at), Y[at : at + ROWS]
 
 
-DATA, MORE = (Rows(),), {"shuffle": False}
+DATA, MORE = (BatchesOfRows(),), {"shuffle": False}
 """,
     "tfdata": """
 import tensorflow
@@ -221,7 +221,7 @@ DATA, MORE = (tensorflow.data.Dataset.from_generator(rows, output_signature=SIGN
 import torch.utils.data
 
 
-class Rows(torch.utils.data.Dataset):
+class EachRow(torch.utils.data.Dataset):
     def __len__(self):
         return len(X)
 
@@ -229,7 +229,7 @@ class Rows(torch.utils.data.Dataset):
         return torch.tensor(pipe(X[at], at)), torch.tensor(Y[at])
 
 
-DATA, MORE = (torch.utils.data.DataLoader(Rows(), ROWS),), {}
+DATA, MORE = (torch.utils.data.DataLoader(EachRow(), ROWS),), {}
 """,
 }
 _TAIL = """
@@ -265,7 +265,7 @@ def written(case: Case) -> str:
         _HEAD.format(
             setups=setups, seed=case.seed, epochs=case.epochs, steps=case.steps, rows=ROWS,
             feeds=", ".join(f'"{i}": 0.0' for i, _, _ in things),
-            functions="".join(_functions(i, thing) for i, thing, _ in things),
+            functions="".join(_functions(*one) for one in things),
         ),
         "CALLBACKS = []\n",
     ]  # fmt: skip
@@ -292,8 +292,10 @@ def written(case: Case) -> str:
     return "\n".join(parts)
 
 
-def _functions(i: str, thing: Thing) -> str:
+def _functions(i: str, thing: Thing, place: str) -> str:
     feed = f'FEED["{i}"] = number_of(look_{i}(thing))'
+    if place == PIPELINE:
+        feed = "pass"  # its data show it; in another thread FEED would change at any time
     if thing.is_random:
         feed = f'sys.audit("state.past", "{i}", look_{i}(thing))'
     change = textwrap.indent(thing.change, "    ")
