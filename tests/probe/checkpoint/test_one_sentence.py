@@ -120,7 +120,9 @@ def test_a_checkpoint_that_no_resume_can_use_is_told_with_what_a_kill_costs(run)
     ((kind, text),) = said(run.attempt(resume=True, UNKEPT="1"))
 
     (told,) = first.notes("unsaved")
-    assert told.startswith("a checkpoint lacks the state of callbacks[0].rows (generator), so it cannot resume")
+    assert told.startswith(
+        "a checkpoint lacks the state of callbacks[0].rows (generator), so it cannot resume"
+    )
     assert ": there is none" in told
     assert first.notes("saved") == []
     assert (kind, "lacks the state of callbacks[0].rows" in text) == ("inexact", True)
