@@ -178,7 +178,8 @@ def must_be_drawn(iterator: Any, readable: bool) -> str:
     return ""
 
 
-def _of_arrays(iterator: Any) -> bool:
+def of_arrays(iterator: Any) -> bool:
+    """Return whether Keras itself makes the batches, from arrays."""
     return any(name in type(adapter_of(iterator)).__name__ for name in ("Array", "TensorLike"))
 
 
@@ -189,11 +190,16 @@ def _nodes(wrapper: Any) -> Iterator[Any]:
         yield from inner.node_def
 
 
+def calls(stage: Any, operations: tuple[str, ...]) -> bool:
+    """Return whether a function of a stage has one of these operations."""
+    return any(node.op in operations for wrapper in _functions(stage) for node in _nodes(wrapper))
+
+
 def reason(iterator: Any) -> str:
     """Return a reason why a pipeline's order can differ at each start, as the end of a sentence; "" if unknown."""
     kinds = [name_of(stage) for stage in stages(dataset_of(iterator))]
     found = object_of(iterator)
-    if _of_arrays(iterator):
+    if of_arrays(iterator):
         return "; the script's arrays, or their order, come from a source without a seed"
     if found is not None:
         return "; the dataset object %s draws from a random source of its own" % type(found).__name__
@@ -206,7 +212,7 @@ def limits(iterator: Any, model: Any) -> list[str]:
     """Return sentences on the random draws of this fit that a resume cannot repeat."""
     adapter, found = adapter_of(iterator), set()
     # Arrays are shuffled by Keras, in an order that data_order.py seeds if the script does not.
-    dataset = None if _of_arrays(iterator) else dataset_of(iterator)
+    dataset = None if of_arrays(iterator) else dataset_of(iterator)
     for stage in stages(dataset):
         for wrapper in _functions(stage):
             found |= {

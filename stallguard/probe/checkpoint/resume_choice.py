@@ -62,9 +62,10 @@ class ResumeChoice:
                     saved.verified = False
                     self._context.say("inexact", announcements.BACK % (fit.ordinal, saved.epoch + 1, reason))
                     return saved
+        text = announcements.STARTS_OVER if fit.skipping is None else announcements.TRAINED_AGAIN
         dropped = self._records.forget_from(fit.ordinal) - 1
         later = announcements.LATER % announcements.counted(dropped, "later fit") if dropped > 0 else ""
-        self._context.say("inexact", announcements.STARTS_OVER % (fit.ordinal, reason) + later)
+        self._context.say("inexact", text % (fit.ordinal, reason) + later)
         return None
 
     def doubt(self, fit: Fit, reason: str, between_epochs: bool = False) -> None:
