@@ -261,7 +261,11 @@ class Cases:
 
     def activate(self, saves):
         """Begin the probe as Python's start does in a run."""
+        key = os.path.join(self.folder, "signing.key")
+        with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(bytes(32))
         os.environ.update({
+            "STALLGUARD_SIGNING_KEY": key,
             "STALLGUARD_SOCKET": os.path.join(self.folder, "s"), "STALLGUARD_RUN": os.path.join(self.folder, "run"),
             "STALLGUARD_TOKEN": str(self.attempts), "STALLGUARD_SEED": "4711", "STALLGUARD_CHECKPOINTS": saves,
             "STALLGUARD_RESUME": str(int(self.attempts > 2)), "STALLGUARD_CHECKPOINT_EVERY": "0",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, object_kinds
 from .fit import callbacks_of
-from .fit_call import Call
+from .fit_call import Call, GivenGenerator
 
 if TYPE_CHECKING:
     from .fit import Fit
@@ -63,14 +63,16 @@ def _fit(session: CheckpointSession, started: Started, original: Any) -> Any:
             return original(self, *args, **named)
         asked.pop(next(iter(signature.parameters)))  # self: other hooks need it as a positional argument
         first, epochs = asked.get("initial_epoch") or 0, asked.get("epochs", 1)
+        given = GivenGenerator()
 
         def start(epoch: int) -> Any:
-            if epoch == first and not session.resuming:
+            if epoch == first and not session.resuming and not given.was_drawn_from:
                 return original(self, *args, **named)
-            return original(self, **started(asked, epoch))
+            return original(self, **given.arguments(started(asked, epoch)))
 
         def skip() -> Any:
-            return original(self, **{**started(asked, epochs), "callbacks": None, "verbose": 0})
+            nothing = {**started(asked, epochs), "callbacks": None, "verbose": 0}
+            return original(self, **given.arguments(nothing))
 
         callbacks, validation = asked.get("callbacks"), asked.get("validation_data")
         why = obstacle(self, callbacks)
@@ -79,7 +81,22 @@ def _fit(session: CheckpointSession, started: Started, original: Any) -> Any:
             caller = caller.f_back
         # The function of the script that called fit.
         site = "%s:%s" % (os.path.basename(caller.f_code.co_filename), caller.f_code.co_name)
-        return session.run(Call(self, callbacks, validation, first, epochs, site, why, start, skip))
+        whole = {name: one.default for name, one in signature.parameters.items()}
+        whole.pop(next(iter(whole)))
+        call = Call(
+            self,
+            callbacks,
+            validation,
+            first,
+            epochs,
+            site,
+            why,
+            start,
+            skip,
+            {**whole, **asked},
+            given.forget,
+        )
+        return session.run(call)
 
     return fit
 

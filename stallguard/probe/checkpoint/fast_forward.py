@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from .. import own_frames
-from . import announcements, pipelines, random_state
+from . import announcements, fingerprint, fit_start, pipelines, random_state
 from .saved_generation import StartOver
 
 if TYPE_CHECKING:
@@ -83,18 +83,23 @@ def finished_epochs(session: CheckpointSession, fit: Fit, iterator: Any, origina
     """Run through the finished epochs, and restore the pipeline's state at the opening of the saved iterator."""
     saved = fit.past
     drawing = saved.verified and pipelines.must_be_drawn(iterator, fit.readable())
-    random_state.restore(saved.random("open"))
     adapter = iterator.data_adapter
     workers = getattr(adapter, "enqueuer", None)
+    first = compares_first(fit, iterator, bool(drawing))
+    if not first:
+        random_state.restore(saved.random("open"))
     if workers is not None:
         adapter.enqueuer = None  # the workers of a PyDataset must not load batches that are not drawn
     try:
         for number, (complete, batches) in enumerate(saved.ends):
-            _pass_epoch(session, fit, iterator, original, complete, batches if drawing else 0)
+            _pass_epoch(session, fit, iterator, original, complete, batches if drawing else 0, first)
+            first = False
             repeat_others(session, fit, number + 1)
     finally:
         if workers is not None:
             adapter.enqueuer = workers
+    if fit.skipping is not None:  # else the threads of its iterator would go on to draw
+        fit.source = iterator._current_iterator = None
     fit.restore_data()
     random_state.restore(saved.random("open"))
 
@@ -106,16 +111,48 @@ def repeat_others(session: CheckpointSession, fit: Fit, epochs: int) -> None:
         session.openings.repeat(others[epochs])
 
 
+def compares_first(fit: Fit, iterator: Any, drawing: bool) -> bool:
+    """Return whether the first batch of a finished fit is drawn to be compared; set the generators for that.
+
+    The script's callbacks can have drawn between the start of the fit and the opening of its data, and do not begin
+    now.  If the generators start as they did, they are set to their state at that opening.
+    """
+    then: Any = fit.past.identity.get("start")
+    now = fit.start
+    if (
+        fit.skipping is None
+        or fit.first_batch in ("", fingerprint.RESIZED)
+        or not now
+        or not fit_start.is_known(then)
+    ):
+        return False
+    adapter = pipelines.adapter_of(iterator)
+    races = getattr(adapter, "enqueuer", None) is not None and getattr(adapter, "shuffle", False)
+    resized = then["rows"] != now["rows"] or fit.past.facts["batch"] != fit.batch()
+    if races or resized or (now["whole"] and not drawing and not pipelines.of_arrays(iterator)):
+        return False
+    if then["random"] == now["random"]:
+        random_state.restore(fit.first_opened)
+    return True
+
+
 def _pass_epoch(
-    session: CheckpointSession, fit: Fit, iterator: Any, original: Any, complete: bool, batches: int
+    session: CheckpointSession,
+    fit: Fit,
+    iterator: Any,
+    original: Any,
+    complete: bool,
+    batches: int,
+    first: bool,
 ) -> None:
-    """Run through one finished epoch, and draw `batches` of it."""
+    """Run through one finished epoch, and draw `batches` of it.  `first`: as for pass_over."""
+    batches = max(batches, int(first))
     stream = original(iterator)
     for number, item in enumerate(stream):
         if not number:
             fit.opening(item[-1], {})
             session.openings.epoch()
-        pass_over(session, fit, item[-1], min(batches, fit.per_execution))
+        pass_over(session, fit, item[-1], min(batches, fit.per_execution), first and not number)
         batches -= fit.per_execution
         if not complete and batches <= 0:
             stream.close()
@@ -127,11 +164,16 @@ def _pass_epoch(
             break
 
 
-def pass_over(session: CheckpointSession, fit: Fit, source: Any, batches: int) -> None:
-    """Draw batches of a finished epoch; the pipeline's own errors are raised."""
-    for _ in range(batches):
+def pass_over(session: CheckpointSession, fit: Fit, source: Any, batches: int, first: bool = False) -> None:
+    """Draw batches of a finished epoch; the pipeline's own errors are raised.
+
+    `first`: compare the first of them with that of the finished fit.  Raises StartOver if it differs.
+    """
+    for index in range(batches):
         with session.context.own_work():
-            next(source)
+            batch = next(source, None) if first else next(source)
+        if first and not index:
+            session.compare_first(fit, batch)
         fit.drawn += 1
         session.passed_over()
 

@@ -13,6 +13,7 @@ from . import tensors
 
 VALUES = 64  # of each array of a batch, spread over it
 END = "end"  # instead of a fingerprint: the data have ended
+RESIZED = "another size"  # of the first batch of a fit that went on with batches of another size
 
 
 def of(batch: Any) -> str:

@@ -10,7 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, identity, object_state, pipelines, random_state, variables
+from . import announcements, fit_start, identity, object_state, pipelines, random_state, variables
 from .object_state import NoPlace, ObjectBaseline, Return
 from .object_walk import Walk
 from .saved_generation import Saved, StartOver
@@ -19,6 +19,7 @@ from .written_files import WrittenFiles
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .fit_call import Call
     from .store import Store
 
 BIG = 16 << 20  # bytes of a dataset's own arrays that can be its state; larger ones are its data
@@ -29,18 +30,19 @@ CALLBACKS = "callbacks["  # beginning of the paths of callbacks' attributes
 class Fit:
     """A running fit.  `executions`: calls of the train function in this epoch; `drawn`: batches from `source`."""
 
-    def __init__(self, model: Any, ordinal: int, store: Store, first: int, epochs: int, site: str) -> None:
-        """`ordinal`: its number among the script's fits; `first`, `epochs`: as `initial_epoch`, `epochs` of fit."""
-        self.model = model
+    def __init__(self, call: Call, ordinal: int, store: Store) -> None:
+        """`ordinal`: its number among the script's fits."""
+        self.call = call
+        self.model = call.model
         self.ordinal = ordinal
         self.store = store
         self.files = WrittenFiles(store.files)
-        self.first = first
-        self.epochs = epochs
-        self.site = site
+        self.first = call.first
+        self.epochs = call.epochs
+        self.site = call.site
         self.saved: Saved | None = None
         self.process: dict[str, Any] = {}  # identity.of_process, identity.script
-        self.validation: Any = None  # data, as the script passed them
+        self.validation = call.validation  # data, as the script passed them
         self.seeds: Any = None  # for what the script does not seed
         self.identity: dict[str, Any] | None = None
         self.reads: dict[str, bool] = {}  # as for Walk
@@ -71,7 +73,11 @@ class Fit:
         self.baseline: ObjectBaseline | None = None
         self.data_baseline: ObjectBaseline | None = None
         self.rate: Any = None  # learning rate that the script sets
-        self.start = ""  # identity.start
+        self.start: dict[str, Any] | None = None  # fit_start.of; None: not known
+        # Of the fit's first batch, in the attempt that trained it: its fingerprint, "" if not known, and the generators
+        # as the data opened.
+        self.first_batch: str = "" if saved is None else saved.facts.get("first", "")
+        self.first_opened: dict[str, Any] = {} if saved is None else saved.random("first")
         self.notices: list[str] = []
         self.skipping: list[Any] | None = None  # the callbacks of a finished fit, which is not trained again
         self.draws: list[str] | None = None
@@ -176,9 +182,13 @@ class Fit:
         stays = self.past.facts.get("stays")
         if stays:
             self.notices = [*self.notices, announcements.STAYED % announcements.described(stays)]
-        if start and self.past.identity["start"] != self.start:
-            return comparison.refusal or announcements.OTHER_START
-        return comparison.refusal
+        if comparison.refusal:
+            return comparison.refusal
+        if self.skipping is not None:
+            return fit_start.difference(self.past.identity, self.identified())
+        if start and not fit_start.same_values(self.past.identity.get("start"), self.start):
+            return announcements.OTHER_START
+        return ""
 
     def identified(self) -> dict[str, Any]:
         """Return the identity of this fit (identity.py); computed once."""
@@ -246,22 +256,30 @@ class Fit:
         """Return a function that restores the present state of model, callbacks, pipeline and generators."""
         before = {name: variables.values(group) for name, group in groups.items()}
         copies: list[Any] = []
-        copies_of_data: list[Any] = []
-        entries, random = way.undo(copies), random_state.capture()
-        data = self.walk_data()
-        kept, _ = object_state.keep(data, list(data.slots), copies_of_data, BIG)
+        entries, undo_data = way.undo(copies), self.undoing_data()
 
         def undo() -> None:
             variables.assign(groups, before)
             way.put_back()
-            data, state = self.walk()
+            _, state = self.walk()
             try:
                 Return(entries, copies, state, own=True).apply()
             finally:  # what one object refuses is reported, and all others are as they were
-                try:
-                    Return(kept, copies_of_data, data, own=True).apply()
-                finally:
-                    random_state.restore(random)
+                undo_data()
+
+        return undo
+
+    def undoing_data(self) -> Callable[[], None]:
+        """Return a function that restores the present state of pipeline and generators."""
+        copies: list[Any] = []
+        data, random = self.walk_data(), random_state.capture()
+        kept, _ = object_state.keep(data, list(data.slots), copies, BIG)
+
+        def undo() -> None:
+            try:
+                Return(kept, copies, self.walk_data(), own=True).apply()
+            finally:
+                random_state.restore(random)
 
         return undo
 
@@ -313,6 +331,7 @@ class Fit:
             self.turn(source)
             self.drawn = 0
             self.opened = before
+            self.first_opened = self.first_opened or before
 
     def turn(self, source: Any) -> None:
         """Count an iterator of the batches, and advance the seeded order of arrays."""
@@ -341,6 +360,8 @@ class Fit:
     def seen(self, place: str, print_: str) -> None:
         """Store the fingerprint of the batch at a place."""
         self.prints[place] = print_
+        if place == "%d:0" % self.first:
+            self.first_batch = self.first_batch or print_
 
     def place(self) -> str:
         """Return the place of the next batch: epoch and batch, from 0."""

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .. import wire
 from ..lookahead import Lookahead
-from . import announcements, dataset_caches, earlier_attempts, fingerprint, identity, pipelines, schedule
+from . import (
+    announcements,
+    dataset_caches,
+    earlier_attempts,
+    fingerprint,
+    fit_start,
+    identity,
+    pipelines,
+    schedule,
+)
 from .fit import Fit, callbacks_of
 from .opened_datasets import Openings
 from .resume_choice import ResumeChoice
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
 SAVE = wire.COMMANDS.index("save")
 SETTLE = 2.0  # s that the report of a broken loss waits for a generation that is being written
 SOON = 1.0  # s before a save is due, from which on each batch is checked; before that, one a second
+SLOWER = 10  # times, at most, that reading takes as long again for a finished fit
 FINGERPRINT_EVERY = 2.0  # s at least between two fingerprints of the first batch of an epoch
 MOST = 1_000_000_000  # bytes at most of the callbacks' own data in a checkpoint
 
@@ -120,11 +130,11 @@ class CheckpointSession:
             self.context.say("resume", dataset_caches.REMOVED % lock)
         began = time.monotonic()
         store = self._records.store(self._ordinal)
-        self.fit = fit = Fit(call.model, self._ordinal, store, call.first, call.epochs, call.site)
+        self.fit = fit = Fit(call, self._ordinal, store)
         if not self._script:
             self._script = self.guarded("reading the script's files", identity.script) or {}
         fit.process = {**identity.of_process(self.context.place), "script": self._script}
-        fit.seeds, fit.validation = self.context.seeds, call.validation
+        fit.seeds = self.context.seeds
         self._saver.begins(fit)
         self.openings.begin()
         self.guarded("waiting for SIGTERM", self.sigterm_handler.arm)
@@ -186,10 +196,7 @@ class CheckpointSession:
         """
         fit.callbacks = fit.skipping if fit.skipping is not None else callbacks
         fit.rate = self.guarded("reading the learning rate", lambda: identity.rate(fit.model))
-        if fit.ordinal > 1:
-            fit.start = (
-                self.guarded("reading the model's first values", lambda: identity.start(fit.model)) or ""
-            )
+        self._read_start(fit)
         if fit.saved is None:
             return
         prepare(fit)
@@ -214,9 +221,46 @@ class CheckpointSession:
             self._records.forget_from(fit.ordinal + 1)
         for notice in fit.notices:
             self._choice.inexact(notice)
-        if fit.skipping is not None:
-            self.digested(fit.begin)
-            advance(fit)
+        if fit.skipping is None:
+            then = fit.past.identity.get("start")
+            if fit_start.is_known(then) and not fit_start.same_values(then, fit.start):
+                self._choice.remark(announcements.CONTINUES % fit.ordinal)
+            fit.call.checked()
+            return
+        self.digested(fit.begin)
+        limits = self.guarded("reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model))
+        if any(sentence.startswith(announcements.UNSTABLE[:40]) for sentence in limits or ()):
+            self._drawn.add(fit.ordinal)
+        if not fit.first_batch and not (fit.start or {}).get("whole"):
+            self._choice.doubt(fit, announcements.START_UNKNOWN)
+        self._undo = self.guarded("noting the pipeline's state", fit.undoing_data)
+        advance(fit)
+        fit.call.checked()
+        self._undo = None
+        found = fit_start.computed(fit.past.identity.get("start"), fit.start)
+        if found:
+            self._choice.remark(announcements.COMPUTED % (fit.ordinal, announcements.listed(found)))
+
+    def _read_start(self, fit: Fit) -> None:
+        """Read how a fit starts, and report what takes too long to read; as much as then if it was finished then."""
+        then: Any = fit.past.identity.get("start") if fit.skipping is not None else None
+
+        def read(seconds: float) -> Any:
+            most = max(seconds, SLOWER * then["seconds"]) if fit_start.is_known(then) else seconds
+            arguments = {**fit.call.arguments, "callbacks": callbacks_of(fit.call.callbacks)}
+            return fit_start.of(fit.model, fit.walk(), arguments, most)
+
+        fit.start = self.guarded("reading how a fit starts", lambda: self.digested(read))
+        if fit.start is not None and fit.start["partly"]:
+            self.context.beyond(announcements.START_UNREAD % (fit.start["partly"] >> 20, fit.ordinal))
+
+    def compare_first(self, fit: Fit, batch: Any) -> None:
+        """Compare the first batch of a finished fit, None if there is none; raises StartOver if it differs."""
+        found = self.guarded(
+            "comparing a batch", lambda: fingerprint.of_first([] if batch is None else [batch])
+        )
+        if found is not None and fingerprint.differ(fit.first_batch, found, fit.ordinal in self._drawn):
+            self._choice.doubt(fit, announcements.OTHER_FIRST)
 
     def began(self, fit: Fit) -> None:
         """Restore the saved state after the script's callbacks have begun; raises StartOver."""
@@ -264,7 +308,9 @@ class CheckpointSession:
             if not fit.past.between_epochs:
                 self._restore(fit)
         now = time.monotonic()
-        if now - self._fingerprinted > FINGERPRINT_EVERY:
+        # Without the first batch, a finished fit is skipped only if its data can be read in full.
+        only_drawn = fit.saved is None and not fit.first_batch and not (fit.start or {}).get("whole")
+        if now - self._fingerprinted > FINGERPRINT_EVERY or only_drawn:
             self._fingerprinted = now
             if fit.saved is None or fit.resumed:
                 place = "%d:0" % fit.epoch

@@ -4,6 +4,7 @@ It consists of the process (its place in the run, its arguments and directory), 
 which function), the model (class, configuration, names and shapes of its variables), what it is compiled with, the
 structure of its data, and the versions of the frameworks.  If one of these differs, the checkpoint is refused with the
 reason.  Two differences are only reported: a changed text of the script, and another learning rate set by the script.
+How the fit starts (fit_start.py) is part of it, and compared there.
 
 Names that Keras numbers (`dense_3`) are compared without their numbers.
 """
@@ -18,9 +19,8 @@ import zlib
 from typing import Any, NamedTuple
 
 from .. import process_key
-from . import announcements, object_kinds, pipelines, tensors, variables
+from . import announcements, object_kinds, pipelines, variables
 
-START = 16  # variables, and values of each, that are read as a fit begins
 FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy")
 _NUMBERED = re.compile(r"(?<=[A-Za-z])_\d+\b")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -114,14 +114,6 @@ def script() -> dict[str, int]:
             except OSError:
                 continue
     return found
-
-
-def start(model: Any) -> str:
-    """Return a digest of some values of some of the model's variables as a fit begins; "" if it has none yet."""
-    listed = list(getattr(model, "variables", ()))
-    chosen = listed[:: max(1, len(listed) // START)][:START]
-    found = [tensors.digest(tensors.value_of(one), START) for one in chosen]
-    return "%08x" % tensors.digest_of_code(len(listed), found) if listed else ""
 
 
 def rate(model: Any) -> Any:

@@ -129,8 +129,11 @@ def _advance(session: CheckpointSession, fit: Fit) -> None:
     drawing = _must_be_drawn(fit, handler)
     kept = handler._initial_epoch, handler._epochs
     handler._initial_epoch, handler._epochs = fit.first, fit.first + len(saved.ends)
+    first = fast_forward.compares_first(fit, handler, bool(drawing))
     for number, (_, iterator) in enumerate(session.epoch_of(handler)):
-        fast_forward.pass_over(session, fit, iterator, saved.ends[number][1] if drawing else 0)
+        batches = saved.ends[number][1] if drawing else int(first)
+        fast_forward.pass_over(session, fit, iterator, batches, first)
+        first = False
         fast_forward.repeat_others(session, fit, number + 1)
     handler._initial_epoch, handler._epochs = kept
     fit.restore_data()

@@ -178,7 +178,8 @@ def must_be_drawn(iterator: Any, readable: bool) -> str:
     return ""
 
 
-def _of_arrays(iterator: Any) -> bool:
+def of_arrays(iterator: Any) -> bool:
+    """Return whether Keras itself makes the batches, from arrays."""
     return any(name in type(adapter_of(iterator)).__name__ for name in ("Array", "TensorLike"))
 
 
@@ -187,6 +188,11 @@ def _nodes(wrapper: Any) -> Iterator[Any]:
     yield from graph.node
     for inner in graph.library.function:
         yield from inner.node_def
+
+
+def calls(stage: Any, operations: tuple[str, ...]) -> bool:
+    """Return whether a function of a stage has one of these operations."""
+    return any(node.op in operations for wrapper in _functions(stage) for node in _nodes(wrapper))
 
 
 def source(iterator: Any, drawn: bool, kept: bool) -> str:
@@ -201,7 +207,7 @@ def source(iterator: Any, drawn: bool, kept: bool) -> str:
         return "; the pipeline draws random numbers without a seed"
     if not kept:
         return "; what the script does not seed is drawn anew in each attempt (checkpoint.keep_randomness = false)"
-    if _of_arrays(iterator):
+    if of_arrays(iterator):
         return "; it is of the script's arrays"
     if found is not None:
         return "; the dataset object %s made it" % type(found).__name__
@@ -212,7 +218,7 @@ def limits(iterator: Any, model: Any) -> list[str]:
     """Return sentences on the random draws of this fit that a resume cannot repeat."""
     adapter, found = adapter_of(iterator), set()
     # Arrays are shuffled by Keras, in an order that data_order.py seeds if the script does not.
-    dataset = None if _of_arrays(iterator) else dataset_of(iterator)
+    dataset = None if of_arrays(iterator) else dataset_of(iterator)
     for stage in stages(dataset):
         for wrapper in _functions(stage):
             found |= {

@@ -7,6 +7,7 @@ libraries that are imported.
 from __future__ import annotations
 
 import sys
+import zlib
 from typing import Any, Callable
 
 
@@ -37,6 +38,11 @@ def globally_seeded() -> bool:
     """Return whether the script has set TensorFlow's global seed."""
     context = _module("tensorflow.python.eager.context")
     return context is not None and context.global_seed() is not None
+
+
+def digest() -> str:
+    """Return a checksum of the state of every generator that exists."""
+    return "%08x" % zlib.crc32(_text(sorted(capture().items())).encode())
 
 
 def same(one: dict[str, Any], other: dict[str, Any], name: str) -> bool:

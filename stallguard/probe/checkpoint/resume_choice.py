@@ -79,9 +79,10 @@ class ResumeChoice:
                     saved.verified = False
                     self._back = True
                     return saved
+        text = announcements.STARTS_OVER if fit.skipping is None else announcements.TRAINED_AGAIN
         dropped = self._records.forget_from(fit.ordinal) - 1
         later = announcements.LATER % announcements.counted(dropped, "later fit") if dropped > 0 else ""
-        text = announcements.STARTS_OVER % (fit.ordinal, why) + later
+        text = text % (fit.ordinal, why) + later
         self._context.say("inexact", text, fit=fit.ordinal, epoch=fit.first, batch=0)
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import encoding, tensors
+from . import encoding, fingerprint, tensors
 from .store import MADE, NEXT
 
 FORMAT = 2
@@ -72,6 +72,7 @@ class Saved:
         self.drawn = self.drawn * before // batch
         self.ends = [[complete, count * before // batch] for complete, count in self.ends]
         self.prints = {}  # of batches of the previous size
+        self.facts["first"] = fingerprint.RESIZED
         return int(before)
 
     def groups(self) -> dict[str, list[Any]]:
@@ -83,8 +84,12 @@ class Saved:
         return found
 
     def random(self, moment: str) -> dict[str, Any]:
-        """Return the generators' states at `moment`: "open" (of the data's iterator) or "now" (the save)."""
-        found: dict[str, Any] = encoding.decode(self.facts["random"][moment], self.arrays)
+        """Return the generators' states at `moment`.
+
+        "first" (the first opening of the data), "open" (the opening of their last iterator) or "now" (the save).
+        """
+        kept = self.facts["random"].get(moment)
+        found: dict[str, Any] = {} if kept is None else encoding.decode(kept, self.arrays)
         return found
 
     def decoded(self, name: str) -> Any:

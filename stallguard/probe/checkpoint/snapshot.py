@@ -83,6 +83,7 @@ def take(
     random = {
         "open": encoding.encode(fit.opened, arrays),
         "now": encoding.encode(random_state.capture(), arrays),
+        "first": encoding.encode(fit.first_opened, arrays),
     }
     facts: dict[str, Any] = {
         "format": FORMAT, "identity": fit.identified(), "epoch": fit.epoch, "executions": fit.executions,
@@ -92,6 +93,7 @@ def take(
         "finished": finished, "stop": between_epochs and bool(getattr(fit.model, "stop_training", False)),
         "groups": [[name, len(group)] for name, group in groups.items()], "entries": entries,
         "unkept": unkept, "draws": _draws(fit), "data": kept, "random": random, "others": others,
+        "first": fit.first_batch,
         "prints": dict(list(fit.prints.items())[-PRINTS:]),
         "history": encoding.encode(history_of(history), arrays),
         "files": fit.files.keep(state, callbacks_of(fit.callbacks)),
