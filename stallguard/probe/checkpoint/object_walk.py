@@ -43,8 +43,8 @@ _STILL = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
 )
+GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
 _WRITERS = ("csv", "_csv")  # objects that refer to a file, which has its own slot
-_GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
 
 
 class Slot:
@@ -86,6 +86,7 @@ class Walk:
         self.objects: dict[str, Any] = {}  # and by path
         self.optimizers: list[tuple[str, Any]] = []
         self.networks: list[tuple[str, Any]] = []  # models and layers other than the fit's own
+        self.modules: set[str] = set()  # with generators of the process that the script's functions name
         self.files: list[tuple[str, Any]] = []
         self.unkept: dict[str, str] = {}  # path: kind of an object whose state cannot be read
         self.sizes: dict[
@@ -260,7 +261,7 @@ class Walk:
         for name, item in list(getattr(value, "__dict__", {}).items()):
             # `_generator` holds the function that the script gave to from_generator.
             mine = name == "_generator" or not object_kinds.is_librarys(type(item))
-            if mine or object_kinds.is_variable(item) or type(item).__name__ in _GENERATORS:
+            if mine or object_kinds.is_variable(item) or type(item).__name__ in GENERATORS:
                 self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
 
     def _network(self, value: Any, path: str) -> None:
@@ -323,6 +324,10 @@ class Walk:
             value = space[name]
             if not isinstance(value, types.ModuleType):
                 self._global(space, str(space.get("__name__")), name, value)
+            elif value.__name__ in ("random", "numpy.random"):
+                self.modules.add(value.__name__)
+            elif value.__name__ == "numpy" and "random" in names:
+                self.modules.add("numpy.random")
             elif object_kinds.is_users(getattr(value, "__file__", None) or "<none>"):
                 for inner in sorted(names & vars(value).keys()):
                     if not isinstance(vars(value)[inner], types.ModuleType):
