@@ -70,6 +70,23 @@ UNSTABLE = (
     "the input pipeline draws random numbers that cannot be replayed (%s): "
     "the batches after a resume differ from those of the run before"
 )
+KEPT_BY_PIPELINE = (
+    "the input pipeline keeps state that cannot be restored (%s): "
+    "the batches after a resume can differ from those of the run before"
+)
+SERVICE = "the input pipeline draws from a tf.data service, whose position cannot be restored"
+UNORDERED = (
+    "the input pipeline is not deterministic, as the script asks (deterministic = False): "
+    "the batches after a resume can come in another order"
+)
+SHARED = (
+    "the input pipeline, which works ahead, and the training draw from the same source (%s), in an order that depends "
+    "on time: their draws after a resume can differ from those of the run before"
+)
+AHEAD = (
+    "the training changed %s while the input pipeline worked ahead with it: "
+    "the next batches can differ from those of the run before"
+)
 WORKERS = (
     "the dataset's workers load batches ahead while its order changes at the end of the epoch (a race in Keras): "
     "the batches after a resume can come in another order"

@@ -41,21 +41,19 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
     Raises StartOver if an epoch on JAX has no batch left.
     """
     resuming = fit.saved is not None and not fit.passed
-    now = entered = random_state.capture()
+    now = random_state.capture()
     if resuming:
+        session.digested(fit.enter)
         fit.passed = True
         finished_epochs(session, fit, iterator, original)
-        # The pipeline opens now, as in the interrupted run, with the same state of the generators.
-        if fit.past.between_epochs and iterator.steps_per_epoch is None:
-            random_state.restore(entered)
         now = random_state.capture()
-    else:
+    elif not fit.continues():
         session.guarded("noting the pipeline's state", lambda: session.digested(fit.note_data))
     fit.complete = False
     item: Any = next(stream, None)
     session.openings.epoch()
     if resuming and item is not None:
-        draw(session, fit, item[-1], now, entered)
+        draw(session, fit, item[-1], now)
         for _ in range(fit.executions):  # those that were trained; None: the epoch has no more
             item = next(stream, None)
     source = item[-1] if item is not None else None
@@ -80,9 +78,14 @@ def _completed(fit: Fit) -> Iterator[Any]:
 
 
 def finished_epochs(session: CheckpointSession, fit: Fit, iterator: Any, original: Any) -> None:
-    """Run through the finished epochs, and restore the pipeline's state at the opening of the saved iterator."""
+    """Run through the finished epochs, with the state that the saved iterator opened with just before that.
+
+    With `repeat` and `steps_per_epoch` one iterator spans epochs, and is drawn from since its opening: what its
+    pipeline has drawn ahead of the training is in no later state.
+    """
     saved = fit.past
     drawing = saved.verified and pipelines.must_be_drawn(iterator, fit.readable())
+    opened_after = saved.facts.get("opened_after", len(saved.ends))
     adapter = iterator.data_adapter
     workers = getattr(adapter, "enqueuer", None)
     first = compares_first(fit, iterator, bool(drawing))
@@ -92,7 +95,10 @@ def finished_epochs(session: CheckpointSession, fit: Fit, iterator: Any, origina
         adapter.enqueuer = None  # the workers of a PyDataset must not load batches that are not drawn
     try:
         for number, (complete, batches) in enumerate(saved.ends):
-            _pass_epoch(session, fit, iterator, original, complete, batches if drawing else 0, first)
+            if number == opened_after and not first:
+                open_again(session, fit, saved=True)
+            draws = drawing or (saved.verified and number >= opened_after)
+            _pass_epoch(session, fit, iterator, original, complete, batches if draws else 0, first)
             first = False
             repeat_others(session, fit, number + 1)
     finally:
@@ -100,12 +106,25 @@ def finished_epochs(session: CheckpointSession, fit: Fit, iterator: Any, origina
             adapter.enqueuer = workers
     if fit.skipping is not None:  # else the threads of its iterator would go on to draw
         fit.source = iterator._current_iterator = None
-    fit.restore_data()
-    random_state.restore(saved.random("open"))
+    if opened_after >= len(saved.ends):
+        open_again(session, fit, saved=not saved.between_epochs or fit.skipping is not None)
+
+
+def open_again(session: CheckpointSession, fit: Fit, saved: bool) -> None:
+    """Restore the state with which an iterator opens.
+
+    `saved`: that of the saved iterator.  Otherwise the save was made between two epochs, and the next iterator opens
+    with what the callbacks of the next epoch's begin have left.
+    """
+    if saved:
+        session.digested(fit.restore_opening)
+    else:
+        fit.restore_entered()
+        session.guarded("noting the pipeline's state", lambda: session.digested(fit.note_data))
 
 
 def repeat_others(session: CheckpointSession, fit: Fit, epochs: int) -> None:
-    """Open the other pipelines that were opened before the epoch of this number."""
+    """Open the other pipelines that were opened before the epoch of this number, and after the one before it."""
     others = fit.past.facts["others"]
     if epochs < len(others):
         session.openings.repeat(others[epochs])
@@ -178,13 +197,10 @@ def pass_over(session: CheckpointSession, fit: Fit, source: Any, batches: int, f
         session.passed_over()
 
 
-def draw(
-    session: CheckpointSession, fit: Fit, source: Any, now: dict[str, Any], entered: dict[str, Any]
-) -> None:
+def draw(session: CheckpointSession, fit: Fit, source: Any, now: dict[str, Any]) -> None:
     """Draw from `source` what the interrupted run had drawn, and restore the rest of its state.
 
-    `now`: the generators before `source` opened; `entered`: when the framework's loop reached this epoch.  Raises
-    StartOver if the batches differ, and what the pipeline raises.
+    `now`: the generators before `source` opened.  Raises StartOver if the batches differ, and what the pipeline raises.
     """
     saved = fit.past
     fit.passed = True
@@ -194,9 +210,10 @@ def draw(
     fit.turn(source)
     fit.executions, fit.epoch = saved.executions, saved.epoch
     fit.opened = now if fresh else saved.random("open")
-    fit.data_opened = (
-        (saved.facts["data"], [array.copy() for array in saved.arrays]) if saved.facts["data"] else ([], [])
-    )
+    fit.opened_after = len(saved.ends) if fresh else saved.facts.get("opened_after", len(saved.ends))
+    if not fresh:
+        arrays = [array.copy() for array in saved.arrays] if saved.facts["data"] else []
+        fit.data_opened = saved.facts["data"], arrays
     fit.drawn = 0 if fresh else saved.drawn
     first = fit.drawn - fit.executions * fit.per_execution  # this epoch's first draw
     with session.context.own_work(), session.context.phase("input"):
@@ -211,22 +228,27 @@ def draw(
             session.passed_over()
             session.compare(fit, "%d:%d" % (fit.epoch, index - first), [batch])
     if not fresh:
-        _restore_generators(fit, source, entered)
+        repeat_others(session, fit, len(saved.ends) + 1)  # by callbacks of this epoch's batches
+        changed = session.digested(fit.restore_trained)
+        if changed:
+            text = announcements.AHEAD % announcements.listed(changed)
+            session.context.say("inexact", "fit %d: %s" % (fit.ordinal, text))
+        _restore_generators(fit)
     fit.restore_uses()
     fit.restore_metrics()
     session.resumed(fit)
 
 
-def _restore_generators(fit: Fit, source: Any, entered: dict[str, Any]) -> None:
+def _restore_generators(fit: Fit) -> None:
     """Set the generators to their state at the save, except those from which the pipeline draws ahead of the training.
 
-    A tf.data pipeline that draws from Python's or numpy's own generator does so ahead: a generator that changed since
-    the iterator opened has the right state.  Other pipelines draw with the training, and the save has their state.
+    A tf.data pipeline that draws from a generator of the process does so ahead: a generator that changed since the
+    iterator opened has the right state.  Other pipelines draw with the training, and the save has their state.
     After a save between two epochs that state was restored before the callbacks of the next epoch's begin, which can
-    have drawn since: `entered` is then the state to set.
+    have drawn since: what they left is then the state to set.
     """
-    saved, ahead = fit.past, hasattr(source, "element_spec")
+    saved, ahead = fit.past, pipelines.draws_ahead(fit.iterator)
     after, opened = random_state.capture(), saved.random("open")
-    now = entered if saved.between_epochs else saved.random("now")
-    theirs = {name for name in ("python", "numpy") if ahead and not random_state.same(opened, after, name)}
+    now = fit.entered_random if saved.between_epochs else saved.random("now")
+    theirs = {name for name in after if ahead and not random_state.same(opened, after, name)}
     random_state.restore({name: state for name, state in now.items() if name not in theirs})

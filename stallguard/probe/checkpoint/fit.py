@@ -10,9 +10,19 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, fit_start, identity, object_state, pipelines, random_state, variables
+from . import (
+    announcements,
+    fit_start,
+    identity,
+    object_kinds,
+    object_state,
+    pipelines,
+    python_generators,
+    random_state,
+    variables,
+)
 from .object_state import NoPlace, ObjectBaseline, Return
-from .object_walk import Walk
+from .object_walk import ALIAS, GENERATORS, Walk
 from .saved_generation import Saved, StartOver
 from .written_files import WrittenFiles
 
@@ -59,7 +69,13 @@ class Fit:
         self.drawn = 0
         self.per_execution = 1
         self.opened: dict[str, Any] = {}
+        self.opened_after = 0  # epochs that had ended when `source` opened
         self.data_opened: tuple[list[Any], list[Any]] = ([], [])
+        self.data_at_opening: ObjectBaseline | None = None  # None: as `data_baseline`
+        self.data_first: tuple[list[Any], list[Any]] = ([], [])  # of what `restore_now` changes
+        self.entered: tuple[list[Any], list[Any]] = ([], [])  # of the pipeline's objects, as the epoch began
+        self.entered_random: dict[str, Any] = {}
+        self.entered_walk: Walk | None = None
         self.openings = 0
         self.order: Any = None
         self.blind = False  # an epoch of unknown length must not be resumed inside
@@ -136,6 +152,26 @@ class Fit:
         unknown += ["%s (%s)" % (os.path.basename(path), how) for path, how in changing.items()]
         return unknown if state.complete else [*unknown, announcements.TOO_MANY]
 
+    def shared(self) -> list[str]:
+        """Return what a pipeline that draws ahead and the training both draw from, as far as the walks show it."""
+        if self.data_baseline is None or self.baseline is None or not pipelines.draws_ahead(self.iterator):
+            return []
+        data, state = self.data_baseline.walked, self.baseline.walked
+        models = tuple(variables.of_model(self.model))
+        found = [
+            path
+            for path, slot in state.slots.items()
+            if slot.kind == ALIAS
+            and slot.digest in data.objects
+            and (type(slot.value).__name__ in GENERATORS or python_generators.read(slot.value) is not None)
+        ]
+        found += [
+            path
+            for path, slot in data.slots.items()
+            if slot.kind == ALIAS and slot.digest.startswith(models) and object_kinds.is_variable(slot.value)
+        ]
+        return sorted({*found, *(data.modules & state.modules)})
+
     def readable(self) -> bool:
         """Return whether the whole state of the script's functions in the pipeline can be read."""
         baseline = self.data_baseline
@@ -158,9 +194,15 @@ class Fit:
         State that cannot be kept, or that is too large to be an order of the data, is left out: if it matters, the
         fingerprints will differ.
         """
+        return self._kept(data, self.data_baseline)
+
+    def data_since_opening(self, data: Walk) -> tuple[list[Any], list[Any]]:
+        """Return the same of what changed since the iterator opened: by the pipeline, ahead, and by the training."""
+        return self._kept(data, self.data_at_opening or self.data_baseline)
+
+    def _kept(self, data: Walk, since: ObjectBaseline | None) -> tuple[list[Any], list[Any]]:
         arrays: list[Any] = []
-        changed = self.data_baseline.changed(data) if self.data_baseline is not None else []
-        return object_state.keep(data, changed, arrays, BIG, self.data_baseline)[0], arrays
+        return object_state.keep(data, since.changed(data) if since else [], arrays, BIG, since)[0], arrays
 
     # ---- restoring ------------------------------------------------------------------------------------------
 
@@ -283,10 +325,61 @@ class Fit:
 
         return undo
 
-    def restore_data(self) -> None:
-        """Restore the state of the pipeline's functions and objects at the opening of the saved iterator."""
-        data = self.walk_data()
-        way = Return(self.past.facts["data"], self.past.arrays, data)
+    def restore_now(self) -> None:
+        """Restore what the pipeline's functions and objects were at the save, for the callbacks that begin."""
+        saved = self.past
+        copies: list[Any] = []
+        both = [*saved.facts["data"], *saved.facts.get("data_now", [])]
+        entries = list({one[0]: one for one in both}.values())  # the later one of a path
+        if not self.data_first[0]:
+            self.data_first = Return(entries, saved.arrays, self.walk_data()).undo(copies), copies
+        self._restore_data(entries, saved.arrays)
+
+    def enter(self, seconds: float) -> None:
+        """Note the state with which a resumed fit reaches its first epoch.  `seconds`: as for `walk`."""
+        arrays: list[Any] = []
+        self.entered_walk = data = self.walk_data(time.monotonic() + seconds)
+        self.entered = object_state.keep(data, list(data.slots), arrays, BIG)[0], arrays
+        self.entered_random = random_state.capture()
+
+    def restore_opening(self, seconds: float) -> None:
+        """Restore what the saved iterator read as it opened: the pipeline's objects and the process' generators.
+
+        `seconds`: as for `walk`.
+        """
+        saved = self.past
+        self._restore_data(*self.data_first, own=True)
+        self._restore_data(saved.facts["data"], saved.arrays)
+        random_state.restore(saved.random("open"))
+        self.data_at_opening = ObjectBaseline(self.walk_data(time.monotonic() + seconds))
+
+    def restore_entered(self) -> None:
+        """Restore the state with which the fit reached its first epoch, whose iterator opens next."""
+        self._restore_data(*self.entered, own=True)
+        random_state.restore(self.entered_random)
+
+    def restore_trained(self, seconds: float) -> list[str]:
+        """Restore what the training has made of the pipeline's objects since the iterator opened.
+
+        Not what the pipeline has changed itself, if it works ahead of the training: drawing has restored that.  Return
+        the paths of what the training changed while the pipeline worked ahead.  `seconds`: as for `walk`.
+        """
+        entries, arrays = self.entered
+        ahead, before = pipelines.draws_ahead(self.iterator), self.data_at_opening
+        drawn: set[str] = set()
+        if ahead and before is not None:
+            drawn = set(before.changed(self.walk_data(time.monotonic() + seconds)))
+        self._restore_data([one for one in entries if one[0] not in drawn], arrays, own=True)
+        if not ahead or before is None or self.entered_walk is None:
+            return []
+        slots = self.entered_walk.slots
+        changed = [
+            path for path in before.changed(self.entered_walk) if type(slots[path].digest) is not object
+        ]
+        return [p for p in changed if p not in drawn and pipelines.makes_batches_of(self.iterator, slots[p])]
+
+    def _restore_data(self, entries: list[Any], arrays: list[Any], *, own: bool = False) -> None:
+        way = Return(entries, arrays, self.walk_data(), own=own)
         try:
             way.check()
         except NoPlace as error:
@@ -330,8 +423,12 @@ class Fit:
         if source is not self.source:
             self.turn(source)
             self.drawn = 0
-            self.opened = before
+            self.opened, self.opened_after = before, len(self.ends)
             self.first_opened = self.first_opened or before
+
+    def continues(self) -> bool:
+        """Return whether the next epoch draws from the iterator of this one (`repeat` and `steps_per_epoch`)."""
+        return self.source is not None and pipelines.next_source(self.iterator, self.source) is self.source
 
     def turn(self, source: Any) -> None:
         """Count an iterator of the batches, and advance the seeded order of arrays."""
@@ -389,7 +486,8 @@ class Fit:
     def note_data(self, seconds: float) -> None:
         """Store the state of the pipeline's functions and objects, before the data's iterator opens."""
         if self.data_baseline is not None and self.data_baseline.digests:
-            self.data_opened = self.data_state(self.walk_data(time.monotonic() + seconds))
+            data = self.walk_data(time.monotonic() + seconds)
+            self.data_opened, self.data_at_opening = self.data_state(data), ObjectBaseline(data)
 
 
 def callbacks_of(callbacks: Any) -> list[Any]:

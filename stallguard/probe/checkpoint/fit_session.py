@@ -228,7 +228,7 @@ class CheckpointSession:
             fit.call.checked()
             return
         self.digested(fit.begin)
-        limits = self.guarded("reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model))
+        limits = self.guarded("reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model, []))
         if any(sentence.startswith(announcements.UNSTABLE[:40]) for sentence in limits or ()):
             self._drawn.add(fit.ordinal)
         if not fit.first_batch and not (fit.start or {}).get("whole"):
@@ -275,7 +275,9 @@ class CheckpointSession:
             self._saver.complain(error, fit.store)
         if unknown:
             self.context.beyond(announcements.KEPT_NOT % announcements.listed(unknown))
-        limits = self.guarded("reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model))
+        limits = self.guarded(
+            "reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model, fit.shared())
+        )
         for sentence in limits or ():
             self.context.beyond(sentence)
             if sentence.startswith(announcements.UNSTABLE[:40]):
@@ -286,6 +288,7 @@ class CheckpointSession:
         if fit.saved is not None:
             self.context.restored()
             self._restore(fit, self._keep_undo)
+            fit.restore_now()
             if fit.past.between_epochs:  # its next epoch draws for its callbacks first, then for its data
                 self.guarded("restoring the generators", fit.restore_generators)
 
@@ -307,12 +310,17 @@ class CheckpointSession:
             # Inside an epoch the callbacks had begun it before the save: this undoes their second begin.
             if not fit.past.between_epochs:
                 self._restore(fit)
+                if fit.passed:  # Keras 2: the data are at their place before an epoch begins
+                    self.digested(fit.restore_trained)
+                else:
+                    fit.restore_now()
         now = time.monotonic()
         # Without the first batch, a finished fit is skipped only if its data can be read in full.
         only_drawn = fit.saved is None and not fit.first_batch and not (fit.start or {}).get("whole")
         if now - self._fingerprinted > FINGERPRINT_EVERY or only_drawn:
             self._fingerprinted = now
-            if fit.saved is None or fit.resumed:
+            # In Keras 2 the data of a resumed epoch are at their place here: its first batch does not come again.
+            if (fit.saved is None or fit.resumed) and not fit.executions:
                 place = "%d:0" % fit.epoch
                 self.guarded(
                     "looking at the first batch",

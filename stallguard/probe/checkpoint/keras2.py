@@ -80,8 +80,10 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
     """Yield (epoch, iterator) like Keras; a resumed fit first runs through its finished epochs."""
     target = handler._initial_epoch if fit.saved is not None else fit.first
     now = random_state.capture()
+    opens = handler._adapter.should_recreate_iterator()  # in each epoch
     handler._initial_epoch = fit.first
     if fit.saved is not None:
+        session.digested(fit.enter)
         random_state.restore(fit.past.random("open"))
         if handler._inferred_steps is None:
             handler._inferred_steps = fit.past.facts["length"]
@@ -89,13 +91,13 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
     stream = original(handler)
     for coming in count(fit.first):
         resuming = fit.saved is not None and not fit.passed
-        if not resuming:
+        if not resuming and not fit.continues():
             session.guarded("noting the pipeline's state", lambda: session.digested(fit.note_data))
             now = random_state.capture()
-        elif coming == target and handler._adapter.should_recreate_iterator():
+        elif resuming and coming == target and opens:
             # Keras 2 ends an epoch (Sequence.on_epoch_end) only as it opens the next one, after `note_data`.
-            fit.restore_data()
-            random_state.restore(now if fit.past.between_epochs else fit.past.random("open"))
+            fast_forward.open_again(session, fit, saved=not fit.past.between_epochs)
+            now = random_state.capture()
         item = next(stream, None)
         if item is None:
             return
@@ -109,9 +111,10 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
             fast_forward.repeat_others(session, fit, epoch - fit.first + 1)
             continue
         if resuming:
-            if not handler._adapter.should_recreate_iterator():
-                fit.restore_data()
-            fast_forward.draw(session, fit, iterator, now, now)
+            if not opens:
+                first = fit.source is None and fit.past.between_epochs
+                fast_forward.open_again(session, fit, saved=not first)
+            fast_forward.draw(session, fit, iterator, now)
         fit.opening(iterator, now)
         yield epoch, iterator
 
@@ -136,7 +139,7 @@ def _advance(session: CheckpointSession, fit: Fit) -> None:
         first = False
         fast_forward.repeat_others(session, fit, number + 1)
     handler._initial_epoch, handler._epochs = kept
-    fit.restore_data()
+    fast_forward.open_again(session, fit, saved=True)
 
 
 def _steps(session: CheckpointSession, original: Any) -> Any:

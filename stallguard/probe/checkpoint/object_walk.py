@@ -5,9 +5,9 @@ random generator of its own.  The walk begins at roots (model, callbacks, functi
 attributes, containers, closures, default arguments, methods of the script's classes and the globals that its functions
 name.  Each place is a slot with a path; the same script has the same paths in the next attempt.
 
-The internals of a library's objects are not followed.  Of a Keras model only the attributes that Keras' own code does
-not name are followed, of a dataset only the script's functions; modules, locks, loggers and threads have no state of a
-training.  An object that is reached twice is walked once: the second slot is an alias of the first.
+The internals of a library's objects are not followed: such an object is kept as its pickle (pickled.py), or it is named,
+because nothing shows that it has no state.  Of a Keras model only the attributes that Keras' own code does not name are
+followed, of a dataset only the script's functions, of a lock whether it is held.  An object that is reached twice is walked once: the second slot is an alias of the first.
 
 The walk changes nothing, and calls nothing of the script except `variables` of a model or an optimizer.
 """
@@ -56,7 +56,7 @@ _STILL = (
 )
 _WRITERS = ("csv", "_csv")
 _VIEWS: tuple[Any, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
-_GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
+GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
 
 
 class Slot:
@@ -106,6 +106,7 @@ class Walk:
         self.objects: dict[str, Any] = {}  # and by path
         self.optimizers: list[tuple[str, Any]] = []
         self.networks: list[tuple[str, Any]] = []  # models and layers other than the fit's own
+        self.modules: set[str] = set()  # with generators of the process that the script's functions name
         self.files: list[tuple[str, Any]] = []
         self.unkept: dict[str, str] = {}  # path: kind of an object whose state cannot be read
         self.sizes: dict[
@@ -361,7 +362,7 @@ class Walk:
         for name, item in list(getattr(value, "__dict__", {}).items()):
             # `_generator` holds the function that the script gave to from_generator.
             mine = name == "_generator" or not object_kinds.is_librarys(type(item))
-            if mine or object_kinds.is_variable(item) or type(item).__name__ in _GENERATORS:
+            if mine or object_kinds.is_variable(item) or type(item).__name__ in GENERATORS:
                 self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
 
     def _network(self, value: Any, path: str) -> None:
@@ -429,6 +430,10 @@ class Walk:
             value = space[name]
             if not isinstance(value, types.ModuleType):
                 self._global(space, str(space.get("__name__")), name, value)
+            elif value.__name__ in ("random", "numpy.random"):
+                self.modules.add(value.__name__)
+            elif value.__name__ == "numpy" and "random" in names:
+                self.modules.add("numpy.random")
             elif object_kinds.is_users(getattr(value, "__file__", None) or "<none>"):
                 for inner in sorted(names & vars(value).keys()):
                     if not isinstance(vars(value)[inner], types.ModuleType):

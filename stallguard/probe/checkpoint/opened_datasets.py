@@ -92,7 +92,8 @@ class Openings:
         return [one for stage in dataset._inputs() for one in self._origins(stage)]
 
     def repeat(self, numbers: list[int]) -> None:
-        """Open these datasets again in this order, without drawing from them."""
+        """Open these datasets again in this order, without drawing from them; a later attempt opens them again too."""
+        self.others[-1].extend(numbers)
         self.silent = True
         try:
             for number in numbers:

@@ -14,18 +14,24 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, random_state
+from . import announcements, object_kinds, random_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .object_walk import Walk
+    from .object_walk import Slot, Walk
 
 RANDOM_OPS = frozenset((
     "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle",
     "RandomGamma", "RandomPoissonV2", "Multinomial", "ParameterizedTruncatedNormal",
     "SampleDistortedBoundingBoxV2",
 ))  # fmt: skip
+# Operations that have state for TensorFlow, but none that an attempt must restore, or one that the walk finds.
+_KEPT = (
+    "Random", "Rng", "Stateful", "Dummy", "Assign", "Resource", "ReadVariable", "Var", "PyFunc", "EagerPyFunc", "Print",
+    "Assert", "If", "While", "Case", "LookupTableFind", "LookupTableSize", "HashTable", "Multinomial", "Truncated",
+    "Parameterized", "SampleDistorted", "OneShot",
+)  # fmt: skip
 # Stages whose state at an epoch's beginning depends only on how often their iterators were opened.
 _OPENED = frozenset((
     "TensorSlice", "Tensor", "Range", "SparseTensorSlice", "Batch", "ParallelBatch", "PaddedBatch", "Map",
@@ -61,11 +67,36 @@ def dataset_of(iterator: Any) -> Any:
     return None
 
 
+def draws_ahead(iterator: Any) -> bool:
+    """Return whether a pipeline draws from the script's generators before the training needs the batch."""
+    return dataset_of(iterator) is not None or getattr(adapter_of(iterator), "enqueuer", None) is not None
+
+
 def object_of(iterator: Any) -> Any:
     """Return the script's own dataset object in an epoch iterator; its order is state."""
     adapter = adapter_of(iterator)
     found = getattr(adapter, "py_dataset", None) or getattr(adapter, "_keras_sequence", None)
     return found if found is not None else getattr(adapter, "_dataloader", None)
+
+
+def next_source(iterator: Any, source: Any) -> Any:
+    """Return the iterator from which the next epoch draws, None if it opens one.  `source`: that of this epoch."""
+    if hasattr(iterator, "_current_iterator"):  # Keras 3
+        return iterator._current_iterator if iterator.steps_per_epoch is not None else None
+    return None if adapter_of(iterator).should_recreate_iterator() else source
+
+
+def makes_batches_of(iterator: Any, slot: Slot) -> bool:
+    """Return whether batches can depend on a slot: not on what a dataset object names at an epoch's end alone."""
+    found = object_of(iterator)
+    if found is None or slot.holder is not found:
+        return True
+    used: set[str] = set()
+    for kind in type(found).__mro__:
+        for name, item in vars(kind).items():
+            if name not in ("__init__", "on_epoch_begin", "on_epoch_end") and hasattr(item, "__code__"):
+                used |= object_kinds.names_in(item.__code__)
+    return slot.key in used
 
 
 def stages(dataset: Any) -> Iterator[Any]:
@@ -214,21 +245,34 @@ def source(iterator: Any, drawn: bool, kept: bool) -> str:
     return "; a generator of the script made it" if "FlatMap" in kinds and "Tensor" in kinds else ""
 
 
-def limits(iterator: Any, model: Any) -> list[str]:
-    """Return sentences on the random draws of this fit that a resume cannot repeat."""
-    adapter, found = adapter_of(iterator), set()
+def limits(iterator: Any, model: Any, shared: list[str]) -> list[str]:
+    """Return sentences on the state of this fit's data that a resume cannot restore.
+
+    `shared`: what the pipeline and the training both draw from.
+    """
+    adapter, unseeded, kept = adapter_of(iterator), set(), set()
     # Arrays are shuffled by Keras, in an order that data_order.py seeds if the script does not.
     dataset = None if of_arrays(iterator) else dataset_of(iterator)
+    registry = sys.modules.get("tensorflow.python.framework.op_def_registry")
     for stage in stages(dataset):
         for wrapper in _functions(stage):
-            found |= {
-                node.op
-                for node in _nodes(wrapper)
-                if node.op in RANDOM_OPS and not (node.attr["seed"].i or node.attr["seed2"].i)
-            }
+            for node in _nodes(wrapper):
+                known = registry.get(node.op) if registry is not None else None
+                if node.op in RANDOM_OPS:
+                    unseeded |= set() if node.attr["seed"].i or node.attr["seed2"].i else {node.op}
+                elif known is not None and known.is_stateful and "Dataset" not in node.op:
+                    kept |= set() if node.op.startswith(_KEPT) else {node.op}
     sentences = []
-    if found and not random_state.globally_seeded():
-        sentences.append(announcements.UNSTABLE % ", ".join(sorted(found)))
+    if unseeded and not random_state.globally_seeded():
+        sentences.append(announcements.UNSTABLE % ", ".join(sorted(unseeded)))
+    if kept:
+        sentences.append(announcements.KEPT_BY_PIPELINE % ", ".join(sorted(kept)))
+    if any(name_of(stage).startswith("DataService") for stage in stages(dataset)):
+        sentences.append(announcements.SERVICE)
+    if dataset is not None and _is_unordered(dataset):
+        sentences.append(announcements.UNORDERED)
+    if shared:
+        sentences.append(announcements.SHARED % announcements.listed(shared))
     if getattr(adapter, "enqueuer", None) is not None:
         # A PyDataset whose order differs in each epoch: Keras shuffles it, or it changes at the end of an epoch itself.
         at_end = getattr(type(adapter.py_dataset), "on_epoch_end", None)
@@ -237,6 +281,12 @@ def limits(iterator: Any, model: Any) -> list[str]:
     if draws_masks(model):
         sentences.append(announcements.MASKS)
     return sentences
+
+
+def _is_unordered(dataset: Any) -> bool:
+    """Return whether the script asks for elements in the order in which threads happen to make them."""
+    asked = any(getattr(stage, "_deterministic", "") == "false" for stage in stages(dataset))
+    return asked or dataset.options().deterministic is False
 
 
 def draws_masks(model: Any) -> bool:

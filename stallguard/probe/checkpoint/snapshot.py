@@ -76,9 +76,13 @@ def take(
         unkept[name] = "a variable that no attribute holds"
     if not state.complete:
         unkept[announcements.TOO_MANY] = "too many to look at"
-    # Between two epochs nothing has been drawn ahead: the pipeline's present state is that of its next opening.
-    kept, values = fit.data_state(data) if between_epochs else fit.data_opened
+    # If the next epoch opens an iterator, nothing has been drawn ahead: the present state is that of its opening.
+    opens = between_epochs and (finished or not fit.continues())
+    kept, values = fit.data_state(data) if opens else fit.data_opened
     kept = object_state.moved(kept, len(arrays))
+    arrays += values
+    since, values = ([], []) if opens else fit.data_since_opening(data)
+    since = object_state.moved(since, len(arrays))
     arrays += values
     random = {
         "open": encoding.encode(fit.opened, arrays),
@@ -88,11 +92,12 @@ def take(
     facts: dict[str, Any] = {
         "format": FORMAT, "identity": fit.identified(), "epoch": fit.epoch, "executions": fit.executions,
         "batches": fit.executions * fit.per_execution,
-        "drawn": fit.drawn, "batch": fit.batch(), "ends": fit.ends, "epochs": fit.epochs,
+        "drawn": fit.drawn, "opened_after": len(fit.ends) if opens else fit.opened_after,
+        "batch": fit.batch(), "ends": fit.ends, "epochs": fit.epochs,
         "length": getattr(fit.iterator, "_num_batches", getattr(fit.iterator, "_inferred_steps", None)),
         "finished": finished, "stop": between_epochs and bool(getattr(fit.model, "stop_training", False)),
         "groups": [[name, len(group)] for name, group in groups.items()], "entries": entries,
-        "unkept": unkept, "draws": _draws(fit), "data": kept, "random": random, "others": others,
+        "unkept": unkept, "draws": _draws(fit), "data": kept, "data_now": since, "random": random, "others": others,
         "first": fit.first_batch,
         "prints": dict(list(fit.prints.items())[-PRINTS:]),
         "history": encoding.encode(history_of(history), arrays),
