@@ -117,6 +117,5 @@ def _is_named(number: str, case: Case, texts: list[str]) -> bool:
         "global": f"THING_{number}",
         "model": f"held_{number}",
         "closure": "held",
-        "default": f"step_{number}",
     }
     return any(names.get(place, "held") in text or "more" in text for text in texts)

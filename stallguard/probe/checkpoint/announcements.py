@@ -39,7 +39,7 @@ OTHER_FIRST = "its first batch has other values than when its checkpoint was mad
 OTHER_DATA = "its data (%s) are others than when its checkpoint was made"
 OTHER_CODE = "the code of the script that it calls has changed (%s)"
 OTHER_WORDS = "the script sets other values than when its checkpoint was made (%s)"
-COMPUTED = "fit %d is not trained again, though computed numbers differ from those when it started (%s)"
+COMPUTED = "computed numbers differ from those when it started (%s)"
 CONTINUES = "fit %d starts with other values of its model than before: those of its checkpoint replace them"
 START_UNREAD = (
     "%d MB of the data and weights of fit %d take longer to compare than checkpoint.cost allows: "

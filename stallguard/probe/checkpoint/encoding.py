@@ -102,7 +102,7 @@ def _of_numpy(value: Any, kind: Any, numpy: Any, tensors: list[Any]) -> Any:
     is_masked = kind.__module__.startswith("numpy.ma") and kind.__name__ == "MaskedArray"
     if is_masked:
         mask = numpy.ma.getmaskarray(value)
-        parts = (numpy.ma.getdata(value), mask, value.fill_value)
+        parts = (numpy.ma.getdata(value), mask, value.fill_value, bool(value.hardmask))
         return {"#": "masked", "at": [_encoded(part, tensors) for part in parts]}
     is_array = isinstance(value, numpy.ndarray)
     if is_array and kind not in (numpy.ndarray, numpy.recarray):
@@ -194,7 +194,13 @@ def decode(
     that `encode` does not know; and what a type raises for an unfit text.
     """
     if isinstance(code, list):
-        return _filled(existing, [decode(item, tensors, None, allowed) for item in code])
+        # Others can refer to what is in it: a view of an array, for instance.
+        held = (
+            existing
+            if isinstance(existing, (list, tuple)) and len(existing) == len(code)
+            else [None] * len(code)
+        )
+        return _filled(existing, [decode(item, tensors, one, allowed) for item, one in zip(code, held)])
     if not isinstance(code, dict):
         return code
     kind, content = code["#"], code["at"]
@@ -264,7 +270,7 @@ def _stream(code: dict[str, Any], content: Any, existing: Any) -> Any:
 
 def _typed(code: dict[str, Any], content: Any, existing: Any) -> Any:
     numpy: Any = sys.modules["numpy"]
-    found = numpy.frombuffer(bytes(content), _type_of(code["type"])).reshape(code["shape"])
+    found = numpy.frombuffer(bytearray(content), _type_of(code["type"])).reshape(code["shape"])
     if code["of"] == "scalar":
         return found[()]
     fits = isinstance(existing, numpy.ndarray) and existing.shape == found.shape
@@ -298,12 +304,13 @@ def _objects(code: dict[str, Any], items: list[Any], existing: Any) -> Any:
 
 def _masked(_code: dict[str, Any], parts: list[Any], existing: Any) -> Any:
     numpy: Any = sys.modules["numpy"]
-    values, mask, fill = parts
-    found = numpy.ma.MaskedArray(values, mask=mask, fill_value=fill)
+    values, mask, fill, hard = (*parts, False)[:4]
+    found = numpy.ma.MaskedArray(values, mask=mask, fill_value=fill, hard_mask=hard)
     if type(existing) is type(found) and (existing.shape, existing.dtype) == (found.shape, found.dtype):
-        existing[...] = found  # with its mask, unless that is hard
+        existing.soften_mask()
+        existing[...] = found
         existing.mask, existing.fill_value = mask, fill
-        return existing
+        return existing.harden_mask() if hard else existing
     return found
 
 

@@ -374,7 +374,9 @@ class Fit:
             return []
         slots = self.entered_walk.slots
         changed = [
-            path for path in before.changed(self.entered_walk) if type(slots[path].digest) is not object
+            path
+            for path in before.changed(self.entered_walk)
+            if type(slots[path].digest) is not object and before.has_changed(slots[path])
         ]
         return [p for p in changed if p not in drawn and pipelines.makes_batches_of(self.iterator, slots[p])]
 

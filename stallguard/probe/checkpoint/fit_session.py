@@ -239,7 +239,7 @@ class CheckpointSession:
         self._undo = None
         found = fit_start.computed(fit.past.identity.get("start"), fit.start)
         if found:
-            self._choice.remark(announcements.COMPUTED % (fit.ordinal, announcements.listed(found)))
+            self._choice.remark(announcements.COMPUTED % announcements.listed(found))
 
     def _read_start(self, fit: Fit) -> None:
         """Read how a fit starts, and report what takes too long to read; as much as then if it was finished then."""

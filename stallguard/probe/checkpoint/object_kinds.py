@@ -44,16 +44,20 @@ _OPEN = (
 _PROVEN = frozenset((
     "DatasetV2", "IteratorSpec",  # the definition of a pipeline; its functions are walked, its iterators are not state
     "DType", "dtype", "TypeVar", "ParamSpec", "ellipsis", "NotImplementedType", "Device",  # constants
-    "StrategyBase", "SeedGenerator", "Generator",  # their state is in variables, which are walked
+    "StrategyBase", "SeedGenerator", "Generator",  # their variables are walked
     "InitializableLookupTableBase",  # of TensorFlow: filled when it is made, never changed
+    # Keras makes them for each fit, around the data of the script, which are walked.
+    "DataAdapter", "DataHandler", "EpochIterator", "PyDatasetEnqueuer", "SequenceEnqueuer",
     "Struct", "Match", "SystemRandom",  # immutable; without a state of its own
     "PolymorphicFunction", "ConcreteFunction", "AutoTrackable",  # of TensorFlow: variables are found by themselves
 ))  # fmt: skip
+_REFERENCES = ("BaseProxy", "SharedMemory", "ShareableList")  # their pickles only say where the values are
 _EVENTS = ("Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier")  # a lock and numbers
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _WALKED = (list, tuple, dict, deque, type(None))  # object_walk.py visits what is in them
 _HANDLED = (
-    type, types.FunctionType, types.MethodType, types.GeneratorType, types.CoroutineType, functools.partial,
+    type, types.ModuleType, types.FunctionType, types.MethodType, types.GeneratorType, types.CoroutineType,
+    functools.partial,
     staticmethod, classmethod, io.IOBase, weakref.ref, contextvars.ContextVar, logging.Logger, threading.local,
 )  # fmt: skip
 _MANAGED_DICT = (
@@ -205,6 +209,20 @@ def hides_state(kind: Any) -> bool:
     return bool(kind.__basicsize__ > size or kind.__itemsize__)
 
 
+def is_scripts_module(module: types.ModuleType) -> bool:
+    """Return whether a module is a file of the script, or was made by it without a file."""
+    file = getattr(module, "__file__", None)
+    return is_users(file) if isinstance(file, str) else is_made(module)
+
+
+def is_made(module: types.ModuleType) -> bool:
+    """Return whether the script has made a module itself, as an object that holds names."""
+    is_imported = getattr(module, "__spec__", None) is not None or hasattr(module, "__file__")
+    return (
+        not is_imported and module.__name__ != "__main__" and module.__name__ not in sys.builtin_module_names
+    )
+
+
 def is_interpreters(value: Any) -> bool:
     """Return whether a dictionary is Python's own: the modules, or a module's names."""
     return isinstance(value, dict) and (value is sys.modules or "__spec__" in value)
@@ -220,6 +238,8 @@ def can_be_whole(kind: Any) -> bool:
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, numpy.ndarray):
         return False  # one that encoding.py refuses is a file
+    if any(one.__name__ in _REFERENCES and is_librarys(one) for one in kind.__mro__):
+        return False
     says = ("__getstate__", "__reduce__", "__reduce_ex__")
     bases = [one for one in kind.__mro__ if one is not object and is_librarys(one)]
     return is_librarys(kind) or hides_state(kind) or any(name in vars(one) for one in bases for name in says)

@@ -43,11 +43,11 @@ class ObjectBaseline:
 
     def changed(self, walked: Walk) -> list[str]:
         """Return the paths of the slots that are new or changed, in the order of the walk."""
-        return [
-            path
-            for path, slot in walked.slots.items()
-            if self.digests.get(path) != (slot.kind, slot.digest) or self.is_other(slot)
-        ]
+        return [path for path, slot in walked.slots.items() if self.has_changed(slot) or self.is_other(slot)]
+
+    def has_changed(self, slot: Slot) -> bool:
+        """Return whether a slot has another value, be it in the same object or in another one."""
+        return self.digests.get(slot.path) != (slot.kind, slot.digest)
 
     def is_other(self, slot: Slot) -> bool:
         """Return whether another container or object was in a slot."""
@@ -189,7 +189,8 @@ def _record(slot: Slot, walked: Walk, arrays: list[Any], is_new: bool) -> Any:
                 record["keys"] = [encoding.encode(key, []) for key in slot.value]
             except encoding.NotPlain:
                 return None
-        return record if _can_be_new(record) or _can_be_copied(slot.value) else None
+        is_shown = slot.path in walked.shown and _can_be_copied(slot.value)
+        return record if _can_be_new(record) or (is_new and is_shown) else None
     return None
 
 
@@ -232,8 +233,7 @@ class Return:
                 array = self._array(record)
                 if tuple(slot.value.shape) != array.shape:
                     raise NoPlace("%s: its shape was %s" % (path, list(array.shape)))
-            wanted = names.resolved(record["of"]) if record["k"] == STRUCTURE else None
-            fits = slot is not None and isinstance(wanted, type) and isinstance(slot.value, wanted)
+            fits = slot is not None and _fits(slot.value, record)
             if record["k"] == STRUCTURE and not fits and not _can_be_new(record):
                 raise NoPlace("%s: %s" % (path, record["of"]))
 
@@ -287,7 +287,7 @@ class Return:
         elif kind == STRUCTURE:
             # A container of the right length, or an object without attributes.
             wanted = names.resolved(record["of"])
-            fits = isinstance(wanted, type) and isinstance(existing, wanted)
+            fits = _fits(existing, record)
             if not fits and not _can_be_new(record):
                 return
             value = existing
@@ -361,6 +361,12 @@ def _can_be_new(record: dict[str, Any]) -> bool:
     if not isinstance(kind, type) or object_kinds.is_librarys(kind):
         return False
     return not any("__new__" in vars(one) for one in kind.__mro__ if one is not object)
+
+
+def _fits(value: Any, record: dict[str, Any]) -> bool:
+    """Return whether a value is of the class of a record; a class of a function has a name that leads to nothing."""
+    wanted = names.resolved(record["of"]) if record["k"] == STRUCTURE else None
+    return isinstance(value, wanted) if isinstance(wanted, type) else _name(type(value)) == record.get("of")
 
 
 def _can_be_copied(value: Any) -> bool:

@@ -5,9 +5,10 @@ random generator of its own.  The walk begins at roots (model, callbacks, functi
 attributes, containers, closures, default arguments, methods of the script's classes and the globals that its functions
 name.  Each place is a slot with a path; the same script has the same paths in the next attempt.
 
-The internals of a library's objects are not followed: such an object is kept as its pickle (pickled.py), or it is named,
-because nothing shows that it has no state.  Of a Keras model only the attributes that Keras' own code does not name are
-followed, of a dataset only the script's functions, of a lock whether it is held.  An object that is reached twice is walked once: the second slot is an alias of the first.
+The internals of a library's objects are not followed: such an object is kept as its pickle (pickled.py), or named, because
+nothing shows that it has no state.  Of a Keras model only the attributes that Keras' own code does not name are followed,
+of a dataset only the script's functions, of a lock whether it is held.  An object that is reached twice is walked once:
+the second slot is an alias of the first.
 
 The walk changes nothing, and calls nothing of the script except `variables` of a model or an optimizer.
 """
@@ -20,6 +21,7 @@ import gc
 import io
 import logging
 import math
+import sys
 import threading
 import time
 import types
@@ -39,7 +41,7 @@ PLAIN, WHOLE, VARIABLE, TENSOR, ALIAS, STRUCTURE, OPAQUE = (
 )
 # How a slot is reached from its holder.
 ATTRIBUTE, ENTRY, CELL, CONTENT = "attribute", "entry", "cell", "content"
-CONTEXT, TABLE, STATE = "context", "table", "state"
+CONTEXT, TABLE, STATE, POSITION = "context", "table", "state", "position"
 MOST = 20_000  # slots: about 0.1 s for a walk; announcements.TOO_MANY reports more
 SPEED = 1e9  # bytes a second that a digest reads at least: zlib.crc32 reads 4e9 on x86-64 of 2024, its plain C 1e9
 SMALL = 4096  # bytes that are always read: 10 us an array
@@ -77,6 +79,8 @@ class Slot:
             self.holder.set(value)
         elif self.way == TABLE:
             tensors.fill(self.holder, *value)
+        elif self.way == POSITION:
+            self.holder.seek(value)
         elif self.way == STATE:
             self.holder.load_state_dict(tensors.with_tensors(value[0]))
         elif self.way == ENTRY:
@@ -113,6 +117,7 @@ class Walk:
             str, int
         ] = {}  # bytes of what a save found changed, by path; of entries: of their container
         self.complete = True
+        self.shown: set[str] = set()  # paths of objects whose attributes and entries are all that they have
         self.parts: dict[str, bool] = {}  # path of what has no pickle: whether only because of objects in it
         self.inside: dict[
             int, tuple[str, Any]
@@ -191,7 +196,10 @@ class Walk:
             if isinstance(value, (types.FunctionType, type)):
                 self.slots[path] = slot
                 self.enter(value, path)
-        elif isinstance(value, _STILL) or object_kinds.is_interpreters(value):
+        elif object_kinds.is_interpreters(value) or (
+            isinstance(value, _STILL)
+            and not (isinstance(value, types.ModuleType) and object_kinds.is_made(value))
+        ):
             return
         elif object_kinds.can_be_whole(type(value)) and self._whole(slot):
             self.know(value, path)
@@ -296,13 +304,26 @@ class Walk:
         elif object_kinds.is_hash(value) or object_kinds.is_changing_array(value):
             self.unkept[path] = type(value).__name__
         elif isinstance(value, io.IOBase):
-            self.files.append((path, value))
+            self._file(value, path)
         elif isinstance(value, (types.GeneratorType, types.CoroutineType)) or (
             object_kinds.is_bare_iterator(value)
         ):
             self.unkept[path] = type(value).__name__
         elif not self._view(value, path):
             self._object(value, path)
+
+    def _file(self, file: Any, path: str) -> None:
+        """Register an open file: of one that is read its position is state; of one that is written, its path."""
+        self.files.append((path, file))
+        is_known = isinstance(getattr(file, "name", None), str) or file.closed or _is_terminal(file)
+        try:
+            if not file.closed and file.readable() and not file.writable() and file.seekable():
+                self._visit(path + ".position", file, None, POSITION, file.tell())
+                is_known = True
+        except (OSError, ValueError):
+            is_known = False  # while it is iterated the text layer does not show it
+        if not is_known or type(file).__module__ not in ("io", "_io", "codecs"):
+            self.unkept[path] = type(file).__name__
 
     def _view(self, value: Any, path: str) -> bool:
         """Visit what an object of Python itself refers to or stands for; return whether it is one that does."""
@@ -311,7 +332,7 @@ class Walk:
             self._visit(path + ".value", value, None, CONTENT, value.get_obj())
         elif isinstance(value, contextvars.ContextVar):
             self._visit(path + ".value", value, None, CONTEXT, value.get(None))
-        elif isinstance(value, threading.local):
+        elif isinstance(value, (threading.local, types.ModuleType)):
             self._instance(value, path)
         elif isinstance(value, weakref.ref):
             self._visit(path + "()", value, None, CONTENT, value())
@@ -356,6 +377,8 @@ class Walk:
                 is_all = is_all or not hasattr(value, "cache_info")
         if not is_all:
             self.unkept[path] = kind.__name__
+        elif is_scripts or not object_kinds.is_proven(kind):
+            self.shown.add(path)
 
     def _of_library(self, value: Any, path: str) -> None:
         """Visit an object of a framework: its generators and variables, and the script's objects in it."""
@@ -416,9 +439,11 @@ class Walk:
             except ValueError:
                 continue  # not assigned yet
             self._visit("%s<%s>" % (path, name), cell, name, CELL, content)
-        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        for index, value in enumerate(defaults):
-            self._visit("%s(%d)" % (path, index), function, index, CONTENT, value)
+        positional = function.__defaults__ or ()
+        named = code.co_varnames[: code.co_argcount][-len(positional) or None :]
+        defaults = [*(zip(named, positional) if positional else ()), *(function.__kwdefaults__ or {}).items()]
+        for name, value in defaults:
+            self._visit("%s(%s)" % (path, name), function, name, CONTENT, value)
         if not object_kinds.is_users(code.co_filename):
             return
         for name, value in vars(function).items():
@@ -434,7 +459,7 @@ class Walk:
                 self.modules.add(value.__name__)
             elif value.__name__ == "numpy" and "random" in names:
                 self.modules.add("numpy.random")
-            elif object_kinds.is_users(getattr(value, "__file__", None) or "<none>"):
+            elif object_kinds.is_scripts_module(value):
                 for inner in sorted(names & vars(value).keys()):
                     if not isinstance(vars(value)[inner], types.ModuleType):
                         self._global(vars(value), value.__name__, inner, vars(value)[inner])
@@ -454,3 +479,7 @@ def _is_librarys_function(function: Any) -> bool:
     return isinstance(function, types.FunctionType) and not object_kinds.is_users(
         function.__code__.co_filename
     )
+
+
+def _is_terminal(file: Any) -> bool:
+    return file in (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)

@@ -129,6 +129,9 @@ def _read_keras() -> Any:
 
 def _write_keras(value: Any) -> None:
     state = _keras_generator()
+    module = _module("keras.src.random.seed_generator")
+    if state is None and module is not None:  # Keras makes it at its first use
+        state = module.global_seed_generator().state
     if state is not None:
         state.assign(value)
 

@@ -75,7 +75,8 @@ class ResumeChoice:
             self._end_process()
         if reason.between_epochs:
             for saved in self._records.found(fit.ordinal, []):
-                if saved.between_epochs and saved.epoch <= before and not saved.unkept and not saved.finished:
+                is_earlier = saved.epoch < before or (saved.epoch == before and not self._back)
+                if saved.between_epochs and is_earlier and not saved.unkept and not saved.finished:
                     saved.verified = False
                     self._back = True
                     return saved

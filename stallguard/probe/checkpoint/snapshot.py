@@ -52,9 +52,7 @@ def take(
     `seconds`: as for Fit.walk.  Raises what the frameworks raise; the caller handles that.
     """
     variables.synchronise(fit.model)
-    list(
-        fit.model.variables
-    )  # of a model that is still not built Keras 2 raises: without them nothing is saved
+    list(fit.model.variables)  # Keras 2 raises if the model is still not built: without them nothing is saved
     finished, between_epochs = history is not None, not fit.executions
     data, state = fit.walk(seconds)
     groups = fit.groups(state, metrics=not between_epochs)
