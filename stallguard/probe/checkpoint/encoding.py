@@ -242,7 +242,10 @@ def decode(
         members = getattr(_named(code["of"], _is_enum), "__members__", {})
         return members[content]
     if kind in _BUFFERS:
-        return _BUFFERS[kind](code, decode(content, tensors, None, allowed), existing)
+        held = (
+            existing.reshape(-1).tolist() if kind == "objects" and object_kinds.is_array(existing) else None
+        )
+        return _BUFFERS[kind](code, decode(content, tensors, held, allowed), existing)
     module, _, name = str(code.get("of")).partition(":")
     if kind != "value" or (module, name) not in _VALUES or not isinstance(content, str):
         raise NotPlain(str(kind))

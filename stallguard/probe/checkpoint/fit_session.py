@@ -198,6 +198,7 @@ class CheckpointSession:
         fit.rate = self.guarded("reading the learning rate", lambda: identity.rate(fit.model))
         self._read_start(fit)
         if fit.saved is None:
+            fit.call.checked()
             return
         prepare(fit)
         refusal = fit.check(start=self._choice.trained_again)
@@ -225,7 +226,6 @@ class CheckpointSession:
             then = fit.past.identity.get("start")
             if fit_start.is_known(then) and not fit_start.same_values(then, fit.start):
                 self._choice.remark(announcements.CONTINUES % fit.ordinal)
-            fit.call.checked()
             return
         self.digested(fit.begin)
         limits = self.guarded("reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model, []))
@@ -291,6 +291,7 @@ class CheckpointSession:
             fit.restore_now()
             if fit.past.between_epochs:  # its next epoch draws for its callbacks first, then for its data
                 self.guarded("restoring the generators", fit.restore_generators)
+            fit.call.checked()
 
     def _restore(self, fit: Fit, undo: Callable[[Callable[[], None]], None] | None = None) -> None:
         """Restore the saved state; a file that cannot be restored is only reported.  `undo`: as for Fit.restore."""

@@ -51,7 +51,12 @@ _PROVEN = frozenset((
     "Struct", "Match", "SystemRandom",  # immutable; without a state of its own
     "PolymorphicFunction", "ConcreteFunction", "AutoTrackable",  # of TensorFlow: variables are found by themselves
 ))  # fmt: skip
-_REFERENCES = ("BaseProxy", "SharedMemory", "ShareableList")  # their pickles only say where the values are
+_REFERENCES = (
+    "BaseProxy",
+    "SharedMemory",
+    "ShareableList",
+    "ObjectID",
+)  # a pickle says where the values are; h5py's
 _EVENTS = ("Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier")  # a lock and numbers
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _WALKED = (list, tuple, dict, deque, type(None))  # object_walk.py visits what is in them
@@ -229,6 +234,12 @@ def is_interpreters(value: Any) -> bool:
 
 
 @_cached
+def is_handle(kind: Any) -> bool:
+    """Return whether objects of a library's class stand for something else, which a copy would share or end."""
+    return hasattr(kind, "__del__") or any(one.__name__ in _REFERENCES for one in kind.__mro__)
+
+
+@_cached
 def can_be_whole(kind: Any) -> bool:
     """Return whether objects of a class are kept as a pickle if they have one: the library says what their state is."""
     if kind in _WALKED or kind.__name__ in TRACKED or is_open(kind) or _family_of(kind):
@@ -238,8 +249,6 @@ def can_be_whole(kind: Any) -> bool:
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, numpy.ndarray):
         return False  # one that encoding.py refuses is a file
-    if any(one.__name__ in _REFERENCES and is_librarys(one) for one in kind.__mro__):
-        return False
     says = ("__getstate__", "__reduce__", "__reduce_ex__")
     bases = [one for one in kind.__mro__ if one is not object and is_librarys(one)]
     return is_librarys(kind) or hides_state(kind) or any(name in vars(one) for one in bases for name in says)
@@ -248,7 +257,7 @@ def can_be_whole(kind: Any) -> bool:
 def is_open(kind: type) -> bool:
     """Return whether a class is one of the standard library in which scripts keep values."""
     is_event = kind.__module__ == "threading" and kind.__name__ in _EVENTS
-    return is_event or kind.__module__ in _OPEN
+    return is_event or (kind.__module__ in _OPEN and kind.__name__ != "LogRecord")
 
 
 def is_lock(value: Any) -> bool:

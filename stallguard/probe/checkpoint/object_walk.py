@@ -5,10 +5,10 @@ random generator of its own.  The walk begins at roots (model, callbacks, functi
 attributes, containers, closures, default arguments, methods of the script's classes and the globals that its functions
 name.  Each place is a slot with a path; the same script has the same paths in the next attempt.
 
-The internals of a library's objects are not followed: such an object is kept as its pickle (pickled.py), or named, because
-nothing shows that it has no state.  Of a Keras model only the attributes that Keras' own code does not name are followed,
-of a dataset only the script's functions, of a lock whether it is held.  An object that is reached twice is walked once:
-the second slot is an alias of the first.
+The internals of a library's objects are not followed: such an object is kept as its pickle (pickled.py), or named,
+because nothing shows that it has no state.  Of a Keras model only the attributes that Keras' own code does not name are
+followed, of a dataset only the script's functions, of a lock whether it is held.  An object that is reached twice is
+walked once: the second slot is an alias of the first.
 
 The walk changes nothing, and calls nothing of the script except `variables` of a model or an optimizer.
 """
@@ -192,6 +192,8 @@ class Walk:
             # What is not read counts as changed: it holds what was trained.
             slot.digest = self._digests(path, [tensors.value_of(value)]) or object()
             self.know(value, path)
+            if getattr(value, "is_leaf", False) and getattr(value, "grad", None) is not None:  # of torch
+                self._visit(path + ".grad", value, "grad", ATTRIBUTE, value.grad)
         elif self._plain(slot):
             if isinstance(value, (types.FunctionType, type)):
                 self.slots[path] = slot
@@ -453,7 +455,7 @@ class Walk:
         space, names = function.__globals__, object_kinds.names_in(code)
         for name in sorted(names & space.keys()):
             value = space[name]
-            if not isinstance(value, types.ModuleType):
+            if not isinstance(value, types.ModuleType) or object_kinds.is_made(value):
                 self._global(space, str(space.get("__name__")), name, value)
             elif value.__name__ in ("random", "numpy.random"):
                 self.modules.add(value.__name__)

@@ -91,7 +91,11 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, value: Any) -> Any:
         """Return a name in place of an object that has a place of its own: such a pickle is not used."""
         kind = type(value)
-        if kind in _PLAIN or value is self._whole or isinstance(value, _BY_NAME):
+        if kind in _PLAIN or isinstance(value, _BY_NAME):
+            return None
+        if object_kinds.is_handle(kind):
+            raise NoPickle("it contains a %s" % kind.__name__)
+        if value is self._whole:
             return None
         # The walk finds these if the script refers to them.
         is_framework = (
@@ -117,7 +121,7 @@ def write(value: Any, file: Any, is_known: Callable[[Any], bool]) -> _Pickler:
     try:
         pickler.dump(value)
         reduced = _reduced(value)
-    except TooLarge:
+    except (NoPickle, TooLarge):
         raise
     except Exception as error:  # code of any library
         raise NoPickle(str(error)) from error
