@@ -193,14 +193,14 @@ def decode(
     `allowed`: whether a named function or class can be in it.  Raises NotPlain if one cannot, or for a kind of value
     that `encode` does not know; and what a type raises for an unfit text.
     """
+
+    def inner(part: Any, held: Any = None) -> Any:
+        return decode(part, tensors, held, allowed)
+
     if isinstance(code, list):
         # Others can refer to what is in it: a view of an array, for instance.
-        held = (
-            existing
-            if isinstance(existing, (list, tuple)) and len(existing) == len(code)
-            else [None] * len(code)
-        )
-        return _filled(existing, [decode(item, tensors, one, allowed) for item, one in zip(code, held)])
+        fits = isinstance(existing, (list, tuple)) and len(existing) == len(code)
+        return _filled(existing, list(map(inner, code, existing if fits else [None] * len(code))))
     if not isinstance(code, dict):
         return code
     kind, content = code["#"], code["at"]
@@ -218,34 +218,32 @@ def decode(
         items = list(found) if code["own"] else found.tolist()  # numbers of numpy's, or Python's
         return _filled(existing, _built(code["of"], items, code))
     if kind in _BY_NAME:
-        return _filled(
-            existing, _built(kind, [decode(item, tensors, None, allowed) for item in content], code)
-        )
+        held = existing if kind == "tuple" and isinstance(existing, tuple) else None
+        return _filled(existing, _built(kind, inner(content, held), code))
     if kind in _DICT_BY_NAME:
-        pairs = [[decode(part, tensors, None, allowed) for part in pair] for pair in content]
+        pairs = [[inner(part) for part in pair] for pair in content]
         return _mapping(existing, kind, pairs, code, allowed)
     if kind == "generator":
-        return python_generators.write(code["of"], decode(content, tensors, None, allowed), existing)
+        return python_generators.write(code["of"], inner(content), existing)
     if kind == "name":
         return _named(content, allowed)
     if kind == "key":
-        data = decode(content, tensors, None, allowed)
-        return sys.modules["jax"].random.wrap_key_data(data, impl=code["of"])
+        return sys.modules["jax"].random.wrap_key_data(inner(content), impl=code["of"])
     if kind == "tensor":
-        return tensors_of.constant(code["of"], decode(content, tensors, None, allowed))
+        return tensors_of.constant(code["of"], inner(content))
     if kind == "complex":
         return complex(*content)
     if kind in ("bytes", "bytearray"):
-        found = bytes.fromhex(content)
-        return _filled(existing, bytearray(found)) if kind == "bytearray" else found
+        text = bytes.fromhex(content)
+        return _filled(existing, bytearray(text)) if kind == "bytearray" else text
     if kind == "member":
         members = getattr(_named(code["of"], _is_enum), "__members__", {})
         return members[content]
     if kind in _BUFFERS:
-        held = (
-            existing.reshape(-1).tolist() if kind == "objects" and object_kinds.is_array(existing) else None
+        is_objects = kind == "objects" and object_kinds.is_array(existing)
+        return _BUFFERS[kind](
+            code, inner(content, existing.reshape(-1).tolist() if is_objects else None), existing
         )
-        return _BUFFERS[kind](code, decode(content, tensors, held, allowed), existing)
     module, _, name = str(code.get("of")).partition(":")
     if kind != "value" or (module, name) not in _VALUES or not isinstance(content, str):
         raise NotPlain(str(kind))
