@@ -118,4 +118,6 @@ def _is_named(number: str, case: Case, texts: list[str]) -> bool:
         "model": f"held_{number}",
         "closure": "held",
     }
-    return any(names.get(place, "held") in text or "more" in text for text in texts)
+    # What a class of the script has is named by the class.
+    found = (names.get(place, "held"), "more", "class __main__.")
+    return any(word in text for text in texts for word in found)

@@ -74,8 +74,12 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
     if name:
         return {"#": "name", "at": name}
     enum = sys.modules.get("enum")
-    if enum is not None and isinstance(value, enum.Enum) and isinstance(value.name, str):
-        return {"#": "member", "of": "%s:%s" % (kind.__module__, kind.__qualname__), "at": value.name}
+    if enum is not None and isinstance(value, enum.Enum):
+        of = "%s:%s" % (kind.__module__, kind.__qualname__)
+        if isinstance(value.name, str) and value.name in kind.__members__:
+            return {"#": "member", "of": of, "at": value.name}
+        if isinstance(value, enum.Flag) and type(value.value) is int:
+            return {"#": "flags", "of": of, "at": value.value}
     state = python_generators.read(value)
     if state is not None:
         return {"#": "generator", "of": kind.__name__, "at": _encoded(state, tensors)}
@@ -236,6 +240,8 @@ def decode(
     if kind in ("bytes", "bytearray"):
         text = bytes.fromhex(content)
         return _filled(existing, bytearray(text)) if kind == "bytearray" else text
+    if kind == "flags":
+        return _named(code["of"], _is_enum)(int(content))
     if kind == "member":
         members = getattr(_named(code["of"], _is_enum), "__members__", {})
         return members[content]

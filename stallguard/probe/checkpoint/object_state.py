@@ -303,8 +303,10 @@ class Return:
                     value.append(None)
             elif "keys" in record:  # new keys have entries of their own
                 keys = [encoding.decode(key, []) for key in record["keys"]]
-                for gone in [key for key in value if key not in keys]:
-                    del value[gone]
+                held = dict(value)
+                if list(held) != keys:  # in their order; what is new has an entry of its own
+                    value.clear()
+                    value.update((key, held.get(key)) for key in keys)
         elif kind == VARIABLE and object_kinds.is_variable(existing):
             existing.assign(self._array(record))
             value = existing

@@ -145,6 +145,13 @@ class Walk:
         for index, layer in enumerate(layers):
             self.know(layer, "%s.layer%d" % (path, index))
         for owner in [model, *layers]:
+            for group in ("_parameters", "_buffers"):  # of torch: those that are not variables of Keras
+                held = vars(owner).get(group) or {}
+                for name, item in list(held.items()):
+                    self._visit("%s.%s" % (self.paths[id(owner)], name), held, name, ENTRY, item)
+            optimizer = vars(owner).get("optimizer") or vars(owner).get("_optimizer")
+            if owner is not model and optimizer is not None:  # of a model in this one
+                self._visit(self.paths[id(owner)] + ".optimizer", owner, None, CONTENT, optimizer)
             if owner is model or not object_kinds.is_librarys(type(owner)):
                 self._instance(owner, self.paths[id(owner)])
             else:
@@ -322,8 +329,10 @@ class Walk:
             if not file.closed and file.readable() and not file.writable() and file.seekable():
                 self._visit(path + ".position", file, None, POSITION, file.tell())
                 is_known = True
-        except (OSError, ValueError):
-            is_known = False  # while it is iterated the text layer does not show it
+        except (OSError, ValueError):  # the text layer does not show it while a loop reads the lines
+            self.slots[path + ".position"] = slot = Slot(path + ".position", file, None, POSITION, file)
+            slot.digest = object()  # it counts as changed
+            is_known = False
         if not is_known or type(file).__module__ not in ("io", "_io", "codecs"):
             self.unkept[path] = type(file).__name__
 
@@ -425,6 +434,8 @@ class Walk:
         for one in kind.__mro__:
             if object_kinds.is_librarys(one) or self.paths.get(id(one), "").startswith("class "):
                 continue
+            if not object_kinds.is_librarys(type(one)):
+                self._class(type(one))
             path = "class %s.%s" % (one.__module__, one.__qualname__)
             self.paths[id(one)], self.objects[path] = path, one
             for name, item in list(vars(one).items()):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+_SPAWNED = "spawned"  # how many generators were made from one
+
 
 def read(value: Any) -> Any:
     """Return the state of a generator as plain values and arrays, None for any other object."""
@@ -17,10 +19,10 @@ def read(value: Any) -> Any:
         return None if isinstance(value, random.SystemRandom) else value.getstate()
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
-        if isinstance(value, numpy.Generator):
-            return value.bit_generator.state
-        if isinstance(value, numpy.BitGenerator):
-            return value.state
+        if isinstance(value, (numpy.Generator, numpy.BitGenerator)):
+            bits = getattr(value, "bit_generator", value)
+            spawned = getattr(getattr(bits, "seed_seq", None), "n_children_spawned", 0)
+            return {**bits.state, _SPAWNED: spawned}
         if isinstance(value, numpy.RandomState):
             return value.get_state()
     if kind.__module__ == "torch._C" and kind.__name__ == "Generator":
@@ -35,6 +37,10 @@ def write(kind: str, state: Any, existing: Any) -> Any:
     """
     numpy = sys.modules.get("numpy.random")
     made: Any
+    spawned = 0
+    if isinstance(state, dict):
+        state = dict(state)
+        spawned = state.pop(_SPAWNED, 0)
     if type(existing).__name__ == kind:
         made = existing
     elif kind == "Random" and "random" in sys.modules:
@@ -53,6 +59,9 @@ def write(kind: str, state: Any, existing: Any) -> Any:
         made.set_state(tuple(state))
     else:
         made.state = state
+    seeds = getattr(getattr(made, "bit_generator", made), "seed_seq", None)
+    if spawned and seeds is not None and spawned > seeds.n_children_spawned:
+        seeds.spawn(spawned - seeds.n_children_spawned)  # its count can be changed in no other way
     return made
 
 
