@@ -342,7 +342,10 @@ class Walk:
         if kind.__module__ == "multiprocessing.sharedctypes" and hasattr(value, "get_obj"):
             self._visit(path + ".value", value, None, CONTENT, value.get_obj())
         elif isinstance(value, contextvars.ContextVar):
-            self._visit(path + ".value", value, None, CONTEXT, value.get(None))
+            try:
+                self._visit(path + ".value", value, None, CONTEXT, value.get())
+            except LookupError:  # it has no value yet
+                pass
         elif isinstance(value, (threading.local, types.ModuleType)):
             self._instance(value, path)
         elif isinstance(value, weakref.ref):
