@@ -118,7 +118,7 @@ def test_a_run_goes_on_with_fewer_rows_where_it_was_and_with_all_of_them_after_a
     assert any("of 16 rows instead of 32" in fact["text"] for fact in run.announced("batch.smaller"))
     assert "the learning rate divided by 1.41" in run.announced("batch.smaller")[0]["text"]
     resized = [fact["text"] for fact in run.announced("attempt.resumed") if "the batch is" in fact["text"]]
-    assert [text.split(":")[0] for text in resized] == [
+    assert [text.split("; ")[1].split(":")[0] for text in resized] == [
         "the batch is 16 now and was 32",
         "the batch is 32 now and was 16",
     ]

@@ -430,7 +430,16 @@ def _filled(existing: Any, value: Any) -> Any:
     """Return `existing` with the entries of `value` if both have the same mutable type, otherwise `value`."""
     if existing is value or not isinstance(existing, type(value)):
         return value
-    if isinstance(value, (list, bytearray)):
+    if isinstance(value, list) and type(existing) is not list:
+        # Not by a slice: TensorFlow's lists compare what they get then, and tensors have no truth value.
+        while len(existing) > len(value):
+            existing.pop()
+        for index, item in enumerate(value):
+            if index >= len(existing):
+                existing.append(item)
+            elif existing[index] is not item:
+                existing[index] = item
+    elif isinstance(value, (list, bytearray)):
         existing[:] = value
     elif isinstance(value, deque) and existing.maxlen == value.maxlen:
         existing.clear()

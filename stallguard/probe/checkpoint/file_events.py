@@ -44,6 +44,7 @@ NEW = os.O_TRUNC | os.O_EXCL
 _UNCHANGED = ("mode=ro", "mode=memory", "immutable=1")  # in the address of a database
 READS = 64  # files that were read last, of which one can be written anew
 MOST = 1000  # files of each kind that are known
+_GENERATED = ("__autograph_generated_file", "__pycache__")  # code that TensorFlow or Python itself writes
 _HERE = os.path.join(os.path.dirname(__file__), "")
 
 
@@ -87,8 +88,13 @@ class FileEvents:
 
     def _open(self, file: Any, raw: bool, flags: int) -> None:
         path = os.path.abspath(os.fsdecode(file))
-        if "\0" in path:
-            return  # it will not open
+        own = os.environ.get("STALLGUARD_RUN")
+        if (
+            "\0" in path
+            or any(part in path for part in _GENERATED)
+            or (own and path.startswith(own + os.sep))
+        ):
+            return  # it will not open, the script has not asked for it, or it is the probe's
         if raw and len(self.unbuffered) < MOST:
             self.unbuffered[path] = None
         if self.listener is None:

@@ -362,9 +362,9 @@ class Walk:
                 self._visit("%s.parameter%d" % (path, index), value, None, CONTENT, one)
             self._visit(path + ".state", value, None, STATE, (tensors.with_arrays(value.state_dict()),))
         elif kind.__module__ in _WRITERS:
-            for one in (getattr(value, "writer", None), *gc.get_referents(value)):
-                file = getattr(one, "__self__", one)  # of a method: `write` of the file
-                if isinstance(file, io.IOBase) or type(one).__module__ in _WRITERS:
+            for method in gc.get_referents(getattr(value, "writer", value)):
+                file = getattr(method, "__self__", None)  # of `write`
+                if isinstance(file, io.IOBase):
                     self._visit(path + ".file", value, None, CONTENT, file)
         elif isinstance(value, logging.Logger):  # what else it has is other loggers
             for name in ("level", "handlers", "filters", "disabled", "propagate"):
