@@ -115,6 +115,11 @@ def is_constant(value: Any) -> bool:
     return is_tensor(value) and type(value).__module__.partition(".")[0] != "torch"
 
 
+def is_constant_table(value: Any) -> bool:
+    """Return whether a value is a lookup table of TensorFlow that is filled when it is made, and never changed."""
+    return any(one.__name__ == "InitializableLookupTableBase" for one in type(value).__mro__)
+
+
 def is_table(value: Any) -> bool:
     """Return whether a value is a lookup table of TensorFlow that can be changed."""
     # DenseHashTable shows its free buckets, too, and is named.

@@ -43,18 +43,28 @@ class ObjectBaseline:
 
     def changed(self, walked: Walk) -> list[str]:
         """Return the paths of the slots that are new or changed, in the order of the walk."""
-        return [path for path, slot in walked.slots.items() if self.has_changed(slot) or self.is_other(slot)]
+        return [
+            path
+            for path, slot in walked.slots.items()
+            if self.has_changed(slot) or self.is_other(slot, walked)
+        ]
 
     def has_changed(self, slot: Slot) -> bool:
         """Return whether a slot has another value, be it in the same object or in another one."""
         return self.digests.get(slot.path) != (slot.kind, slot.digest)
 
-    def is_other(self, slot: Slot) -> bool:
-        """Return whether another container or object was in a slot."""
+    def is_other(self, slot: Slot, walked: Walk) -> bool:
+        """Return whether another container or object was in a slot, one that can be made again or has to be named.
+
+        Not one that is named already, such as a new progress bar for each epoch, nor a file or a lock.
+        """
         before = self.walked.slots.get(slot.path)
         if before is None or before.value is slot.value or slot.way == object_walk.CONTENT:
             return False
         is_container = type(slot.value) in _CONTAINERS or object_kinds.is_array(slot.value)
+        is_shown = slot.path in walked.shown or is_container or object_kinds.is_constant_table(slot.value)
+        if slot.kind == STRUCTURE and not is_shown:
+            return False
         is_tensor = (
             slot.kind == TENSOR and type(slot.value).__name__ == "Tensor"
         )  # one of torch can be changed
@@ -91,7 +101,7 @@ def keep(
     unkept: dict[str, str] = {}
     for path in paths:
         slot, first = walked.slots[path], len(arrays)
-        is_new = baseline is not None and baseline.is_other(slot)
+        is_new = baseline is not None and baseline.is_other(slot, walked)
         record = _record(slot, walked, arrays, is_new)
         size = sum(array.nbytes for array in arrays[first:])
         owner = _holder(slot, walked) if slot.way == object_walk.ENTRY else path
@@ -210,7 +220,7 @@ class Return:
         self._replaced: list[tuple[Slot, Any]] = []
         self._made: set[str] = set()  # paths of objects that are others than in the walk
         self._aliases: dict[str, list[Slot]] = {}  # of what the entries change, but not changed themselves
-        changed = {path for path, *_ in entries}
+        self._changed = changed = {path for path, *_ in entries}
         for path, slot in walked.slots.items():
             if slot.kind == ALIAS and path not in changed and slot.way != object_walk.CONTENT:
                 self._aliases.setdefault(slot.digest, []).append(slot)
@@ -285,28 +295,9 @@ class Return:
         elif kind == ALIAS:
             value = self._objects.get(record["to"], existing)
         elif kind == STRUCTURE:
-            # A container of the right length, or an object without attributes.
-            wanted = names.resolved(record["of"])
-            fits = _fits(existing, record)
-            if not fits and not _can_be_new(record):
+            if not _fits(existing, record) and not _can_be_new(record):
                 return
-            value = existing
-            if not fits:
-                value = deque(maxlen=record["most"]) if wanted is deque else wanted.__new__(wanted)
-            if fits and record.get("new") and _can_be_copied(existing):
-                value = _copied(existing)  # another place can refer to the one that exists
-            if "entries" in record and isinstance(value, (list, deque)):
-                # Not by a slice: TensorFlow's lists compare what they get then, and tensors have no truth value.
-                while len(value) > record["entries"]:
-                    value.pop()
-                while len(value) < record["entries"]:
-                    value.append(None)
-            elif "keys" in record:  # new keys have entries of their own
-                keys = [encoding.decode(key, []) for key in record["keys"]]
-                held = dict(value)
-                if list(held) != keys:  # in their order; what is new has an entry of its own
-                    value.clear()
-                    value.update((key, held.get(key)) for key in keys)
+            value = self._structure(existing, record, slot.path)
         elif kind == VARIABLE and object_kinds.is_variable(existing):
             existing.assign(self._array(record))
             value = existing
@@ -321,6 +312,30 @@ class Return:
             for one in [slot, *others]:
                 self._replaced.append((one, existing))
                 one.put(value)
+
+    def _structure(self, existing: Any, record: dict[str, Any], path: str) -> Any:
+        """Return a container of the right length or with the right keys, or an object without attributes."""
+        wanted: Any = names.resolved(record["of"])
+        value = existing
+        if not _fits(existing, record):
+            value = deque(maxlen=record["most"]) if wanted is deque else wanted.__new__(wanted)
+        elif record.get("new") and _can_be_copied(existing):
+            value = _copied(existing)  # another place can refer to the one that exists
+        if "entries" in record and isinstance(value, (list, deque)):
+            # Not by a slice: TensorFlow's lists compare what they get then, and tensors have no truth value.
+            while len(value) > record["entries"]:
+                value.pop()
+            while len(value) < record["entries"]:
+                value.append(None)
+        elif "keys" in record:
+            keys, held = [encoding.decode(key, []) for key in record["keys"]], dict(value)
+            entries = {key: "%s[%s]" % (path, object_kinds.text_of_key(key)) for key in keys}
+            if list(held) != keys:  # in their order; what is new has an entry of its own, or Keras makes it
+                value.clear()
+                value.update(
+                    (key, held.get(key)) for key in keys if key in held or entries[key] in self._changed
+                )
+        return value
 
     def put_back(self) -> None:
         """Put each object that `apply` replaced to its place again."""

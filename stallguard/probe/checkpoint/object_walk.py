@@ -21,7 +21,6 @@ import gc
 import io
 import logging
 import math
-import sys
 import threading
 import time
 import types
@@ -324,7 +323,7 @@ class Walk:
     def _file(self, file: Any, path: str) -> None:
         """Register an open file: of one that is read its position is state; of one that is written, its path."""
         self.files.append((path, file))
-        is_known = isinstance(getattr(file, "name", None), str) or file.closed or _is_terminal(file)
+        is_known = isinstance(getattr(file, "name", None), str) or file.closed
         try:
             if not file.closed and file.readable() and not file.writable() and file.seekable():
                 self._visit(path + ".position", file, None, POSITION, file.tell())
@@ -364,8 +363,9 @@ class Walk:
         elif kind.__module__ in _WRITERS:
             for method in gc.get_referents(getattr(value, "writer", value)):
                 file = getattr(method, "__self__", None)  # of `write`
-                if isinstance(file, io.IOBase):
-                    self._visit(path + ".file", value, None, CONTENT, file)
+                if isinstance(file, io.IOBase) and id(file) not in self.paths:
+                    self.know(file, path + ".file")
+                    self._file(file, path + ".file")
         elif isinstance(value, logging.Logger):  # what else it has is other loggers
             for name in ("level", "handlers", "filters", "disabled", "propagate"):
                 self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, getattr(value, name))
@@ -495,7 +495,3 @@ def _is_librarys_function(function: Any) -> bool:
     return isinstance(function, types.FunctionType) and not object_kinds.is_users(
         function.__code__.co_filename
     )
-
-
-def _is_terminal(file: Any) -> bool:
-    return file in (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
