@@ -22,11 +22,13 @@ NAME = "signing.key"
 def ensure(home: Path, given: str) -> str:
     """Return the file of the key: `given`, which the worker of a fleet named, or one in `home`, made if it is missing.
 
-    Raises OSError.
+    Raises OSError, PermissionError for a key that others can read: the probe would sign nothing with it.
     """
     file = home / NAME
     if given:
         return given
+    if file.exists() and (file.stat().st_mode & private.OTHERS or not private.is_ours(file)):
+        raise PermissionError(13, "others can read the key, or it is another user's; remove it", str(file))
     if not file.exists():
         private.ensure(home)
         new = home / f"{NAME}.{os.getpid()}"

@@ -50,6 +50,12 @@ def test_the_key_that_a_worker_of_a_fleet_names_is_used(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+def test_a_key_that_others_can_read_is_refused_with_the_reason(tmp_path: Path) -> None:
+    Path(signing_key.ensure(tmp_path, "")).chmod(0o644)
+    with pytest.raises(PermissionError, match="others can read the key"):
+        signing_key.ensure(tmp_path, "")
+
+
 def test_a_directory_that_cannot_be_written_to_is_an_error_of_the_disk(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     with pytest.raises(OSError, match="home"):

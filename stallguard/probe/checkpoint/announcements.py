@@ -55,7 +55,7 @@ KEPT_NOT = "a resume cannot restore the state of these objects, if it changes: %
 STAYS = "a resume leaves files as they are, with what was written after the checkpoint: %s"
 STAYED = "what was written after the checkpoint is still in %s"
 TOO_MANY = "objects beyond the first 20,000 that the script's code reaches"
-UNREAD = "%s (%d MB, which take longer to compare than checkpoint.cost allows)"
+UNREAD = "%s (%s longer to compare than checkpoint.cost allows)"
 CHANGED = "a checkpoint lacks the state of %s, so it cannot resume inside this fit"
 GROWS = "%s holds %d MB now"
 NOT_OURS = "a checkpoint has it as a pickle, which can run code, and the key of this user has not signed it"
@@ -107,6 +107,11 @@ NOT_FINITE = "the checkpoint that fit %d resumes from has values that are not fi
 BEFORE_IT = "policy.on_nonfinite = rollback resumes from the newest one with finite values, that of %s"
 NONE_BEFORE_IT = "there is none with finite values"
 RESIZED = "the batch is %d now and was %d: the fit continues after the same number of samples"
+
+
+def unread(path: str, size: int) -> str:
+    """Return what is not compared, and why.  `size`: bytes, negative if they are not known."""
+    return UNREAD % (path, "it takes" if size < 0 else "%d MB, which take" % (size >> 20))
 
 
 def resumed(ordinal: int, epoch: int, batches: int, made: float) -> str:

@@ -2,8 +2,8 @@
 
 The hook is called for every audit event of the process and cannot be removed.  An event of no other interest costs
 0.2 us, of which most is Python's own; a step of TensorFlow or JAX has less than one, a step of torch about 50.  An
-opening for reading costs 0.4 us.  What C libraries open has no event: descriptors.py finds
-those that stay open, and h5py is wrapped.
+opening for reading costs 0.4 us.  What C libraries open has no event: descriptors.py finds those that stay open, and
+h5py is wrapped.
 
 Of an opening before a fit only that is kept which its descriptor does not show later: that it changes the file in
 place, that it is a database, that there is no buffer above it.  Texts alone are kept, of a limited number.
@@ -64,7 +64,7 @@ class FileEvents:
             self._listens = True
             sys.addaudithook(_hook)
 
-    def hear(self, event: str, args: Any) -> None:
+    def handle(self, event: str, args: Any) -> None:
         """Handle an audit event of interest; raises what an event of another form leads to."""
         if event == "open":
             path, mode, flags = args
@@ -126,7 +126,7 @@ def _hook(event: str, args: Any) -> None:
     """Pass on an event of interest.  A function, because a bound method costs Python 1 us more in each event."""
     if event == "open" or event == "sqlite3.connect" or event == "os.rename":  # noqa: PLR1714  a set costs a hash
         try:
-            events.hear(event, args)
+            events.handle(event, args)
         except Exception:  # the script goes on in any case
             pass
 

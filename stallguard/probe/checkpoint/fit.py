@@ -147,7 +147,7 @@ class Fit:
         self.data_baseline, self.baseline = ObjectBaseline(data), ObjectBaseline(state)
         unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
         unread = {**data.unread, **state.unread}
-        unknown += [announcements.UNREAD % (path, size >> 20) for path, size in unread.items()]
+        unknown += [announcements.unread(path, size) for path, size in unread.items()]
         changing = self.files.changing(state, callbacks_of(self.callbacks))
         unknown += ["%s (%s)" % (os.path.basename(path), how) for path, how in changing.items()]
         return unknown if state.complete else [*unknown, announcements.TOO_MANY]

@@ -116,6 +116,7 @@ class CheckpointSession:
         """Run one outermost fit."""
         self._ordinal += 1
         if call.obstacle:
+            call.checked()  # nothing of it is ever given up
             self._has_own_backup = call.obstacle == announcements.OWN_BACKUP
             if self._has_own_backup:
                 kind = "inexact" if self.context.resuming else "resume"

@@ -32,31 +32,31 @@ TRACKED = {
     "TrackedDict": dict,
     "_DictWrapper": dict,
 }
-_OPEN = (
-    "types",
-    "argparse",
-    "queue",
-    "collections",
-    "logging",
-    "logging.handlers",
-)  # scripts keep values in objects of these modules
-# Classes of libraries that have no pickle, or only their name as one, and no state of a training; why they have none.
-_PROVEN = frozenset((
-    "DatasetV2", "IteratorSpec",  # the definition of a pipeline; its functions are walked, its iterators are not state
-    "DType", "dtype", "TypeVar", "ParamSpec", "ellipsis", "NotImplementedType", "Device",  # constants
-    "StrategyBase", "SeedGenerator", "Generator",  # their variables are walked
-    "InitializableLookupTableBase",  # of TensorFlow: filled when it is made, never changed
-    # Keras makes them for each fit, around the data of the script, which are walked.
-    "DataAdapter", "DataHandler", "EpochIterator", "PyDatasetEnqueuer", "SequenceEnqueuer",
-    "Struct", "Match", "SystemRandom",  # immutable; without a state of its own
-    "PolymorphicFunction", "ConcreteFunction", "AutoTrackable",  # of TensorFlow: variables are found by themselves
-))  # fmt: skip
-_REFERENCES = (
-    "BaseProxy",
-    "SharedMemory",
-    "ShareableList",
-    "ObjectID",
-)  # a pickle says where the values are; h5py's
+# Scripts keep values in objects of these modules.
+_OPEN = ("types", "argparse", "queue", "collections", "logging", "logging.handlers")
+# Classes that have no pickle, or only their name as one, and no state of a training, by package; why they have none.
+_PROVEN = {
+    "tensorflow": frozenset((
+        "DatasetV2", "IteratorSpec",  # the definition of a pipeline; its functions are walked, no iterator is state
+        "DType",  # a constant
+        "StrategyBase", "Generator",  # their variables are walked
+        "InitializableLookupTableBase",  # filled when it is made, never changed
+        "PolymorphicFunction", "ConcreteFunction", "AutoTrackable",  # their variables are found by themselves
+    )),
+    # SeedGenerator: its variable is walked.  The others Keras makes for each fit, around data of the script, which are
+    # walked.
+    "keras": frozenset((
+        "SeedGenerator", "DataAdapter", "DataHandler", "EpochIterator", "PyDatasetEnqueuer", "SequenceEnqueuer",
+    )),
+    "torch": frozenset(("dtype",)),
+    "jaxlib": frozenset(("Device",)),
+    "typing": frozenset(("TypeVar", "ParamSpec")),
+    "builtins": frozenset(("object", "ellipsis", "NotImplementedType")),
+    "_struct": frozenset(("Struct",)), "re": frozenset(("Match",)), "random": frozenset(("SystemRandom",)),
+}  # fmt: skip
+_PROVEN["tf_keras"] = _PROVEN["keras"]
+# Their pickles only say where the values are; the last is of h5py.
+_REFERENCES = ("BaseProxy", "SharedMemory", "ShareableList", "ObjectID")
 _EVENTS = ("Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier")  # a lock and numbers
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _WALKED = (list, tuple, dict, deque, type(None))  # object_walk.py visits what is in them
@@ -65,9 +65,8 @@ _HANDLED = (
     functools.partial,
     staticmethod, classmethod, io.IOBase, weakref.ref, contextvars.ContextVar, logging.Logger, threading.local,
 )  # fmt: skip
-_MANAGED_DICT = (
-    1 << 4
-)  # Py_TPFLAGS_MANAGED_DICT: the object's size does not include the reference to its dictionary
+# Py_TPFLAGS_MANAGED_DICT: the object's size does not include the reference to its dictionary
+_MANAGED_DICT = 1 << 4
 
 
 def is_variable(value: Any) -> bool:
@@ -99,7 +98,7 @@ def is_tensor(value: Any) -> bool:
 
 def is_key(value: Any) -> bool:
     """Return whether a value is a key of jax.random, which has a type of its own."""
-    return type(value).__name__ == "PRNGKeyArray"
+    return type(value).__name__ == "PRNGKeyArray" and type(value).__module__.startswith("jax.")
 
 
 def is_torch_optimizer(value: Any) -> bool:
@@ -123,7 +122,8 @@ def is_constant_table(value: Any) -> bool:
 def is_table(value: Any) -> bool:
     """Return whether a value is a lookup table of TensorFlow that can be changed."""
     # DenseHashTable shows its free buckets, too, and is named.
-    return type(value).__name__ == "MutableHashTable" and hasattr(value, "resource_handle")
+    kind = type(value)
+    return kind.__name__ == "MutableHashTable" and kind.__module__.startswith("tensorflow.")
 
 
 def _cached(function: Any) -> Any:
@@ -201,7 +201,8 @@ def _family_of(kind: Any) -> str:
 @_cached
 def is_proven(kind: Any) -> bool:
     """Return whether objects of a library's class have no state, except the script's objects in them."""
-    return kind is object or any(one.__name__ in _PROVEN and is_librarys(one) for one in kind.__mro__)
+    bases = kind.__mro__ if kind is object else kind.__mro__[:-1]
+    return any(one.__name__ in _PROVEN.get(one.__module__.partition(".")[0], ()) for one in bases)
 
 
 @_cached

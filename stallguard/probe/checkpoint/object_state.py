@@ -101,6 +101,10 @@ def keep(
     unkept: dict[str, str] = {}
     for path in paths:
         slot, first = walked.slots[path], len(arrays)
+        # Not written: it would be in memory twice before its size is known.
+        if slot.kind == WHOLE and slot.digest and slot.digest[0] > most:
+            unkept[path] = "%d MB" % (slot.digest[0] >> 20)
+            continue
         is_new = baseline is not None and baseline.is_other(slot, walked)
         record = _record(slot, walked, arrays, is_new)
         size = sum(array.nbytes for array in arrays[first:])

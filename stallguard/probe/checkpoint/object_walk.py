@@ -44,10 +44,11 @@ CONTEXT, TABLE, STATE, POSITION = "context", "table", "state", "position"
 MOST = 20_000  # slots: about 0.1 s for a walk; announcements.TOO_MANY reports more
 SPEED = 1e9  # bytes a second that a digest reads at least: zlib.crc32 reads 4e9 on x86-64 of 2024, its plain C 1e9
 SMALL = 4096  # bytes that are always read: 10 us an array
+WITHOUT_SIZE = -1  # of a pickle that was not written to its end
 PICKLES = 5e7  # bytes a second that pickle writes at least, of many small objects; of arrays 1e9
 PICKLED = (
-    64 << 20
-)  # bytes of a pickle in a walk that reads no arrays: whether there is one decides on the slots
+    1 << 20
+)  # bytes of a pickle that are read in a walk that reads no arrays; a larger one is not read there
 _STILL = (
     types.ModuleType,
     property,
@@ -256,14 +257,14 @@ class Walk:
             return False
         if self.reads.get(path) is False:
             slot.kind = WHOLE
-            self.unread[path] = 0
+            self.unread[path] = WITHOUT_SIZE
             return True
         remaining = (self.deadline - time.monotonic()) * PICKLES
         digest = pickled.Digest(PICKLED if self.deadline == -math.inf else max(SMALL, remaining))
         try:
             inside = pickled.write(value, digest, lambda one: id(one) in self.paths).inside
         except pickled.TooLarge:
-            self.unread[path] = digest.size
+            self.unread[path] = WITHOUT_SIZE
             if self.deadline != -math.inf:
                 self.reads[path] = False
         except pickled.NoPickle as why:

@@ -32,8 +32,8 @@ import pandas as pd
 import pydantic
 import pytest
 
-from stallguard.probe.checkpoint import object_kinds, object_walk, pickled
-from stallguard.probe.checkpoint.object_state import NoPlace, Return
+from stallguard.probe.checkpoint import announcements, object_kinds, object_walk, pickled
+from stallguard.probe.checkpoint.object_state import NoPlace, Return, keep
 from tests.probe.checkpoint.test_object_state import Script
 
 
@@ -285,11 +285,41 @@ def test_memory_of_compiled_code_is_seen_by_the_size_of_its_objects(kind, hides)
     assert object_kinds.hides_state(kind) is hides
 
 
+class Generator:
+    """Has the name of a class of TensorFlow that has no state but its variables."""
+
+    def __init__(self):
+        self.connection = sqlite3.connect(":memory:")
+
+
+def test_a_class_is_proven_by_its_package_and_not_by_its_name(monkeypatch):
+    monkeypatch.setattr(Generator, "__module__", "another_library")
+    made = Generator()
+    assert list(Script(holder=types.SimpleNamespace(one=made)).baseline.named) == ["holder.one"]
+    made.connection.close()
+
+
+def test_what_is_larger_than_a_checkpoint_takes_is_not_written(monkeypatch):
+    script = Script(holder=types.SimpleNamespace(one=pd.DataFrame({"a": np.zeros(1 << 18)})))
+    script.roots["holder"].one.loc[0] = 1.0
+    walked = script.walk()
+    monkeypatch.setattr(pickled, "dump", None)
+    entries, unkept = keep(walked, script.baseline.changed(walked), [], 1 << 20)
+    assert entries == []
+    assert unkept == {"holder.one": "2 MB"}
+
+
+def test_an_object_of_compiled_code_takes_its_state_into_the_one_that_exists():
+    existing, made = ET.Element("a"), ET.Element("b")
+    assert pickled.restored(existing, made) is existing
+    assert existing.tag == "b"
+
+
 def test_what_is_larger_than_the_time_allows_is_named_with_its_size():
     large = pd.DataFrame({"a": np.zeros(1 << 20)})
     walked = object_walk.Walk(deadline=0.0)
     walked.enter(types.SimpleNamespace(one=large), "holder")
-    assert walked.unread["holder.one"] > object_walk.SMALL
+    assert "MB" not in announcements.unread("holder.one", walked.unread["holder.one"])  # it is not known
     again = object_walk.Walk(walked.reads, deadline=0.0)
     again.enter(types.SimpleNamespace(one=large), "holder")
     assert "holder.one" in again.unread

@@ -170,7 +170,7 @@ def shared_with_process():
 
 
 class Kills(keras.callbacks.Callback):
-    """Gives the pipeline time to draw ahead after each batch, and ends the process where it is told."""
+    """Waits after each batch, so that the pipeline draws ahead, and ends the process where it is told."""
 
     def __init__(self, fit):
         super().__init__()
@@ -185,7 +185,7 @@ class Kills(keras.callbacks.Callback):
         self.reach(-1)
 
     def on_train_batch_end(self, batch, logs=None):
-        time.sleep(0.01)
+        time.sleep(0.01)  # the threads of tf.data show no event when they have drawn
         self.reach(batch)
 
     def on_epoch_end(self, epoch, logs=None):
