@@ -6,6 +6,7 @@ import collections
 import contextvars
 import dataclasses
 import datetime
+import dbm.dumb
 import decimal
 import fractions
 import functools
@@ -299,16 +300,10 @@ def test_a_class_is_proven_by_its_package_and_not_by_its_name(monkeypatch):
     made.connection.close()
 
 
-class Closes:
-    """Ends what it stands for when it goes, as a database of dbm.dumb does: a copy would end it, too."""
-
-    def __del__(self):
-        pass
-
-
-def test_what_ends_something_when_it_goes_is_not_copied(monkeypatch):
-    monkeypatch.setattr(Closes, "__module__", "another_library")
-    assert list(Script(holder=types.SimpleNamespace(one=Closes())).baseline.named) == ["holder.one"]
+def test_what_ends_something_when_it_goes_is_not_copied(tmp_path):
+    """A copy of a database of dbm.dumb has a pickle, and closes the one that exists when it goes."""
+    with dbm.dumb.open(str(tmp_path / "words"), "n") as database:
+        assert list(Script(holder=types.SimpleNamespace(one=database)).baseline.named) == ["holder.one"]
 
 
 def test_what_is_larger_than_a_checkpoint_takes_is_not_written(monkeypatch):
