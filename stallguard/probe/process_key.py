@@ -77,7 +77,7 @@ def key(arguments: list[str], folder: str, delta: Mapping[str, str], environment
     """Return the key of a process: 16 hexadecimal digits.  `delta`: the digests of variables that only it has."""
     rows = environment.get("STALLGUARD_ROWS", "")  # the batch size that stallguard writes into arguments
     root = environment.get(PROJECT, "")
-    words = [_steady(portable(word, root, PREFIX), rows) for word in arguments]
+    words = [steady(portable(word, root, PREFIX), rows) for word in arguments]
     parts = [*words, "", portable(folder, root), environment.get(VARIABLE, "")]
     parts += ["%s=%s" % pair for pair in sorted(delta.items())]
     return _digest("\0".join(parts))
@@ -153,12 +153,16 @@ def _delta(environment: Mapping[str, str]) -> dict[str, str]:
     return changed
 
 
-def _steady(word: str, rows: str) -> str:
-    """Return an argument without what differs at each start: pipe numbers of workers, stallguard's batch size."""
+def steady(word: str, rows: str) -> str:
+    """Return an argument without what differs at each start: pipe numbers of workers, stallguard's batch size.
+
+    A number in a path, such as that of "runs/exp8/train.py", stays: it is the same in each attempt, unlike `rows`.
+    """
     if "multiprocessing" in word or "spawn_main" in word:
         return word.translate(_DIGITS)
     if rows and rows in word:
         import re
 
-        return re.sub(r"(?<!\d)%s(?!\d)" % re.escape(rows), "{batch}", word)
+        size = r"(?<!\d)%s(?!\d)" % re.escape(rows)
+        return re.sub("(?<==)%s$" % size if os.sep in word else size, "{batch}", word)
     return word

@@ -56,6 +56,14 @@ def test_a_batch_size_that_stallguard_gave_is_no_part_of_it(receiver):
     assert first == second
 
 
+@pytest.mark.parametrize("word", ["runs/exp256/data", "--data=runs/exp256/data", "--size=a/b=512"])
+def test_a_number_in_a_path_is_no_batch_size(receiver, word):
+    """It is the same in each attempt: without it in one of them the training would start from scratch."""
+    first = attempt(receiver, f'"$PY" -c "$SAYS" {word}', 1, STALLGUARD_ROWS="512")
+    second = attempt(receiver, f'"$PY" -c "$SAYS" {word.replace("512", "256")}', 2, STALLGUARD_ROWS="256")
+    assert first == second
+
+
 def test_another_terminal_is_no_other_training(receiver, monkeypatch):
     first = attempt(receiver, '"$PY" -c "$SAYS"', 1)
     monkeypatch.setenv("WINDOW_TITLE", "another")  # of the whole run, not of one process

@@ -54,8 +54,7 @@ def of_process(place: str) -> dict[str, Any]:
     words = list(getattr(sys, "orig_argv", sys.argv))[1:]
     arguments = [process_key.portable(word, root, process_key.PREFIX) for word in words]
     rows = os.environ.get("STALLGUARD_ROWS", "")
-    if rows:
-        arguments = [re.sub(r"(?<!\d)%s(?!\d)" % re.escape(rows), "{batch}", word) for word in arguments]
+    arguments = [process_key.steady(word, rows) for word in arguments]
     folder = process_key.portable(os.getcwd(), root)
     return {"place": place, "arguments": arguments, "folder": folder, "versions": versions()}
 
