@@ -88,13 +88,8 @@ class FileEvents:
 
     def _open(self, file: Any, raw: bool, flags: int) -> None:
         path = os.path.abspath(os.fsdecode(file))
-        own = os.environ.get("STALLGUARD_RUN")
-        if (
-            "\0" in path
-            or any(part in path for part in _GENERATED)
-            or (own and path.startswith(own + os.sep))
-        ):
-            return  # it will not open, the script has not asked for it, or it is the probe's
+        if not _is_asked_for(path):
+            return
         if raw and len(self.unbuffered) < MOST:
             self.unbuffered[path] = None
         if self.listener is None:
@@ -110,9 +105,9 @@ class FileEvents:
 
     def changes(self, file: str, how: str) -> None:
         """Note that the script is about to open a file that it changes in a way that cannot be undone."""
-        if not is_scripts():
-            return
         path = os.path.abspath(file)
+        if not _is_asked_for(path) or not is_scripts():
+            return
         if len(self.changed) < MOST:
             self.changed[path] = how
         if self.listener is not None:
@@ -129,6 +124,14 @@ def _hook(event: str, args: Any) -> None:
             events.handle(event, args)
         except Exception:  # the script goes on in any case
             pass
+
+
+def _is_asked_for(path: str) -> bool:
+    """Return False for a path that will not open, one that Python or TensorFlow writes by itself, or the probe's."""
+    own = os.environ.get("STALLGUARD_RUN")
+    if "\0" in path or any(part in path for part in _GENERATED):
+        return False
+    return not own or not path.startswith(own + os.sep)
 
 
 def is_scripts() -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import importlib
 import io
 import json
 import logging
@@ -346,12 +347,15 @@ def test_looking_at_a_database_keeps_the_locks_of_the_script(tmp_path, files, mo
 
 
 def test_a_database_that_is_only_read_is_not_named(tmp_path, files):
-    sqlite3.connect(tmp_path / "rows.db").execute("create table rows (line text)")
+    with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as database:
+        database.execute("create table rows (line text)")
     files.end()
     second = again(tmp_path)
-    sqlite3.connect(f"file:{tmp_path}/rows.db?mode=ro", uri=True).execute("select * from rows").close()
+    with contextlib.closing(sqlite3.connect(f"file:{tmp_path}/rows.db?mode=ro", uri=True)) as database:
+        database.execute("select * from rows").close()
     assert second.changed() == {}
-    sqlite3.connect(tmp_path / "rows.db").execute("select * from rows").close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as database:
+        database.execute("select * from rows").close()
     assert second.changed() == {}
 
 
@@ -363,6 +367,23 @@ def test_what_a_library_writes_by_itself_is_its_own_matter(tmp_path, files):
     thread.start()
     thread.join()
     assert files.keep(walked(), []) == []
+
+
+def test_the_bytecode_that_python_writes_anew_is_no_file_of_the_script(tmp_path, files, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = tmp_path / "a_helper_of_the_script.py"
+    source.write_text("n = 1")
+    helper = importlib.import_module(source.stem)
+    (compiled,) = (tmp_path / "__pycache__").iterdir()
+    first = compiled.read_bytes()
+    source.write_text("n = 1000")
+    try:
+        assert importlib.reload(helper).n == 1000
+    finally:
+        del sys.modules[source.stem]
+    assert compiled.read_bytes() != first  # it was read, and written anew
+    assert not any("__pycache__" in path for path in files.changed())  # the source is this test's own file
 
 
 CHILD = Path(__file__).parent / "children" / "files.py"
