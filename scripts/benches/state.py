@@ -35,7 +35,6 @@ from stateful.things import Thing, catalog
 
 CASES = 200
 KEPT = Path(__file__).resolve().parent / "stateful" / "kept.txt"
-OPEN = KEPT.with_name("open.txt")
 FAST = 40  # random cases beside those that are kept
 SHRUNK = 40  # failures of several things that are tried again with fewer
 KINDS = (SAME, SAID, OVER, SILENT, CRASH, OWN, UNSTEADY, UNFIT)
@@ -45,12 +44,6 @@ def kept(backend: str) -> list[Case]:
     """Return the cases that failed once and need a backend."""
     lines = [line.partition("#")[0].strip() for line in KEPT.read_text("utf-8").splitlines()]
     return [case for case in (parsed(line) for line in lines if line) if case.backend == backend]
-
-
-def still_open() -> set[str]:
-    """Return the things whose state is lost without a word, each with its reason in the file."""
-    lines = [line.partition("#")[0].strip() for line in OPEN.read_text("utf-8").splitlines()]
-    return {line for line in lines if line}
 
 
 class Results:
@@ -80,8 +73,6 @@ def run_backend(backend: str, options: argparse.Namespace, results: Results) -> 
     """Run the cases of one backend."""
     with Children(backend, options.processes, options.keep) as children:
         things = results.available(backend, children.libraries)
-        if options.fast:
-            things = {name: thing for name, thing in things.items() if name not in still_open()}
         results.left_out = (results.left_out or set(catalog())) - set(things)
         if options.case:
             cases: Iterable[Case] = [one for one in map(parsed, options.case) if one.backend == backend]
@@ -194,8 +185,6 @@ def main() -> int:
     for backend, absent in results.absent.items():
         if absent:
             print(f"left out with {backend}, not installed: {', '.join(sorted(absent))}")
-    if options.fast:
-        print(f"left out, because their state is still lost: {', '.join(sorted(still_open()))}")
     print(f"{len(catalog()) - len(results.left_out)} of {len(catalog())} things in {len(PLACES)} places")
     found = [
         Goal("silent cases", count[SILENT], 0),

@@ -166,7 +166,7 @@ class Cases:
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
         found = {"code": code, "seconds": time.monotonic() - began, "said": said}
-        found.update(results={}, past=[], counts={})
+        found.update(results={}, past=[], counts={}, began=False)
         self.read(notes, found)
         if code not in (0, -signal.SIGKILL):
             with open(os.path.join(work, "..", "err"), errors="replace") as file:
@@ -213,6 +213,8 @@ class Cases:
                         found["results"][rest[0]] = rest[1]
                     elif kind == "past":
                         found["past"].append(rest)
+                    elif kind == "began":
+                        found["began"] = True
                     elif kind == "counts":
                         found["counts"] = rest[0]
 

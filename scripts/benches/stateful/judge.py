@@ -4,8 +4,10 @@ same      the results are those of the undisturbed run, after a resume or from t
 said      they differ, and the resumed attempt said so
 OVER      they differ, though it said that it starts over: from the beginning the results must be those of the first
 SILENT    they differ without a word
-CRASH     the resumed attempt ended by an error that the undisturbed run does not have, or did not end
-own       so does the script if it is started again after the kill without stallguard: a file that is half written
+CRASH     the resumed attempt ended by an error that the undisturbed run does not have, or did not end; or an error
+          of the probe, because of which no checkpoint was written
+own       so does the script if it is started again after the kill without stallguard: a file that is half written,
+          one to which an attempt appended that was killed before its fit began
 unsteady  two undisturbed runs differ: the case proves nothing
 unfit     the undisturbed run fails: Keras does not take such a thing at such a place
 """
@@ -16,6 +18,8 @@ from typing import Any, NamedTuple
 
 from exactness.statements import BEYOND, INEXACT, Statement, counting
 
+from stallguard.probe.checkpoint import announcements
+
 from .cases import Case, parsed
 from .things import catalog
 
@@ -23,6 +27,9 @@ SAME, SAID, OVER, SILENT, CRASH = "same", "said", "OVER", "SILENT", "CRASH"
 OWN, UNSTEADY, UNFIT = "own", "unsteady", "unfit"
 FAILURES = (OVER, SILENT, CRASH)
 _RESUMED, _OVER = "resuming from", "starts over"
+_AS_MADE = announcements.AS_MADE % ""
+_NOT_WRITTEN = announcements.NOT_WRITTEN.partition("%")[0]
+_STAYS = announcements.STAYED % ""
 
 
 class Verdict(NamedTuple):
@@ -50,6 +57,7 @@ def judged(found: dict[str, Any]) -> Verdict:
     over = any(_OVER in text for text in said)
     rest = (resumed, over, kills)
     aside = [text for one in attempts for kind, text in one["said"] if kind in ("aside", "trouble")]
+    aside += [text for text in said if text.startswith(_NOT_WRITTEN)]
     if last["code"] != 0 or aside:
         detail = aside[0] if aside else _last(last)
         own = not aside and found.get("restarted") and _last(found["restarted"]) == _last(last)
@@ -77,13 +85,16 @@ def judged(found: dict[str, Any]) -> Verdict:
         things += tuple(pair for pair in case.things if pair[1] == "pipeline")
     things = things or case.things
     detail = ", ".join(differing)
+    if _appended_before(attempts, things):
+        return Verdict(OWN, case, detail, things, *rest)
     words = counting(
         [Statement(0, 0.0, kind, text) for one in attempts for kind, text in one["said"]], sliced=False
     )
     inexact = [one.text for one in words if one.kind == INEXACT]
     named = [one.text for one in words if one.kind == BEYOND]
+    named += [text for text in said if _AS_MADE in text]
     if inexact or (named and all(_is_named(one, case, named) for one in differing if one in places)):
-        only_over = inexact and all(_OVER in text for text in inexact)
+        only_over = inexact and all(_OVER in text and _STAYS not in text for text in inexact)
         return Verdict(OVER if only_over else SAID, case, (inexact or named)[0], things, *rest)
     return Verdict(SILENT, case, detail, things, *rest)
 
@@ -110,14 +121,20 @@ def _is_past_lost(number: str, attempts: list[dict[str, Any]]) -> bool:
     return False
 
 
+def _appended_before(attempts: list[dict[str, Any]], things: tuple[tuple[str, str], ...]) -> bool:
+    """Return whether an attempt was killed before its fit began, and a thing that differs is in a file."""
+    in_file = any("read(" in catalog()[name].look or "open(" in catalog()[name].look for name, _ in things)
+    return in_file and not all(one.get("began", True) for one in attempts[:-1])
+
+
 def _is_named(number: str, case: Case, texts: list[str]) -> bool:
     """Return whether a sentence names a thing as what a checkpoint lacks, by what holds it."""
-    place = case.things[int(number)][1]
+    name, place = case.things[int(number)]
     names = {
         "global": f"THING_{number}",
         "model": f"held_{number}",
         "closure": "held",
     }
-    # What a class of the script has is named by the class.
-    found = (names.get(place, "held"), "more", "class __main__.")
+    # What a class of the script has is named by the class, a function or a class that is the thing by its own name.
+    found = (names.get(place, "held"), "more", "class __main__.", f"global __main__.{catalog()[name].make} ")
     return any(word in text for text in texts for word in found)

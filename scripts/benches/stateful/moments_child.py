@@ -31,7 +31,7 @@ class Moments:
         elif event in ("open", "os.rename", "os.remove") and self._saves:
             if str(arguments[0]).startswith(self._saves):
                 self._count("save")
-        elif event in ("state.past", "state.result"):
+        elif event in ("state.past", "state.result", "state.began"):
             self._write([event[6:], *arguments])
 
     def _write(self, line):

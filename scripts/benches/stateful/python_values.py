@@ -57,6 +57,8 @@ THINGS = (
     Thing("dict-order", "{'a': 1, 'b': 2, 'c': 3}", "key = 'abc'[n % 3]; thing[key] = thing.pop(key) + n", "list(thing.items())"),
     Thing("dict-of-tuples", "{}", "thing[n, str(n)] = [n]; thing[n, str(n)].append(len(thing))", "sorted(thing.items())"),
     Thing("dict-of-objects", "{}", "thing[frozenset((n, 'x'))] = len(thing) + n", "sorted(map(repr, thing.values()))"),
+    Thing("dict-by-class", "{int: [], str: []}", "thing[(int, str, float)[n % 3]] = [*thing.get((int, str, float)[n % 3], []), n]", "[(kind.__name__, rows) for kind, rows in thing.items()]"),
+    Thing("dict-by-object", "{Key(): [], Key(): []}", "list(thing.values())[n % 2].append(n)", "list(thing.values())", "class Key:\n    pass\n"),
     Thing("dict-class", "DictClass()", "thing[n] = thing.get(n, 0) + 1", "sorted(thing.items())", _DICT_CLASS),
     Thing("set", "set()", "thing.symmetric_difference_update({n, n + 1})", "sorted(thing)"),
     Thing("set-class", "Names()", "thing.symmetric_difference_update({n, n + 1})", "sorted(thing)", _SET_CLASS),

@@ -235,6 +235,9 @@ DATA, MORE = (torch.utils.data.DataLoader(EachRow(), ROWS),), {}
 _TAIL = """
 
 class Moments(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        sys.audit("state.began")
+
     def on_epoch_begin(self, epoch, logs=None):
         sys.audit("state.moment")
 

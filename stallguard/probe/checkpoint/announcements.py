@@ -52,6 +52,7 @@ OWN_BACKUP = (
 REPLICAS = "a distribution strategy trains this fit on several devices"
 UNBUILT = "the model's variables could not be created before its first batch (%s)"
 KEPT_NOT = "a resume cannot restore the state of these objects, if it changes: %s"
+AS_MADE = "not restored, if it has changed: %s"
 STAYS = "a resume leaves files as they are, with what was written after the checkpoint: %s"
 STAYED = "what was written after the checkpoint is still in %s"
 TOO_MANY = "objects beyond the first 20,000 that the script's code reaches"

@@ -60,6 +60,8 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
     kind = type(value)
     if kind in _SCALARS:
         return value
+    if object_kinds.has_attributes(value) or object_kinds.is_pipe(value):
+        raise NotPlain(kind.__name__)
     kind = object_kinds.TRACKED.get(kind.__name__, kind)
     if isinstance(value, _LISTS):
         return _list(value, kind, tensors)

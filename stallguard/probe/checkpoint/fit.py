@@ -97,6 +97,7 @@ class Fit:
         self.notices: list[str] = []
         self.skipping: list[Any] | None = None  # the callbacks of a finished fit, which is not trained again
         self.draws: list[str] | None = None
+        self.named: list[str] = []  # what of the script's objects cannot be kept
         self.broken = False  # no checkpoints can be made of it
 
     @property
@@ -148,9 +149,10 @@ class Fit:
         unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
         unread = {**data.unread, **state.unread}
         unknown += [announcements.unread(path, size) for path, size in unread.items()]
+        self.named = unknown
         changing = self.files.changing(state, callbacks_of(self.callbacks))
-        unknown += ["%s (%s)" % (os.path.basename(path), how) for path, how in changing.items()]
-        return unknown if state.complete else [*unknown, announcements.TOO_MANY]
+        files = ["%s (%s)" % (os.path.basename(path), how) for path, how in changing.items()]
+        return [*unknown, *files, *([] if state.complete else [announcements.TOO_MANY])]
 
     def shared(self) -> list[str]:
         """Return what a pipeline that draws ahead and the training both draw from, as far as the walks show it."""

@@ -139,7 +139,7 @@ class CheckpointSession:
         self._saver.begins(fit)
         self.openings.begin()
         self.guarded("waiting for SIGTERM", self.sigterm_handler.arm)
-        fit.files.begin()
+        self.guarded("listening for files", fit.files.begin)
         try:
             try:
                 history = self._resumed(fit, call)
@@ -223,6 +223,8 @@ class CheckpointSession:
             self._records.forget_from(fit.ordinal + 1)
         for notice in fit.notices:
             self._choice.inexact(notice)
+        if fit.past.facts.get("named"):
+            self._choice.remark(announcements.AS_MADE % announcements.listed(fit.past.facts["named"]))
         if fit.skipping is None:
             then = fit.past.identity.get("start")
             if fit_start.is_known(then) and not fit_start.same_values(then, fit.start):

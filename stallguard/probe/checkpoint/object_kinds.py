@@ -6,10 +6,13 @@ Results for classes and functions are cached.
 from __future__ import annotations
 
 import contextvars
+import fcntl
 import functools
 import io
 import logging
 import operator
+import os
+import stat
 import sys
 import threading
 import types
@@ -60,6 +63,7 @@ _REFERENCES = ("BaseProxy", "SharedMemory", "ShareableList", "ObjectID")
 _EVENTS = ("Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier")  # a lock and numbers
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _WALKED = (list, tuple, dict, deque, type(None))  # object_walk.py visits what is in them
+_SHOWN_KEYS = (str, bytes, int, float, complex, bool, tuple, type(None))
 _HANDLED = (
     type, types.ModuleType, types.FunctionType, types.MethodType, types.GeneratorType, types.CoroutineType,
     functools.partial,
@@ -92,8 +96,11 @@ def is_tensor(value: Any) -> bool:
         or not hasattr(value, "__array__")
     ):
         return False
-    is_dense = root != "torch" or str(value.layout) == "torch.strided"
-    return is_dense and not is_key(value)
+    if root != "torch":
+        return not is_key(value)
+    # Of others numpy has no form: they are kept as pickles.
+    is_dense = str(value.layout) == "torch.strided" and value.device.type != "meta"
+    return is_dense and not value.is_quantized and str(value.dtype) != "torch.complex32"
 
 
 def is_key(value: Any) -> bool:
@@ -153,7 +160,39 @@ def names_of_library(kind: Any) -> frozenset[str]:
     family = _family_of(kind)
     if family == "Callback":
         return _OF_CALLBACKS
-    return named_by_library(kind) if family else frozenset()
+    return named_by_library(kind) if family or kind.__name__ in TRACKED else frozenset()
+
+
+def has_attributes(container: Any) -> bool:
+    """Return whether a container that Keras made of the script's has attributes that the script set."""
+    kind = type(container)
+    return kind.__name__ in TRACKED and not names_of_library(kind).issuperset(
+        getattr(container, "__dict__", ())
+    )
+
+
+def wraps_users(function: types.FunctionType) -> bool:
+    """Return whether a function of a library was made around one of the script's, as functools.singledispatch's is."""
+    inner: Any = function
+    while inner is not None and not (
+        isinstance(inner, types.FunctionType) and is_users(inner.__code__.co_filename)
+    ):
+        inner = getattr(inner, "__wrapped__", None)
+    return inner is not None
+
+
+def is_pipe(value: Any) -> bool:
+    """Return whether a value is what os.pipe() returns: the two ends of a pipe that is open."""
+    if type(value) is not tuple or len(value) != 2 or {*map(type, value)} != {int}:  # noqa: PLR2004  a pair
+        return False
+    try:
+        ends = [(os.fstat(one), fcntl.fcntl(one, fcntl.F_GETFL) & os.O_ACCMODE) for one in value]
+    except (OSError, OverflowError):
+        return False  # numbers of something else
+    # On macOS each end has a number of its own (pipe_stat of bsd/kern/sys_pipe.c), on Linux both have the same.
+    is_one = sys.platform == "darwin" or ends[0][0].st_ino == ends[1][0].st_ino
+    modes = [mode for _, mode in ends] == [os.O_RDONLY, os.O_WRONLY]
+    return is_one and modes and all(stat.S_ISFIFO(one.st_mode) for one, _ in ends)
 
 
 @_cached
@@ -310,7 +349,7 @@ def shape_of(value: Any) -> Any:
     """Return what distinguishes a structure from another one in the same place: its class and its entries."""
     kind = "%s.%s" % (type(value).__module__, type(value).__qualname__)
     if isinstance(value, dict):
-        return [kind, [text_of_key(key) for key in value]]
+        return [kind, texts_of_keys(value)]
     if isinstance(value, types.FunctionType):
         return [kind, value.__qualname__]
     if isinstance(value, types.GeneratorType):
@@ -339,6 +378,20 @@ def _has_begun(generator: types.GeneratorType[Any, Any, Any]) -> bool:
     return frame is None or (frame.f_lasti >= 0 if suspended is None else bool(suspended))
 
 
-def text_of_key(key: Any) -> str:
-    """Return the text for a key of a dictionary in a path."""
-    return repr(key) if isinstance(key, (str, int, float, bool, tuple, type(None))) else str(type(key))
+def texts_of_keys(keys: Any) -> list[str]:
+    """Return the text for each key of a dictionary in a path: another one for each, the same in another process."""
+    found: list[str] = []
+    counts: dict[str, int] = {}
+    for key in keys:
+        text = _text_of_key(key)
+        counts[text] = counts.get(text, 0) + 1
+        found.append(text if counts[text] == 1 else "%s#%d" % (text, counts[text]))
+    return found
+
+
+def _text_of_key(key: Any) -> str:
+    if type(key) in _SHOWN_KEYS:
+        return repr(key)
+    if isinstance(key, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return "%s:%s" % (key.__module__, key.__qualname__)
+    return str(type(key))  # its own text can be code of the script, or have its address

@@ -218,6 +218,7 @@ class Return:
     def __init__(self, entries: list[Entry], arrays: list[Any], walked: Walk, *, own: bool = False) -> None:
         """`own`: this process made the entries; those of a checkpoint can be another user's."""
         self._entries, self._own = entries, own
+        self._allowed = _anything if own else names.can_be_kept
         self._arrays = arrays
         self._walked = walked
         self._objects = dict(walked.objects)
@@ -234,7 +235,7 @@ class Return:
         made = {path for path, _, _, _, record in self._entries if record["k"] == STRUCTURE}
         for path, holder, way, _, record in self._entries:
             slot = self._walked.slots.get(path)
-            refused = encoding.refused(record.get("v"))
+            refused = "" if self._own else encoding.refused(record.get("v"))
             if refused:
                 raise NoPlace("%s: a checkpoint must not contain %s" % (path, refused))
             if slot is None:
@@ -269,7 +270,7 @@ class Return:
                 owner: Any = self._objects.get(holder, _space(holder))
                 if owner is None:
                     continue
-                slot = Slot(path, owner, encoding.decode(key, []), way, None)
+                slot = Slot(path, owner, encoding.decode(key, [], allowed=self._allowed), way, None)
             elif holder in self._made and slot.way in (object_walk.ATTRIBUTE, object_walk.ENTRY):
                 slot = Slot(path, self._objects[holder], slot.key, slot.way, slot.value)
             try:
@@ -290,9 +291,8 @@ class Return:
                 slot.holder.pop(slot.key, None)
             return
         if kind == PLAIN:
-            allowed = _anything if self._own else names.can_be_kept
             held = None if record.get("new") else existing
-            value = encoding.decode(record["v"], self._arrays, held, allowed)
+            value = encoding.decode(record["v"], self._arrays, held, self._allowed)
         elif kind == WHOLE:
             made = pickled.load(self._pickle_of(slot.path, record))
             value = made if record.get("new") else pickled.restored(existing, made)
@@ -332,8 +332,11 @@ class Return:
             while len(value) < record["entries"]:
                 value.append(None)
         elif "keys" in record:
-            keys, held = [encoding.decode(key, []) for key in record["keys"]], dict(value)
-            entries = {key: "%s[%s]" % (path, object_kinds.text_of_key(key)) for key in keys}
+            keys = [encoding.decode(key, [], allowed=self._allowed) for key in record["keys"]]
+            held = dict(value)
+            entries = {
+                key: "%s[%s]" % (path, text) for key, text in zip(keys, object_kinds.texts_of_keys(keys))
+            }
             if list(held) != keys:  # in their order; what is new has an entry of its own, or Keras makes it
                 value.clear()
                 value.update(
@@ -412,9 +415,9 @@ def _tensor(record: dict[str, Any], array: Any, existing: Any) -> Any:
     if root == "torch":
         if hasattr(existing, "copy_") and tuple(existing.shape) == array.shape and not record.get("new"):
             with module["torch"].no_grad():
-                existing.copy_(module["torch"].from_numpy(array.copy()))
+                existing.copy_(tensors.torch_of(array))
             return existing
-        return module["torch"].from_numpy(array.copy())
+        return tensors.torch_of(array)
     if root in ("jax", "jaxlib") or record["k"] == TENSOR:
         return tensors.constant(root, array)
     own = module[root] if root in ("keras", "tf_keras") and hasattr(module[root], "Variable") else None

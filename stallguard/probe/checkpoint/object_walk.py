@@ -117,6 +117,7 @@ class Walk:
             str, int
         ] = {}  # bytes of what a save found changed, by path; of entries: of their container
         self.complete = True
+        self._classes: set[int] = set()  # by id, those whose attributes were visited
         self.shown: set[str] = set()  # paths of objects whose attributes and entries are all that they have
         self.parts: dict[str, bool] = {}  # path of what has no pickle: whether only because of objects in it
         self.inside: dict[
@@ -229,7 +230,7 @@ class Walk:
         arrays: list[Any] = []
         try:
             code = encoding.encode(slot.value, arrays)
-        except encoding.NotPlain:
+        except (encoding.NotPlain, RecursionError):  # the latter: a container that contains itself
             return False
         slot.kind = PLAIN
         if isinstance(code, (dict, list)):
@@ -296,12 +297,14 @@ class Walk:
             if not object_kinds.is_librarys(value):
                 self._class(value)
         elif isinstance(value, (list, tuple)) or type(value).__name__ == "deque":
+            if object_kinds.is_pipe(value):
+                self.unkept[path] = "a pipe"
             for index, item in enumerate(value):
                 self._visit("%s[%d]" % (path, index), value, index, ENTRY, item)
             self._attributes(value, path)
         elif isinstance(value, dict):
-            for key, item in value.items():
-                self._visit("%s[%s]" % (path, object_kinds.text_of_key(key)), value, key, ENTRY, item)
+            for text, (key, item) in zip(object_kinds.texts_of_keys(value), list(value.items())):
+                self._visit("%s[%s]" % (path, text), value, key, ENTRY, item)
             self._attributes(value, path)
         elif object_kinds.family(value) == "Optimizer":
             self.optimizers.append((path, value))
@@ -417,8 +420,8 @@ class Walk:
                 self._instance(one, path if one is value else "%s.layer%d" % (path, index))
 
     def _attributes(self, container: Any, path: str) -> None:
-        """Visit the attributes of a container of a class of the script."""
-        if not object_kinds.is_librarys(type(container)):
+        """Visit the attributes of a container of a class of the script, or of one in which Keras put its entries."""
+        if not object_kinds.is_librarys(type(container)) or type(container).__name__ in object_kinds.TRACKED:
             self._instance(container, path)
 
     def _instance(self, value: Any, path: str) -> None:
@@ -436,8 +439,10 @@ class Walk:
     def _class(self, kind: type) -> None:
         """Visit the script's own classes: their methods name globals, and their attributes can be state."""
         for one in kind.__mro__:
-            if object_kinds.is_librarys(one) or self.paths.get(id(one), "").startswith("class "):
+            if object_kinds.is_librarys(one) or id(one) in self._classes:
                 continue
+            # Its path alone does not show that: it can be an attribute of another class.
+            self._classes.add(id(one))
             if not object_kinds.is_librarys(type(one)):
                 self._class(type(one))
             path = "class %s.%s" % (one.__module__, one.__qualname__)
@@ -455,6 +460,8 @@ class Walk:
                 content = cell.cell_contents
             except ValueError:
                 continue  # not assigned yet
+            if name == "dispatch_cache" and function.__module__ == "functools":
+                continue  # of singledispatch: what it found in its registry
             self._visit("%s<%s>" % (path, name), cell, name, CELL, content)
         positional = function.__defaults__ or ()
         named = code.co_varnames[: code.co_argcount][-len(positional) or None :]
@@ -484,7 +491,7 @@ class Walk:
     def _global(self, space: dict[str, Any], module: str, name: str, value: Any) -> None:
         if isinstance(value, type) and object_kinds.is_librarys(value):
             return
-        if isinstance(value, types.FunctionType) and not object_kinds.is_users(value.__code__.co_filename):
+        if isinstance(value, types.FunctionType) and not object_kinds.wraps_users(value):
             return
         self._visit("global %s.%s" % (module, name), space, name, ENTRY, value)
 

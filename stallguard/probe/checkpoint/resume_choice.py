@@ -84,6 +84,9 @@ class ResumeChoice:
         dropped = self._records.forget_from(fit.ordinal) - 1
         later = announcements.LATER % announcements.counted(dropped, "later fit") if dropped > 0 else ""
         text = text % (fit.ordinal, why) + later
+        stays = fit.past.facts.get("stays") if fit.saved is not None else None
+        if stays:
+            text += "; " + announcements.STAYED % announcements.described(stays)
         self._context.say("inexact", text, fit=fit.ordinal, epoch=fit.first, batch=0)
         return None
 

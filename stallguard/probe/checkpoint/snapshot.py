@@ -100,7 +100,7 @@ def take(
         "prints": dict(list(fit.prints.items())[-PRINTS:]),
         "history": encoding.encode(history_of(history), arrays),
         "files": fit.files.keep(state, callbacks_of(fit.callbacks)),
-        "stays": fit.files.changed(),
+        "stays": fit.files.changed(), "named": fit.named,
         "uses": fit.seeds.uses() if fit.seeds is not None else {},
     }  # fmt: skip
     facts["tensors"], blobs = tensors.pack(arrays)

@@ -4,8 +4,8 @@ After a kill, a log that is appended to has lines of batches that will be traine
 writing has lost all lines.  So a save stores the length of each such file and a copy of it (only what was added since
 the previous save is copied), and a resumed fit restores that content.  What it cuts off is kept beside the copies.
 
-The length of such a file when a fit first opened it is recorded at once: a fit that starts over cuts it to that length,
-and so does a fit that resumes from a checkpoint that is older than that opening.
+The length of such a file when a fit first opened it, or when the fit began with it open, is recorded at once: a fit
+that starts over cuts it to that length, and so does a fit that resumes from a checkpoint that is older than an opening.
 
 Another user can have made a checkpoint, so it names no file that is written: a handle of a callback says which file is
 meant, and any other file gets its content back at the moment at which the script itself opens it for appending.
@@ -38,6 +38,7 @@ TAIL = 4096  # bytes before the end that are compared to decide whether a file h
 CSV, CSV_NAME = "CSVLogger", "csv "
 DIGITS = 20  # of a size, at most
 CUT, BASE, NOT_ALONE = "cut-off", "base", "shared"
+HELD = "+"  # before the length of a file that was open as the fit began
 COMPRESSED, SHARED = "compressed", "another process writes to it too"
 _MAGIC = {
     b"SQLite format 3\0": file_events.SQLITE,
@@ -59,6 +60,10 @@ class WrittenFiles:
         self._copies: dict[str, str] = {}  # name of a file: its copy
         self._due: dict[str, bytes] = {}  # content that a file has to have when the script opens it
         self._cuts: dict[str, int] = {}  # length that a file has to have then
+        self._before: dict[
+            str, int
+        ] = {}  # length that each file had before this fit, as far as it is recorded
+        self._restored: set[str] = set()  # files that got the content of a checkpoint in this process
         self._left: dict[str, int] = {}  # size at the save before, of files that were not open then
         # Path: how it changes, and its state when that was known.
         self._changing: dict[str, tuple[str, Any]] = {}
@@ -68,9 +73,10 @@ class WrittenFiles:
     # ---- registering ----------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Register what the script opens for writing from now on."""
+        """Register what the script opens for writing from now on; raises OSError after that."""
         file_events.events.listen()
         file_events.events.listener = self
+        self._before = self._recorded(held=True)
 
     def end(self) -> None:
         """Stop registering files."""
@@ -112,12 +118,19 @@ class WrittenFiles:
             known.write("%s %s\n" % (fact, self._portable(path)))
 
     def rewind(self) -> None:
-        """Cut off what an earlier attempt of this fit appended, because the fit starts over; raises OSError."""
-        self._due.clear()
-        self._cuts = self._recorded()
+        """Cut off what an earlier attempt of this fit appended, because the fit starts over.
 
-    def _recorded(self) -> dict[str, int]:
-        """Return the length that each file had before this fit; register those that are shared.  Raises OSError."""
+        Its checkpoints, and the copies of files with them, are gone then.
+        """
+        for known in (self._due, self._copies, self._left):
+            known.clear()
+        self._cuts = {path: size for path, size in self._before.items() if not self._is_shared(path)}
+
+    def _recorded(self, *, held: bool = False) -> dict[str, int]:
+        """Return the length that each file had before this fit; register those that are shared.  Raises OSError.
+
+        `held`: also of those that were open as the fit began.
+        """
         base, found = os.path.join(self.folder, BASE), dict[str, int]()
         if os.path.exists(base):
             with open(base, encoding="utf-8", errors="surrogateescape") as known:
@@ -126,8 +139,10 @@ class WrittenFiles:
                 path = process_key.native(name, self._root)
                 if fact == NOT_ALONE:
                     self._changing[path] = (SHARED, None)
-                elif fact.isdecimal() and len(fact) <= DIGITS:
-                    found.setdefault(path, int(fact))  # the first record of a file holds
+                    continue
+                size = fact.removeprefix(HELD) if held else fact
+                if size.isdecimal() and len(size) <= DIGITS:
+                    found.setdefault(path, int(size))  # the first record of a file holds
         return {path: size for path, size in found.items() if not self._is_shared(path)}
 
     def _bring_back(self, path: str) -> None:
@@ -194,28 +209,59 @@ class WrittenFiles:
                     self._left[path] = os.path.getsize(path)
                 continue
             changed += self._set(path, content)
+            self._restored.add(path)
             if name == path and handle is None:
                 self.appended.setdefault(path, size)
-            owner = next((one for one in callbacks if getattr(one, "csv_file", None) is handle), None)
-            if isinstance(handle, int):
-                os.lseek(handle, 0, os.SEEK_END)
-            elif hasattr(handle, "seekable") and not hasattr(handle, "_FileIO__name"):
-                handle.seek(0, os.SEEK_END)
-            elif handle is not None and owner is not None:  # TensorFlow's file object in Keras 2 cannot seek
-                handle.close()
-                owner.csv_file = type(handle)(path, "a")
-            if handle is not None and owner is not None and os.path.getsize(path):
-                owner.append_header = False
+            self._to_end(handle, path, callbacks)
         # What was opened after the checkpoint was made.
         known = {*self.appended, *(path for path, _ in there.values())}
         self._cuts = {path: size for path, size in later.items() if path not in known}
         return changed
 
     def changing(self, state: Walk, callbacks: list[Any]) -> dict[str, str]:
-        """Return {path: how} of the files that are open now and that a resume leaves as they are, if they change."""
+        """Return {path: how} of the files that are open now and that a resume leaves as they are, if they change.
+
+        Note the length of the others, as the fit begins; raises OSError.
+        """
         held = descriptors.for_writing()
-        list(self._written(state, callbacks, held))
+        self._note_beginning(self._written(state, callbacks, held), held, callbacks)
         return {path: how for path, (how, _) in self._changing.items()}
+
+    def _note_beginning(
+        self, written: list[tuple[str, str, Any]], held: list[Descriptor], callbacks: list[Any]
+    ) -> None:
+        """Record the length of the open files; cut off first what an earlier attempt of a fit that starts over added.
+
+        A file that the script opened anew in this attempt has nothing of an earlier one, unless it was restored.
+        """
+        known = self._recorded(held=True)
+        appending = {one.path for one in held if one.appends}
+        for _, path, handle in written:
+            if handle is None or not os.path.isfile(path) or self._is_shared(path):
+                continue
+            if hasattr(handle, "flush"):
+                handle.flush()
+            size, before = os.path.getsize(path), self._cuts.pop(path, None)
+            is_earlier = os.path.realpath(path) in appending or path in self._restored
+            if before is not None and before < size and is_earlier:
+                self._cut(path, before)
+                self._to_end(handle, path, callbacks)
+                size = before
+            if path not in known:
+                self._write_down("%s%d" % (HELD, size), path)
+
+    def _to_end(self, handle: Any, path: str, callbacks: list[Any]) -> None:
+        """Move a handle to the end of its file, whose content has been replaced; raises OSError."""
+        owner = next((one for one in callbacks if getattr(one, "csv_file", None) is handle), None)
+        if isinstance(handle, int):
+            os.lseek(handle, 0, os.SEEK_END)
+        elif hasattr(handle, "seekable") and not hasattr(handle, "_FileIO__name"):
+            handle.seek(0, os.SEEK_END)
+        elif handle is not None and owner is not None:  # TensorFlow's file object in Keras 2 cannot seek
+            handle.close()
+            owner.csv_file = type(handle)(path, "a")
+        if handle is not None and owner is not None:
+            owner.append_header = not os.path.getsize(path)
 
     def changed(self) -> dict[str, str]:
         """Return {name: how} of the files that have changed in this fit and that a resume leaves as they are."""
@@ -342,6 +388,7 @@ class WrittenFiles:
         with open(path, "rb") as file:
             file.seek(size)
             end = file.read()
+        os.makedirs(self.folder, exist_ok=True)
         with open(os.path.join(self.folder, CUT), "ab", opener=no_link) as file:
             file.write(("--- of %s\n" % path).encode("utf-8", "replace") + end)
         os.truncate(path, size)

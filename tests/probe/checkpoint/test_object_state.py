@@ -8,11 +8,13 @@ import array
 import collections
 import ctypes
 import dataclasses
+import functools
 import hashlib
 import io
 import json
 import math
 import multiprocessing
+import os
 import random
 import re
 import threading
@@ -249,6 +251,144 @@ def test_what_cannot_be_kept_is_named():
     next(holder.entries)
     holder.made = lambda: 1
     assert sorted(first.save()[2]) == ["holder.entries", "holder.made", "holder.words"]
+
+
+class Outer:
+    class Inner:
+        n = 0
+
+    held = type("Made", (), {"n": 0})
+
+
+def test_an_attribute_of_a_class_that_is_an_attribute_of_a_class_is_kept():
+    first = Script(outer=Outer())
+    Outer.Inner.n, Outer.held.n = 3, 4
+    try:
+        entries, arrays, unkept = first.save()
+    finally:
+        Outer.Inner.n, Outer.held.n = 0, 0
+    assert unkept == {}
+    Script(outer=Outer()).restore(entries, arrays)
+    found = Outer.Inner.n, Outer.held.n
+    Outer.Inner.n, Outer.held.n = 0, 0
+    assert found == (3, 4)
+
+
+def test_containers_that_contain_each_other_are_kept():
+    def made():
+        first, second = {"n": 0}, [0]
+        first["other"], first["self"] = second, first
+        second.append(first)
+        return types.SimpleNamespace(first=first, second=second)
+
+    before, after = made(), made()
+    script = Script(holder=before)
+    before.first["n"], before.second[0] = 5, 6
+    entries, arrays, unkept = script.save()
+    assert unkept == {}
+    Script(holder=after).restore(entries, arrays)
+    assert (after.first["n"], after.second[0]) == (5, 6)
+    assert after.first["self"] is after.second[1] is after.first
+    assert after.first["other"] is after.second
+
+
+class Key:
+    """One without a text of its own."""
+
+
+KEYS = {
+    "classes": [int, str, Key],
+    "functions": [closing_over, dataclasses.replace],
+    "bytes": [b"a", b"b"],
+    "members": [re.RegexFlag.A, re.RegexFlag.I],
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_each_entry_of_a_dictionary_is_another_place_whatever_its_keys_are(name):
+    def made():
+        return types.SimpleNamespace(entries={key: Best() for key in KEYS[name]})
+
+    first, second = made(), made()
+    script = Script(holder=first)
+    for epoch, best in enumerate(first.entries.values()):
+        best.epoch = epoch
+    entries, arrays, unkept = script.save()
+    assert unkept == {}
+    Script(holder=second).restore(entries, arrays)
+    assert second.entries == first.entries
+
+
+def test_a_change_below_any_of_several_keys_that_are_objects_is_seen():
+    holder = types.SimpleNamespace(entries={Key(): Best(), Key(): Best(), Key(): Best()})
+    script = Script(holder=holder)
+    assert script.save()[0] == []
+    for number, best in enumerate(list(holder.entries.values())):
+        best.epoch = number
+        assert len(script.save()[0]) == number + 1
+
+
+def wrapping(function):
+    """Return what a library's decorator makes of a function: one of the library's, with a cache."""
+    made = types.SimpleNamespace()
+    source = (
+        "import functools\n"
+        "def decorated(function):\n"
+        "    cache = {}\n"
+        "    @functools.wraps(function)\n"
+        "    def inner(key):\n"
+        "        if key not in cache:\n"
+        "            cache[key] = function(key)\n"
+        "        return cache[key]\n"
+        "    return inner\n"
+    )
+    exec(compile(source, json.__file__, "exec"), vars(made))  # noqa: S102
+    return made.decorated(function)
+
+
+remembering = wrapping(lambda key: [key])
+chosen = functools.singledispatch(lambda value: 0)
+
+
+def calls():
+    return remembering, chosen
+
+
+def test_what_a_librarys_decorator_keeps_of_a_function_of_the_script_is_state():
+    script = Script(calls=calls)
+    assert script.baseline.named == {}
+    remembering("a").append(1)
+    entries, arrays, unkept = script.save()
+    assert unkept == {}
+    remembering.__closure__[0].cell_contents.clear()
+    Script(calls=calls).restore(entries, arrays)
+    try:
+        assert remembering("a") == ["a", 1]
+        chosen.register(int, lambda value: 1)
+        assert any("registry" in path for path in script.save()[2])
+    finally:
+        remembering.__closure__[0].cell_contents.clear()
+
+
+def test_the_two_ends_of_a_pipe_are_named_and_two_other_numbers_are_not():
+    ends = os.pipe()
+    holder = types.SimpleNamespace(pipe=ends, inside=[{"ends": ends}], size=ends[::-1], one=(ends[0], 999))
+    named = Script(holder=holder).baseline.named
+    for one in ends:
+        os.close(one)
+    assert named == {"holder.pipe": "a pipe"}  # the second place is a name of the first
+    assert Script(holder=types.SimpleNamespace(pipe=ends)).baseline.named == {}
+
+
+def test_an_undo_brings_back_what_no_checkpoint_can_contain():
+    holder = types.SimpleNamespace(call=os.getcwd, n=0)
+    walked = Script(holder=holder).walk()
+    kept, arrays = keep(walked, list(walked.slots), copies := [])[0], copies
+    holder.call = print
+    way = Return(kept, arrays, Script(holder=holder).walk(), own=True)
+    way.check()
+    way.apply()
+    assert holder.call is os.getcwd
 
 
 class Pair(ctypes.Structure):

@@ -11,7 +11,7 @@ from .restarts import Restarts
 pytestmark = pytest.mark.tf
 # The rows are those of a file, as of the attempt: a file that is edited between two attempts.
 SCRIPT = """
-import importlib, json, os, signal
+import importlib, json, os, queue, signal
 import keras, numpy as np
 keras.utils.set_random_seed(3)
 rows = np.load("rows.npy")
@@ -22,6 +22,9 @@ class Killed(keras.callbacks.Callback):
         self.epoch = epoch
         if os.environ.get("UNKEPT"):
             self.rows = (row for row in [epoch])  # a running generator
+    lines = None
+    if os.environ.get("UNREADABLE"):
+        lines = queue.SimpleQueue()
     def on_train_batch_end(self, batch, logs=None):
         if os.environ["KILL"] == "%d,%d" % (self.epoch, batch):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -126,3 +129,11 @@ def test_a_checkpoint_that_no_resume_can_use_is_told_with_what_a_kill_costs(run)
     assert ": there is none" in told
     assert first.notes("saved") == []
     assert (kind, "lacks the state of callbacks[0].rows" in text) == ("inexact", True)
+
+
+def test_a_resume_says_of_what_it_cannot_know_whether_it_is_as_it_was(run):
+    run.attempt(kill="1,4", UNREADABLE="1")
+    ((kind, text),) = said(run.attempt(resume=True, UNREADABLE="1"))
+    assert kind == "resume"
+    assert text.startswith("resuming from the ")
+    assert text.endswith("; not restored, if it has changed: class __main__.Killed.lines (SimpleQueue)")

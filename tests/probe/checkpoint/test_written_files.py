@@ -11,6 +11,7 @@ import io
 import json
 import logging
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -367,6 +368,89 @@ def test_what_a_library_writes_by_itself_is_its_own_matter(tmp_path, files):
     thread.start()
     thread.join()
     assert files.keep(walked(), []) == []
+
+
+OPENED = {
+    "appending": lambda path: open(path, "a"),  # noqa: SIM115
+    "a descriptor": lambda path: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+    "anew": lambda path: open(path, "w"),  # noqa: SIM115
+}
+
+
+def write(handle, text):
+    if isinstance(handle, int):
+        os.write(handle, text.encode())
+    else:
+        handle.write(text)
+
+
+def close(handle):
+    os.close(handle) if isinstance(handle, int) else handle.close()
+
+
+def begun(how, path):
+    """Return a handle that a script opens, and writes to, before its fit."""
+    handle = OPENED[how](path)
+    write(handle, "header\n")
+    return handle
+
+
+@pytest.mark.parametrize("how", OPENED)
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_fit_that_was_killed_before_its_first_checkpoint_begins_with_the_file_as_it_was(
+    tmp_path, how, kills
+):
+    log = tmp_path / "log.txt"
+    if how != "anew":
+        log.write_text("of another run\n")
+    before = log.read_text() if how != "anew" else ""
+    for _ in range(kills):
+        handle = begun(how, log)
+        killed = again(tmp_path)
+        killed.rewind()
+        killed.changing(walked(), [])
+        write(handle, "1\n2\n")
+        close(handle)
+        killed.end()
+    handle = begun(how, log)
+    last = again(tmp_path)
+    last.rewind()
+    last.changing(walked(), [])
+    write(handle, "1 again\n")
+    close(handle)
+    last.end()
+    assert log.read_text() == before + "header\n1 again\n"
+
+
+@pytest.mark.parametrize("how", OPENED)
+def test_a_fit_that_starts_over_after_its_files_were_restored_begins_with_them_as_they_were(tmp_path, how):
+    log = tmp_path / "log.txt"
+    handle = begun(how, log)
+    first = again(tmp_path)
+    first.changing(walked(), [])
+    write(handle, "1\n")
+    kept = first.keep(walked(), [])
+    close(handle)
+    first.end()
+    handle = begun(how, log)
+    second = again(tmp_path)
+    second.changing(walked(), [])
+    second.restore(kept, walked(), [])
+    shutil.rmtree(tmp_path / "copies")  # as the checkpoints of a fit that starts over
+    second.rewind()
+    second.changing(walked(), [])
+    write(handle, "1 again\n")
+    assert len(second.keep(walked(), [])) == 1
+    close(handle)
+    second.end()
+    assert log.read_text() == "header\n1 again\n"
+    handle = begun(how, log)
+    third = again(tmp_path)
+    third.rewind()
+    third.changing(walked(), [])
+    close(handle)
+    third.end()
+    assert log.read_text() == "header\n"
 
 
 def test_the_bytecode_that_python_writes_anew_is_no_file_of_the_script(tmp_path, files, monkeypatch):
