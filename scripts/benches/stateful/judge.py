@@ -14,6 +14,7 @@ unfit     the undisturbed run fails: Keras does not take such a thing at such a 
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from exactness.statements import BEYOND, INEXACT, Statement, counting
@@ -28,6 +29,7 @@ OWN, UNSTEADY, UNFIT = "own", "unsteady", "unfit"
 FAILURES = (OVER, SILENT, CRASH)
 _RESUMED, _OVER = "resuming from", "starts over"
 _AS_MADE = announcements.AS_MADE % ""
+_PIPELINE = re.compile(r"data\.\S+<held_|more|input pipeline")
 _NOT_WRITTEN = announcements.NOT_WRITTEN.partition("%")[0]
 _STAYS = announcements.STAYED % ""
 
@@ -93,7 +95,9 @@ def judged(found: dict[str, Any]) -> Verdict:
     inexact = [one.text for one in words if one.kind == INEXACT]
     named = [one.text for one in words if one.kind == BEYOND]
     named += [text for text in said if _AS_MADE in text]
-    if inexact or (named and all(_is_named(one, case, named) for one in differing if one in places)):
+    if inexact or (
+        named and all(_is_named(one, case, named) for one in differing if one in places or one == "pipe")
+    ):
         only_over = inexact and all(_OVER in text and _STAYS not in text for text in inexact)
         return Verdict(OVER if only_over else SAID, case, (inexact or named)[0], things, *rest)
     return Verdict(SILENT, case, detail, things, *rest)
@@ -129,6 +133,8 @@ def _appended_before(attempts: list[dict[str, Any]], things: tuple[tuple[str, st
 
 def _is_named(number: str, case: Case, texts: list[str]) -> bool:
     """Return whether a sentence names a thing as what a checkpoint lacks, by what holds it."""
+    if number == "pipe":
+        return any(_PIPELINE.search(text) for text in texts)
     name, place = case.things[int(number)]
     names = {
         "global": f"THING_{number}",

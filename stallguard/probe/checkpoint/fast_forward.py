@@ -44,6 +44,7 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
     now = random_state.capture()
     if resuming:
         session.digested(fit.enter)
+        session.guarded("noting files", fit.files.note_sizes)
         fit.passed = True
         finished_epochs(session, fit, iterator, original)
         now = random_state.capture()
@@ -236,6 +237,7 @@ def draw(session: CheckpointSession, fit: Fit, source: Any, now: dict[str, Any])
         _restore_generators(fit)
     fit.restore_uses()
     fit.restore_metrics()
+    session.guarded("cutting files", fit.files.cut_to_sizes)
     session.resumed(fit)
 
 

@@ -149,7 +149,12 @@ class Fit:
         unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
         unread = {**data.unread, **state.unread}
         unknown += [announcements.unread(path, size) for path, size in unread.items()]
-        self.named = unknown
+        # Of the pipeline, what drawing its batches again does not surely bring back.
+        self.named = unknown + [
+            "%s (%s)" % (path, kind)
+            for path, kind in data.unkept.items()
+            if not object_kinds.is_drawn(data.objects.get(path))
+        ]
         changing = self.files.changing(state, callbacks_of(self.callbacks))
         files = ["%s (%s)" % (os.path.basename(path), how) for path, how in changing.items()]
         return [*unknown, *files, *([] if state.complete else [announcements.TOO_MANY])]

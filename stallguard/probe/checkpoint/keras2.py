@@ -84,6 +84,7 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
     handler._initial_epoch = fit.first
     if fit.saved is not None:
         session.digested(fit.enter)
+        session.guarded("noting files", fit.files.note_sizes)
         random_state.restore(fit.past.random("open"))
         if handler._inferred_steps is None:
             handler._inferred_steps = fit.past.facts["length"]

@@ -90,16 +90,12 @@ def is_tensor(value: Any) -> bool:
     if root == "tensorflow":
         # Of a table or a pipeline it is a handle, without a value.
         return kind.__name__ == "EagerTensor" and value.dtype.name not in ("resource", "variant")
-    if (
-        root not in ("torch", "jax", "jaxlib")
-        or not hasattr(value, "shape")
-        or not hasattr(value, "__array__")
-    ):
+    if root not in ("torch", "jax", "jaxlib") or not hasattr(kind, "__array__"):
         return False
     if root != "torch":
-        return not is_key(value)
-    # Of others numpy has no form: they are kept as pickles.
-    is_dense = str(value.layout) == "torch.strided" and value.device.type != "meta"
+        return hasattr(value, "shape") and not is_key(value)
+    # Of others numpy has no form: they are kept as pickles.  Those that are nested raise if their shape is asked for.
+    is_dense = str(value.layout) == "torch.strided" and value.device.type != "meta" and not value.is_nested
     return is_dense and not value.is_quantized and str(value.dtype) != "torch.complex32"
 
 
@@ -335,6 +331,13 @@ def is_changing_array(value: Any) -> bool:
 def is_bare_iterator(value: Any) -> bool:
     """Return whether a value is a built-in iterator, whose position cannot be read."""
     return hasattr(type(value), "__next__") and not hasattr(value, "__dict__")
+
+
+def is_drawn(value: Any) -> bool:
+    """Return whether drawing the batches again brings an object back: an iterator, or a training library's loader."""
+    package = type(value).__module__.partition(".")[0]
+    is_loader = package in libraries.TRAINING or package == __name__.partition(".")[0]
+    return isinstance(value, types.GeneratorType) or is_bare_iterator(value) or is_loader
 
 
 def slots_of(kind: type) -> tuple[str, ...]:

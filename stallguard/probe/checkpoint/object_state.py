@@ -274,13 +274,28 @@ class Return:
             elif holder in self._made and slot.way in (object_walk.ATTRIBUTE, object_walk.ENTRY):
                 slot = Slot(path, self._objects[holder], slot.key, slot.way, slot.value)
             try:
-                self._restore(slot, record)
+                self._restore(slot, record, holder)
             except Exception as error:  # code of the script's classes runs here
                 refused = refused or "%s: it refuses its value with %r" % (path, error)
         if refused:
             raise NoPlace(refused)
 
-    def _restore(self, slot: Slot, record: dict[str, Any]) -> None:
+    def _put(self, slot: Slot, value: Any, before: Any, holder: str) -> None:
+        """Put a value where `before` was; in a tuple by another tuple in its place.  `holder`: the path of that."""
+        if not (slot.way == object_walk.ENTRY and isinstance(slot.holder, tuple)):
+            slot.put(value)
+            self._replaced.append((slot, before))
+            return
+        items, outer = list(self._objects.get(holder, slot.holder)), self._walked.slots.get(holder)
+        if outer is None or outer.way == object_walk.CONTENT:
+            raise encoding.NotPlain("it cannot be replaced there")
+        items[slot.key] = value
+        self._objects[holder] = made = tuple.__new__(type(slot.holder), items)
+        self._made.add(holder)
+        self._put(outer, made, outer.value, _holder(outer, self._walked))
+
+    def _restore(self, slot: Slot, record: dict[str, Any], holder: str) -> None:
+        """Restore one entry.  `holder`: the path of what holds it."""
         kind, existing = record["k"], slot.value
         if kind == GONE:
             if slot.way == object_walk.ATTRIBUTE and isinstance(slot.holder, type):
@@ -313,9 +328,9 @@ class Return:
         if value is not existing:
             self._made.add(slot.path)
             others = [] if record.get("new") else self._aliases.get(slot.path, [])
-            for one in [slot, *others]:
-                self._replaced.append((one, existing))
-                one.put(value)
+            self._put(slot, value, existing, holder)
+            for one in others:
+                self._put(one, value, existing, _holder(one, self._walked))
 
     def _structure(self, existing: Any, record: dict[str, Any], path: str) -> Any:
         """Return a container of the right length or with the right keys, or an object without attributes."""

@@ -155,7 +155,9 @@ def load(data: Any) -> Any:
 def restored(existing: Any, made: Any) -> Any:
     """Return `existing` with the state of `made` if its class allows that, otherwise `made`."""
     kind = type(made)
-    if type(existing) is not kind:
+    # What has a hash of its value is never changed: it can be a key, or be in a cache of its library.
+    is_changed = getattr(kind, "__hash__", None) in (None, object.__hash__)
+    if type(existing) is not kind or not is_changed:
         return made
     if isinstance(existing, (list, bytearray)):
         existing[:] = made

@@ -60,6 +60,7 @@ class WrittenFiles:
         self._copies: dict[str, str] = {}  # name of a file: its copy
         self._due: dict[str, bytes] = {}  # content that a file has to have when the script opens it
         self._cuts: dict[str, int] = {}  # length that a file has to have then
+        self._sizes: dict[str, int] | None = None  # of restored files, while the data are drawn again
         self._before: dict[
             str, int
         ] = {}  # length that each file had before this fit, as far as it is recorded
@@ -152,6 +153,9 @@ class WrittenFiles:
             return
         if content is not None:
             self._set(path, content)
+            self._restored.add(path)
+            if self._sizes is not None:
+                self._sizes[path] = len(content)
             self.appended.setdefault(path, len(content))
         elif size is not None and os.path.isfile(path) and os.path.getsize(path) > size:
             self._cut(path, size)
@@ -249,6 +253,32 @@ class WrittenFiles:
                 size = before
             if path not in known:
                 self._write_down("%s%d" % (HELD, size), path)
+
+    def note_sizes(self) -> None:
+        """Note the length of the restored files, before the batches of a resumed fit are drawn again; raises OSError.
+
+        What the pipeline's functions write to them meanwhile is in the checkpoint's content already.
+        """
+        self._handles_of(self._restored)
+        self._sizes = {path: os.path.getsize(path) for path in self._restored if os.path.isfile(path)}
+
+    def cut_to_sizes(self) -> None:
+        """Cut off what was written since `note_sizes`; raises OSError."""
+        sizes, self._sizes = self._sizes or {}, None
+        handles = self._handles_of(set(sizes))
+        for path, size in sizes.items():
+            if os.path.getsize(path) > size and not self._is_shared(path):
+                self._cut(path, size)
+                self._to_end(handles.get(path), path, [])
+
+    def _handles_of(self, paths: set[str]) -> dict[str, Any]:
+        """Return the handle of each of these files that is open, or its number; the buffers are empty then."""
+        real = {os.path.realpath(path): path for path in paths}
+        held = [one for one in descriptors.for_writing() if one.path in real] if real else []
+        handles = self._handles.of(held)
+        for handle in handles.values():
+            handle.flush()
+        return {real[one.path]: handles.get(one.number, one.number) for one in held}
 
     def _to_end(self, handle: Any, path: str, callbacks: list[Any]) -> None:
         """Move a handle to the end of its file, whose content has been replaced; raises OSError."""

@@ -21,6 +21,7 @@ import threading
 import time
 import tracemalloc
 import types
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -274,6 +275,38 @@ def test_an_attribute_of_a_class_that_is_an_attribute_of_a_class_is_kept():
     assert found == (3, 4)
 
 
+class Best2(NamedTuple):
+    value: float
+    rows: Any
+    other: Any = print  # no pickle of it is kept beside what the rows are an alias of
+
+
+def test_a_tuple_of_what_changes_is_made_again_and_an_undo_brings_the_first_one_back():
+    def made():
+        rows = [1.0]
+        return types.SimpleNamespace(rows=rows, best=(Best2(0.5, rows), iter([1])), late={})
+
+    before, after = made(), made()
+    script = Script(holder=before)
+    before.rows.append(2.0)
+    before.best = (Best2(0.25, before.rows), before.best[1])
+    before.late["first"] = [1]
+    entries, arrays, unkept = script.save()
+    assert unkept == {}
+    second, first = Script(holder=after), after.best
+    way = Return(entries, arrays, second.before)
+    way.check()
+    undo = way.undo(copies := [])
+    way.apply()
+    assert after.best[0] == Best2(0.25, after.rows)
+    assert type(after.best[0]) is Best2
+    assert (after.best[0].rows, after.rows, after.late) == (after.rows, [1.0, 2.0], {"first": [1]})
+    way.put_back()
+    Return(undo, copies, second.walk(), own=True).apply()
+    assert after.best is first
+    assert (after.best[0].value, after.rows, after.late) == (0.5, [1.0], {})
+
+
 def test_containers_that_contain_each_other_are_kept():
     def made():
         first, second = {"n": 0}, [0]
@@ -368,16 +401,6 @@ def test_what_a_librarys_decorator_keeps_of_a_function_of_the_script_is_state():
         assert any("registry" in path for path in script.save()[2])
     finally:
         remembering.__closure__[0].cell_contents.clear()
-
-
-def test_the_two_ends_of_a_pipe_are_named_and_two_other_numbers_are_not():
-    ends = os.pipe()
-    holder = types.SimpleNamespace(pipe=ends, inside=[{"ends": ends}], size=ends[::-1], one=(ends[0], 999))
-    named = Script(holder=holder).baseline.named
-    for one in ends:
-        os.close(one)
-    assert named == {"holder.pipe": "a pipe"}  # the second place is a name of the first
-    assert Script(holder=types.SimpleNamespace(pipe=ends)).baseline.named == {}
 
 
 def test_an_undo_brings_back_what_no_checkpoint_can_contain():

@@ -243,6 +243,28 @@ def test_what_cannot_be_read_is_named(name):
     assert list(script.baseline.named) == ["holder.one"]
 
 
+def test_the_two_ends_of_a_pipe_are_named_and_two_other_numbers_are_not():
+    ends = os.pipe()
+    holder = types.SimpleNamespace(pipe=ends, inside=[{"ends": ends}], size=ends[::-1], one=(ends[0], 999))
+    named = Script(holder=holder).baseline.named
+    for one in ends:
+        os.close(one)
+    assert named == {"holder.pipe": "a pipe"}  # the second place is a name of the first
+    assert Script(holder=types.SimpleNamespace(pipe=ends)).baseline.named == {}
+
+
+def test_what_has_a_hash_of_its_value_is_replaced_because_a_cache_can_have_it():
+    first = ipaddress.ip_address("10.0.0.1")
+    before, after = types.SimpleNamespace(one=first), types.SimpleNamespace(one=first)
+    script = Script(holder=before)
+    before.one = ipaddress.ip_address("10.0.0.2")
+    entries, arrays, _ = script.save()
+    for entry in entries:
+        entry[4]["new"] = False  # as in an undo
+    Script(holder=after).restore(entries, arrays)
+    assert [str(after.one), str(first)] == ["10.0.0.2", "10.0.0.1"]
+
+
 def test_a_lock_that_is_held_is_seen():
     holder = types.SimpleNamespace(one=threading.Lock())
     script = Script(holder=holder)
