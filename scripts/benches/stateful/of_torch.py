@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .things import Thing
 
-_T = "import torch"
+_T = "import torch\ntorch.manual_seed(5)"  # Keras on JAX does not seed it
 _STEP = f"""{_T}
 def step(net, optimizer, n):
     with torch.enable_grad():

@@ -88,6 +88,9 @@ AHEAD = (
     "the training changed %s while the input pipeline worked ahead with it: "
     "the next batches can differ from those of the run before"
 )
+LINES_AHEAD = (
+    "the input pipeline works ahead of the training: some of the lines that it writes to %s can come twice"
+)
 WORKERS = (
     "the dataset's workers load batches ahead while its order changes at the end of the epoch (a race in Keras): "
     "the batches after a resume can come in another order"

@@ -237,7 +237,10 @@ def draw(session: CheckpointSession, fit: Fit, source: Any, now: dict[str, Any])
         _restore_generators(fit)
     fit.restore_uses()
     fit.restore_metrics()
-    session.guarded("cutting files", fit.files.cut_to_sizes)
+    written = session.guarded("cutting files", fit.files.cut_to_sizes)
+    if written and pipelines.draws_ahead(fit.iterator):
+        text = announcements.LINES_AHEAD % announcements.listed(written)
+        session.context.say("inexact", "fit %d: %s" % (fit.ordinal, text))
     session.resumed(fit)
 
 

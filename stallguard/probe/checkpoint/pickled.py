@@ -155,9 +155,7 @@ def load(data: Any) -> Any:
 def restored(existing: Any, made: Any) -> Any:
     """Return `existing` with the state of `made` if its class allows that, otherwise `made`."""
     kind = type(made)
-    # What has a hash of its value is never changed: it can be a key, or be in a cache of its library.
-    is_changed = getattr(kind, "__hash__", None) in (None, object.__hash__)
-    if type(existing) is not kind or not is_changed:
+    if type(existing) is not kind or _has_hash_of_value(existing):
         return made
     if isinstance(existing, (list, bytearray)):
         existing[:] = made
@@ -178,6 +176,16 @@ def restored(existing: Any, made: Any) -> Any:
         return existing if dump(existing) == dump(made) else made
     give_attributes(existing, made)
     return existing
+
+
+def _has_hash_of_value(value: Any) -> bool:
+    """Return whether an object must not be changed, because it can be a key, or be in a cache of its library."""
+    if getattr(type(value), "__hash__", None) in (None, object.__hash__):
+        return False
+    try:
+        return hash(value) not in (id(value), object.__hash__(value))  # torch's own is the first
+    except Exception:  # a frozen object with a list in it
+        return True
 
 
 def give_attributes(target: Any, source: Any) -> None:

@@ -262,14 +262,17 @@ class WrittenFiles:
         self._handles_of(self._restored)
         self._sizes = {path: os.path.getsize(path) for path in self._restored if os.path.isfile(path)}
 
-    def cut_to_sizes(self) -> None:
-        """Cut off what was written since `note_sizes`; raises OSError."""
+    def cut_to_sizes(self) -> list[str]:
+        """Cut off what was written since `note_sizes`; return the names of the files.  Raises OSError."""
         sizes, self._sizes = self._sizes or {}, None
         handles = self._handles_of(set(sizes))
-        for path, size in sizes.items():
-            if os.path.getsize(path) > size and not self._is_shared(path):
-                self._cut(path, size)
-                self._to_end(handles.get(path), path, [])
+        grown = [
+            path for path, size in sizes.items() if os.path.getsize(path) > size and not self._is_shared(path)
+        ]
+        for path in grown:
+            self._cut(path, sizes[path])
+            self._to_end(handles.get(path), path, [])
+        return sorted(map(os.path.basename, grown))
 
     def _handles_of(self, paths: set[str]) -> dict[str, Any]:
         """Return the handle of each of these files that is open, or its number; the buffers are empty then."""

@@ -265,6 +265,21 @@ def test_what_has_a_hash_of_its_value_is_replaced_because_a_cache_can_have_it():
     assert [str(after.one), str(first)] == ["10.0.0.2", "10.0.0.1"]
 
 
+class Named(pd.Series):
+    def __hash__(self):
+        return id(self)
+
+
+def test_what_has_a_hash_of_its_identity_is_changed_in_place():
+    before, after = types.SimpleNamespace(one=Named([1.0])), types.SimpleNamespace(one=Named([1.0]))
+    script, held = Script(holder=before), after.one
+    before.one[0] = 2.0
+    entries, arrays, _ = script.save()
+    Script(holder=after).restore(entries, arrays)
+    assert after.one is held
+    assert held.tolist() == [2.0]
+
+
 def test_a_lock_that_is_held_is_seen():
     holder = types.SimpleNamespace(one=threading.Lock())
     script = Script(holder=holder)
