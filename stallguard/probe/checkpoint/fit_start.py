@@ -299,8 +299,10 @@ def _stage(stage: Any, reader: Reader) -> dict[str, Any]:
             held = [item for one in pipelines.stages(value) for item in getattr(one, "_tensors", ())]
         for array in [one for item in held if object_kinds.is_tensor(item) for one in _arrays(item) or ()]:
             if array.size == 1 and not array.dtype.hasobject and not key.endswith("tensors"):
-                if key not in _SPEEDS and name != "Prefetch":
-                    settings.append([key, array.reshape(-1)[0].item()])
+                setting = array.reshape(-1)[0].item()
+                if key not in _SPEEDS and name not in ("Prefetch", "Cache"):
+                    text = setting.decode("utf-8", "replace") if isinstance(setting, bytes) else setting
+                    settings.append([key, text])
             else:
                 arrays.append(_array(array, reader))
     is_source = not stage._inputs() and not arrays and name not in ("Range", "Random")
