@@ -29,7 +29,7 @@ OWN, UNSTEADY, UNFIT = "own", "unsteady", "unfit"
 FAILURES = (OVER, SILENT, CRASH)
 _RESUMED, _OVER = "resuming from", "starts over"
 _AS_MADE = announcements.AS_MADE % ""
-_PIPELINE = re.compile(r"data\.\S+<held_|more|input pipeline")
+_PIPELINE = re.compile(r"data\.\S+<held_| and \d+ more|input pipeline")
 _NOT_WRITTEN = announcements.NOT_WRITTEN.partition("%")[0]
 _STAYS = announcements.STAYED % ""
 

@@ -61,9 +61,7 @@ class WrittenFiles:
         self._due: dict[str, bytes] = {}  # content that a file has to have when the script opens it
         self._cuts: dict[str, int] = {}  # length that a file has to have then
         self._sizes: dict[str, int] | None = None  # of restored files, while the data are drawn again
-        self._before: dict[
-            str, int
-        ] = {}  # length that each file had before this fit, as far as it is recorded
+        self._before: dict[str, int] = {}  # recorded length of each file before this fit
         self._restored: set[str] = set()  # files that got the content of a checkpoint in this process
         self._left: dict[str, int] = {}  # size at the save before, of files that were not open then
         # Path: how it changes, and its state when that was known.

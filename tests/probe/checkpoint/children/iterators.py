@@ -170,7 +170,7 @@ def shared_with_process():
 
 
 class Kills(keras.callbacks.Callback):
-    """Waits after each batch, so that the pipeline draws ahead, and ends the process where it is told."""
+    """Sleeps 10 ms after each batch, in which the pipeline draws ahead, and kills the process at the batch of KILL."""
 
     def __init__(self, fit):
         super().__init__()
