@@ -28,11 +28,17 @@ def rebuilt(
     learned: Learned | None = None,
     sizes: Sizes = UNKNOWN,
     run: Run | None = None,
+    began: float | None = None,
 ) -> Run | None:
-    """Return the run as it was after the last of `events`; None if there are none.  `run`: as it was before them."""
+    """Return the run as it was after the last of `events`; None if there are none.  `run`: as it was before them.
+
+    `began`: when the run began, on the clock of the first event; if None, with that event, which is the first launch:
+    the time that the launch took is missing then.
+    """
     for event in events:
         if run is None:
-            run, _ = fold.begin(limits, event.at, learned=learned, sizes=sizes)
+            at = event.at if began is None else min(began, event.at)
+            run, _ = fold.begin(limits, at, learned=learned, sizes=sizes)
         if isinstance(event, SupervisorRestarted) and event.rebooted:
             run, _ = on_a_new_clock(run, limits, event.at)
         if isinstance(event, Launched):

@@ -36,7 +36,8 @@ def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
     left = sweep(attempt.process.pid, grace)
     if not left and run_files.state(run) == "lost":
         remove_sockets(Path(attempt.place))
-        was = recovery.rebuilt(journal.events(run.journal), Config().limits())
+        began = journal.began(run.journal)
+        was = recovery.rebuilt(journal.events(run.journal), Config().limits(), began=began)
         run_files.conclude(
             run,
             run_files.ended(

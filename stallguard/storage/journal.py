@@ -349,6 +349,11 @@ def last_written(path: Path) -> float | None:
     return None
 
 
+def began(path: Path) -> float | None:
+    """Return when the first line of a journal was written, on the supervisor's clock; None if there is none."""
+    return next((entry.line.clock for entry in read(path)), None)
+
+
 def events(path: Path, since: JournalPosition | None = None) -> Iterator[AnyEvent]:
     """Yield the events of a journal, as the core took them; `since`: those after it."""
     decode = msgspec.json.Decoder(AnyEvent).decode

@@ -122,8 +122,8 @@ class _LeftRun:
         """Return the run as it was left, and the next actions; None if nothing of it is left."""
         directory = context.directory
         before, place = core_snapshot.load(directory) or (None, None)
-        events = journal.events(directory.journal, place)
-        found = recovery.rebuilt(events, limits, earlier.learned(), earlier.sizes, before)
+        events, began = journal.events(directory.journal, place), journal.began(directory.journal)
+        found = recovery.rebuilt(events, limits, earlier.learned(), earlier.sizes, before, began)
         if found is None and self._before is None:
             return None
         run = found or new

@@ -134,13 +134,20 @@ def test_a_training_goes_on_while_stallguard_is_dead_and_is_guarded_again(launch
     check_ledger(run, end)
 
 
+LATE = 2.0  # seconds until a line is written, at most, on a busy machine
+
+
 def check_ledger(run: RunDir, end: run_files.Outcome) -> None:
     """Check that stallguard's absence has its place, and that outcome and journal have the same seconds."""
     known = journal_record.read(run.journal)
     read = run_ledger.spent(known)
     assert 0 < end.spent.supervisor_absent < end.seconds
-    assert msgspec.structs.asdict(read) == pytest.approx(msgspec.structs.asdict(end.spent), abs=0.1)
-    assert total(end.spent) == pytest.approx(known.last - known.first, rel=1e-3, abs=0.1)
+    read, live = msgspec.structs.asdict(read), msgspec.structs.asdict(end.spent)
+    # What an action ends, and the end of the run, is written a moment after it is decided; an event has its own time.
+    late = dict.fromkeys(("script", "backoff", "restart", "ending"), LATE)
+    for name, seconds in live.items():
+        assert read[name] == pytest.approx(seconds, abs=late.get(name, 0.01)), name
+    assert total(end.spent) == pytest.approx(known.clock_span[1] - known.clock_span[0], abs=LATE)
 
 
 def test_a_death_before_anything_was_noted_starts_no_second_training(launchd, place):

@@ -55,6 +55,17 @@ def test_cut_anywhere_the_rebuilt_run_is_the_run_that_was(cut):
     assert recovery.rebuilt(events, LIMITS) == folded(events)
 
 
+def test_the_time_that_the_first_launch_took_is_not_lost():
+    events = night()
+    run = recovery.rebuilt(events, LIMITS, began=events[0].at - 7.0)
+    assert run is not None
+    assert (
+        ledger.spent(run.ledger, run.now).start_up - ledger.spent(folded(events).ledger, run.now).start_up
+        == 7.0
+    )
+    assert run.began == events[0].at - 7.0
+
+
 def test_without_events_there_is_no_run():
     assert recovery.rebuilt([], LIMITS) is None
 

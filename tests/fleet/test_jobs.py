@@ -157,17 +157,19 @@ def test_a_fit_that_goes_on_elsewhere_ends_with_the_same_weights(shared_folder):
 
 
 def test_a_frozen_holder_wakes_and_stops_and_publishes_nothing(lab):
-    first = lab.start("a", steps=4000)
+    # A lease that a busy machine renews in time; and steps enough for two of them.
+    patient = ("--set", f"store.lease={3 * LEASE:g}s")
+    first = lab.start("a", *patient, steps=4000)
     lab.until_published(1)
     first.send_signal(signal.SIGSTOP)
-    second = lab.start("b", steps=4000)
+    second = lab.start("b", *patient, steps=4000)
     lab.until_published(2)
     before = len([e for e in lab.log() if e.number == 1])
     first.send_signal(signal.SIGCONT)
     assert first.wait(PATIENCE) == 75, lab.text(first)
     # A connection that died meanwhile answers late; the time since the last renewal says the same.
     assert re.search("the lease was taken by|cannot be renewed", lab.text(first)), lab.text(first)
-    assert second.poll() is None
+    assert second.poll() is None, lab.text(second)
     log = lab.log()
     assert_nothing_fenced(log)
     assert len([e for e in log if e.number == 1]) == before

@@ -89,7 +89,8 @@ AHEAD = (
     "the next batches can differ from those of the run before"
 )
 LINES_AHEAD = (
-    "the input pipeline works ahead of the training: some of the lines that it writes to %s can come twice"
+    "the input pipeline works ahead of the training: "
+    "some of the lines that it writes to %s can come twice or be missing"
 )
 WORKERS = (
     "the dataset's workers load batches ahead while its order changes at the end of the epoch (a race in Keras): "

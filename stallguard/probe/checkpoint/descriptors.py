@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import io
@@ -9,7 +10,10 @@ import os
 import stat
 import sys
 import weakref
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _FOLDERS = ("/proc/self/fd", "/dev/fd")  # of Linux; of macOS
 _GETPATH, _PATH_MOST = 50, 1024  # F_GETPATH and MAXPATHLEN of macOS
@@ -61,6 +65,26 @@ def beginning(one: Descriptor, size: int) -> bytes:
         return os.pread(one.number, size, 0) if one.is_read else b""
     except OSError:
         return b""
+
+
+@contextlib.contextmanager
+def appending(handle: Any) -> Iterator[None]:
+    """Write each line at the end meanwhile.  `handle`: of a file whose length is changed now, or its number.
+
+    Else a line that a thread of the input pipeline writes after the change, and before the handle is moved to the end,
+    is written beyond the end, after null bytes.
+    """
+    try:
+        number = handle if isinstance(handle, int) else int(handle.fileno())
+        flags = fcntl.fcntl(number, fcntl.F_GETFL)
+        fcntl.fcntl(number, fcntl.F_SETFL, flags | os.O_APPEND)
+    except (AttributeError, OSError, TypeError, ValueError):  # no descriptor of Python
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.fcntl(number, fcntl.F_SETFL, flags)
 
 
 def is_plain(handle: Any) -> bool:

@@ -246,8 +246,7 @@ class WrittenFiles:
             size, before = os.path.getsize(path), self._cuts.pop(path, None)
             is_earlier = os.path.realpath(path) in appending or path in self._restored
             if before is not None and before < size and is_earlier:
-                self._cut(path, before)
-                self._to_end(handle, path, callbacks)
+                self._shorten(path, before, handle, callbacks)
                 size = before
             if path not in known:
                 self._write_down("%s%d" % (HELD, size), path)
@@ -268,8 +267,7 @@ class WrittenFiles:
             path for path, size in sizes.items() if os.path.getsize(path) > size and not self._is_shared(path)
         ]
         for path in grown:
-            self._cut(path, sizes[path])
-            self._to_end(handles.get(path), path, [])
+            self._shorten(path, sizes[path], handles.get(path), [])
         return sorted(map(os.path.basename, grown))
 
     def _handles_of(self, paths: set[str]) -> dict[str, Any]:
@@ -280,6 +278,12 @@ class WrittenFiles:
         for handle in handles.values():
             handle.flush()
         return {real[one.path]: handles.get(one.number, one.number) for one in held}
+
+    def _shorten(self, path: str, size: int, handle: Any, callbacks: list[Any]) -> None:
+        """Shorten a file that is open, and move its handle to the end."""
+        with descriptors.appending(handle):
+            self._cut(path, size)
+            self._to_end(handle, path, callbacks)
 
     def _to_end(self, handle: Any, path: str, callbacks: list[Any]) -> None:
         """Move a handle to the end of its file, whose content has been replaced; raises OSError."""
