@@ -67,9 +67,9 @@ class Context:
         self.mail = mail
         self.patches = patches
         self.environment = environment
-        # Called with Keras' list of callbacks at the end of a batch: after attend() or once a second, and before a
-        # fit is ended.
-        self.after_batch: list[Callable[[Any], None]] = []
+        # Called at the end of a batch: with Keras' list of callbacks and what the step returned, after attend() or once
+        # a second; with the list, before a fit is ended.
+        self.after_batch: list[Callable[[Any, Any], None]] = []
         self.before_stop: list[Callable[[Any], None]] = []
         self.flush: Callable[[], None] = lambda: None  # sends the queued notes
         self.seeds: Optional[Seeds] = None  # for what the script does not seed; None: that stays random

@@ -48,6 +48,7 @@ class Shape(NamedTuple):
     at: tuple[int, int, int] = (0, 1, 3)
     save: int = 40
     seeded: bool = True
+    saved: bool = True  # checkpoints are made of it
     role: str = ""  # which process is disturbed, if there are several
     error: str = ""  # with which the script itself must end after the disturbance
     words: tuple[str, ...] = ()  # of the command, if it is no script of Python's
@@ -228,8 +229,8 @@ SHAPES: tuple[Shape, ...] = (
     _row("loop_population", DEFAULTS, at=(3, 0, 3), save=150),
     _row("loop_inner_fit", DEFAULTS),
     _row("loop_function", DEFAULTS, at=(1, 1, 3), save=180),
-    _row("loop_batches", HALVED),
-    _row("loop_tape", HALVED),
+    _row("loop_batches", HALVED, saved=False),
+    _row("loop_tape", HALVED, saved=False),
     _row("loop_checkpoint"),
     _row("loop_own_restore"),
     _row("loop_own_resume"),

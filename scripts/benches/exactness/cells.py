@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from . import statements, verdicts
 from .catalog import (
+    BETWEEN,
     COMMENT,
     DEFAULTS,
     EDITED,
@@ -17,8 +18,10 @@ from .catalog import (
     GUARDED,
     HALVED,
     LAYERS,
+    MID,
     OPTIMIZER,
     RATE,
+    SAVE,
     SEGMENTS,
     Edit,
     Shape,
@@ -108,6 +111,10 @@ class Shapes:
             return made, Verdict(NOT_REACHED)
         if shape.error and made.disturbed:
             return made, Verdict(SILENT, f"it ended without its own error: {shape.error}")
+        if shape.saved and disturbance in (MID, SAVE, BETWEEN) and len(made.attempts) > 1:
+            again = verdicts.from_the_beginning(made, shape.role)
+            if again:
+                return made, Verdict(SILENT, again)
         sliced = disturbance == HALVED
         return made, verdicts.compared(self._wrong(made, close=sliced), made, sliced=sliced)
 

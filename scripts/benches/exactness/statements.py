@@ -78,6 +78,13 @@ def _counts(one: Statement, sliced: bool) -> bool:
     return one.kind == "resume" or (sliced and one.kind == "micro")
 
 
+def of_a_resume(one: Statement) -> bool:
+    """Return whether it says why a training is not resumed."""
+    return one.kind in (INEXACT, UNSAVED) or bool(
+        _OF_A_RESUME.search(one.text) and not ROUTINE.search(one.text)
+    )
+
+
 def without_word_of_slices(run: Path | None) -> list[int]:
     """Return the attempts that were asked for slices, and of which nothing says whether batches are cut or whole."""
     asked: set[int] = set()

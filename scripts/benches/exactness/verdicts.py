@@ -3,7 +3,8 @@
 same     each result equals that of the plain run; in slices, within 1e-5 of its size
 said     results differ, and stallguard reported it before the first step of the continued training
 SILENT   results differ, the exit code is 0, and no message reports it in time; or slices were requested, and no
-         message says whether batches were cut
+         message says whether batches were cut; or a killed training began again in spite of a checkpoint after each
+         batch, and no message says why
 CRASH    no end, or an exit code or errors on standard error that the plain run does not have
 """
 
@@ -25,6 +26,8 @@ _ERROR = re.compile(r"Traceback|Error\b|Exception|Warning:")
 # What a launcher prints about the training that the bench killed; it prints the same without stallguard.
 _OF_THE_KILL = re.compile(r"^Traceback .*\n(?: .*\n)+\S.*died with <Signals\.SIGKILL.*\n", re.MULTILINE)
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-f.]+p[-+]\d+|\d+\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+)", re.IGNORECASE)
+LEAST_TRAINED = 4  # batches before a kill, after which there are checkpoints, with one after each batch
+FROM_THE_BEGINNING = "it began again, and nothing says why"
 _SHOWN = 3  # differing results named in a detail
 
 
@@ -157,6 +160,20 @@ def compared(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
         return Verdict(SAID, everywhere[0], (*wrong, *everywhere))
     text, lacking = next(iter(places.items()))
     return Verdict(SILENT, f"{detail}; not said {lacking}: {text}", tuple(wrong))
+
+
+def from_the_beginning(made: Ran, role: str) -> str:
+    """Return the complaint that a killed training began again although checkpoints were due, and nothing says why.
+
+    "" if it did not.  `role`: of the process that was killed.
+    """
+    first, second = (
+        [batch[1:4] for batch in attempt.batches if batch.role == role] for attempt in made.attempts[:2]
+    )
+    if len(first) < LEAST_TRAINED or not second or second[0] != first[0]:
+        return ""
+    said = [one for one in statements.all_in(made.directory) if statements.of_a_resume(one)]
+    return "" if said else FROM_THE_BEGINNING
 
 
 def _before_a_fit(one: statements.Statement, made: Ran) -> bool:

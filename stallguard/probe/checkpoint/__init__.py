@@ -50,6 +50,7 @@ def targets(context: Context) -> dict[str, Patch]:
     for package in ("keras.src", "tf_keras.src"):
         patches[package + ".engine.training"] = lazily("keras2", "patch_model")
         patches[package + ".engine.data_adapter"] = lazily("keras2", "patch_data")
+        patches[package + ".utils.tf_utils"] = lazily("keras2", "patch_logs")
     patches["tensorflow.python.data.ops.dataset_ops"] = openings
     patches["tensorflow.python.data.ops.shuffle_op"] = lazily("data_order", "patch_shuffle")
     patches["keras.src.trainers.data_adapters.array_data_adapter"] = lazily("data_order", "patch_arrays")

@@ -66,6 +66,10 @@ ENDED = "the data ended after %s, but %d had been trained"
 NO_BATCH_LEFT = (
     "each batch of epoch %d was trained, and Keras on JAX cannot end an epoch without training a batch of it"
 )
+NO_LOGS = (
+    "fit %d: each batch of epoch %d was trained, and a checkpoint cannot keep what its training step returned: "
+    "the results of that epoch are those of the model's metrics"
+)
 ORDER = "the data come in another order or with other values than before (batch %d of epoch %d differs%s)"
 UNSTABLE = (
     "the input pipeline draws random numbers that cannot be replayed (%s): "

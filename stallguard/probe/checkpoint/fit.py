@@ -66,6 +66,7 @@ class Fit:
         self.source: Any = None
         self.epoch = self.first
         self.executions = 0
+        self.logs: Any = None  # what the step of the last batch returned
         self.drawn = 0
         self.per_execution = 1
         self.opened: dict[str, Any] = {}

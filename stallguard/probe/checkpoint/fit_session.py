@@ -371,13 +371,31 @@ class CheckpointSession:
         if place not in fit.past.prints or not self.lookahead.arrange(fit.model, look):
             self._choice.say()
 
+    def logs_before(self, model: Any) -> Any:
+        """Return what the step of the last batch returned, if a resumed epoch of this model has no batch left.
+
+        Else, and if it was nothing that a checkpoint keeps, None.
+        """
+        fit = self.fit
+        if fit is None or fit.model is not model or fit.saved is None:
+            return None
+        if fit.past.between_epochs or fit.epoch != fit.past.epoch:
+            return None
+        kept = fit.past.facts.get("logs")
+        if kept is None:
+            self.context.say("inexact", announcements.NO_LOGS % (fit.ordinal, fit.epoch + 1))
+        return None if kept is None else self.guarded("reading logs", lambda: fit.past.decoded("logs"))
+
     @property
     def resuming(self) -> bool:
         """Whether the running fit has a saved state."""
         return self.fit is not None and self.fit.saved is not None
 
-    def batch_ended(self, callbacks: Any) -> None:
-        """Save after a batch if a save is due or the process is to end; not called after every batch."""
+    def batch_ended(self, callbacks: Any, logs: Any) -> None:
+        """Save after a batch if a save is due or the process is to end; not called after every batch.
+
+        `logs`: what the training step returned.
+        """
         fit = self.fit
         if fit is None or self.stopped:
             return
@@ -385,6 +403,7 @@ class CheckpointSession:
             self.context.attend()
             return
         fit.count(self.context.index)
+        fit.logs = logs
         self._choice.say()  # no batch came of which to look at the fingerprint
         if fit.saved is not None and fit.resumed and fit.saved.arrays:  # trained since: no undo after this
             fit.saved.drop()

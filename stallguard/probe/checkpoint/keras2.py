@@ -51,6 +51,23 @@ def patch_callbacks_if_there(session: CheckpointSession, module: Any) -> None:
         patch_callbacks(session, module)
 
 
+def patch_logs(session: CheckpointSession, module: Any) -> None:
+    """Wrap the function that converts the results of an epoch; Keras 3 has a module of this name without it."""
+    session.context.wrap(module, "sync_to_numpy_or_python_type", functools.partial(_results, session))
+
+
+def _results(session: CheckpointSession, original: Any) -> Any:
+    def sync_to_numpy_or_python_type(tensors: Any) -> Any:
+        fit = session.fit
+        if (
+            tensors is None and fit is not None and session.resuming
+        ):  # each batch of the epoch was trained before
+            return session.logs_before(fit.model) or original(fit.model.get_metrics_result())
+        return original(tensors)
+
+    return sync_to_numpy_or_python_type
+
+
 def _counters(session: CheckpointSession, original: Any) -> Any:
     def _maybe_load_initial_counters_from_ckpt(self: Any, *args: Any, **named: Any) -> Any:
         fit = session.fit

@@ -87,9 +87,8 @@ def _advance(session: CheckpointSession, fit: Fit) -> None:
 
 def _logs(session: CheckpointSession, original: Any) -> Any:
     def _get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
-        # If every batch of an epoch was skipped, there is no last step with logs.
-        if not logs and session.fit is not None and session.fit.saved is not None:
-            return self.get_metrics_result()
+        if not logs and session.resuming:  # each batch of the epoch was trained before
+            logs = session.logs_before(self) or self.get_metrics_result()
         return original(self, logs)
 
     return _get_metrics_result_or_logs

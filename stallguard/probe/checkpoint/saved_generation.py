@@ -32,7 +32,7 @@ class Saved:
         if facts.get("format") != FORMAT:
             raise StartOver("it was written by another version of stallguard")
         self.facts = facts
-        refused = encoding.refused([facts["random"], facts["history"]])
+        refused = encoding.refused([facts["random"], facts["history"], facts.get("logs")])
         if refused:
             raise StartOver("it must not contain %s" % refused)
         self.arrays = tensors.unpack(facts["tensors"], blobs)

@@ -98,6 +98,7 @@ def take(
         "unkept": unkept, "draws": _draws(fit), "data": kept, "data_now": since, "random": random, "others": others,
         "first": fit.first_batch,
         "prints": dict(list(fit.prints.items())[-PRINTS:]),
+        "logs": None if between_epochs else _logs(fit.logs, arrays),
         "history": encoding.encode(history_of(history), arrays),
         "files": fit.files.keep(state, callbacks_of(fit.callbacks)),
         "stays": fit.files.changed(), "named": fit.named,
@@ -107,6 +108,26 @@ def take(
     path = max(state.sizes, key=lambda one: state.sizes[one], default="")
     largest = (path + object_state.made_by(state, path), state.sizes[path]) if path else ("", 0)
     return FitSnapshot(facts, blobs, between_epochs, largest, weights, others_of_model)
+
+
+def _logs(logs: Any, arrays: list[Any]) -> Any:
+    """Return the code of what the step of the last batch returned, None if it is not numbers and texts by name.
+
+    It can have been the epoch's last batch: these are the epoch's results then, if the step has results of its own.
+    """
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(part) for name, part in value.items()}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        array = tensors.value_of(value)
+        return array if array.shape else array.item()
+
+    try:
+        return encoding.encode(plain(logs), arrays) if isinstance(logs, dict) else None
+    except Exception:  # ragged or sparse, for instance; a resume that needs it says that it is not there
+        return None
 
 
 def _draws(fit: Fit) -> list[str]:

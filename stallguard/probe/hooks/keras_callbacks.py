@@ -117,7 +117,7 @@ class CallbackHooks:
         self.read_next_loss(callbacks)
         for action in self.context.after_batch:
             try:
-                action(callbacks)
+                action(callbacks, logs)
             except Exception as error:
                 self.context.surprise("after a batch", error)
         if self.context.get("command") == STOP:
