@@ -43,15 +43,28 @@ class StallguardError(Exception):
         return [line for line in (self.what, self.why, self.cure) if line]
 
 
-def ending(code: int, why: str) -> str:
-    """Return how a run ended: finished, stopped (on time, or by an order), interrupted (Ctrl-C), gave up, failed."""
+def ending(code: int, why: str, script: int | None = None) -> str:
+    """Return how a run ended: finished, stopped (on time, or by an order), interrupted (Ctrl-C), gave up, failed.
+
+    `script`: the exit code with which the script ended by itself, None if it did not.
+    """
+    if code and code == script:
+        return "failed"
     reason = next((state for begun, state in REASONS.items() if why.startswith(begun)), "failed")
     return ENDINGS.get(code, reason)
 
 
-def has_failed(code: int, why: str) -> bool:
-    """Return whether a run failed or was given up: what it trained was not finished, and no user asked for its end."""
-    return ending(code, why) in ("gave up", "failed")
+def was_requested(code: int, why: str, script: int | None) -> bool:
+    """Return whether a user, a signal or a set time has ended a run.  `script`: as for `ending`."""
+    return script is None and (code == STOPPED_ON_TIME or any(why.startswith(one) for one in REASONS))
+
+
+def has_failed(code: int, why: str, script: int | None = None) -> bool:
+    """Return whether a run failed or was given up: what it trained was not finished, and no user asked for its end.
+
+    `script`: as for `ending`.
+    """
+    return ending(code, why, script) in ("gave up", "failed")
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

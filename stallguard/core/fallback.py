@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from stallguard.core import ledger
+from stallguard.core import ledger, shutdown
 from stallguard.core.actions import Announce, Conclude, Signal
 from stallguard.core.events import Event, Exited, Failed, Launched, UserCommand
 from stallguard.core.lifecycle import ALIVE, ENDED, UNGUARDED
@@ -69,7 +69,8 @@ def _exited(run: Run, event: Exited) -> Step:
     """Use its code for the run, unless it was ended for a restart, which does not happen now."""
     lost = run.decision is not None and run.decision.action == "restart"
     code = OWN_FAILURE if lost else exit_code(run.decision, event)
-    return move(run, "ended", code=code), [Conclude(code=code, why=WHY if lost else "")]
+    script = shutdown.script_code(run, event)
+    return move(run, "ended", code=code, script=script), [Conclude(code=code, why=WHY if lost else "")]
 
 
 def _asked(run: Run, event: UserCommand) -> Step:

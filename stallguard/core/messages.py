@@ -246,8 +246,10 @@ def exit_facts(attempt: int, code: int, signal: str = "") -> dict[str, str]:
     return {"attempt": str(attempt), "how": how}
 
 
-def ending(decision_code: int, code: int) -> str:
-    """Return the name of the message for the end of a run."""
+def ending(decision_code: int, code: int, script: int | None = None) -> str:
+    """Return the name of the message for the end of a run.  `script`: as in Run."""
+    if script == code:
+        return "run.finished" if code == 0 else "run.failed"
     if decision_code == STOPPED_ON_TIME:
         return "run.paused"
     if decision_code == NOT_FINITE:
@@ -265,7 +267,7 @@ def totals(run: Run, beats: int, now: float, code: int = 0, why: str = "") -> di
         trouble += f", {counted(run.attempt, 'attempt')}"
     broken = broken_of(run)
     trouble += f", {broken.text}" if broken is not None else ""
-    time = lost_time(times) if has_failed(code, why) else effective_time(times)
+    time = lost_time(times) if has_failed(code, why, run.script) else effective_time(times)
     return {
         "batches": str(beats),
         "duration": duration(time_spent.total(times)),

@@ -143,6 +143,15 @@ def noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
     return stop(run, run.decision, limits)
 
 
+def script_code(run: Run, event: Exited) -> int | None:
+    """Return the exit code of a script that ended by itself, None if it was ended or its end is not known.
+
+    The codes of stallguard's own ends are any script's as well, so a number alone does not say who ended a run.
+    """
+    by_itself = run.decision is None or came_otherwise(run, event)
+    return event.code if by_itself and event.known and event.code >= 0 else None
+
+
 def came_otherwise(run: Run, event: Exited) -> bool:
     """Return whether an attempt with an arranged end ended by itself: finished, or failed."""
     in_time = run.stop_acknowledged and (event.code == 0 or run.saved != ())

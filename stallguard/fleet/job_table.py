@@ -124,7 +124,7 @@ def _state(found: Read) -> tuple[str, str]:
     asked = f"stopped by {stop.by or 'a member of the fleet'}" if stop else ""
     if tail.claim is not None and end is None:
         return RUNNING, f"{asked}: it is being ended" if stop else ""
-    if end is not None and not end.code:
+    if end is not None and end.is_finished:
         return FINISHED, end.why
     if stop is not None or (end is not None and end.final):
         return STOPPED, asked or (end.why if end else "")

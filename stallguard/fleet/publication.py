@@ -15,6 +15,7 @@ Steps as in joblog.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,9 @@ from stallguard.fleet.joblog import Request, Steps, Tail
 from stallguard.fleet.records import Generation, Outcome, Position, StoredFile
 
 KEPT = 2
+_UPLOAD = re.compile(
+    r"[1-9][0-9]*-[0-9a-f]{16}"
+)  # names of what `publish` puts: nothing else is removed by its name
 
 
 class Found(NamedTuple):
@@ -65,7 +69,7 @@ class Publication:
         wanted = {file.name for entry in self._kept for file in entry.files}
         self._names = {digest: name for digest, name in self._names.items() if name in wanted}
         for name in (yield Request("names", records.data_folder(self._job, self._number))):
-            if name not in wanted:
+            if name not in wanted and _UPLOAD.fullmatch(name):
                 yield Request("remove", records.data_key(self._job, self._number, name))
         if len(self._kept) < KEPT:
             return
@@ -73,14 +77,7 @@ class Publication:
             if number.isdecimal() and int(number) < self._number:
                 yield Request("remove", records.data_folder(self._job, int(number)))
 
-    def conclude(
-        self, run: str, at: str, code: int, why: str, *, fault: str = "", final: bool = False
-    ) -> Steps[None]:
-        """Publish how the run ended, and free the lease.  Raises Fenced, and StoreError.
-
-        `fault`, `final`: as in Outcome.
-        """
-        entry = Outcome(
-            number=self._number, at=at, claim=0, run=run, code=code, why=why, fault=fault, final=final
-        )
+    def conclude(self, run: str, at: str, code: int, why: str, **facts: Any) -> Steps[None]:
+        """Publish how the run ended, and free the lease.  `facts`: of Outcome.  Raises Fenced, and StoreError."""
+        entry = Outcome(number=self._number, at=at, claim=0, run=run, code=code, why=why, **facts)
         self.tail = yield from joblog.append(self._job, self.tail, self._number, entry)

@@ -45,8 +45,7 @@ class _End(NamedTuple):
     code: int
     why: str
     until: float
-    fault: str
-    final: bool
+    facts: dict[str, Any]
 
 
 class PublishingThread:
@@ -75,12 +74,12 @@ class PublishingThread:
         """Begin.  Raises RuntimeError or MemoryError if there is no thread."""
         self._worker.start()
 
-    def conclude(self, code: int, why: str, patience: float, *, fault: str = "", final: bool = False) -> str:
+    def conclude(self, code: int, why: str, patience: float, **facts: Any) -> str:
         """Publish the last checkpoints and how the run ended; return why that was not possible, "" if it was.
 
-        `patience`: seconds to try for; `fault`, `final`: as in records.Outcome.
+        `patience`: seconds to try for; `facts`: of records.Outcome.
         """
-        self._orders.put(_End(code, why, time.monotonic() + patience, fault, final))
+        self._orders.put(_End(code, why, time.monotonic() + patience, facts))
         try:
             return self._ended.get(timeout=patience + CLOSES)
         except queue.Empty:
@@ -167,7 +166,7 @@ class PublishingThread:
         def publish() -> None:
             self._publish_newest()
             steps = self._publication.conclude(
-                self._run.id, run_files.utc(), order.code, order.why, fault=order.fault, final=order.final
+                self._run.id, run_files.utc(), order.code, order.why, **order.facts
             )
             perform(steps, self._store)
             self._readable.renew(at_once=sys.maxsize)

@@ -27,6 +27,7 @@ LOG, BEATS, DATA, RUNS = "log", "beats", "data", "runs"
 LONGEST_LEASE = 86400.0  # s
 # Ends of `stallguard run` itself, before or beside the script: another machine can do better.
 OWN_ENDS = frozenset((OWN_FAILURE, CANNOT_RUN, NOT_FOUND))
+REQUESTED, NOT_BEGUN, KILLED = "requested", "not begun", "killed"  # reasons of an Outcome
 # Ends that were asked for on its machine, after a checkpoint.
 ASKED_FOR = frozenset(
     (STOPPED_ON_TIME, *(SIGNALLED + one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
@@ -101,6 +102,8 @@ class Generation(_Slot, frozen=True, kw_only=True, tag="generation"):
 class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
     """The holder's run is over, and the lease free.  `code`: its exit code; after 0 the job is not done again.
 
+    `script`: the exit code with which the script ended by itself; None: it was ended, or never began.  `reason`: the
+    kind of an end that is not the script's: REQUESTED, NOT_BEGUN, KILLED (stallguard itself was), "" for all others.
     `fault`: why the machine, not the training, is the reason for the end; "" if it is not: core.policy.machine_fault.
     `final`: it is not done again either, because a person stopped the job.
     """
@@ -111,16 +114,32 @@ class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
     why: str
     fault: str = ""
     final: bool = False
+    script: int | None = None
+    reason: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the training came to its end.  A script that is asked to end can do that with 0."""
+        return not self.code and self.reason != REQUESTED
 
     @property
     def is_last(self) -> bool:
         """Whether no machine continues the job."""
-        return self.final or not self.code
+        return self.final or self.is_finished
 
     @property
     def goes_on(self) -> bool:
         """Whether a job of a fleet is started again after it: the script itself did not fail."""
-        return not self.is_last and (bool(self.fault) or self.code in ASKED_FOR | OWN_ENDS)
+        if self.is_last or self.fault:
+            return not self.is_last
+        if self.script is not None:
+            return False
+        return bool(self.reason) or self.code in ASKED_FOR | OWN_ENDS
+
+    @property
+    def could_not_begin(self) -> bool:
+        """Whether its machine could not train the job, and another one can be asked."""
+        return self.script is None and (self.reason == NOT_BEGUN or self.code in OWN_ENDS)
 
 
 Entry = Claim | Generation | Outcome

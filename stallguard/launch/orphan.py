@@ -1,7 +1,8 @@
 """A training whose stallguard was killed: finds its process, and ends it without a stallguard.
 
-For `ps`, `status` and `stop`.  A job's training is guarded again when its service manager restarts stallguard; after
-it is ended here its run has an outcome, so that does not happen.
+For `ps`, `status` and `stop`, and for a job of several machines, if another run takes it.  A training that a service
+manager started is guarded again when that restarts stallguard; after it is ended here its run has an outcome, so that
+does not happen.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ def find(run: RunDir) -> AttemptRecord | None:
     return attempt if attempt is not None and run_files.lives(attempt.process) else None
 
 
-def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
-    """End the attempt's group: SIGTERM, the run's grace, SIGKILL; write the outcome; return what did not end."""
+def end(run: RunDir, attempt: AttemptRecord, why: str = WHY) -> list[int]:
+    """End the attempt's group: SIGTERM, the run's grace, SIGKILL; write the outcome; return what did not end.
+
+    `why`: in words.
+    """
     from stallguard.config.sections import Config
     from stallguard.core import ledger, recovery, time_spent
     from stallguard.core.run import beats
@@ -42,7 +46,7 @@ def end(run: RunDir, attempt: AttemptRecord) -> list[int]:
             run,
             run_files.ended(
                 SIGNALLED + signal.SIGTERM,
-                WHY,
+                why,
                 ledger.spent(was.ledger, was.now) if was else time_spent.Spent(),
                 batches=beats(was) if was else 0,
                 incidents=was.totals.incidents if was else 0,

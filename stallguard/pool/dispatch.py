@@ -105,7 +105,7 @@ def decide(view: JobView, machines: Sequence[Machine], cordoned: Collection[str]
 
 def end_of(outcome: Outcome | None, *, is_stopped: bool) -> str:
     """Return in words why a job is over, "" if it is not."""
-    if outcome is not None and not outcome.code:
+    if outcome is not None and outcome.is_finished:
         return "it is finished"
     if is_stopped or (outcome is not None and outcome.final):
         return "it was stopped"

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stallguard.core.text import shell_words
+from stallguard.errors import SIGNALLED, StallguardError
 from stallguard.fleet import joblog, lineage, orders
-from stallguard.fleet.joblog import perform
+from stallguard.fleet.joblog import Fenced, perform
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import Refusal, Submission
-from stallguard.fleet.records import ASKED_FOR, OWN_ENDS, Damaged
+from stallguard.fleet.records import ASKED_FOR, KILLED, Damaged, Outcome
 from stallguard.fleet.store import Store
 from stallguard.launch import signing_key
 from stallguard.pool.beside_loop import answered, beside
@@ -141,7 +142,7 @@ class RunsHere:
                 self._edges.say(f"{known.job} is trained here already, by run {run.id}")
                 one, asked = _Running(submission), run_files.asked(run)
                 one.interpreter = asked.argv[0] if asked and asked.argv else ""
-                self._add(known.job, one, _until_over(run, log_of(known.job)))
+                self._add(known.job, one, self._until_over(run, known.job))
 
         for begun in held():
             if begun.name in self._running:
@@ -202,9 +203,30 @@ class RunsHere:
             await asyncio.sleep(LOOK)
             bound(log)
         self._edges.say(f"{submission.job} ended with exit code {code}")
+        if code < 0:
+            await self._end_orphans(submission.job)
+            await answered(partial(self._free, submission.job, child.pid, code))
         if code and code not in ASKED_FOR and not one.ends.is_set():
             await answered(partial(self._refuse_if_not_begun, submission.job, child.pid, log, begins))
         return code
+
+    async def _end_orphans(self, job: str) -> None:
+        """End the training of a run whose stallguard was killed: it has no lease, and the job can begin elsewhere."""
+        try:
+            ended = await beside(partial(fleet_run.end_orphans, self._store.url, job, self._env), "ending")
+        except (StallguardError, OSError) as error:
+            self._edges.say(f"{job}: {error}")
+            return
+        for run in ended:
+            self._edges.say(f"{job}: the training of run {run} is ended: its stallguard was killed")
+
+    async def _until_over(self, run: paths.RunDir, job: str) -> int:
+        while run_files.state(run) == "running":
+            await asyncio.sleep(LOOK)
+            bound(log_of(job))
+        await self._end_orphans(job)
+        end = run_files.outcome(run)
+        return end.code if end else 1
 
     async def _prepared(self, one: _Running) -> Prepared:
         """Return where a job can begin.  Raises NotBegun, and what `Edges.prepare` raises."""
@@ -266,8 +288,21 @@ class RunsHere:
             return
         claim, outcome = tail.claim, tail.outcome
         is_its_own = claim is not None and (claim.holder.host, claim.holder.pid) == (self._host, pid)
-        if not is_its_own or (outcome is not None and not outcome.fault and outcome.code in OWN_ENDS):
+        if not is_its_own or (outcome is not None and not outcome.fault and outcome.could_not_begin):
             self._refuse(job, last_lines(log, begins))
+
+    def _free(self, job: str, pid: int, code: int) -> None:
+        """Publish the end of a run that was killed: else its lease would look like that of a lost machine."""
+        with contextlib.suppress(Damaged, Fenced):  # another machine has it already
+            tail = perform(joblog.read_end(job), self._store)
+            claim = tail.claim
+            if claim is None or tail.is_free or (claim.holder.host, claim.holder.pid) != (self._host, pid):
+                return
+            end = Outcome(
+                number=claim.number, at=self._edges.at(), claim=0, run="", code=SIGNALLED - code, reason=KILLED,
+                why=f"its stallguard was ended by signal {-code} on {self._host}",
+            )  # fmt: skip
+            perform(joblog.append(job, tail, claim.number, end), self._store)
 
     def _refuse(self, job: str, why: str) -> None:
         """Write down that this machine cannot begin a job, so that it goes to the next one."""
@@ -276,14 +311,6 @@ class RunsHere:
         )
         self._store.replace(orders.refusal_key(job, self._host), orders.encode(refusal))
         self._edges.say(f"{job} cannot begin here: {why}")
-
-
-async def _until_over(run: paths.RunDir, log: Path) -> int:
-    while run_files.state(run) == "running":
-        await asyncio.sleep(LOOK)
-        bound(log)
-    end = run_files.outcome(run)
-    return end.code if end else 1
 
 
 async def _until_free(begun: Path, log: Path) -> int:

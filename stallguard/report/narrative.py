@@ -164,6 +164,10 @@ MESSAGES = {
         "job {job} belongs to {host} (pid {pid}); it is taken over here unless that lease is renewed within {duration}"
     ),
     "job.taken": Message("job {job} is trained here, by holder {number}"),
+    "job.orphan_ended": Message(
+        "job {job}: the training of run {run}, whose stallguard was killed, is ended: a new run has the job",
+        level="warning",
+    ),
     "job.fetched": Message("job {job} goes on from the checkpoint that run {run} published at {at}"),
     "job.another_machine": Message(
         "the checkpoint was made on {host}, another kind of machine ({differences}): the weights can differ in bits "

@@ -13,14 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import stallguard
 from stallguard.config import Loaded
 from stallguard.core import evacuation
 from stallguard.core.events import UserCommand
 from stallguard.core.messages import duration
-from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError
+from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError, was_requested
 from stallguard.fleet import fetching, joblog, lineage, membership, records, store_owner
 from stallguard.fleet.joblog import Fenced, Tail, perform
 from stallguard.fleet.keeper import LeaseKeeper
@@ -34,6 +34,7 @@ from stallguard.fleet.store_url import open_store, split
 from stallguard.fleet.takeover import HeldElsewhere, Taken, Watching, take
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
+from stallguard.launch import orphan
 from stallguard.launch.request import Inherited, Request, command_of, prepare, project_of
 from stallguard.launch.resume import heritage
 from stallguard.storage import paths, run_files
@@ -50,6 +51,7 @@ LEAST_LEASE = 3.0  # s: a renewal, its answer and the end of a training must fit
 PATIENCE = 60.0  # s that the end of a run waits for a store that does not answer
 QUIET = "STALLGUARD_JOB_QUIET"  # the mark of a lease that the fleet's dispatcher has watched run out
 MACHINE = "STALLGUARD_MACHINE"  # another name for this machine than the system's
+ORPHANED = "its stallguard was killed, and a new run takes the job"
 SIGNALS = {"term": "TERM", "kill": "KILL"}
 
 
@@ -90,7 +92,7 @@ def guard(
         token = fleet.token if fleet else ""  # what orders are signed with
         job = _taken(loaded, screen, fleet)
         if isinstance(job, Outcome):
-            if job.code:
+            if not job.is_finished:
                 raise _stopped(loaded.config.store.job, job.why, job.at)
             facts = {"job": loaded.config.store.job, "run": job.run, "at": job.at}
             screen.announce("job.done", facts)
@@ -200,6 +202,28 @@ def _taken(loaded: Loaded, screen: Terminal, fleet: Membership | None) -> Job | 
     return taken if isinstance(taken, Outcome) else Job(settings.job, store, taken, settings.lease, now)
 
 
+def end_orphans(store: str, job: str, env: Mapping[str, str]) -> list[str]:
+    """End the trainings of a job on this machine whose stallguard was killed; return their runs.
+
+    They have no lease, so another run can have the job at any moment.  A training makes a last checkpoint if it can.
+    Raises StallguardError if one does not end.
+    """
+    found = []
+    for run in paths.list_runs():
+        known = lineage.recall(run)
+        if known is None or (known.store, known.job) != (store, job) or (attempt := orphan.find(run)) is None:
+            continue
+        if orphan.end(run, attempt, ORPHANED):
+            raise StallguardError(
+                f"the training of run {run.id} (pid {attempt.process.pid}) does not end; its stallguard was killed",
+                why=f"job {job} must not be trained twice on {machine_name(env)}",
+                cure="another machine can take the job; this one has to be started anew if the process stays",
+                code=CANNOT_RUN,
+            )
+        found.append(run.id)
+    return found
+
+
 def machine_name(env: Mapping[str, str]) -> str:
     """Return the name of this machine in a fleet, which is part of paths in the store."""
     return host_name(env.get(MACHINE) or os.uname().nodename)
@@ -229,6 +253,8 @@ def _trained(
     is_given_back, failed, why_not = False, OWN_FAILURE, ""
     try:
         with deferred_signals() as kept:
+            for run in end_orphans(job.store.url, job.name, env):
+                screen.announce("job.orphan_ended", {"job": job.name, "run": run})
             request = _prepared(job, words, loaded, env, name, screen)
             lineage.keep(request.run, job.store.url, job.name, job.tail.newest)
             thread: list[PublishingThread] = []
@@ -248,10 +274,10 @@ def _trained(
 
             session = Session(request, loaded, env, reload, RunOptions(beside=beside))
             code = session.guard(kept)
-            end, ended = run_files.outcome(request.run), session.context.current.run
-            fault = evacuation.fault(ended, loaded.config.policy.healthy) if ended else ""
-            patience, final = min(PATIENCE, job.lasts), bool(keeper.stopped and code)
-            why = thread[0].conclude(code, end.why if end else "", patience, fault=fault, final=final)
+            facts = _facts_of_end(request.run, session, loaded)
+            facts["final"] = bool(keeper.stopped and code)
+            end = run_files.outcome(request.run)
+            why = thread[0].conclude(code, end.why if end else "", min(PATIENCE, job.lasts), **facts)
             is_given_back = True
             thread[0].close()
             if why and why != ELSEWHERE:  # that was said when it was noticed
@@ -265,10 +291,21 @@ def _trained(
             with contextlib.suppress(StoreError, Fenced):
                 run = request.run.id if request else ""
                 given_back = publication.conclude(
-                    run, run_files.utc(), failed, f"it could not begin{why_not}"
+                    run, run_files.utc(), failed, f"it could not begin{why_not}", reason=records.NOT_BEGUN
                 )
                 perform(given_back, job.store)
         keeper.close()
+
+
+def _facts_of_end(run: RunDir, session: Session, loaded: Loaded) -> dict[str, Any]:
+    """Return the facts of a records.Outcome that say who ended a run, and whether the machine is the reason."""
+    end, ended = run_files.outcome(run), session.context.current.run
+    requested = end is not None and was_requested(end.code, end.why, end.script)
+    return {
+        "fault": evacuation.fault(ended, loaded.config.policy.healthy) if ended else "",
+        "script": ended.script if ended else None,
+        "reason": records.REQUESTED if requested else "",
+    }
 
 
 def _obey(order: str, why: str, context: RunContext, launcher: Launcher) -> None:

@@ -25,21 +25,25 @@ def wait(context: RunContext, launcher: Launcher, error: Exception) -> int:
     """Wait for the end of the training, write the outcome, and return the exit code of the run."""
     why = internal_error.words(error)
     context.reporter.announce("run.unguarded", {"error": why})
+    asked = False
     while True:
         event = context.mailbox.next(math.inf)
         if isinstance(event, Failed):
             return event.code
         if isinstance(event, UserCommand) and event.verb in ENDING:
             launcher.signal(ENDING[event.verb])
+            asked = True
         if isinstance(event, UserCommand) and event.verb == "signal":
             launcher.signal(event.argument, event.number)
+            asked = True
         if isinstance(event, Exited):
             break
     code = event.code if event.code >= 0 else SIGNALLED - event.code
     code = code if event.known else GAVE_UP
     # What was not counted is zero here, as in a run without a probe.
     times = Spent(unknown=context.clock.monotonic() - context.began)
-    end = run_files.ended(code, f"it went on unguarded: {why}", times)
+    script = event.code if event.known and event.code >= 0 and not asked else None
+    end = run_files.ended(code, f"it went on unguarded: {why}", times, script=script)
     with contextlib.suppress(OSError):  # a full disk
         run_files.conclude(context.directory, end)
     return code

@@ -38,13 +38,13 @@ class Lab:
         self.place, self.url = place, url
         self.started = []
 
-    def start(self, machine, *options, steps=STEPS, pause=PAUSE, script=SCRIPT):
+    def start(self, machine, *options, steps=STEPS, pause=PAUSE, script=SCRIPT, more=()):
         (self.place / machine).mkdir(exist_ok=True)
         out = (self.place / machine / f"out-{len(self.started)}").open("w+")
         env = {**os.environ, "STALLGUARD_HOME": str(self.place / machine), "PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(
             [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, "--store", self.url,
-             "--job", "count", *QUICK, *options, str(script), str(steps), str(pause)],
+             "--job", "count", *QUICK, *options, str(script), str(steps), str(pause), *more],
             stdout=out, stderr=subprocess.STDOUT, env=env, cwd=self.place, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         process.out = out
@@ -175,6 +175,43 @@ def test_a_frozen_holder_wakes_and_stops_and_publishes_nothing(lab):
     assert len([e for e in log if e.number == 1]) == before
 
 
+def test_a_machine_whose_own_run_was_killed_ends_its_orphan_and_goes_on_from_its_checkpoints(shared_folder):
+    lab = shared_folder
+    first = lab.start("a", steps=400)
+    lab.until_published(1)
+    pid = int(re.search(r"pid (\d+)$", lab.text(first), re.MULTILINE)[1])
+    first.kill()
+    first.wait()
+    assert is_alive(pid)
+    second = lab.start("a", steps=400)
+    assert second.wait(PATIENCE) == 0, lab.text(second)
+    said = lab.text(second)
+    assert re.search("the training of run .*, whose stallguard was killed, is ended", said)
+    assert not is_alive(pid)
+    assert int(re.search(r"begins at (\d+)", said)[1]) > 0
+    assert "published at" not in said  # nothing was fetched
+    assert result(400) in said
+    log = lab.log()
+    assert_nothing_fenced(log)
+    assert [(e.code, e.number) for e in log if isinstance(e, records.Outcome)] == [(0, 2)]
+
+
+@pytest.mark.parametrize("code", [3, 75, 124, 125, 126, 127, 130, 143])
+def test_a_script_that_ends_with_a_code_of_stallguards_own_has_failed(shared_folder, code):
+    lab, script = shared_folder, SCRIPT.parent / "ends.py"
+    first = lab.start("a", steps=3, pause=code, script=script, more=(str(lab.place / "begun"),))
+    assert first.wait(PATIENCE) == code, lab.text(first)
+    end = lab.log()[-1]
+    assert (end.code, end.script, end.reason) == (code, code, "")
+    assert not end.goes_on
+    assert not end.could_not_begin
+    (run,) = (path for path in (lab.place / "a" / "runs").iterdir() if not path.is_symlink())
+    outcome = json.loads((run / "outcome.json").read_text())
+    assert (outcome["exit_code"], outcome["script_exit_code"]) == (code, code)
+    assert "can be resumed" not in lab.text(first)
+    assert "--resume" not in lab.text(first)
+
+
 def test_a_job_that_is_trained_is_not_started_again_and_one_that_is_done_neither(lab):
     first = lab.start("a", steps=100)
     lab.until(lambda: len(lab.log()) > 0)
@@ -197,7 +234,9 @@ def test_a_run_that_ended_gives_the_job_back_and_goes_on_here_from_its_own_check
     lab.until_published(1)
     first.send_signal(signal.SIGTERM)
     first.wait(PATIENCE)
-    assert isinstance(lab.log()[-1], records.Outcome)
+    end = lab.log()[-1]
+    assert (end.script, end.reason) == (None, records.REQUESTED)
+    assert end.goes_on
     second = lab.start("a")
     assert second.wait(PATIENCE) == 0, lab.text(second)
     assert "published at" not in lab.text(second)  # nothing was fetched

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -217,10 +218,16 @@ def test_jobs_that_are_submitted_before_there_is_a_machine_end_as_they_must(lab)
     assert "no machine of the fleet has a worker" in lab.submit("count", "count.py", 20, PAUSE)
     lab.submit("fails", "fail.py")
     lab.submit("impossible", "train.py", cwd=impossible)
+    for code in (75, 125):  # of the script, as stallguard's own
+        lab.submit(f"ends-{code}", "ends.py", 3, code, lab.place / f"begun-{code}")
     scheduler = lab.scheduler()
     lab.until_said(scheduler, "job count waits: no machine is connected")
     first = lab.worker("m1", "--slots", "3")
     lab.until(lambda: lab.is_done("count") and lab.outcomes("fails"))
+    for code in (75, 125):
+        lab.until_said(scheduler, f"job ends-{code}: it failed")
+        assert (lab.place / f"begun-{code}").read_text() == "begun\n"  # once
+        assert lab.store.names(orders.refusals_folder(f"ends-{code}")) == []
     assert result(20) in lab.of_run("m1", "count")
     lab.until_said(scheduler, "job fails: it failed")
     assert "the rate is negative" in lab.of_run("m1", "fails")
@@ -274,6 +281,21 @@ def test_a_job_of_a_machine_that_is_lost_goes_on_elsewhere_and_the_machine_can_c
     lab.until_said(back, "m1 is there again; it was cordoned: silent for 6")
     lab.until(lambda: lab.card("m1").state == "ready")
     assert lab.cordon("m1").is_lifted
+
+
+def test_a_run_whose_stallguard_is_killed_is_ended_and_begun_again_on_the_only_machine(lab):
+    scheduler, worker = lab.scheduler(), lab.worker("m1")
+    lab.submit("count", "count.py", 300, PAUSE)
+    lab.until(lambda: lab.has_published("count"))
+    claim = lab.log("count")[0]
+    os.kill(claim.holder.pid, signal.SIGKILL)
+    lab.until(lambda: lab.is_done("count"))
+    assert lab.holders("count") == ["m1", "m1"]
+    assert lab.outcomes("count") == [(1, 137), (2, 0)]
+    assert result(300) in lab.of_run("m1", "count")
+    assert began_at(lab.of_run("m1", "count")) > 0
+    assert "the training of run" in lab.said(worker)
+    assert lab.cordon("m1") is None, lab.said(scheduler)
 
 
 def test_a_worker_that_is_ended_ends_its_run_with_a_checkpoint_and_another_machine_goes_on(lab):
