@@ -45,6 +45,7 @@ OWN = ("store.url", "store.job")  # settings that the fleet itself gives a job
     "--env", "environment", multiple=True, metavar="NAME[=VALUE]", help="Environment for the job.",
     shell_complete=_complete.variables,
 )  # fmt: skip
+@click.option("--yes", is_flag=True, help="Send a project of more than 50 MB.")
 @click.option("--ray", metavar="ADDRESS", default="", help="Let this Ray cluster start it: http://HOST:8265.")
 @click.option(
     "--again", is_flag=True, help="Hand the job --name to Ray once more; it goes on where it stopped."
@@ -53,7 +54,7 @@ OWN = ("store.url", "store.job")  # settings that the fleet itself gives a job
 @settings()
 @click.pass_context
 def command(
-    ctx: click.Context, /, name: str, needs: tuple[str, ...], priority: int, revision: str,
+    ctx: click.Context, /, name: str, needs: tuple[str, ...], priority: int, revision: str, yes: bool,
     environment: tuple[str, ...], ray: str, again: bool, as_json: bool, **parameters: Any,
 ) -> None:  # fmt: skip
     """Give a training to the fleet: code, command and options go into its store, and a machine trains it.
@@ -90,7 +91,7 @@ def command(
         variables(environment),
         engine=RAY if ray else DASK,
     )
-    submitted = send([wish], revision)
+    submitted = send([wish], revision, agreed=yes)
     if not submitted.jobs:
         raise submitting.exists(job)
     if ray:
@@ -139,8 +140,11 @@ def variables(environment: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def send(wishes: Sequence[Wish], revision: str) -> Submitted:
-    """Pack the project of this directory, and put it and the jobs into the fleet's store.  Raises StallguardError."""
+def send(wishes: Sequence[Wish], revision: str, *, agreed: bool) -> Submitted:
+    """Pack the project of this directory, and put it and the jobs into the fleet's store.  Raises StallguardError.
+
+    `agreed`: as for packing.pack.
+    """
     from stallguard.pool import packing, submitting
     from stallguard.storage import run_files
 
@@ -150,7 +154,11 @@ def send(wishes: Sequence[Wish], revision: str) -> Submitted:
         store = store_owner.opened(member)
         with tempfile.TemporaryDirectory(prefix="stallguard-pack-") as place:
             first = wishes[0].words
-            packed = packing.pack(first, Path.cwd(), Path(place), os.environ, revision=revision)
+            packed = packing.pack(
+                first, Path.cwd(), Path(place), os.environ, revision=revision, agreed=agreed
+            )
+            for line in packed.lines():  # before it can be read by others
+                echo(line, err=True)
             submitting.put_code(store, packed.code, packed.archive)
         done = {
             wish.job: submitting.submit(store, member, wish, packed.code, by, run_files.utc())
@@ -163,7 +171,8 @@ def send(wishes: Sequence[Wish], revision: str) -> Submitted:
     return submitting.Submitted(
         schema=submitting.SCHEMA, fleet=member.fleet, jobs=[job for job, is_new in done.items() if is_new],
         present=[job for job, is_new in done.items() if not is_new], code=packed.code.digest,
-        revision=packed.code.revision, changed=packed.code.changed, notes=notes,
+        revision=packed.code.revision, changed=packed.code.changed, files=packed.files,
+        size=packed.size, left_out=list(packed.secrets), notes=notes,
     )  # fmt: skip
 
 

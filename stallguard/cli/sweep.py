@@ -17,9 +17,10 @@ from stallguard.errors import USAGE, StallguardError
 @click.command("sweep")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--revision", default="", help="Train this revision of git, not the files as they are.")
+@click.option("--yes", is_flag=True, help="Send a project of more than 50 MB.")
 @click.option("--dry-run", is_flag=True, help="Only show the jobs.")
 @prints_json("One JSON object.", "stallguard.pool.submitting:Submitted")
-def command(file: Path, revision: str, dry_run: bool, as_json: bool) -> None:
+def command(file: Path, revision: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Submit each combination of the parameters in FILE as a job.
 
     A sweep that is submitted again adds the jobs that are missing.
@@ -45,7 +46,7 @@ def command(file: Path, revision: str, dry_run: bool, as_json: bool) -> None:
         for wish in wishes:
             echo(f"{wish.job:<24}  {shell_words(wish.words)}")
         return
-    submitted = submit.send(wishes, revision)
+    submitted = submit.send(wishes, revision, agreed=yes)
     if as_json:
         echo(jsontext.readable(submitted))
         return

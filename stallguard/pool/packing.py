@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from stallguard.core.text import quantity
+from stallguard.core.text import counted, quantity
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.fleet.checkpoint_files import digest
 from stallguard.fleet.orders import Code
@@ -28,16 +28,37 @@ from stallguard.launch.command import SCRIPTS
 from stallguard.pool import project_files
 from stallguard.pool.project_files import Project
 
+ASKED = 50_000_000  # bytes of content that are sent without a question
 MOST = 200_000_000  # bytes of content: code and small files; data belong into storage that the machines share
 NAMED = 5  # of the largest files
 COMPRESSION = 6
 
 
 class Packed(NamedTuple):
-    """`archive`: the file, in the folder that `pack` was given."""
+    """`archive`: the file, in the folder that `pack` was given; `files`, `size`: how many, and bytes of their content.
+
+    `secrets`, `ignored`: names of files that are left out, by the table of secrets and by the project's own file.
+    """
 
     code: Code
     archive: Path
+    files: int
+    size: int
+    secrets: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return what a person should know before it is sent."""
+        sent = f"{quantity(self.size, 'bytes')} in {counted(self.files, 'file')}"
+        found = [f"the project has {sent}; {quantity(self.code.size, 'bytes')} are sent"]
+        if self.secrets:
+            found.append(
+                f"not sent, because such files hold secrets: {_listed(self.secrets)} "
+                f"(a line !NAME in {project_files.IGNORED} sends one)"
+            )
+        if self.ignored:
+            found.append(f"not sent, by {project_files.IGNORED}: {_listed(self.ignored)}")
+        return found
 
 
 class Piece(NamedTuple):
@@ -57,11 +78,13 @@ def pack(
     env: Mapping[str, str],
     *,
     revision: str = "",
+    agreed: bool = False,
     most: int = MOST,
 ) -> Packed:
     """Pack the project of `cwd` for the command `words` into a file in `folder`, an empty one of the caller.
 
-    `revision`: of git, packed instead of the files as they are; `most`: bytes of content.  Raises StallguardError.
+    `revision`: of git, packed instead of the files as they are; `agreed`: more than ASKED bytes are meant; `most`:
+    bytes of content.  Raises StallguardError.
     """
     home = Path(env.get("HOME") or Path.home())
     try:
@@ -73,8 +96,11 @@ def pack(
         else:
             commit, changed = _state(project, env)
             pieces = _of_disk(project, env)
-        archive, names = _write(pieces, folder, most)
-        _refuse_missing_script(words, cwd, project, below, names, revision)
+        choice = project_files.Choice(project.root)
+        chosen = (piece for piece in pieces if choice.sends(piece.name))
+        archive, sizes = _write(chosen, folder, most if agreed else min(most, ASKED), most)
+        left_out = frozenset((*choice.secrets, *choice.ignored))
+        _refuse_missing_script(words, cwd, project, below, frozenset(sizes), left_out, revision)
         made = digest(archive)
         named = archive.rename(folder / f"{made}.tar.gz")
     except OSError as error:
@@ -85,7 +111,7 @@ def pack(
             code=CANNOT_RUN,
         ) from error
     code = Code(digest=made, size=named.stat().st_size, folder=below, revision=commit, changed=changed)
-    return Packed(code, named)
+    return Packed(code, named, len(sizes), sum(sizes.values()), tuple(choice.secrets), tuple(choice.ignored))
 
 
 def _state(project: Project, env: Mapping[str, str]) -> tuple[str, bool]:
@@ -140,8 +166,11 @@ def _of_tar(path: Path) -> Iterator[Piece]:
         path.unlink()
 
 
-def _write(pieces: Iterable[Piece], folder: Path, most: int) -> tuple[Path, frozenset[str]]:
-    """Return an archive of the pieces, which come sorted, and their names.  Raises StallguardError and OSError."""
+def _write(pieces: Iterable[Piece], folder: Path, most: int, most_ever: int) -> tuple[Path, dict[str, int]]:
+    """Return an archive of the pieces, which come sorted, and their sizes by name.
+
+    Raises OSError, and StallguardError if they are more than `most` bytes.  `most_ever`: if a person agrees.
+    """
     sizes: dict[str, int] = {}
     total, draft = 0, folder / "draft.tar.gz"
     with (
@@ -163,22 +192,33 @@ def _write(pieces: Iterable[Piece], folder: Path, most: int) -> tuple[Path, froz
                 target.addfile(entry, io.BytesIO(content))
     if not sizes:
         raise StallguardError("the project has no files", cure="submit from the project's folder", code=USAGE)
-    _refuse_large(sizes, most)
-    return draft, frozenset(sizes)
+    _refuse_large(sizes, most, most_ever)
+    return draft, sizes
 
 
-def _refuse_large(sizes: Mapping[str, int], most: int) -> None:
+def _refuse_large(sizes: Mapping[str, int], most: int, most_ever: int) -> None:
     total = sum(sizes.values())
     if total <= most:
         return
     largest = sorted(sizes, key=lambda name: -sizes[name])[:NAMED]
+    cure = f"put data where each machine finds them, and name them in .gitignore or {project_files.IGNORED}"
     raise StallguardError(
-        f"the project has {quantity(total, 'bytes')}; at most {quantity(most, 'bytes')} are sent to other machines",
+        f"the project has {quantity(total, 'bytes')} in {counted(len(sizes), 'file')}; "
+        + (
+            f"more than {quantity(most, 'bytes')} are sent only if you agree"
+            if total <= most_ever
+            else f"at most {quantity(most_ever, 'bytes')} are sent to other machines"
+        ),
         why="the largest files: "
         + ", ".join(f"{name} ({quantity(sizes[name], 'bytes')})" for name in largest),
-        cure="put data where each machine finds them, and name them in .gitignore",
+        cure=f"send it: --yes; or {cure}" if total <= most_ever else cure,
         code=USAGE,
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _refuse_link_out(piece: Piece) -> None:
@@ -195,9 +235,13 @@ def _refuse_link_out(piece: Piece) -> None:
 
 
 def _refuse_missing_script(
-    words: Sequence[str], cwd: Path, project: Project, below: str, names: frozenset[str], revision: str
-) -> None:
-    """Raise StallguardError if the script of a command is a file that the pack lacks."""
+    words: Sequence[str], cwd: Path, project: Project, below: str, names: frozenset[str], left_out: frozenset[str],
+    revision: str,
+) -> None:  # fmt: skip
+    """Raise StallguardError if the script of a command is a file that the pack lacks.
+
+    `left_out`: by the table of secrets, or by the project's own file.
+    """
     script = _script(words)
     if not script:
         return  # a module or a program: only the other machine knows
@@ -211,6 +255,13 @@ def _refuse_missing_script(
     name = _inside(below, script)
     if name in names or (cwd / script).is_dir():
         return
+    if name in left_out:
+        raise StallguardError(
+            f"the script {script} is not sent",
+            why=f"{project_files.IGNORED} names it, or it has the name of a file that holds secrets",
+            cure=f"write a line !{name} into {project_files.IGNORED}",
+            code=USAGE,
+        )
     if revision:
         raise StallguardError(
             f"the script {script} is not in revision {revision}", cure="commit it first", code=USAGE

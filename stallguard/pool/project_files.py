@@ -6,6 +6,7 @@ Must not read the content of the files.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,19 @@ LEFT_OUT = frozenset(
     ".nox node_modules .cache .eggs .idea .vscode".split()
 )
 LEFT_OUT_FILES = (".pyc", ".pyo", ".DS_Store")  # ends of names
+# In the form of .gitignore: files that hold secrets, also if git knows them.  From GitHub's templates, the manuals
+# of the programs that write them, and the rules of gitleaks.  A line "!NAME" of the project's own file packs one.
+SECRETS = (
+    ".env", ".env.*", "!.env.example", "!.env.sample", "!.env.template", "*.env", ".envrc",
+    ".netrc", "_netrc", ".pgpass", ".my.cnf", ".pypirc", ".npmrc", ".yarnrc.yml", ".git-credentials", ".htpasswd",
+    ".dockercfg", ".docker/config.json", ".ssh/", ".gnupg/", ".aws/", ".azure/", ".kube/", ".config/gcloud/", ".oci/",
+    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "!*.pub",
+    "*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx", "*.keytab",
+    "credentials.json", "client_secret*.json", "service[-_]account*.json", "kaggle.json",
+    "secrets.json", "secrets.toml", "secrets.yaml", "secrets.yml", "huggingface/token", ".vault-token", "*.tfstate",
+    "fleet.toml",  # of stallguard: who has it can start programs on each machine of the fleet
+)  # fmt: skip
+IGNORED = ".stallguardignore"  # of the project: what is not sent, in the form of .gitignore
 IS_ENVIRONMENT = "pyvenv.cfg"  # in the folder of each virtual environment (PEP 405)
 
 
@@ -30,6 +44,34 @@ class Project(NamedTuple):
 
     root: Path
     has_git: bool
+
+
+class Choice:
+    """What of a project's files is sent.  `secrets`, `ignored`: what the table and the project's file leave out."""
+
+    def __init__(self, root: Path) -> None:
+        """Read the project's own file.  Raises StallguardError if the package for it is missing, and OSError."""
+        try:
+            from pathspec import GitIgnoreSpec
+        except ImportError as error:
+            raise StallguardError(
+                f"a package that a fleet needs is missing: {error.name}",
+                cure="install the extra: stallguard-train[fleet]",
+                code=CANNOT_RUN,
+            ) from error
+        own: list[str] = []
+        with contextlib.suppress(FileNotFoundError):
+            own = (root / IGNORED).read_text("utf-8", "replace").splitlines()
+        self.secrets: list[str] = []
+        self.ignored: list[str] = []
+        self._table, self._all = GitIgnoreSpec.from_lines(SECRETS), GitIgnoreSpec.from_lines([*SECRETS, *own])
+
+    def sends(self, name: str) -> bool:
+        """Return whether a file is sent; note its name if it is not."""
+        if not self._all.match_file(name):
+            return True
+        (self.secrets if self._table.match_file(name) else self.ignored).append(name)
+        return False
 
 
 def find(cwd: Path, home: Path, env: Mapping[str, str]) -> Project:

@@ -37,6 +37,9 @@ class Submitted(msgspec.Struct, frozen=True):
     code: str  # SHA-256 of the packed project
     revision: str  # of git, "" if it is in none
     changed: bool  # whether files differ from that revision
+    files: int  # that were packed
+    size: int = msgspec.field(name="content_bytes")  # of their content
+    left_out: list[str]  # files that are not sent because such files hold secrets
     notes: list[str]  # what a person should know: no machine fits yet, files differ from the last commit
 
 

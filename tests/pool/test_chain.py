@@ -34,7 +34,7 @@ def test_a_packed_project_trains_where_it_is_unpacked(tmp_path, monkeypatch):
         "UV_PYTHON": sys.executable,
     }
     subprocess.run([uv.find_uv_bin(), "lock", "-q"], cwd=project, env=env, check=True)
-    code, archive = packing.pack(
+    code, archive, *_ = packing.pack(
         ("count.py", "5", "0"), project / "jobs", out, {**env, "HOME": str(tmp_path)}
     )
     shutil.rmtree(project)

@@ -60,7 +60,7 @@ def test_what_git_knows_and_what_it_does_not_ignore_is_packed(tmp_path):
     made(place / ".venv", {"pyvenv.cfg": "", "lib/site.py": ""}, is_repository=False)
     made(place / "env3", {"pyvenv.cfg": "", "lib/site.py": ""}, is_repository=False)
     made(place / "__pycache__", {"train.cpython-311.pyc": ""}, is_repository=False)
-    code, archive = packed(place, tmp_path=tmp_path)
+    code, archive, *_ = packed(place, tmp_path=tmp_path)
     assert content(archive) == {
         ".gitignore": FILES[".gitignore"], "lib/net.py": "y = 4\n", "new.py": "z = 3\n", "train.py": "x = 1\n",
     }  # fmt: skip
@@ -90,7 +90,7 @@ def test_a_revision_is_packed_as_it_was_committed(tmp_path):
     before = packed(place, tmp_path=tmp_path)
     assert not before.code.changed
     (place / "train.py").write_text("broken")
-    code, archive = packed(place, tmp_path=tmp_path, revision="HEAD")
+    code, archive, *_ = packed(place, tmp_path=tmp_path, revision="HEAD")
     assert content(archive)["train.py"] == "x = 1\n"
     assert (code.digest, code.revision, code.changed) == (before.code.digest, before.code.revision, False)
     for revision in ("nowhere", "--output=/tmp/x"):
@@ -104,7 +104,7 @@ def test_the_folder_of_the_command_and_the_files_of_a_submodule_are_found(tmp_pa
     git(place / "vendor", "add", ".")
     git(place / "vendor", "commit", "-qm", "first")
     git(place, "add", "jobs", "lib.py")
-    code, archive = packed(place, tmp_path=tmp_path, below="jobs")
+    code, archive, *_ = packed(place, tmp_path=tmp_path, below="jobs")
     assert code.folder == "jobs"
     assert sorted(content(archive)) == ["jobs/train.py", "lib.py", "vendor/net.py"]
     assert not code.revision
@@ -135,6 +135,69 @@ def test_a_project_that_is_too_large_is_refused_with_its_largest_files(tmp_path)
         packed(place, tmp_path=tmp_path, most=1000)
     assert "weights (900 B), small (200 B)" in refused.value.why
     assert packed(place, tmp_path=tmp_path, most=1100).code.size > 0
+
+
+SECRET = {
+    ".env": "A=1", "api/.env.production": "A=1", ".ssh/id_rsa": "k", "deploy/.aws/credentials": "k",
+    "certs/host.pem": "k", ".netrc": "k", "kaggle.json": "k", "secrets.toml": "k",
+}  # fmt: skip
+HARMLESS = {".env.example": "A=", "keys/id_rsa.pub": "k", "environment.yml": "", "credentials/reader.py": ""}
+
+
+@pytest.mark.parametrize("how", ["folder", "known to git", "not ignored by git", "revision"])
+def test_files_that_hold_secrets_are_never_sent_and_named(tmp_path, how):
+    place = made(tmp_path / "p", {**FILES, **SECRET, **HARMLESS}, is_repository=how != "folder")
+    options = {"revision": "HEAD"} if how == "revision" else {}
+    if how in ("known to git", "revision"):
+        git(place, "add", "--force", ".")
+        git(place, "commit", "-qm", "x")
+    found = packed(place, tmp_path=tmp_path, **options)
+    names = content(found.archive)
+    assert not SECRET.keys() & names.keys()
+    assert HARMLESS.keys() <= names.keys()
+    assert set(found.secrets) == SECRET.keys()
+    assert (found.files, found.size) == (len(names), sum(map(len, names.values())))
+    said = "\n".join(found.lines())
+    assert f"in {len(names)} files; " in said
+    assert "not sent, because such files hold secrets: " in said
+    assert "and 3 more (a line !NAME in .stallguardignore sends one)" in said
+
+
+def test_the_project_says_itself_what_is_sent(tmp_path):
+    own = "# data\n/data/\n*.npz\n!certs/host.pem\n"
+    place = made(
+        tmp_path / "p",
+        {**FILES, **SECRET, ".stallguardignore": own, "lib/a.npz": "", "lib/data/b.py": ""},
+        is_repository=False,
+    )
+    found = packed(place, tmp_path=tmp_path)
+    names = content(found.archive)
+    assert found.ignored == ("data/big", "lib/a.npz")
+    assert {"certs/host.pem", "lib/data/b.py"} <= names.keys()
+    assert set(found.secrets) == SECRET.keys() - {"certs/host.pem"}
+    assert "not sent, by .stallguardignore: data/big, lib/a.npz" in found.lines()
+
+
+def test_a_script_that_is_not_sent_is_refused_with_the_line_that_sends_it(tmp_path):
+    place = made(tmp_path / "p", {"train.py": "", ".stallguardignore": "train.py\n"})
+    with pytest.raises(StallguardError) as refused:
+        packed(place, tmp_path=tmp_path)
+    assert refused.value.what == "the script train.py is not sent"
+    assert "!train.py" in refused.value.cure
+
+
+def test_more_than_50_mb_are_sent_only_if_a_person_agrees(tmp_path):
+    place = made(tmp_path / "p", {"train.py": ""})
+    with (place / "weights").open("wb") as file:
+        file.truncate(packing.ASKED)
+    assert packed(place, tmp_path=tmp_path).size == packing.ASKED
+    (place / "more").write_text("0")
+    with pytest.raises(
+        StallguardError, match="50 MB in 3 files; more than 50 MB are sent only if you agree"
+    ) as refused:
+        packed(place, tmp_path=tmp_path)
+    assert "--yes" in refused.value.cure
+    assert packed(place, tmp_path=tmp_path, agreed=True).size == packing.ASKED + 1
 
 
 def test_a_huge_file_is_refused_without_being_read(tmp_path):

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -42,7 +43,7 @@ def call(*words, code=0):
         assert result.exception.code == code, result.exception.lines()
         return "\n".join(result.exception.lines())
     assert result.exit_code == code, (result.output, result.exception)
-    return result.output
+    return result.stdout if "--json" in words else result.output
 
 
 def submission(store, member, job):
@@ -124,9 +125,26 @@ def test_names_are_plain(words, name):
 
 
 def test_what_was_submitted_is_said_as_json_too(store, member):
+    Path(".env").write_text("KEY=1")
     said = conforms(call("submit", "--name", "a", "--json", "train.py"), submitting.Submitted)
+    assert (said["left_out"], said["files"] > 0, said["content_bytes"] > 0) == ([".env"], True, True)
     assert (said["jobs"], said["present"], said["fleet"]) == (["a"], [], member.fleet)
     assert said["code"] == submission(store, member, "a").code.digest
+
+
+def test_a_person_hears_what_is_sent_and_what_is_not(store, member):
+    Path(".env").write_text("KEY=1")
+    said = call("submit", "--name", "a", "train.py")
+    assert "not sent, because such files hold secrets: .env" in said
+    assert said.index("are sent") < said.index("a: submitted")
+
+
+def test_a_large_project_is_sent_only_with_yes(store, member):
+    with Path("weights").open("wb") as file:
+        file.truncate(50_000_001)
+    assert "--yes" in call("submit", "--name", "a", "train.py", code=2)
+    assert store.names("code") == []
+    assert "a: submitted" in call("submit", "--name", "a", "--yes", "train.py")
 
 
 def test_a_person_hears_if_no_machine_can_take_the_job_yet(store, member):

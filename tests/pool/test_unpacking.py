@@ -55,7 +55,7 @@ def left(home):
 
 
 def test_a_project_comes_back_as_it_was_and_is_used_again(tmp_path):
-    code, file = packed(tmp_path, train_py="x", lib__net_py="y")
+    code, file, *_ = packed(tmp_path, train_py="x", lib__net_py="y")
     assert unpacking.present(code.digest, "job") is None
     folder = unpacking.unpack(file, code.digest, "job")
     assert (folder / "train.py").read_text() == "x"
@@ -89,14 +89,14 @@ def test_a_project_is_unpacked_also_below_a_path_with_two_dots(tmp_path, monkeyp
 
 
 def test_two_jobs_of_the_same_code_have_folders_of_their_own(tmp_path):
-    code, file = packed(tmp_path, train_py="x")
+    code, file, *_ = packed(tmp_path, train_py="x")
     first, second = (unpacking.unpack(file, code.digest, job) for job in ("a", "b"))
     (first / "train.py").write_text("changed by its own script")
     assert (second / "train.py").read_text() == "x"
 
 
 def test_another_content_than_that_of_the_digest_is_refused_and_leaves_nothing(tmp_path, home):
-    code, file = packed(tmp_path, train_py="x")
+    code, file, *_ = packed(tmp_path, train_py="x")
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     with pytest.raises(Damaged, match="does not match its digest"):
         unpacking.unpack(file, code.digest, "job")
@@ -148,7 +148,7 @@ def test_what_is_no_archive_is_refused(tmp_path, home):
 
 
 def test_several_processes_at_once_get_one_whole_folder(tmp_path):
-    code, file = packed(tmp_path, **{f"lib__f{number}_py": "x" * 1000 for number in range(200)})
+    code, file, *_ = packed(tmp_path, **{f"lib__f{number}_py": "x" * 1000 for number in range(200)})
     text = (
         "import sys; from pathlib import Path; from stallguard.pool import unpacking;"
         "f = unpacking.unpack(Path(sys.argv[1]), sys.argv[2], 'job');"
@@ -169,7 +169,7 @@ def test_several_processes_at_once_get_one_whole_folder(tmp_path):
 
 
 def test_the_folder_of_the_command_is_there_also_if_it_is_empty_and_never_outside(tmp_path):
-    code, file = packed(tmp_path, train_py="x")
+    code, file, *_ = packed(tmp_path, train_py="x")
     folder = unpacking.unpack(file, code.digest, "job")
     assert unpacking.working_folder(folder, "") == folder
     assert unpacking.working_folder(folder, "out/today").is_dir()
@@ -179,7 +179,7 @@ def test_the_folder_of_the_command_is_there_also_if_it_is_empty_and_never_outsid
 
 
 def test_what_no_job_uses_is_removed_and_what_a_job_uses_stays(tmp_path):
-    code, file = packed(tmp_path, train_py="x")
+    code, file, *_ = packed(tmp_path, train_py="x")
     folders = {job: unpacking.unpack(file, code.digest, job) for job in ("old", "new", "busy", "back")}
     for job in ("old", "busy", "back"):
         os.utime(folders[job].with_name(f".{job}.used"), (1, 1))
