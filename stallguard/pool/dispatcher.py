@@ -115,7 +115,13 @@ class Dispatcher:
         for name in self._store.names("jobs"):
             if name in known or not orders.JOB_NAME.fullmatch(name):
                 continue
-            data = self._store.read(orders.submission_key(name))
+            try:
+                data = self._store.read(orders.submission_key(name))
+            except (
+                StoreError
+            ) as error:  # a link in place of its folder, for instance, must not hold up the others
+                self._say_once(f"job {name}: its submission cannot be read ({error})")
+                continue
             if data is None:
                 continue  # started by hand, or its submission is being written
             try:

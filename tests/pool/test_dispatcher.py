@@ -61,6 +61,16 @@ def test_a_job_that_this_fleet_did_not_sign_is_refused_and_that_is_said_once(fle
     ]
 
 
+def test_a_link_in_place_of_a_jobs_folder_holds_up_no_other_job_and_is_said_once(fleet, tmp_path):
+    (tmp_path / "store" / "jobs").mkdir(exist_ok=True)
+    (tmp_path / "store" / "jobs" / "alien").symlink_to(tmp_path)
+    fleet.submit("own")
+    fleet.turns(30)
+    assert fleet.started == ["own"]
+    (said,) = [line for line in fleet.said if "alien" in line]
+    assert "alien is a symbolic link" in said
+
+
 def test_a_submission_that_was_copied_to_another_name_is_refused(fleet):
     fleet.submit("own")
     fleet.store.create(orders.submission_key("copy"), fleet.store.read(orders.submission_key("own")))

@@ -58,7 +58,12 @@ def test_a_share_that_goes_away_in_the_middle_of_a_write_is_not_made_on_the_loca
         (tmp_path / "store").rename(tmp_path / "away")
         file.write(b"x")
     writer.join(LIMIT)
-    assert failed
+    # Its directories are open: what was begun is written into the store that it was begun in.
+    assert not failed
+    assert (tmp_path / "away/jobs/a/data/1/x").read_bytes() == b"x"
+    assert not (tmp_path / "store").exists()
+    with pytest.raises(StoreError, match="is its share mounted"):
+        store.put("jobs/a/data/1/y", tmp_path / "away/jobs/a/data/1/x")
     assert not (tmp_path / "store").exists()
 
 
