@@ -37,7 +37,16 @@ ATTEMPT = os.environ.get("STALLGUARD_TOKEN", "")
 # Seconds before a fit's first batch in a later attempt: what the probe says before that batch has arrived then.
 SECONDS_TO_SPEAK = 0.8
 
-_state = {"fits": 0, "role": "", "saves": 0, "rewound": False, "begun": [], "main": os.getpid()}
+_state = {"fits": 0, "role": "", "saves": 0, "rewound": False, "begun": []}
+
+
+# Not in a variable of the module: another process is another value, and the start of each fit would differ.
+os.environ["HARNESS_MAIN"] = str(os.getpid())
+
+
+def _main():
+    """Return the process that imported this; a fork of it keeps no results."""
+    return int(os.environ["HARNESS_MAIN"])
 
 
 def role(name):
@@ -164,7 +173,7 @@ def _reached(*moment):
 def _die():
     open(_mark(), "w").close()
     sys.stdout.flush()
-    os.kill(_state["main"], signal.SIGKILL)
+    os.kill(_main(), signal.SIGKILL)
     time.sleep(60)  # a save may be made by a thread or another process: it must not come any further
 
 
@@ -189,7 +198,7 @@ def _wait_for_words(fit):
 
 
 def _keep(kind, **facts):
-    if not FOLDER or os.getpid() != _state["main"]:
+    if not FOLDER or os.getpid() != _main():
         return
     row = {"kind": kind, "attempt": ATTEMPT, "role": _state["role"], "time": time.monotonic(), **facts}
     # What a script's callbacks append to a file is cut back to the checkpoint, and this must not be.
@@ -274,7 +283,7 @@ def _path(target):
 def _announce():
     """Write down that this process is one of the run's, for the program that kills it from outside."""
     with open(os.path.join(FOLDER, "processes"), "ab", buffering=0) as opened:
-        opened.write(b"%d\n" % _state["main"])
+        opened.write(b"%d\n" % _main())
 
 
 if FOLDER:
