@@ -169,6 +169,11 @@ MESSAGES = {
         level="warning",
     ),
     "job.fetched": Message("job {job} goes on from the checkpoint that run {run} published at {at}"),
+    "job.generation_damaged": Message(
+        "the checkpoint of job {job} that was published at {at} is damaged in the store ({why}); it goes on from the "
+        "one before, of {before}",
+        level="warning",
+    ),
     "job.another_machine": Message(
         "the checkpoint was made on {host}, another kind of machine ({differences}): the weights can differ in bits "
         "from those of one machine",

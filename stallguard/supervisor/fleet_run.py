@@ -255,8 +255,8 @@ def _trained(
         with deferred_signals() as kept:
             for run in end_orphans(job.store.url, job.name, env):
                 screen.announce("job.orphan_ended", {"job": job.name, "run": run})
-            request = _prepared(job, words, loaded, env, name, screen)
-            lineage.keep(request.run, job.store.url, job.name, job.tail.newest)
+            request, slot = _prepared(job, words, loaded, env, name, screen)
+            lineage.keep(request.run, job.store.url, job.name, slot)
             thread: list[PublishingThread] = []
 
             def beside(context: RunContext, launcher: Launcher) -> None:
@@ -330,23 +330,49 @@ def _announce_another_machine(job: Job, generation: Generation, screen: Terminal
 
 def _prepared(
     job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], name: str, screen: Terminal
-) -> Request:
-    """Return the request of a run that goes on from the job's newest generation; fetched, if it is not here."""
-    cwd, generation = Path.cwd(), job.tail.generation
+) -> tuple[Request, int]:
+    """Return the request of a run that goes on from the job's newest generation that is whole, and its slot.
+
+    It is fetched, if it is not here.
+    """
+    cwd = Path.cwd()
     project = project_of(loaded, cwd)
     here = lineage.newest(job.store.url, job.name, job.tail.newest)
     if here is not None:
         heritage(here.id, command_of(words, loaded, env, cwd).argv, cwd, project)
-        return prepare(words, loaded, env, cwd, name=name, inherited=Inherited(here.id, here))
-    if generation is None:
-        return prepare(words, loaded, env, cwd, name=name)
-    screen.announce("job.fetched", {"job": job.name, "run": generation.run, "at": generation.at})
-    _announce_another_machine(job, generation, screen)
+        inherited = Inherited(here.id, here)
+        return prepare(words, loaded, env, cwd, name=name, inherited=inherited), job.tail.newest
+    if job.tail.generation is None:
+        return prepare(words, loaded, env, cwd, name=name), job.tail.newest
     fetched = RunDir(paths.home() / "fetched" / f"{job.name}-{os.getpid()}")
     try:
-        fetching.fetch(job.store, job.name, generation, fetched)
-        return prepare(words, loaded, env, cwd, name=name, inherited=Inherited(generation.run, fetched))
+        generation, slot = _fetched(job, job.tail.generation, fetched, screen)
+        inherited = Inherited(generation.run, fetched)
+        return prepare(words, loaded, env, cwd, name=name, inherited=inherited), slot
     except (StoreError, Damaged, OSError) as error:
         raise unusable(job.store.url, error) from error
     finally:
         shutil.rmtree(fetched.path, ignore_errors=True)
+
+
+def _fetched(job: Job, generation: Generation, place: RunDir, screen: Terminal) -> tuple[Generation, int]:
+    """Fetch the newest generation that is whole; return it and its slot.  Raises Damaged if none is, and as `fetch`."""
+    slot = job.tail.newest
+    while True:
+        screen.announce("job.fetched", {"job": job.name, "run": generation.run, "at": generation.at})
+        try:
+            fetching.fetch(job.store, job.name, generation, place)
+        except Damaged as error:
+            older = (
+                perform(joblog.entry_at(job.name, generation.newest), job.store)
+                if generation.newest
+                else None
+            )
+            if not isinstance(older, Generation) or generation.newest >= slot:
+                raise
+            facts = {"job": job.name, "at": generation.at, "why": str(error), "before": older.at}
+            screen.announce("job.generation_damaged", facts)
+            generation, slot = older, generation.newest
+        else:
+            _announce_another_machine(job, generation, screen)
+            return generation, slot

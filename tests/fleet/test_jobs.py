@@ -196,6 +196,31 @@ def test_a_machine_whose_own_run_was_killed_ends_its_orphan_and_goes_on_from_its
     assert [(e.code, e.number) for e in log if isinstance(e, records.Outcome)] == [(0, 2)]
 
 
+@pytest.mark.parametrize("damage", ["removed", "cut", "changed"])
+def test_if_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_that_is_said(shared_folder, damage):
+    lab = shared_folder
+    first = lab.start("a", steps=4000)
+    lab.until(lambda: len([e for e in lab.log() if isinstance(e, records.Generation)]) >= 3)
+    first.kill()
+    first.wait()
+    *_, older, newest = [e for e in lab.log() if isinstance(e, records.Generation)]
+    others = {file.name for file in older.files}
+    (name, *_) = [file.name for file in newest.files if file.name not in others]
+    file = lab.place / "store" / records.data_key("count", newest.number, name)
+    if damage == "removed":
+        file.unlink()
+    else:
+        content = file.read_bytes()
+        file.write_bytes(content[:-1] if damage == "cut" else content[:-1] + b"x")
+    second = lab.start("b", "--max-time", "4s", steps=4000)
+    assert second.wait(PATIENCE) == 75, lab.text(second)
+    said = lab.text(second)
+    assert f"that was published at {newest.at} is damaged in the store" in said
+    assert f"it goes on from the one before, of {older.at}" in said
+    assert int(re.search(r"begins at (\d+)", said)[1]) > 0
+    assert_nothing_fenced(lab.log())
+
+
 @pytest.mark.parametrize("code", [3, 75, 124, 125, 126, 127, 130, 143])
 def test_a_script_that_ends_with_a_code_of_stallguards_own_has_failed(shared_folder, code):
     lab, script = shared_folder, SCRIPT.parent / "ends.py"
