@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from pathspec import GitIgnoreSpec
+
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.host import tool
 
@@ -50,15 +52,7 @@ class Choice:
     """What of a project's files is sent.  `secrets`, `ignored`: what the table and the project's file leave out."""
 
     def __init__(self, root: Path) -> None:
-        """Read the project's own file.  Raises StallguardError if the package for it is missing, and OSError."""
-        try:
-            from pathspec import GitIgnoreSpec
-        except ImportError as error:
-            raise StallguardError(
-                f"a package that a fleet needs is missing: {error.name}",
-                cure="install the extra: stallguard-train[fleet]",
-                code=CANNOT_RUN,
-            ) from error
+        """Read the project's own file.  Raises OSError."""
         own: list[str] = []
         with contextlib.suppress(FileNotFoundError):
             own = (root / IGNORED).read_text("utf-8", "replace").splitlines()
