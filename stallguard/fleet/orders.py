@@ -37,10 +37,14 @@ class _Schema(msgspec.Struct, frozen=True):
 
 
 class FleetCard(msgspec.Struct, frozen=True, kw_only=True):
-    """Which fleet a store belongs to: the name in the file of its members."""
+    """Which fleet a store belongs to: the name in the file of its members.
+
+    `proof`: what only a member's token makes of it; "" in stores of older versions.
+    """
 
     schema: int
     fleet: str
+    proof: str = ""
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True):

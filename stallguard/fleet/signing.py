@@ -22,6 +22,11 @@ class _Signed(msgspec.Struct, frozen=True):
     signature: str
 
 
+def proof(token: str, fleet: str) -> str:
+    """Return what only a member can compute of its fleet's name: a store's card has it, so another token is noticed."""
+    return _signature(token, "fleet", fleet.encode())
+
+
 def sign(token: str, kind: str, content: bytes) -> bytes:
     """Return `content` (JSON) with its signature.  `kind`: what it is: no order passes for another kind."""
     return jsontext.exact(_Signed(content.decode("ascii"), _signature(token, kind, content)))

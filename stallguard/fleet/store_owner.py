@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stallguard import jsontext
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
+from stallguard.fleet import signing
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import FLEET_KEY, SCHEMA, FleetCard, decode
 from stallguard.fleet.records import Damaged
@@ -20,11 +21,16 @@ ANSWERS = 20.0  # s that a store has to say which fleet it belongs to
 
 def owner(store: Store) -> str:
     """Return the name of the fleet that a store belongs to, "" for none.  Raises StoreError, StallguardError."""
+    card = _card(store)
+    return card.fleet if card else ""
+
+
+def _card(store: Store) -> FleetCard | None:
     data = store.read(FLEET_KEY)
     if data is None:
-        return ""
+        return None
     try:
-        return decode(data, FleetCard).fleet
+        return decode(data, FleetCard)
     except Damaged as error:
         raise StallguardError(
             f"{store.url} does not say which fleet it belongs to",
@@ -34,9 +40,10 @@ def owner(store: Store) -> str:
         ) from error
 
 
-def claim(store: Store, fleet: str) -> None:
+def claim(store: Store, fleet: str, token: str) -> None:
     """Make `store` the store of `fleet`.  Raises StoreError, StallguardError if it belongs to another fleet."""
-    if store.create(FLEET_KEY, jsontext.exact(FleetCard(schema=SCHEMA, fleet=fleet))):
+    card = FleetCard(schema=SCHEMA, fleet=fleet, proof=signing.proof(token, fleet))
+    if store.create(FLEET_KEY, jsontext.exact(card)):
         return
     raise StallguardError(
         f"{store.url} is the store of another fleet: {owner(store)}",
@@ -73,7 +80,8 @@ def opened(membership: Membership) -> Store:
 
 def check(store: Store, membership: Membership) -> None:
     """Raise StoreError if the store cannot be read, StallguardError if it is not that of the membership's fleet."""
-    found = owner(store)
+    card = _card(store)
+    found = card.fleet if card else ""
     if found != membership.fleet:
         raise StallguardError(
             f"{store.url} is not the store of this fleet, {membership.fleet}",
@@ -81,5 +89,12 @@ def check(store: Store, membership: Membership) -> None:
             if found
             else "it is of no fleet: another folder is mounted there, or it was emptied",
             cure="copy the file of the right fleet to this machine, or mount the right folder",
+            code=CANNOT_RUN,
+        )
+    if card and card.proof and card.proof != signing.proof(membership.token, membership.fleet):
+        raise StallguardError(
+            f"this machine's file of {membership.fleet} has another token than the fleet",
+            why=f"{store.url} was made with that of the fleet; each machine refuses what another one signs",
+            cure="copy the file of the fleet to this machine again",
             code=CANNOT_RUN,
         )

@@ -45,7 +45,7 @@ def found(
     )  # fmt: skip
     membership.text(member)  # raises if an address cannot be written, before the store is marked
     try:
-        store_owner.claim(store, fleet)
+        store_owner.claim(store, fleet, member.token)
         try:
             _write(place, member, force=force)
         except StallguardError:

@@ -122,7 +122,11 @@ class RunsHere:
         """
         if job not in self._running:
             data = await answered(partial(self._store.read, orders.submission_key(job)))
-            submission = orders.decode_submission(data or b"", self._membership.token, job)
+            try:
+                submission = orders.decode_submission(data or b"", self._membership.token, job)
+            except Damaged as error:
+                await answered(partial(self._refuse, job, str(error)))
+                raise
             if job not in self._running:  # it can have been asked for twice
                 one = _Running(submission)
                 self._add(job, one, self._train(one, quiet))

@@ -29,7 +29,7 @@ def member(tmp_path, monkeypatch):
     (tmp_path / "fleet.toml").write_text("\n".join(lines))
     (tmp_path / "fleet.toml").chmod(0o600)
     monkeypatch.setenv("STALLGUARD_FLEET", str(tmp_path / "fleet.toml"))
-    store_owner.claim(FolderStore(tmp_path / "store"), "f")
+    store_owner.claim(FolderStore(tmp_path / "store"), "f", TOKEN)
     return url
 
 

@@ -10,9 +10,10 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
-from stallguard.fleet import member_tls, membership, store_owner
+from stallguard.fleet import member_tls, membership, orders, store_owner
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.store import StoreError
 from stallguard.fleet.store_url import open_store
@@ -191,3 +192,25 @@ def test_the_extra_that_is_missing_is_named(home, tmp_path):
     assert ended.returncode == CANNOT_RUN, ended.stderr
     assert "stallguard-train[fleet]" in ended.stderr
     assert not (home / FILE).exists()
+
+
+def test_a_file_with_another_token_is_noticed_and_a_store_of_an_older_version_is_used(tmp_path):
+    (tmp_path / "store").mkdir()
+    store = FolderStore(tmp_path / "store")
+    made = membership.Membership(
+        schema=1,
+        fleet="lab",
+        token="ab" * 32,
+        store=store.url,
+        scheduler="tls://a:1",
+        ca="",
+        certificate="",
+        key="",
+    )
+    store_owner.claim(store, "lab", made.token)
+    store_owner.check(store, made)
+    with pytest.raises(StallguardError, match="has another token than the fleet"):
+        store_owner.check(store, replace(made, token="cd" * 32))
+    store.remove(orders.FLEET_KEY)
+    store.replace(orders.FLEET_KEY, b'{"schema":1,"fleet":"lab"}')
+    store_owner.check(store, replace(made, token="cd" * 32))

@@ -16,6 +16,7 @@ from stallguard.errors import STOPPED_ON_TIME, StallguardError
 from stallguard.fleet import orders
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.orders import Code, Submission
+from stallguard.fleet.records import Damaged
 from stallguard.fleet.store import StoreError
 from stallguard.pool import environments, one_job, preparing
 from stallguard.pool.beside_loop import Asking, answered
@@ -102,6 +103,22 @@ def test_a_job_that_is_asked_for_twice_at_once_begins_once(here):
     one = asyncio.run(steps())
     assert one.begun == ["job"]
     assert one.runs.jobs == ()
+
+
+def test_a_submission_that_was_damaged_later_is_refused_by_this_machine_with_the_reason(here):
+    async def steps():
+        one = here()
+        key = orders.submission_key("job")
+        one.store.remove(key)
+        one.store.replace(key, b"{")
+        with pytest.raises(Damaged):
+            await one.runs.train("job", "")
+        return one
+
+    one = asyncio.run(steps())
+    refusal = orders.decode(one.store.read(orders.refusal_key("job", "mac")), orders.Refusal)
+    assert "not a signed order" in refusal.why
+    assert not one.begun
 
 
 def test_a_preparation_that_hangs_in_the_kernel_does_not_hold_up_the_end(here, monkeypatch):
