@@ -212,7 +212,7 @@ def test_if_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_that_is_
     else:
         content = file.read_bytes()
         file.write_bytes(content[:-1] if damage == "cut" else content[:-1] + b"x")
-    second = lab.start("b", "--max-time", "4s", steps=4000)
+    second = lab.start("b", "--max-time", "10s", steps=4000)
     assert second.wait(PATIENCE) == 75, lab.text(second)
     said = lab.text(second)
     assert f"that was published at {newest.at} is damaged in the store" in said
