@@ -43,28 +43,28 @@ class StallguardError(Exception):
         return [line for line in (self.what, self.why, self.cure) if line]
 
 
-def ending(code: int, why: str, script: int | None = None) -> str:
+def ending(code: int, why: str, script_code: int | None = None) -> str:
     """Return how a run ended: finished, stopped (on time, or by an order), interrupted (Ctrl-C), gave up, failed.
 
-    `script`: the exit code with which the script ended by itself, None if it did not.
+    `script_code`: the exit code with which the script ended by itself, None if it did not.
     """
-    if code and code == script:
+    if code and code == script_code:
         return "failed"
     reason = next((state for begun, state in REASONS.items() if why.startswith(begun)), "failed")
     return ENDINGS.get(code, reason)
 
 
-def was_requested(code: int, why: str, script: int | None) -> bool:
-    """Return whether a user, a signal or a set time has ended a run.  `script`: as for `ending`."""
-    return script is None and (code == STOPPED_ON_TIME or any(why.startswith(one) for one in REASONS))
+def was_requested(code: int, why: str, script_code: int | None) -> bool:
+    """Return whether a user, a signal or a set time has ended a run.  `script_code`: as for `ending`."""
+    return script_code is None and (code == STOPPED_ON_TIME or any(why.startswith(one) for one in REASONS))
 
 
-def has_failed(code: int, why: str, script: int | None = None) -> bool:
+def has_failed(code: int, why: str, script_code: int | None = None) -> bool:
     """Return whether a run failed or was given up: what it trained was not finished, and no user asked for its end.
 
-    `script`: as for `ending`.
+    `script_code`: as for `ending`.
     """
-    return ending(code, why, script) in ("gave up", "failed")
+    return ending(code, why, script_code) in ("gave up", "failed")
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -119,6 +119,26 @@ class TestVerdicts:
         assert verdict(plain, ran(tmp_path, {"loss": 1.0}, err="ValueError: no")).kind == "CRASH"
         assert verdict(plain, ran(tmp_path, {"loss": 1.0}, err="UserWarning: 13 rows")).kind == "same"
 
+    def test_a_training_that_begins_again_must_say_why(self, tmp_path):
+        from exactness.runs import Attempt, Batch
+        from exactness.verdicts import from_the_beginning
+
+        def killed(first, second, *notes):
+            made = ran(tmp_path / str(len(list(tmp_path.iterdir()))), {})
+            made.folder.mkdir()
+            write_journal(made.folder, *notes)
+            batches = [[Batch("", 0, 0, number, 1.0) for number in one] for one in (first, second)]
+            made.attempts = [Attempt(batches=one) for one in batches]
+            return from_the_beginning(made, "")
+
+        why = (1.0, "inexact", "fit 1 starts over: its checkpoint is not used, because it is damaged")
+        resumed = (1.0, "resume", "resuming from the 10:00 checkpoint (epoch 1, batch 4)")
+        assert killed(range(5), range(9))
+        assert killed(range(5), range(9), resumed), "where a training is resumed is no reason"
+        assert not killed(range(5), range(9), why)
+        assert not killed(range(5), range(4, 9))
+        assert not killed(range(2), range(9)), "it was killed before a checkpoint was due"
+
     def test_without_seeds_each_attempt_must_draw_the_same(self, tmp_path):
         from exactness import verdicts
         from exactness.runs import Attempt

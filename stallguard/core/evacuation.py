@@ -21,7 +21,7 @@ def fault(run: Run, healthy: float) -> str:
 
     `healthy`: seconds of progress after which an attempt counts as healthy.
     """
-    if run.code in (0, STOPPED_ON_TIME):
+    if run.code == 0 or (run.code == STOPPED_ON_TIME and run.script_code is None):
         return ""
     if run.state == lifecycle.FAILED and run.code == GAVE_UP:  # a start that failed has another code
         return UNKILLABLE

@@ -69,8 +69,10 @@ def _exited(run: Run, event: Exited) -> Step:
     """Use its code for the run, unless it was ended for a restart, which does not happen now."""
     lost = run.decision is not None and run.decision.action == "restart"
     code = OWN_FAILURE if lost else exit_code(run.decision, event)
-    script = shutdown.script_code(run, event)
-    return move(run, "ended", code=code, script=script), [Conclude(code=code, why=WHY if lost else "")]
+    script_code = shutdown.script_code(run, event)
+    return move(run, "ended", code=code, script_code=script_code), [
+        Conclude(code=code, why=WHY if lost else "")
+    ]
 
 
 def _asked(run: Run, event: UserCommand) -> Step:

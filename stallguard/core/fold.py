@@ -113,7 +113,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
         run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
         launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
         interrupted=None, passed_on=(), unsaved=(), loops={}, arranged=False,
-        script=None, stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
+        script_code=None, stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
         memory=memory_ahead.begun(run),
         sized=event.at, regrowing=False, cut=False,
     )  # fmt: skip
@@ -220,7 +220,7 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     run = trainings.end_all(replace(run, ended=event.at), limits.detector)
     run = user_commands.ended_by_signal(run, event)
-    run = replace(run, script=shutdown.script_code(run, event))
+    run = replace(run, script_code=shutdown.script_code(run, event))
     if run.decision is not None and not shutdown.came_otherwise(run, event):
         # Of a stalled training that ended after our SIGKILL, no code is needed to know that it did not finish.
         decided = event.known or run.decision.action == "finish" or run.state == lifecycle.KILLING
@@ -409,7 +409,9 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
         return run, [*pause, Announce("attempt.restarting", facts)]
     code = exit_code(decision, event)
     message = (
-        "run.gave_up" if decision.action == "give_up" else messages.ending(decision.code, code, run.script)
+        "run.gave_up"
+        if decision.action == "give_up"
+        else messages.ending(decision.code, code, run.script_code)
     )
     facts = messages.totals(run, beats(run), event.at, code, decision.why)
     facts |= {"code": str(code), "why": decision.why}

@@ -246,9 +246,9 @@ def exit_facts(attempt: int, code: int, signal: str = "") -> dict[str, str]:
     return {"attempt": str(attempt), "how": how}
 
 
-def ending(decision_code: int, code: int, script: int | None = None) -> str:
-    """Return the name of the message for the end of a run.  `script`: as in Run."""
-    if script == code:
+def ending(decision_code: int, code: int, script_code: int | None = None) -> str:
+    """Return the name of the message for the end of a run.  `script_code`: as in Run."""
+    if script_code == code:
         return "run.finished" if code == 0 else "run.failed"
     if decision_code == STOPPED_ON_TIME:
         return "run.paused"
@@ -267,7 +267,7 @@ def totals(run: Run, beats: int, now: float, code: int = 0, why: str = "") -> di
         trouble += f", {counted(run.attempt, 'attempt')}"
     broken = broken_of(run)
     trouble += f", {broken.text}" if broken is not None else ""
-    time = lost_time(times) if has_failed(code, why, run.script) else effective_time(times)
+    time = lost_time(times) if has_failed(code, why, run.script_code) else effective_time(times)
     return {
         "batches": str(beats),
         "duration": duration(time_spent.total(times)),

@@ -119,7 +119,7 @@ class Run(msgspec.Struct, frozen=True):
     ledger: Ledger = Ledger()  # where the time went
     code: int = 0
     # Exit code with which the script ended by itself; None: it was ended, or its end is not known.
-    script: int | None = None
+    script_code: int | None = None
 
     @property
     def training(self) -> Training:

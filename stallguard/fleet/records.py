@@ -102,8 +102,9 @@ class Generation(_Slot, frozen=True, kw_only=True, tag="generation"):
 class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
     """The holder's run is over, and the lease free.  `code`: its exit code; after 0 the job is not done again.
 
-    `script`: the exit code with which the script ended by itself; None: it was ended, or never began.  `reason`: the
-    kind of an end that is not the script's: REQUESTED, NOT_BEGUN, KILLED (stallguard itself was), "" for all others.
+    `script_code`: the exit code with which the script ended by itself; None: it was ended, or never began.
+    `reason`: the kind of an end that is not the script's: REQUESTED, NOT_BEGUN, KILLED (stallguard itself was), "" for
+    all others.
     `fault`: why the machine, not the training, is the reason for the end; "" if it is not: core.policy.machine_fault.
     `final`: it is not done again either, because a person stopped the job.
     """
@@ -114,7 +115,7 @@ class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
     why: str
     fault: str = ""
     final: bool = False
-    script: int | None = None
+    script_code: int | None = None
     reason: str = ""
 
     @property
@@ -132,14 +133,16 @@ class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
         """Whether a job of a fleet is started again after it: the script itself did not fail."""
         if self.is_last or self.fault:
             return not self.is_last
-        if self.script is not None:
+        if self.script_code is not None:
             return False
         return bool(self.reason) or self.code in ASKED_FOR | OWN_ENDS
 
     @property
     def could_not_begin(self) -> bool:
         """Whether its machine could not train the job, and another one can be asked."""
-        return self.script is None and (self.reason == NOT_BEGUN or self.code in OWN_ENDS)
+        return self.script_code is None and (
+            self.reason == NOT_BEGUN or (not self.reason and self.code in OWN_ENDS)
+        )
 
 
 Entry = Claim | Generation | Outcome

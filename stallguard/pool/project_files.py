@@ -58,13 +58,19 @@ class Choice:
             own = (root / IGNORED).read_text("utf-8", "replace").splitlines()
         self.secrets: list[str] = []
         self.ignored: list[str] = []
-        self._table, self._all = GitIgnoreSpec.from_lines(SECRETS), GitIgnoreSpec.from_lines([*SECRETS, *own])
+        self._table, self._own = GitIgnoreSpec.from_lines(SECRETS), GitIgnoreSpec.from_lines(own)
 
     def sends(self, name: str) -> bool:
         """Return whether a file is sent; note its name if it is not."""
-        if not self._all.match_file(name):
+        is_ignored = self._own.check_file(name).include  # None: no line of the project's file is about it
+        if is_ignored:
+            self.ignored.append(name)
+        elif is_ignored is None and self._table.match_file(
+            name.lower()
+        ):  # a Mac's disk takes ID_RSA for id_rsa
+            self.secrets.append(name)
+        else:
             return True
-        (self.secrets if self._table.match_file(name) else self.ignored).append(name)
         return False
 
 

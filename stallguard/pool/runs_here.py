@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stallguard.core.text import shell_words
-from stallguard.errors import SIGNALLED, StallguardError
+from stallguard.errors import OWN_FAILURE, SIGNALLED, StallguardError
 from stallguard.fleet import joblog, lineage, orders
 from stallguard.fleet.joblog import Fenced, perform
 from stallguard.fleet.membership import Membership
@@ -155,7 +155,7 @@ class RunsHere:
             with contextlib.suppress(Damaged):
                 submission = orders.decode_submission(data or b"", self._membership.token, begun.name)
                 self._edges.say(f"{begun.name} is about to be trained here: an earlier worker began it")
-                self._add(begun.name, _Running(submission), _until_free(begun, log_of(begun.name)))
+                self._add(begun.name, _Running(submission), self._until_free(begun))
 
     def give_up(self) -> None:
         """Have no job begin that is still being prepared."""
@@ -181,8 +181,9 @@ class RunsHere:
                         signalled.add(found)
         for job, one in self._running.items():
             if one.child is None and one not in signalled and is_held(lock_of(job)):
-                with contextlib.suppress(OSError, ValueError):
-                    os.kill(int(lock_of(job).read_text("ascii")), signal.SIGTERM)
+                with contextlib.suppress(OSError):
+                    if pid := _number(lock_of(job)):
+                        os.kill(pid, signal.SIGTERM)
         await asyncio.gather(*(one.task for one in self._running.values()), return_exceptions=True)
 
     def _add(self, job: str, one: _Running, doing: Coroutine[None, None, int]) -> None:
@@ -208,14 +209,17 @@ class RunsHere:
             bound(log)
         self._edges.say(f"{submission.job} ended with exit code {code}")
         if code < 0:
-            await self._end_orphans(submission.job)
-            await answered(partial(self._free, submission.job, child.pid, code))
+            await self._end_killed(submission.job, child.pid, SIGNALLED - code)
         if code and code not in ASKED_FOR and not one.ends.is_set():
             await answered(partial(self._refuse_if_not_begun, submission.job, child.pid, log, begins))
         return code
 
-    async def _end_orphans(self, job: str) -> None:
-        """End the training of a run whose stallguard was killed: it has no lease, and the job can begin elsewhere."""
+    async def _end_killed(self, job: str, pid: int, code: int = OWN_FAILURE) -> None:
+        """End the training that a stallguard left as it was killed, and publish that end.
+
+        The training has no lease, and the job can begin elsewhere.  `pid`: of that stallguard; `code`: its exit code,
+        OWN_FAILURE if that is not known.
+        """
         try:
             ended = await beside(partial(fleet_run.end_orphans, self._store.url, job, self._env), "ending")
         except (StallguardError, OSError) as error:
@@ -223,14 +227,27 @@ class RunsHere:
             return
         for run in ended:
             self._edges.say(f"{job}: the training of run {run} is ended: its stallguard was killed")
+        await answered(partial(self._free, job, pid, code))
 
     async def _until_over(self, run: paths.RunDir, job: str) -> int:
         while run_files.state(run) == "running":
             await asyncio.sleep(LOOK)
             bound(log_of(job))
-        await self._end_orphans(job)
+        asked = run_files.asked(run)
+        if run_files.state(run) == "lost" and asked is not None:
+            await self._end_killed(job, asked.supervisor.pid)
         end = run_files.outcome(run)
         return end.code if end else 1
+
+    async def _until_free(self, begun: Path) -> int:
+        """Wait for a run that an earlier worker began and that had no directory yet."""
+        pid = _number(begun)
+        while is_held(begun):
+            await asyncio.sleep(LOOK)
+            bound(log_of(begun.name))
+        if pid and not _has_ended(begun.name, pid):
+            await self._end_killed(begun.name, pid)
+        return 0
 
     async def _prepared(self, one: _Running) -> Prepared:
         """Return where a job can begin.  Raises NotBegun, and what `Edges.prepare` raises."""
@@ -303,8 +320,8 @@ class RunsHere:
             if claim is None or tail.is_free or (claim.holder.host, claim.holder.pid) != (self._host, pid):
                 return
             end = Outcome(
-                number=claim.number, at=self._edges.at(), claim=0, run="", code=SIGNALLED - code, reason=KILLED,
-                why=f"its stallguard was ended by signal {-code} on {self._host}",
+                number=claim.number, at=self._edges.at(), claim=0, run="", code=code, reason=KILLED,
+                why=f"its stallguard was killed on {self._host}",
             )  # fmt: skip
             perform(joblog.append(job, tail, claim.number, end), self._store)
 
@@ -317,8 +334,17 @@ class RunsHere:
         self._edges.say(f"{job} cannot begin here: {why}")
 
 
-async def _until_free(begun: Path, log: Path) -> int:
-    while is_held(begun):
-        await asyncio.sleep(LOOK)
-        bound(log)
+def _number(begun: Path) -> int:
+    """Return the process id that a job's file of fleet/begun has, 0 if it has none."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(begun.read_text("ascii"))
     return 0
+
+
+def _has_ended(job: str, pid: int) -> bool:
+    """Return whether a run of a job that stallguard `pid` guarded here has an outcome of its own."""
+    for run in paths.list_runs():
+        known, asked = lineage.recall(run), run_files.asked(run)
+        if known and known.job == job and asked and asked.supervisor.pid == pid:
+            return run_files.outcome(run) is not None
+    return False

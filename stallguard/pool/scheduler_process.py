@@ -69,11 +69,8 @@ async def _serve(
             host=f"tls://{host}", port=int(port), protocol="tls", security=own, dashboard=dashboard,
             dashboard_address=security.DASHBOARD if dashboard else None, contact_address=membership.scheduler,
         )  # fmt: skip
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # Dask's RuntimeError names no reason, and has it as its cause
+    # Dask raises a RuntimeError that names no reason, and has the reason as its cause.
+    except (OSError, ValueError, RuntimeError) as error:
         raise StallguardError(
             f"the scheduler cannot listen at {host}:{port}", why=str(error.__cause__ or error),
             cure="another scheduler of this fleet runs here, or choose: --listen HOST:PORT", code=CANNOT_RUN,

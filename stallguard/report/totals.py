@@ -79,7 +79,9 @@ def totals(
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
         seconds=time_spent.total(times),
-        effective=None if end and has_failed(end.code, end.why, end.script) else time_spent.effective(times),
+        effective=None
+        if end and has_failed(end.code, end.why, end.script_code)
+        else time_spent.effective(times),
         spent=times,
         lost=time_spent.total(times, time_spent.LOST),
         batches=batches,

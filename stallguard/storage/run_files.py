@@ -76,7 +76,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     spent: Spent = Spent()  # where the time went
     crashes: int | None = None  # attempts that ended by themselves, with another code than 0; null: not known
     # Exit code with which the script ended by itself; null: it was ended, or its end is not known.
-    script: int | None = msgspec.field(name="script_exit_code", default=None)
+    script_code: int | None = msgspec.field(name="script_exit_code", default=None)
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -116,14 +116,14 @@ def ended(
     incidents: int = 0,
     crashes: int | None = None,
     attempts: int = 1,
-    script: int | None = None,
+    script_code: int | None = None,
 ) -> Outcome:
     """Return the outcome of a run that ends now; `times`: where its time went."""
     rounded = Spent(**{name: round(seconds, 3) for name, seconds in msgspec.structs.asdict(times).items()})
-    share = None if has_failed(code, why, script) else time_spent.effective(times)
+    share = None if has_failed(code, why, script_code) else time_spent.effective(times)
     return Outcome(
         schema=SCHEMA, code=code, why=why, ended=utc(), seconds=round(time_spent.total(times), 3), batches=batches,
-        incidents=incidents, crashes=crashes, attempts=attempts, script=script,
+        incidents=incidents, crashes=crashes, attempts=attempts, script_code=script_code,
         lost=round(time_spent.total(times, time_spent.LOST), 3),
         effective=None if share is None else round(share, 4), spent=rounded,
     )  # fmt: skip
@@ -278,7 +278,7 @@ def state(run: RunDir) -> str:
     """
     end = outcome(run)
     if end is not None:
-        return "trial" if run.is_trial else ending(end.code, end.why, end.script)
+        return "trial" if run.is_trial else ending(end.code, end.why, end.script_code)
     copied = elsewhere(run)
     if copied is not None:  # its process is of another machine, and cannot be looked for here
         return "running" if copied.lives else "lost"

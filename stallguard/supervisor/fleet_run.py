@@ -300,10 +300,10 @@ def _trained(
 def _facts_of_end(run: RunDir, session: Session, loaded: Loaded) -> dict[str, Any]:
     """Return the facts of a records.Outcome that say who ended a run, and whether the machine is the reason."""
     end, ended = run_files.outcome(run), session.context.current.run
-    requested = end is not None and was_requested(end.code, end.why, end.script)
+    requested = end is not None and was_requested(end.code, end.why, end.script_code)
     return {
         "fault": evacuation.fault(ended, loaded.config.policy.healthy) if ended else "",
-        "script": ended.script if ended else None,
+        "script_code": ended.script_code if ended else None,
         "reason": records.REQUESTED if requested else "",
     }
 

@@ -42,8 +42,8 @@ def wait(context: RunContext, launcher: Launcher, error: Exception) -> int:
     code = code if event.known else GAVE_UP
     # What was not counted is zero here, as in a run without a probe.
     times = Spent(unknown=context.clock.monotonic() - context.began)
-    script = event.code if event.known and event.code >= 0 and not asked else None
-    end = run_files.ended(code, f"it went on unguarded: {why}", times, script=script)
+    script_code = event.code if event.known and event.code >= 0 and not asked else None
+    end = run_files.ended(code, f"it went on unguarded: {why}", times, script_code=script_code)
     with contextlib.suppress(OSError):  # a full disk
         run_files.conclude(context.directory, end)
     return code

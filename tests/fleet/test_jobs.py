@@ -227,7 +227,7 @@ def test_a_script_that_ends_with_a_code_of_stallguards_own_has_failed(shared_fol
     first = lab.start("a", steps=3, pause=code, script=script, more=(str(lab.place / "begun"),))
     assert first.wait(PATIENCE) == code, lab.text(first)
     end = lab.log()[-1]
-    assert (end.code, end.script, end.reason) == (code, code, "")
+    assert (end.code, end.script_code, end.reason) == (code, code, "")
     assert not end.goes_on
     assert not end.could_not_begin
     (run,) = (path for path in (lab.place / "a" / "runs").iterdir() if not path.is_symlink())
@@ -260,7 +260,7 @@ def test_a_run_that_ended_gives_the_job_back_and_goes_on_here_from_its_own_check
     first.send_signal(signal.SIGTERM)
     first.wait(PATIENCE)
     end = lab.log()[-1]
-    assert (end.script, end.reason) == (None, records.REQUESTED)
+    assert (end.script_code, end.reason) == (None, records.REQUESTED)
     assert end.goes_on
     second = lab.start("a")
     assert second.wait(PATIENCE) == 0, lab.text(second)

@@ -11,23 +11,24 @@ from stallguard.fleet.records import KILLED, NOT_BEGUN, REQUESTED, Outcome
 @pytest.mark.parametrize(
     ("facts", "finished", "goes_on", "could_not_begin"),
     [
-        ({"code": 0, "script": 0}, True, False, False),
+        ({"code": 0, "script_code": 0}, True, False, False),
         ({"code": 0, "reason": REQUESTED}, False, True, False),  # a script that was ended, and ends with 0
         ({"code": 0, "reason": REQUESTED, "final": True}, False, False, False),
         ({"code": 75, "reason": REQUESTED}, False, True, False),
         ({"code": 5, "reason": REQUESTED}, False, True, False),  # of its own handler of SIGTERM
         ({"code": 137, "reason": KILLED}, False, True, False),
+        ({"code": 125, "reason": KILLED}, False, True, False),  # how it was killed is not known
         ({"code": 2, "reason": NOT_BEGUN}, False, True, True),
         ({"code": 127}, False, True, True),
         ({"code": 124}, False, False, False),  # stallguard gave up
         ({"code": 124, "fault": "its GPU hangs"}, False, True, False),
-        ({"code": 65, "script": 0}, False, False, False),  # the loss was not finite
+        ({"code": 65, "script_code": 0}, False, False, False),  # the loss was not finite
         ({"code": 139}, False, False, False),
         *(
-            ({"code": code, "script": code}, False, False, False)
+            ({"code": code, "script_code": code}, False, False, False)
             for code in (1, 2, 75, 124, 125, 126, 127, 130, 143)
         ),
-        ({"code": 126, "script": 126, "fault": "its GPU hangs"}, False, True, False),
+        ({"code": 126, "script_code": 126, "fault": "its GPU hangs"}, False, True, False),
         # Of an older version, which wrote the code alone.
         ({"code": 75}, False, True, False),
         ({"code": 126}, False, True, True),

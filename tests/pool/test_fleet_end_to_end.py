@@ -283,16 +283,24 @@ def test_a_job_of_a_machine_that_is_lost_goes_on_elsewhere_and_the_machine_can_c
     assert lab.cordon("m1").is_lifted
 
 
-def test_a_run_whose_stallguard_is_killed_is_ended_and_begun_again_on_the_only_machine(lab):
+@pytest.mark.parametrize("is_of_an_earlier_worker", [False, True])
+def test_a_run_whose_stallguard_is_killed_is_ended_and_begun_again_on_the_only_machine(
+    lab, is_of_an_earlier_worker
+):
     scheduler, worker = lab.scheduler(), lab.worker("m1")
-    lab.submit("count", "count.py", 300, PAUSE)
+    lab.submit("count", "count.py", 400, PAUSE)
     lab.until(lambda: lab.has_published("count"))
+    if is_of_an_earlier_worker:
+        worker.kill()
+        worker.wait()
+        worker = lab.worker("m1")
+        lab.until_said(worker, "count is trained here already, by run ")
     claim = lab.log("count")[0]
     os.kill(claim.holder.pid, signal.SIGKILL)
     lab.until(lambda: lab.is_done("count"))
     assert lab.holders("count") == ["m1", "m1"]
-    assert lab.outcomes("count") == [(1, 137), (2, 0)]
-    assert result(300) in lab.of_run("m1", "count")
+    assert lab.outcomes("count") == [(1, 125 if is_of_an_earlier_worker else 137), (2, 0)]
+    assert result(400) in lab.of_run("m1", "count")
     assert began_at(lab.of_run("m1", "count")) > 0
     assert "the training of run" in lab.said(worker)
     assert lab.cordon("m1") is None, lab.said(scheduler)

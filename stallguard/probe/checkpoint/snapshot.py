@@ -68,6 +68,9 @@ def take(
         *variables.identities([v for group in groups.values() for v in group]),
     }
     known |= variables.identities([*variables.metrics(fit.model), *random_state.variables()])
+    at_once = getattr(fit.model, "_steps_per_execution", None)
+    if hasattr(at_once, "read_value"):  # in Keras 2 a variable, which `compile` sets
+        known |= variables.identities([at_once])
     slots = (*state.slots.values(), *data.slots.values())
     known |= variables.identities([slot.value for slot in slots if slot.kind == VARIABLE])
     for name in variables.lost(train_function(fit.model), known):

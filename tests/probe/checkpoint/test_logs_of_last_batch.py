@@ -10,11 +10,14 @@ from tests.probe.checkpoint.restarts import Restarts
 
 pytestmark = pytest.mark.tf
 SCRIPT = """
-import itertools, json, os, signal, sys
+import itertools, json, os, signal, sys, threading
 import numpy as np
 if os.environ["FRAMEWORK"] == "keras2":
     import tensorflow as tf
     keras = tf.keras
+elif os.environ["FRAMEWORK"] == "tf_keras":
+    import tensorflow as tf
+    import tf_keras as keras
 else:
     import keras
     if keras.backend.backend() == "tensorflow":
@@ -22,7 +25,7 @@ else:
 keras.utils.set_random_seed(3)
 x = np.random.rand(24, 4).astype("float32")
 y = x.sum(1, keepdims=True)
-OWN = os.environ["STEP"] == "own"
+OWN, ODD = os.environ["STEP"] == "own", os.environ["STEP_RETURNS"] == "odd"
 
 
 class Model(keras.Model):
@@ -33,7 +36,7 @@ class Model(keras.Model):
     def call(self, inputs):
         return self.dense(inputs)
 
-    if OWN and os.environ["FRAMEWORK"] in ("tensorflow", "keras2"):
+    if OWN and os.environ["FRAMEWORK"] in ("tensorflow", "older", "keras2", "tf_keras"):
         def train_step(self, data):
             x, y = data
             with tf.GradientTape() as tape:
@@ -53,7 +56,8 @@ class Model(keras.Model):
             import torch
             with torch.no_grad():
                 self.optimizer.apply([weight.value.grad for weight in weights], weights)
-            return {"error": loss, "least": error.min(), "rows": len(x)}
+            found = {"error": loss, "least": error.min(), "rows": len(x)}
+            return {**found, "odd": threading.Lock()} if ODD else found  # what a checkpoint cannot keep
     elif OWN:
         def train_step(self, state, data):
             logs, state = super().train_step(state, data)
@@ -71,14 +75,15 @@ class Last(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if os.environ["KILL"] == "end,%d" % epoch:
             os.kill(os.getpid(), signal.SIGKILL)
-        print(json.dumps({key: float(value) for key, value in logs.items()}), flush=True)
+        print(json.dumps({key: float(value) for key, value in logs.items() if key != "odd"}), flush=True)
 
 
+at_once = {"steps_per_execution": 2} if os.environ["AT_ONCE"] == "2" else {}
 model = Model()
 if not OWN or os.environ["FRAMEWORK"] == "jax":
-    model.compile("sgd", "mse", metrics=["mae"])
+    model.compile("sgd", "mse", metrics=["mae"], **at_once)
 else:
-    model.compile(optimizer="sgd")
+    model.compile(optimizer="sgd", **at_once)
 
 
 def rows():
@@ -95,35 +100,65 @@ else:  # an epoch whose length is not known before its end
     kinds = tf.TensorSpec((None, 4)), tf.TensorSpec((None, 1))
     data = dict(x=tf.data.Dataset.from_generator(lambda: itertools.islice(rows(), 6), output_signature=kinds))
 found = model.fit(**data, epochs=3, verbose=0, callbacks=[Last()])
+found.history.pop("odd", None)
 print(json.dumps({key: [float(one) for one in values] for key, values in found.history.items()}), flush=True)
 """
 
 
-ALL, OF_TENSORFLOW = ["tensorflow", "keras2", "torch", "jax"], ["tensorflow", "keras2"]
+PYTHONS = {"older": "tf216", "tf_keras": "tf216"}
+ALL, OF_TENSORFLOW = ["tensorflow", "keras2", "tf_keras", "older", "torch", "jax"], ["tensorflow", "keras2"]
+
+
+@pytest.fixture
+def restarts(receiver, tmp_path, other_python):
+    def make(framework, step, data, at_once="1", returns=""):
+        script = tmp_path / "train.py"
+        script.write_text(SCRIPT)
+        python = (
+            sys.executable if framework == "tensorflow" else other_python(PYTHONS.get(framework, framework))
+        )
+        backend = {"torch": "torch", "jax": "jax"}.get(framework, "tensorflow")
+        facts = {
+            "FRAMEWORK": framework,
+            "STEP": step,
+            "DATA": data,
+            "AT_ONCE": at_once,
+            "STEP_RETURNS": returns,
+        }
+        return Restarts(receiver, tmp_path, script, python, KERAS_BACKEND=backend, **facts)
+
+    return make
 
 
 @pytest.mark.parametrize("step", ["own", "usual"])
 @pytest.mark.parametrize(
-    ("framework", "data", "kill"),
+    ("framework", "data", "kills", "at_once"),
     [
-        *((framework, data, "term,1,5") for framework in ALL for data in ("arrays", "generator")),
-        *((framework, "dataset", "end,0") for framework in OF_TENSORFLOW),
+        *((framework, data, ["term,1,5"], "1") for framework in ALL for data in ("arrays", "generator")),
+        *((framework, "dataset", ["end,0"], "1") for framework in OF_TENSORFLOW),
+        *((framework, "arrays", ["term,0,5", "term,1,5", "term,2,5"], "1") for framework in OF_TENSORFLOW),
+        *((framework, "arrays", ["term,1,5"], "2") for framework in OF_TENSORFLOW),
     ],
 )
-def test_the_epoch_has_its_results(receiver, tmp_path, other_python, framework, step, data, kill):
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    python = sys.executable if framework == "tensorflow" else other_python(framework)
-    backend = {} if framework == "keras2" else {"KERAS_BACKEND": framework}
-    restarts = Restarts(
-        receiver, tmp_path, script, python, FRAMEWORK=framework, STEP=step, DATA=data, **backend
-    )
-    plain = restarts.undisturbed()
-    restarts.attempt(kill=kill)
-    resumed = restarts.attempt(resume=True)
+def test_the_epoch_has_its_results(restarts, framework, step, data, kills, at_once):
+    run = restarts(framework, step, data, at_once)
+    plain = run.undisturbed()
+    for number, kill in enumerate(kills):
+        run.attempt(kill=kill, resume=number > 0)
+    resumed = run.attempt(resume=True)
     assert resumed.rows[-1] == plain.rows[-1]
     assert resumed.rows == plain.rows[-len(resumed.rows) :]
     # Keras on JAX cannot end an epoch without a batch.
     assert [text[:36] for text in resumed.notes("inexact")] == ["fit 1 goes back to the beginning of "] * (
         framework == "jax"
+    )
+
+
+def test_what_a_checkpoint_cannot_keep_of_a_step_is_said(restarts):
+    run = restarts("torch", "own", "arrays", returns="odd")
+    run.attempt(kill="term,0,5")
+    resumed = run.attempt(resume=True)
+    (said,) = resumed.notes("inexact")
+    assert said.startswith(
+        "fit 1: each batch of epoch 1 was trained, and a checkpoint cannot keep what its training step"
     )
