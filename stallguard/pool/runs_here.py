@@ -245,7 +245,13 @@ class RunsHere:
         while is_held(begun):
             await asyncio.sleep(LOOK)
             bound(log_of(begun.name))
-        if pid and not _has_ended(begun.name, pid):
+        guarded = ((run, lineage.recall(run), run_files.asked(run)) for run in paths.list_runs())
+        mine = [
+            run
+            for run, known, asked in guarded
+            if known and known.job == begun.name and asked and asked.supervisor.pid == pid
+        ]
+        if pid and not any(run_files.outcome(run) for run in mine):
             await self._end_killed(begun.name, pid)
         return 0
 
@@ -339,12 +345,3 @@ def _number(begun: Path) -> int:
     with contextlib.suppress(OSError, ValueError):
         return int(begun.read_text("ascii"))
     return 0
-
-
-def _has_ended(job: str, pid: int) -> bool:
-    """Return whether a run of a job that stallguard `pid` guarded here has an outcome of its own."""
-    for run in paths.list_runs():
-        known, asked = lineage.recall(run), run_files.asked(run)
-        if known and known.job == job and asked and asked.supervisor.pid == pid:
-            return run_files.outcome(run) is not None
-    return False

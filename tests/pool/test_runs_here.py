@@ -13,10 +13,10 @@ from functools import partial
 import pytest
 
 from stallguard.errors import STOPPED_ON_TIME, StallguardError
-from stallguard.fleet import orders
+from stallguard.fleet import joblog, orders, records
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.orders import Code, Submission
-from stallguard.fleet.records import Damaged
+from stallguard.fleet.records import Damaged, Holder
 from stallguard.fleet.store import StoreError
 from stallguard.pool import environments, one_job, preparing
 from stallguard.pool.beside_loop import Asking, answered
@@ -251,3 +251,30 @@ def test_a_run_that_has_no_directory_yet_is_found_by_the_next_worker_and_ended_w
         assert later.jobs == ()
 
     asyncio.run(steps())
+
+
+def test_the_lease_of_a_run_that_was_killed_before_it_had_a_directory_is_freed_by_the_next_worker(here):
+    """Else the machine, which is there, would look like a lost one: it would be cordoned and get no job."""
+
+    async def steps():
+        one = here()
+        one.released.set()
+        one.runs._command = lambda *_: [sys.executable, "-c", "import time; time.sleep(600)"]
+        first = asyncio.ensure_future(one.runs.train("job", ""))
+        while not any("begins" in line for line in one.said):  # noqa: ASYNC110 - it sends no event
+            await asyncio.sleep(0.01)
+        child = one.runs._running["job"].child
+        holder = Holder(host="mac", boot="b", pid=child.pid, nonce="n")
+        joblog.perform(joblog.claim("job", joblog.Tail(), holder, ""), one.store)
+        first.cancel()  # the earlier worker: it sees nothing of the end
+        one.runs._running["job"].task.cancel()
+        later = RunsHere(one.runs._membership, one.store, "mac", "w2", {}, one.runs._edges)
+        await later.find()
+        child.kill()
+        child.wait()
+        await asyncio.wait_for(later._running["job"].task, PATIENCE)
+        return joblog.perform(joblog.read_end("job"), one.store)
+
+    tail = asyncio.run(steps())
+    assert tail.is_free
+    assert (tail.outcome.reason, tail.outcome.goes_on) == (records.KILLED, True)

@@ -62,18 +62,7 @@ def take(
     weights = [array for variable, array in mine if id(variable) in trained]
     others_of_model = [array for variable, array in mine if id(variable) not in trained]
     entries, unkept = _entries(fit, state, finished, arrays, most)
-    known = {
-        *state.paths,
-        *data.paths,
-        *variables.identities([v for group in groups.values() for v in group]),
-    }
-    known |= variables.identities([*variables.metrics(fit.model), *random_state.variables()])
-    at_once = getattr(fit.model, "_steps_per_execution", None)
-    if hasattr(at_once, "read_value"):  # in Keras 2 a variable, which `compile` sets
-        known |= variables.identities([at_once])
-    slots = (*state.slots.values(), *data.slots.values())
-    known |= variables.identities([slot.value for slot in slots if slot.kind == VARIABLE])
-    for name in variables.lost(train_function(fit.model), known):
+    for name in _lost(fit, state, data, groups):
         unkept[name] = "a variable that no attribute holds"
     if not state.complete:
         unkept[announcements.TOO_MANY] = "too many to look at"
@@ -111,6 +100,22 @@ def take(
     path = max(state.sizes, key=lambda one: state.sizes[one], default="")
     largest = (path + object_state.made_by(state, path), state.sizes[path]) if path else ("", 0)
     return FitSnapshot(facts, blobs, between_epochs, largest, weights, others_of_model)
+
+
+def _lost(fit: Fit, state: Walk, data: Walk, groups: variables.Groups) -> list[str]:
+    """Return the names of the training function's variables that nothing else leads to, so that no group has them."""
+    known = {
+        *state.paths,
+        *data.paths,
+        *variables.identities([v for group in groups.values() for v in group]),
+    }
+    known |= variables.identities([*variables.metrics(fit.model), *random_state.variables()])
+    at_once = getattr(fit.model, "_steps_per_execution", None)
+    if hasattr(at_once, "read_value"):  # in Keras 2 a variable, which `compile` sets
+        known |= variables.identities([at_once])
+    slots = (*state.slots.values(), *data.slots.values())
+    known |= variables.identities([slot.value for slot in slots if slot.kind == VARIABLE])
+    return variables.lost(train_function(fit.model), known)
 
 
 def _logs(logs: Any, arrays: list[Any]) -> Any:
