@@ -64,6 +64,7 @@ def main():
                 result = Cases(folder, case).run()
             finally:
                 if given["keep"]:
+                    os.unlink(os.path.join(folder, "s"))  # a socket cannot be moved to another disk
                     shutil.move(folder, os.path.join(given["keep"], f"{os.getpid()}-{time.monotonic_ns()}"))
                 else:
                     shutil.rmtree(folder, ignore_errors=True)

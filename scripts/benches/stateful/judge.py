@@ -8,12 +8,14 @@ CRASH     the resumed attempt ended by an error that the undisturbed run does no
           of the probe, because of which no checkpoint was written
 own       so does the script if it is started again after the kill without stallguard: a file that is half written,
           one to which an attempt appended that was killed before its fit began
-unsteady  two undisturbed runs differ: the case proves nothing
+unsteady  two undisturbed runs differ, or a seeded script starts with other values at each start, as an optimizer of
+          Keras on torch with a GPU does, whose memory is not set: the case proves nothing
 unfit     the undisturbed run fails: Keras does not take such a thing at such a place
 """
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, NamedTuple
 
@@ -31,7 +33,9 @@ _RESUMED, _OVER = "resuming from", "starts over"
 _AS_MADE = announcements.AS_MADE % ""
 _PIPELINE = re.compile(r"data\.\S+<held_| and \d+ more|input pipeline")
 _NOT_WRITTEN = announcements.NOT_WRITTEN.partition("%")[0]
+_FILE = re.compile(r"(\S+\.\w+) \(")
 _STAYS = announcements.STAYED % ""
+_OTHER_START = announcements.CONTINUES.partition("%d ")[2]
 
 
 class Verdict(NamedTuple):
@@ -78,6 +82,8 @@ def judged(found: dict[str, Any]) -> Verdict:
         and any(again["results"].get(one) != reference["results"][one] for one in differing)
     ):
         return Verdict(UNSTEADY, case, ", ".join(differing))
+    if differing and any(_OTHER_START in text for text in said):
+        return Verdict(UNSTEADY, case, "it starts with other values")
     lost = [number for number in sorted(random) if _is_past_lost(number, attempts)]
     differing += [one for one in lost if one not in differing]
     if not differing:
@@ -134,7 +140,10 @@ def _appended_before(attempts: list[dict[str, Any]], things: tuple[tuple[str, st
 def _is_named(number: str, case: Case, texts: list[str]) -> bool:
     """Return whether a sentence names a thing as what a checkpoint lacks, by what holds it."""
     if number == "pipe":
-        return any(_PIPELINE.search(text) for text in texts)
+        in_files = [
+            name for name, place in case.things if place == "pipeline" and _file_is_named(name, texts)
+        ]
+        return bool(in_files) or any(_PIPELINE.search(text) for text in texts)
     name, place = case.things[int(number)]
     names = {
         "global": f"THING_{number}",
@@ -143,4 +152,11 @@ def _is_named(number: str, case: Case, texts: list[str]) -> bool:
     }
     # What a class of the script has is named by the class, a function or a class that is the thing by its own name.
     found = (names.get(place, "held"), "more", "class __main__.", f"global __main__.{catalog()[name].make} ")
-    return any(word in text for text in texts for word in found)
+    return _file_is_named(name, texts) or any(word in text for text in texts for word in found)
+
+
+def _file_is_named(name: str, texts: list[str]) -> bool:
+    """Return whether a sentence names the file that a thing is in, as "kept.dat (changed in place)"."""
+    code = catalog()[name].make + catalog()[name].setup
+    files = {os.path.basename(file) for text in texts for file in _FILE.findall(text)}
+    return any(f"'{file}'" in code for file in files)

@@ -31,6 +31,10 @@ def number_of(value):
     return zlib.crc32(repr(value).encode()) % 997 / 9970
 
 
+def scale(value):  # not a row's first number, which `row_of` reads
+    return np.array([1.0, 1.0 + number_of(value)], "float32")
+
+
 def row_of(x):
     try:
         return round(float(x[0][0]) * 100)
@@ -119,8 +123,7 @@ class Layer{i}(keras.layers.Layer):
         super().__init__()
         self.held = make_{i}()
 
-    def call(self, x):
-        n = row_of(x)
+    def call(self, x, n=None):
         if n is None:
             return x
         {use}
@@ -136,6 +139,7 @@ class Net(keras.Model):
         self.out = keras.layers.Dense(1)
 
     def call(self, x):
+        n = row_of(x)
         {calls}
         return self.out(x)
 
@@ -350,7 +354,7 @@ def _net(things: list[tuple[str, Thing, str]]) -> str:
 
     return _NET.format(
         layers=lines([f"self.layer_{i} = Layer{i}()" for i in layers]),
-        calls=lines([f"x = self.layer_{i}(x)" for i in layers]),
+        calls=lines([f"x = self.layer_{i}(x, n=n)" for i in layers]),
         held=lines([f"self.held_{i} = make_{i}()" for i, _ in held]),
         uses=lines([
             (f"self.held_{i} = " if thing.rebinds else "") + f"use_{i}(self.held_{i}, n)" for i, thing in held
@@ -367,7 +371,7 @@ def _pipe(things: list[tuple[str, Thing]]) -> str:
     for i, thing in things:
         uses += [
             (f"held_{i} = " if thing.rebinds else "") + f"use_{i}(held_{i}, n)",
-            f"x = x * np.float32(1.0 + number_of(look_{i}(held_{i})))" if not thing.is_random else "pass",
+            f"x = x * scale(look_{i}(held_{i}))" if not thing.is_random else "pass",
         ]
     return _PIPE.format(
         made=lines([f"held_{i} = make_{i}()" for i, _ in things], "    "),

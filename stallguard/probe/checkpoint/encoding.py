@@ -94,14 +94,18 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
     if object_kinds.is_key(value):
         random = sys.modules["jax"].random
         data = sys.modules["numpy"].asarray(random.key_data(value))
-        return {"#": "key", "of": str(random.key_impl(value)), "at": _encoded(data, tensors)}
+        code = _of_numpy(data, type(data), sys.modules["numpy"], tensors)
+        return {"#": "key", "of": str(random.key_impl(value)), "at": code}
     if object_kinds.is_constant(value):
-        code = _encoded(tensors_of.value_of(value), tensors)
+        content = tensors_of.value_of(value)  # to be read only, in a framework's way
+        code = _of_numpy(content, type(content), sys.modules["numpy"], tensors)
         return {"#": "tensor", "of": kind.__module__.partition(".")[0], "at": code}
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
         raise NotPlain(kind.__name__)
-    return _of_numpy(value, kind, numpy, tensors)
+    code = _of_numpy(value, kind, numpy, tensors)
+    is_fixed = isinstance(value, numpy.ndarray) and not value.flags.writeable
+    return {**code, "fixed": True} if is_fixed else code
 
 
 def _of_numpy(value: Any, kind: Any, numpy: Any, tensors: list[Any]) -> Any:
@@ -199,7 +203,13 @@ def decode(
     `allowed`: whether a named function or class can be in it.  Raises NotPlain if one cannot, or for a kind of value
     that `encode` does not know; and what a type raises for an unfit text.
     """
+    value = _decoded(code, tensors, existing, allowed)
+    if isinstance(code, dict) and code.get("fixed"):
+        value.flags.writeable = False
+    return value
 
+
+def _decoded(code: Any, tensors: list[Any], existing: Any, allowed: Callable[[Any], bool]) -> Any:
     def inner(part: Any, held: Any = None) -> Any:
         return decode(part, tensors, held, allowed)
 

@@ -92,6 +92,8 @@ def finished_epochs(session: CheckpointSession, fit: Fit, iterator: Any, origina
     first = compares_first(fit, iterator, bool(drawing))
     if not first:
         random_state.restore(saved.random("open"))
+    if drawing:
+        fit.restore_first()
     if workers is not None:
         adapter.enqueuer = None  # the workers of a PyDataset must not load batches that are not drawn
     try:
@@ -187,11 +189,15 @@ def _pass_epoch(
 def pass_over(session: CheckpointSession, fit: Fit, source: Any, batches: int, first: bool = False) -> None:
     """Draw batches of a finished epoch; the pipeline's own errors are raised.
 
-    `first`: compare the first of them with that of the finished fit.  Raises StartOver if it differs.
+    `first`: compare the first of them with that of the finished fit.  Raises StartOver if it differs, and if the data
+    end earlier than they did.
     """
     for index in range(batches):
         with session.context.own_work():
-            batch = next(source, None) if first else next(source)
+            batch = next(source, None)
+        if batch is None and not first:
+            drawn = announcements.counted(fit.drawn, "batch", "batches")
+            raise StartOver(announcements.ENDED % (drawn, fit.drawn + batches - index), between_epochs=True)
         if first and not index:
             session.compare_first(fit, batch)
         fit.drawn += 1

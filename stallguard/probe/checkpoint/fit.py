@@ -73,7 +73,7 @@ class Fit:
         self.opened_after = 0  # epochs that had ended when `source` opened
         self.data_opened: tuple[list[Any], list[Any]] = ([], [])
         self.data_at_opening: ObjectBaseline | None = None  # None: as `data_baseline`
-        self.data_first: tuple[list[Any], list[Any]] = ([], [])  # of what `restore_now` changes
+        self.data_first: tuple[list[Any], list[Any]] = ([], [])  # of what `restore_now` changes, or of all
         self.entered: tuple[list[Any], list[Any]] = ([], [])  # of the pipeline's objects, as the epoch began
         self.entered_random: dict[str, Any] = {}
         self.entered_walk: Walk | None = None
@@ -89,6 +89,8 @@ class Fit:
         self.measured = False  # the metrics have been restored (Keras 2)
         self.baseline: ObjectBaseline | None = None
         self.data_baseline: ObjectBaseline | None = None
+        self.entering: list[ObjectBaseline] = []  # of `walk`, before the callbacks begin
+        self.set_at_begin: set[str] = set()  # paths of what changed while the callbacks began
         self.rate: Any = None  # learning rate that the script sets
         self.start: dict[str, Any] | None = None  # fit_start.of; None: not known
         # Of the fit's first batch, in the attempt that trained it: its fingerprint, "" if not known, and the generators
@@ -147,6 +149,9 @@ class Fit:
         """Take the baselines as training begins.  Return the kinds of objects that cannot be kept, for a message."""
         data, state = self.walk(seconds)
         self.data_baseline, self.baseline = ObjectBaseline(data), ObjectBaseline(state)
+        for before, walked in zip(self.entering, (data, state)):
+            self.set_at_begin.update(before.set_since(walked))
+        self.entering = []
         unknown = ["%s (%s)" % (path, kind) for path, kind in state.unkept.items()]
         unread = {**data.unread, **state.unread}
         unknown += [announcements.unread(path, size) for path, size in unread.items()]
@@ -203,6 +208,13 @@ class Fit:
         fingerprints will differ.
         """
         return self._kept(data, self.data_baseline)
+
+    def data_at_end(self, data: Walk) -> tuple[list[Any], list[Any]]:
+        """Return the same for a fit that is finished: its callbacks will not begin again, so what they set is in it."""
+        entries, arrays = self.data_state(data)
+        known = {one[0] for one in entries}
+        others = [path for path in data.slots if path in self.set_at_begin and path not in known]
+        return entries + object_state.keep(data, others, arrays, BIG)[0], arrays
 
     def data_since_opening(self, data: Walk) -> tuple[list[Any], list[Any]]:
         """Return the same of what changed since the iterator opened: by the pipeline, ahead, and by the training."""
@@ -321,17 +333,28 @@ class Fit:
 
     def undoing_data(self) -> Callable[[], None]:
         """Return a function that restores the present state of pipeline and generators."""
-        copies: list[Any] = []
-        data, random = self.walk_data(), random_state.capture()
-        kept, _ = object_state.keep(data, list(data.slots), copies, BIG)
+        kept, random = self._whole_data(), random_state.capture()
 
         def undo() -> None:
             try:
-                Return(kept, copies, self.walk_data(), own=True).apply()
+                Return(*kept, self.walk_data(), own=True).apply()
             finally:
                 random_state.restore(random)
 
         return undo
+
+    def note_first(self) -> None:
+        """Note the pipeline's present state: what drawing changes of it, and no save has, returns to it."""
+        self.data_first = self._whole_data()
+
+    def restore_first(self) -> None:
+        """Restore what `restore_now` changed of the pipeline: the finished epochs are drawn as in a new training."""
+        self._restore_data(*self.data_first, own=True)
+
+    def _whole_data(self) -> tuple[list[Any], list[Any]]:
+        copies: list[Any] = []
+        data = self.walk_data()
+        return object_state.keep(data, list(data.slots), copies, BIG)[0], copies
 
     def restore_now(self) -> None:
         """Restore what the pipeline's functions and objects were at the save, for the callbacks that begin."""
@@ -356,7 +379,7 @@ class Fit:
         `seconds`: as for `walk`.
         """
         saved = self.past
-        self._restore_data(*self.data_first, own=True)
+        self.restore_first()
         self._restore_data(saved.facts["data"], saved.arrays)
         random_state.restore(saved.random("open"))
         self.data_at_opening = ObjectBaseline(self.walk_data(time.monotonic() + seconds))

@@ -28,6 +28,7 @@ from . import (
     schedule,
 )
 from .fit import Fit, callbacks_of
+from .object_state import ObjectBaseline
 from .opened_datasets import Openings
 from .resume_choice import ResumeChoice
 from .saved_generation import StartOver
@@ -237,6 +238,7 @@ class CheckpointSession:
         if not fit.first_batch and not (fit.start or {}).get("whole"):
             self._choice.doubt(fit, announcements.START_UNKNOWN)
         self._undo = self.guarded("noting the pipeline's state", fit.undoing_data)
+        self.guarded("noting the pipeline's state", fit.note_first)
         advance(fit)
         fit.call.checked()
         self._undo = None
@@ -251,7 +253,9 @@ class CheckpointSession:
         def read(seconds: float) -> Any:
             most = max(seconds, SLOWER * then["seconds"]) if fit_start.is_known(then) else seconds
             arguments = {**fit.call.arguments, "callbacks": callbacks_of(fit.call.callbacks)}
-            return fit_start.of(fit.model, fit.walk(), arguments, most)
+            walks = fit.walk()
+            fit.entering = [ObjectBaseline(one) for one in walks] if fit.skipping is None else []
+            return fit_start.of(fit.model, walks, arguments, most)
 
         fit.start = self.guarded("reading how a fit starts", lambda: self.digested(read))
         if fit.start is not None and fit.start["partly"]:
@@ -374,7 +378,7 @@ class CheckpointSession:
     def logs_before(self, model: Any) -> Any:
         """Return what the step of the last batch returned, if a resumed epoch of this model has no batch left.
 
-        Else, and if it was nothing that a checkpoint keeps, None.
+        If it was nothing that a checkpoint keeps, the results of the model's metrics, said.  None in any other epoch.
         """
         fit = self.fit
         if fit is None or fit.model is not model or fit.saved is None:
@@ -384,7 +388,8 @@ class CheckpointSession:
         kept = fit.past.facts.get("logs")
         if kept is None:
             self.context.say("inexact", announcements.NO_LOGS % (fit.ordinal, fit.epoch + 1))
-        return None if kept is None else self.guarded("reading logs", lambda: fit.past.decoded("logs"))
+        logs = None if kept is None else self.guarded("reading logs", lambda: fit.past.decoded("logs"))
+        return logs or model.get_metrics_result()
 
     @property
     def resuming(self) -> bool:

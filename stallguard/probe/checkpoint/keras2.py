@@ -58,12 +58,8 @@ def patch_logs(session: CheckpointSession, module: Any) -> None:
 
 def _results(session: CheckpointSession, original: Any) -> Any:
     def sync_to_numpy_or_python_type(tensors: Any) -> Any:
-        fit = session.fit
-        if (
-            tensors is None and fit is not None and session.resuming
-        ):  # each batch of the epoch was trained before
-            return session.logs_before(fit.model) or original(fit.model.get_metrics_result())
-        return original(tensors)
+        before = session.logs_before(session.fit.model) if tensors is None and session.fit else None
+        return original(before or tensors)
 
     return sync_to_numpy_or_python_type
 
@@ -106,6 +102,8 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
         if handler._inferred_steps is None:
             handler._inferred_steps = fit.past.facts["length"]
     drawing = _must_be_drawn(fit, handler)
+    if drawing:
+        fit.restore_first()
     stream = original(handler)
     for coming in count(fit.first):
         resuming = fit.saved is not None and not fit.passed

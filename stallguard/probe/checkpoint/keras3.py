@@ -87,8 +87,6 @@ def _advance(session: CheckpointSession, fit: Fit) -> None:
 
 def _logs(session: CheckpointSession, original: Any) -> Any:
     def _get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
-        if not logs and session.resuming:  # each batch of the epoch was trained before
-            logs = session.logs_before(self) or self.get_metrics_result()
-        return original(self, logs)
+        return original(self, logs or session.logs_before(self) or logs)
 
     return _get_metrics_result_or_logs

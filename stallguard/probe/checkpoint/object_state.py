@@ -70,6 +70,15 @@ class ObjectBaseline:
         )  # one of torch can be changed
         return is_tensor or slot.kind in (ALIAS, STRUCTURE, WHOLE) or (slot.kind == PLAIN and is_container)
 
+    def set_since(self, walked: Walk) -> list[str]:
+        """Return the same as `changed` without what this walk did not read, if it still is the same object."""
+        unread, before = self.walked.unread, self.walked.slots
+        return [
+            path
+            for path in self.changed(walked)
+            if path not in unread or before[path].value is not walked.slots[path].value
+        ]
+
     def gone(self, walked: Walk) -> list[str]:
         """Return the paths of the attributes that were removed from objects that still exist."""
         before = self.walked.slots

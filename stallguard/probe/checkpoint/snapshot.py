@@ -68,7 +68,8 @@ def take(
         unkept[announcements.TOO_MANY] = "too many to look at"
     # If the next epoch opens an iterator, nothing has been drawn ahead: the present state is that of its opening.
     opens = between_epochs and (finished or not fit.continues())
-    kept, values = fit.data_state(data) if opens else fit.data_opened
+    state_of_data = fit.data_at_end if finished else fit.data_state
+    kept, values = state_of_data(data) if opens else fit.data_opened
     kept = object_state.moved(kept, len(arrays))
     arrays += values
     since, values = ([], []) if opens else fit.data_since_opening(data)
@@ -156,6 +157,10 @@ def _entries(
     changed = baseline.changed(state)
     entries, unkept = object_state.keep(state, changed, arrays, most, baseline)
     if finished:  # its callbacks will not begin again: what their begin set is kept too
-        others = [p for p in state.slots if p.startswith(CALLBACKS) and p not in changed]
+        others = [
+            path
+            for path in state.slots
+            if (path.startswith(CALLBACKS) or path in fit.set_at_begin) and path not in changed
+        ]
         entries += object_state.keep(state, others, arrays, most)[0]
     return entries + object_state.lost(state, baseline.walked, baseline.gone(state)), unkept

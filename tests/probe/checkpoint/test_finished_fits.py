@@ -246,3 +246,83 @@ def test_a_digest_sees_every_byte_of_a_file_within_its_seconds(tmp_path):
     assert edited[3] != found[0][3]
     assert fit_start.Reader(0.0).files([str(path)]) == [[1, "", ""]]
     assert fit_start.Reader(9.0).files([str(path), "no file"]) == []
+
+
+SET_AT_BEGIN = """
+import json, os, signal
+import numpy as np
+if os.environ["FRAMEWORK"] in ("tensorflow", "keras2"):
+    import tensorflow as tf
+    keras = tf.keras
+else:
+    import keras
+keras.utils.set_random_seed(3)
+TRACE = os.open(os.environ["TRACE"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+rows = np.random.rand(48, 4).astype("float32")
+NOTES = {"begun": 0}
+
+
+class Rows(getattr(keras.utils, "PyDataset", None) or keras.utils.Sequence):
+    def __init__(self):
+        super().__init__()
+        self.is_odd, self.mark = False, ""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        self.is_odd = not self.is_odd
+        part = rows[8 * index : 8 * index + 8]
+        return part, part.sum(1, keepdims=True)
+
+
+class Begins(keras.callbacks.Callback):
+    def __init__(self, data, number):
+        super().__init__()
+        self.data, self.number, self.best = data, number, np.zeros(4)
+
+    def on_train_begin(self, logs=None):
+        self.data.mark, self.model.begun = "begun", True
+        NOTES["begun"] += 1
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.at = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        os.write(TRACE, b"%d %d %d\\n" % (self.number, self.at, batch))
+        self.best = self.best + 1
+        self.best.flags.writeable = False
+        if os.environ["KILL"] == f"{self.number},{self.at},{batch}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+for number in range(2):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.begun = False
+    model.compile("sgd", "mse")
+    data = Rows()
+    begins = Begins(data, number)
+    feed = {"x": rows, "y": rows[:, :1], "batch_size": 8} if number else {"x": data, "shuffle": False}
+    model.fit(**feed, epochs=2, verbose=0, callbacks=[begins])
+    found = [model.get_weights()[0].tolist(), model.begun, data.is_odd, data.mark, NOTES["begun"]]
+    print(json.dumps({"fit": number, "found": found, "best": begins.best.tolist(),
+                      "fixed": not begins.best.flags.writeable}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "keras2", "torch", "jax"])
+def test_a_skipped_fit_leaves_what_its_callbacks_and_its_data_set(
+    receiver, tmp_path, other_python, framework
+):
+    script = tmp_path / "train.py"
+    script.write_text(SET_AT_BEGIN)
+    python = sys.executable if framework == "tensorflow" else other_python(framework)
+    backend = framework if framework in ("torch", "jax") else "tensorflow"
+    run = Restarts(receiver, tmp_path, script, python, FRAMEWORK=framework, KERAS_BACKEND=backend)
+    plain = run.undisturbed()
+    run.attempt(kill="1,0,2")
+    resumed = run.attempt(resume=True)
+    assert resumed.notes("inexact") == []
+    assert begun(resumed) == (1, 0, 2)
+    assert resumed.rows == plain.rows
+    assert len(plain.rows) == 2

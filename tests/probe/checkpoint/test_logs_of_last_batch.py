@@ -96,6 +96,22 @@ if os.environ["DATA"] == "arrays":
     data = dict(x=x, y=y, batch_size=4)
 elif os.environ["DATA"] == "generator":
     data = dict(x=rows(), steps_per_epoch=6)
+elif os.environ["DATA"] == "short":  # two epochs of six batches, and one without
+    import torch.utils.data
+
+    class Rows(torch.utils.data.Dataset):
+        drawn = 0
+
+        def __len__(self):
+            return 24
+
+        def __getitem__(self, at):
+            self.drawn += 1
+            if self.drawn > 4 + 2 * 24:  # Keras looks at a first batch as the fit begins
+                raise StopIteration
+            return x[at], y[at]
+
+    data = dict(x=torch.utils.data.DataLoader(Rows(), 4))
 else:  # an epoch whose length is not known before its end
     kinds = tf.TensorSpec((None, 4)), tf.TensorSpec((None, 1))
     data = dict(x=tf.data.Dataset.from_generator(lambda: itertools.islice(rows(), 6), output_signature=kinds))
@@ -152,6 +168,16 @@ def test_the_epoch_has_its_results(restarts, framework, step, data, kills, at_on
     assert [text[:36] for text in resumed.notes("inexact")] == ["fit 1 goes back to the beginning of "] * (
         framework == "jax"
     )
+
+
+def test_an_epoch_without_data_has_no_results_after_a_resume_either(restarts):
+    run = restarts("torch", "usual", "short")
+    plain = run.undisturbed()
+    run.attempt(kill="term,1,1")
+    resumed = run.attempt(resume=True)
+    assert resumed.notes()
+    assert not resumed.notes("inexact")
+    assert resumed.rows == plain.rows[-len(resumed.rows) :]
 
 
 def test_what_a_checkpoint_cannot_keep_of_a_step_is_said(restarts):
