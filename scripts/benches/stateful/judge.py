@@ -15,8 +15,8 @@ unfit     the undisturbed run fails: Keras does not take such a thing at such a 
 
 from __future__ import annotations
 
-import os
 import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from exactness.statements import BEYOND, INEXACT, Statement, counting
@@ -158,5 +158,5 @@ def _is_named(number: str, case: Case, texts: list[str]) -> bool:
 def _file_is_named(name: str, texts: list[str]) -> bool:
     """Return whether a sentence names the file that a thing is in, as "kept.dat (changed in place)"."""
     code = catalog()[name].make + catalog()[name].setup
-    files = {os.path.basename(file) for text in texts for file in _FILE.findall(text)}
+    files = {Path(file).name for text in texts for file in _FILE.findall(text)}
     return any(f"'{file}'" in code for file in files)
