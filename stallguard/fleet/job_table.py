@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from stallguard.core.messages import duration
 from stallguard.fleet import joblog, orders, run_index
 from stallguard.fleet.joblog import Steps, Tail, perform
 from stallguard.fleet.orders import JOB_NAME, Cordon, Refusal, Stop, Submission, WorkerCard
@@ -152,13 +153,24 @@ def _still_true(refusals: Sequence[Refusal], workers: Sequence[WorkerCard]) -> l
 def as_seen(card: WorkerCard, now: dt.datetime) -> WorkerCard:
     """Return a card as a reader sees it: one that was not renewed for SILENT seconds says nothing of its machine."""
     try:
-        age = (now - dt.datetime.fromisoformat(card.at)).total_seconds()
+        age = age_of(card, now)
     except (ValueError, TypeError):  # no time, or one without a zone
         return card
+    if age < -SILENT and card.state != "gone":
+        why = f"its clock is {duration(-age)} ahead of the one here: whether it is silent is not known"
+        return msgspec.structs.replace(card, why=why)
     if age <= SILENT or card.state == "gone":
         return card
     why = "its worker has not renewed its card: it is off, asleep or cut off"
     return msgspec.structs.replace(card, state="silent", why=why)
+
+
+def age_of(card: WorkerCard, now: dt.datetime) -> float:
+    """Return the seconds since a card was written, by the scheduler's clock if the card says how far its own is off.
+
+    Negative if the clock here is behind.  Raises ValueError or TypeError for a card without a time.
+    """
+    return (now - dt.datetime.fromisoformat(card.at)).total_seconds() + (card.clock or 0.0)
 
 
 def waits_for(
@@ -190,7 +202,7 @@ def waits_for(
         elif card.state != "ready":
             reasons.append(f"{card.host} is {card.state}" + (f" ({card.why})" if card.why else ""))
         else:
-            reasons.append(f"{card.host} can take it: it is queued")
+            reasons.append(f"{card.host} can take it as soon as it has room")
     return "; ".join(reasons)
 
 

@@ -104,7 +104,9 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     """What a machine offers.  `at` changes every minute while its worker runs.
 
     `state`: ready, busy, closed (outside its hours, or without mains power), cordoned, gone; `why`: for people;
-    `jobs`: what it trains now; `about`: host.system.facts(); `versions`: of packages by name.
+    `jobs`: what it trains now; `about`: host.system.facts(); `versions`: of packages by name; `home`: a random name of
+    the directory in which one worker can work at a time, "" in cards of older versions; `clock`: seconds that its clock
+    is ahead of the scheduler's, None if that is not known.
     """
 
     schema: int
@@ -118,6 +120,8 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[str, ...] = ()
     versions: dict[str, str] = {}
     about: dict[str, Any] = {}
+    home: str = ""
+    clock: float | None = None
 
 
 class Cordon(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Dask distributed as the engine: its scheduler queues starts, places them by resources, and notices lost workers.
+"""Dask distributed as the engine: its scheduler brings starts to machines, and notices lost workers.
 
 The engine runs in the scheduler's own process, beside its event loop; the dispatcher calls it from another thread.
 What Dask does by itself when a worker is lost (running the task again at once) is switched off: the lease decides when
@@ -58,7 +58,7 @@ class DaskEngine:
         """See engine.Engine."""
         self._futures[start.job] = self._client.submit(
             dask_task.train, start.job, start.quiet, key=f"{start.job}-{start.attempt}-{self._nonce}", pure=False,
-            retries=0, priority=start.priority, resources=dict(start.needs), workers=list(start.addresses),
+            retries=0, resources=dict(start.needs), workers=[start.address],
             allow_other_workers=False,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Which jobs of a store may start now, as a function of values.  The engine queues them and places them.
+"""Which jobs of a store can start now, as a function of values.  matcher.py gives them to machines.
 
 A job starts if no machine has it, and nothing that is known makes a start useless:
 
@@ -11,7 +11,8 @@ A job starts if no machine has it, and nothing that is known makes a start usele
     an end that is the machine's fault                that machine is cordoned: start elsewhere
     an end with 75, by SIGTERM, SIGINT or SIGHUP,     start again, with a pause that doubles: its machine shuts down,
     or one before it could begin                      or its hours are over; what ends a job for good is an order
-    queued for machines that are not those of now     queue it anew: the engine keeps to those that it was given
+    given to a machine that is gone, or that has      another machine can have it
+    not begun it within half a minute
     no machine that offers what it needs              wait, and say so
 
 "Silent" is judged by the dispatcher's own watch of the lease (fleet.lease), and the mark that it watched goes with the
@@ -30,6 +31,7 @@ from stallguard.fleet.orders import Submission
 from stallguard.fleet.records import Outcome
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0  # s before a job starts again that made no progress
+BEGINS = 30.0  # s that a machine has to begin a job that it was given: it takes one message
 SLOTS = "slots"  # the resource of which each job takes one
 
 START, WAIT, OVER = "start", "wait", "over"
@@ -51,9 +53,9 @@ class JobView(NamedTuple):
     """What is known of a job.  `refusals`: why a machine cannot begin it, by host.
 
     `has_run_out`: whether its holder was silent for its whole lease; `is_judged`: whether that machine was cordoned for
-    that once; `is_placed`: whether the engine has it; `since`: seconds since the last start ended, or the first was
-    possible; `idle`: starts in a row without progress; `addresses`: of the machines for which the engine queued it;
-    `is_begun`: whether one of them has begun it.
+    that once; `since`: seconds since the last start ended, or the first was possible; `idle`: starts in a row without
+    progress; `address`: of the machine for which the engine has it, "" if it has not; `given`: seconds since then;
+    `is_begun`: whether that machine has begun it.
     """
 
     submission: Submission
@@ -62,10 +64,10 @@ class JobView(NamedTuple):
     refusals: Mapping[str, str] = {}
     has_run_out: bool = False
     is_judged: bool = False
-    is_placed: bool = False
     since: float = 0.0
     idle: int = 0
-    addresses: tuple[str, ...] = ()
+    address: str = ""
+    given: float = 0.0
     is_begun: bool = False
 
 
@@ -79,7 +81,7 @@ class Decision(NamedTuple):
 
 
 def decide(view: JobView, machines: Sequence[Machine], cordoned: Collection[str]) -> Decision:
-    """Return what to do with a job now."""
+    """Return what to do with a job now; START: a machine of those can have it as soon as it has room."""
     over = end_of(view.tail.outcome, is_stopped=view.is_stopped)
     if over:
         return Decision(OVER, over)
@@ -96,8 +98,8 @@ def decide(view: JobView, machines: Sequence[Machine], cordoned: Collection[str]
     fitting = [one for one in machines if offers(one.resources, needs)]
     kept_out = {*view.refusals, *cordoned, vanished}
     left = tuple(one.address for one in fitting if one.host not in kept_out)
-    if left and view.is_placed and not vanished and set(left) == set(view.addresses):
-        return Decision(WAIT, "it is queued")
+    if view.address in left and not vanished and view.given < BEGINS:
+        return Decision(WAIT, "a machine gets it")
     if left:
         return Decision(START, "", left, vanished)
     return Decision(WAIT, _why_none(view, fitting, cordoned, machines), vanished=vanished)

@@ -20,16 +20,17 @@ from stallguard.fleet.lease import Watch
 from stallguard.fleet.orders import Cordon, Refusal, Submission
 from stallguard.fleet.records import Claim, Damaged
 from stallguard.fleet.store import Store, StoreError
-from stallguard.pool.dispatch import OVER, START, Decision, JobView, Machine, decide, needs_of
+from stallguard.pool.dispatch import OVER, START, JobView, Machine, decide, needs_of
 from stallguard.pool.engine import Engine, Start
+from stallguard.pool.matcher import Waiting, match
 
 LOOKS = 4  # at a lease, for each renewal that a live holder makes
-JOBS = 1_000_000  # more than a scheduler finds while it lives
 RESTS = 5.0  # s between two looks at a job without a holder
 # The same for each job that is not over, if these are more: six requests to a bucket take 0.2 s, and a turn that takes
 # longer than a look at a lease makes its watch late.  From half of it to one and a half, by the job's place: else all
 # that were found at once would be due at once each time.
 EACH, GOLDEN = 0.5, 0.618
+NO_ROOM = "no machine that can take it has room"
 
 
 class Deps(NamedTuple):
@@ -50,8 +51,10 @@ class _Followed:
         self.is_stopped = False
         self.refusals: list[Refusal] = []
         self.looks_at = now  # when the store is read next
-        self.is_placed = self.is_begun = False
-        self.addresses: tuple[str, ...] = ()  # of the machines for which it was queued
+        self.address = ""  # of the machine for which the engine has it
+        self.given = now  # when the engine got it
+        self.is_begun = False
+        self.can_start_at: tuple[str, ...] = ()  # addresses of machines that can have it
         self.since = now  # when its last start ended
         self.attempts = self.idle = 0
         self.newest = 0  # the newest generation when it was last started
@@ -86,13 +89,17 @@ class Dispatcher:
     def turn(self) -> None:
         """Look at each job whose time has come, and do what is due.  Raises StoreError; nothing is lost then."""
         self._find_jobs()
-        self._cordons = self._read_cordons()
+        read = {host: self._store.read(orders.cordon_key(host)) for host in self._store.names("cordons")}
+        self._cordons = {
+            host: orders.decode_cordon(data, host) for host, data in read.items() if data is not None
+        }
         machines = self._engine.machines()
         for machine in machines:
             if machine.host in self._kept_out():
                 self._engine.retire(machine.address)
-        jobs = sorted(self._followed.items(), key=lambda one: -one[1].submission.priority)
+        jobs = list(self._followed.items())
         errors = [error for name, job in jobs if (error := self._try(name, job, machines)) is not None]
+        self._match(machines)
         if errors and len(errors) == len(jobs):
             raise errors[0]
 
@@ -138,18 +145,11 @@ class Dispatcher:
             self._found += 1
             self._followed[submission.job] = _Followed(submission, self._found, self._deps.now())
 
-    def _read_cordons(self) -> dict[str, Cordon]:
-        found: dict[str, Cordon] = {}
-        for host in self._store.names("cordons"):
-            data = self._store.read(orders.cordon_key(host))
-            if data is not None:
-                found[host] = orders.decode_cordon(data, host)
-        return found
-
     def _kept_out(self) -> frozenset[str]:
         return frozenset(host for host, cordon in self._cordons.items() if not cordon.is_lifted)
 
     def _look(self, name: str, job: _Followed, machines: Sequence[Machine]) -> None:
+        job.can_start_at = ()
         self._ask_engine(name, job)
         if self._deps.now() >= job.looks_at:
             self._read(name, job)
@@ -161,24 +161,52 @@ class Dispatcher:
             self._cordon(name, job, claim, f"silent for {duration(claim.holder.lasts)}", lifts_itself=True)
         if decision.do == OVER:
             self._deps.say(f"job {name}: {decision.why}")
-            if job.is_placed:
+            if job.address:
                 self._engine.forget(name)
             del self._followed[name]
             self._over.add(name)
         elif decision.do == START:
-            self._start(name, job, decision)
+            last = job.address
+            if last:
+                self._engine.forget(name)
+                job.address, job.is_begun = "", False
+            # A machine that did not begin it comes last.
+            job.can_start_at = tuple(sorted(decision.addresses, key=lambda address: address == last))
+            return
         elif decision.why != job.waits:
             self._deps.say(f"job {name} waits: {decision.why}")
         job.waits = decision.why
 
+    def _match(self, machines: Sequence[Machine]) -> None:
+        """Start the jobs for which there is room now."""
+        waiting = [
+            Waiting(
+                name, job.submission.priority, job.tail.claim is not None, job.place, needs_of(job.submission),
+                job.can_start_at,
+            )
+            for name, job in self._followed.items() if job.can_start_at
+        ]  # fmt: skip
+        rooms = {one.address: dict(one.resources) for one in machines}
+        for job in self._followed.values():
+            room = rooms.get(job.address, {})
+            for resource, amount in needs_of(job.submission).items() if room else ():
+                room[resource] = room.get(resource, 0.0) - amount
+        for name, address in match(waiting, rooms):
+            self._start(name, self._followed[name], address)
+        for one in waiting:
+            job = self._followed[one.job]
+            if not job.address and job.waits != NO_ROOM:
+                self._deps.say(f"job {one.job} waits: {NO_ROOM}")
+            job.waits = "" if job.address else NO_ROOM
+
     def _ask_engine(self, name: str, job: _Followed) -> None:
-        placed = self._engine.placed(name) if job.is_placed else None
+        placed = self._engine.placed(name) if job.address else None
         if placed is None or not placed.is_over:
             if placed is not None and placed.is_begun and not job.is_begun:  # soon it has a holder
                 job.looks_at = min(job.looks_at, self._deps.now() + RESTS)
             job.is_begun = placed is not None and placed.is_begun
             return
-        job.is_placed = job.is_begun = False
+        job.address, job.is_begun = "", False
         job.since = job.looks_at = self._deps.now()
         self._read(name, job)
         job.idle = 0 if job.tail.newest > job.newest else job.idle + 1
@@ -235,10 +263,10 @@ class Dispatcher:
             refusals={one.host: one.why for one in job.refusals if workers.get(one.host) == one.worker},
             has_run_out=job.has_run_out,
             is_judged=job.judged == job.tail.number,
-            is_placed=job.is_placed,
             since=self._deps.now() - job.since,
             idle=job.idle,
-            addresses=job.addresses,
+            address=job.address,
+            given=self._deps.now() - job.given,
             is_begun=job.is_begun,
         )
 
@@ -261,34 +289,16 @@ class Dispatcher:
         self._cordons[host], job.judged = cordon, claim.number
         self._deps.say(f"machine {host} takes no more jobs: {cordon.why}")
 
-    def _start(self, name: str, job: _Followed, decision: Decision) -> None:
-        if job.is_placed:  # for machines that are gone, or for fewer than there are now
-            self._engine.forget(name)
+    def _start(self, name: str, job: _Followed, address: str) -> None:
         job.attempts += 1
-        job.is_placed, job.is_begun, job.addresses = True, False, decision.addresses
+        job.address, job.is_begun, job.given = address, False, self._deps.now()
         job.newest = job.tail.newest
         quiet = job.watch.mark if job.watch is not None and job.has_run_out else ""
-        start = Start(
-            name,
-            job.attempts,
-            needs_of(job.submission),
-            rank(job.submission.priority, job.tail, job.place),
-            decision.addresses,
-            quiet,
-        )
-        self._engine.start(start)
+        self._engine.start(Start(name, job.attempts, needs_of(job.submission), address, quiet))
         since = job.tail.generation.at if job.tail.generation else ""
         goes_on = (
             f"it goes on from the checkpoint that was published at {since}"
             if since
             else "nothing was published"
         )
-        self._deps.say(f"job {name} is queued; {goes_on}" if decision.vanished else f"job {name} is queued")
-
-
-def rank(priority: int, tail: Tail, place: int) -> int:
-    """Return the priority for the engine, another for each job: Dask keeps no order among equal ones.
-
-    Of the jobs of one priority those that have begun go on first, then the first that was submitted.
-    """
-    return (priority * 2 + (tail.claim is not None)) * JOBS - place
+        self._deps.say(f"job {name} starts; {goes_on}" if quiet else f"job {name} starts")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from stallguard.pool.dispatch import Machine
@@ -22,30 +22,32 @@ class Placed(NamedTuple):
 
 
 class Start(NamedTuple):
-    """One start of a job.  `quiet`: the mark of a lease that was watched run out, "" if it was free."""
+    """One start of a job, on a machine that has room for it now.
+
+    `quiet`: the mark of a lease that was watched run out, "" if it was free.
+    """
 
     job: str
     attempt: int
     needs: Mapping[str, float]
-    priority: int
-    addresses: Sequence[str]
+    address: str
     quiet: str
 
 
 class Engine(Protocol):
-    """Queues starts, places them on machines that have what they need, and notices machines that are gone."""
+    """Starts jobs on the machines that it is given, and notices machines that are gone."""
 
     def machines(self) -> list[Machine]:
         """Return the machines that are connected."""
 
     def start(self, start: Start) -> None:
-        """Queue a start."""
+        """Start a job."""
 
     def placed(self, job: str) -> Placed:
         """Return how the last start of a job stands."""
 
     def forget(self, job: str) -> None:
-        """Give up the last start of a job: it is queued no more."""
+        """Give up the last start of a job, if it has not begun."""
 
     def retire(self, address: str) -> None:
         """Disconnect a machine; what is queued for it goes elsewhere."""

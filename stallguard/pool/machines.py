@@ -1,6 +1,7 @@
 """The machines of a fleet as the store has them: their cards, and which of them take no job.
 
-A card is renewed each minute.  Its age is a difference of the clocks of two machines, so it is for people alone.
+A card is renewed each minute.  Its age is a difference of the clocks of two machines, so it is for people alone; it is
+corrected by what the card says of its own clock.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from msgspec.structs import replace
 from stallguard import jsontext
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError, nearest
 from stallguard.fleet import orders
-from stallguard.fleet.job_table import as_seen
+from stallguard.fleet.job_table import SILENT, age_of, as_seen
 from stallguard.fleet.orders import SCHEDULER, Cordon, SchedulerCard, WorkerCard
 from stallguard.fleet.records import Damaged
 from stallguard.fleet.store import Store
 
 SCHEMA = 1
+FREE, TAKEN, WATCHED = "free", "taken", "watched"
 
 
 class FleetMachine(msgspec.Struct, frozen=True):
@@ -64,7 +66,8 @@ def described(
     try:
         if card_data is not None:
             card = orders.decode(card_data, WorkerCard)
-            seen = max(0.0, (now - dt.datetime.fromisoformat(card.at)).total_seconds())
+            age = age_of(card, now)
+            seen = None if age < -SILENT else max(0.0, age)
             shown = as_seen(card, now)
             state, why = shown.state, shown.why
     except (Damaged, ValueError, TypeError) as error:  # the last two: no time, or one without a zone
@@ -75,6 +78,22 @@ def described(
     if cordon is not None:
         state, why = "cordoned", cordon.why
     return FleetMachine(host, state, why, seen, cordon, card)
+
+
+def name_of(data: bytes | None, before: bytes | None, home: str) -> str:
+    """Return whether the name of a machine is FREE, TAKEN by a worker elsewhere, or WATCHED.
+
+    `data`: the card with that name; `before`: what it was at the first look, None at that one; `home`: of the worker
+    that asks, which is the only one of its home.  No time is read: a worker that lives renews its card each minute,
+    and one that was killed does not.
+    """
+    if data is None:
+        return FREE
+    with contextlib.suppress(Damaged):  # who wrote it is not known: it is watched like one of another home
+        card = orders.decode(data, WorkerCard)
+        if card.state == "gone" or (home and card.home == home):
+            return FREE
+    return WATCHED if before is None or before == data else TAKEN
 
 
 def versions(store: Store, machines: Sequence[FleetMachine]) -> dict[str, Mapping[str, str]]:

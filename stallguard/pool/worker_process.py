@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from stallguard.core.messages import duration
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet import member_tls, orders, store_owner
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import WorkerCard
+from stallguard.fleet.records import Damaged
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host import system
 from stallguard.pool import cleaning, dask_task, hours, machine, machines, offers, preparing, security
@@ -49,6 +51,8 @@ LOOK = 2.0  # s between two looks at hours, power and cordon
 CONNECTS, CLOSES = 10.0, 5.0  # s that the scheduler has to answer, and a connection to end
 CLEANS = 86400.0  # s between two removals of what is not used any more
 RENEWS = 60.0  # s between two cards
+WATCHES = RENEWS + 15.0  # s in which a worker that lives elsewhere has renewed its card
+CLOCK_OFF = 60.0  # s that a clock can differ from the scheduler's before it is said
 READY, BUSY, CLOSED, CORDONED, AWAY, GONE = "ready", "busy", "closed", "cordoned", "away", "gone"
 
 
@@ -68,14 +72,17 @@ def work(
         say(f"not offered: {unknown}")
     name = fleet_run.machine_name({**env, fleet_run.MACHINE: options.host})
     own = dask.config.set(security.dask_settings(membership, paths.home() / "fleet" / "dask"))
-    with _only_worker(), own:
-        asyncio.run(_WorkerProcess(membership, store, name, offer, options, env, say).run())
+    with _only_worker() as home, own:
+        asyncio.run(_WorkerProcess(membership, store, name, home, offer, options, env, say).run())
 
 
 @contextlib.contextmanager
-def _only_worker() -> Iterator[None]:
-    """Raise StallguardError if a worker works here already: each would offer the same GPU, and end the other's runs."""
-    with open(paths.home() / "fleet" / "worker.lock", "wb", opener=private.opener) as lock:
+def _only_worker() -> Iterator[str]:
+    """Yield the random name of this home, in which one worker can work at a time.
+
+    Raises StallguardError if one works here already: each would offer the same GPU, and end the other's runs.
+    """
+    with open(paths.home() / "fleet" / "worker.lock", "a+", opener=private.opener) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -85,19 +92,25 @@ def _only_worker() -> Iterator[None]:
                 cure="for more jobs at once: --slots N; to end a service: stallguard fleet worker --uninstall",
                 code=CANNOT_RUN,
             ) from error
-        yield
+        lock.seek(0)
+        home = lock.read().strip()
+        if not home:
+            home = os.urandom(8).hex()
+            lock.write(home)
+            lock.flush()
+        yield home
 
 
 class _WorkerProcess:
     """The loop.  `host`: this machine's name in the fleet."""
 
     def __init__(
-        self, membership: Membership, store: Store, host: str, offer: Offer, options: WorkerOptions,
+        self, membership: Membership, store: Store, host: str, home: str, offer: Offer, options: WorkerOptions,
         env: Mapping[str, str], say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._membership, self._store, self._host, self._offer = membership, store, host, offer
         self._options, self._say, self._about = options, say, {**system.facts(), "chip": offer.chip}
-        self._nonce = os.urandom(4).hex()
+        self._nonce, self._home = os.urandom(4).hex(), home
         edges = Edges(partial(preparing.prepare, store, env), run_files.utc, say)
         self._runs = RunsHere(membership, store, host, self._nonce, env, edges)
         self._dask: DaskWorker | None = None
@@ -109,6 +122,8 @@ class _WorkerProcess:
         self._watch = system.MachineWatch()
         self._cordons, self._cards = Asking[str](), Asking[None]()
         self._has_found = False
+        self._clock_said = False
+        self._names = Asking[bytes | None]()
 
     async def run(self) -> None:
         """Work until a signal."""
@@ -116,8 +131,13 @@ class _WorkerProcess:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         dask_task.serve(self._runs)
-        while not ended.is_set():
-            await self._look()
+        has_name, taken = await self._has_name(ended), None
+        while has_name and not ended.is_set():
+            try:
+                await self._look()
+            except _NameTaken as error:  # by a worker elsewhere, whose card it is now
+                has_name, taken = False, error
+                break
             if self._has_found and loop.time() >= cleans_at:
                 cleans_at = loop.time() + CLEANS
                 with contextlib.suppress(OSError):  # the next day it is tried again
@@ -128,7 +148,37 @@ class _WorkerProcess:
         self._say(f"{self._host} leaves the fleet; {ending}")
         await self._disconnect()
         await self._runs.end()
-        await self._show(GONE, "its worker was ended")
+        if taken is not None:
+            raise taken
+        if has_name:
+            await self._show(GONE, "its worker was ended")
+
+    async def _has_name(self, ended: asyncio.Event) -> bool:
+        """Wait until it is known that no other worker has this name; return False if this one is ended meanwhile.
+
+        Raises StallguardError if another has it.
+        """
+        loop, first, until = asyncio.get_running_loop(), None, 0.0
+        while not ended.is_set():
+            try:
+                data = await self._names.answered(partial(self._store.read, orders.worker_key(self._host)))
+            except StoreError as error:
+                self._note(f"the store does not answer ({error}); it is tried again")
+            else:
+                found = machines.name_of(data, first, self._home)
+                if found == machines.TAKEN:
+                    raise _name_taken(self._host, data)
+                if found == machines.FREE or (first is not None and loop.time() >= until):
+                    return True
+                if first is None:
+                    first, until = data, loop.time() + WATCHES
+                    self._note(
+                        f"a worker named {self._host} has been here, of another home or machine; for {WATCHES:.0f} s "
+                        "it is watched whether it lives"
+                    )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), LOOK)
+        return False
 
     async def _look(self) -> None:
         """Do what the present state of the machine asks for."""
@@ -231,19 +281,48 @@ class _WorkerProcess:
             await _closed(worker)
 
     async def _show(self, state: str, why: str) -> None:
-        """Write the card of this machine if it has changed, or once a minute."""
+        """Write the card of this machine if it has changed, or once a minute.
+
+        Raises StallguardError if a worker elsewhere has written it since.
+        """
         loop = asyncio.get_running_loop()
         card = WorkerCard(
             schema=orders.SCHEMA, host=self._host, at="", state=state, why=why,
             address=self._dask.address if self._dask else "", worker=self._nonce,
             resources=self._offer.resources, jobs=self._runs.jobs, versions=self._offer.versions, about=self._about,
+            home=self._home, clock=self._clock(),
         )  # fmt: skip
         if card == self._card and loop.time() < self._carded + RENEWS:
             return
-        data = orders.encode(replace(card, at=run_files.utc()))
+        data, key = orders.encode(replace(card, at=run_files.utc())), orders.worker_key(self._host)
+        has_written = self._card is not None
+
+        def renew() -> None:
+            now = self._store.read(key) if has_written else None
+            with contextlib.suppress(Damaged):
+                card = orders.decode(now, WorkerCard) if now is not None else None
+                if card is not None and card.state != GONE and card.home not in ("", self._home):
+                    raise _name_taken(self._host, now)
+            self._store.replace(key, data)
+
         with self._telling("written"):  # the next look tries again
-            await self._cards.answered(partial(self._store.replace, orders.worker_key(self._host), data))
+            await self._cards.answered(renew)
             self._card, self._carded = card, loop.time()
+
+    def _clock(self) -> float | None:
+        """Return the seconds, in whole minutes, that this machine's clock is ahead of the scheduler's."""
+        if self._dask is None:
+            return self._card.clock if self._card is not None else None
+        ahead = -float(self._dask.scheduler_delay)
+        shown = 0.0 if abs(ahead) < CLOCK_OFF else round(ahead / 60) * 60.0
+        if shown and not self._clock_said:
+            self._clock_said = True
+            way = "ahead of" if shown > 0 else "behind"
+            self._say(
+                f"the clock of this machine is {duration(abs(shown))} {way} the scheduler's; its hours and the times "
+                "that it shows follow it, nothing else does"
+            )
+        return shown
 
     @contextlib.contextmanager
     def _telling(self, what: str) -> Iterator[None]:
@@ -272,6 +351,23 @@ class _WorkerProcess:
         if text != self._noted:
             self._noted = text
             self._say(text)
+
+
+class _NameTaken(StallguardError):
+    """Another worker has the name of this machine."""
+
+
+def _name_taken(host: str, data: bytes | None) -> _NameTaken:
+    about = ""
+    with contextlib.suppress(Damaged):
+        card = orders.decode(data or b"", WorkerCard)
+        about = f", with the address {card.address}" if card.address else ""
+    return _NameTaken(
+        f"another worker has the name {host}{about}",
+        why="two machines of one name would share a card, a cordon and refusals",
+        cure="stallguard fleet worker --name OTHER gives this one a name of its own",
+        code=CANNOT_RUN,
+    )
 
 
 async def _closed(worker: DaskWorker) -> None:

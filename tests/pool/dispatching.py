@@ -26,6 +26,7 @@ class TestEngine:
         self.connected = [MAC, BOX]
         self.starts, self.forgotten, self.retired = [], [], []
         self.states = {}
+        self.begins = True  # what a machine is given
 
     def machines(self):
         return [one for one in self.connected if one.address not in self.retired]
@@ -35,7 +36,12 @@ class TestEngine:
         self.states[start.job] = Placed(False)
 
     def placed(self, job):
-        return self.states.get(job, Placed(True, UNKNOWN))
+        found = self.states.get(job, Placed(True, UNKNOWN))
+        address = next((one.address for one in reversed(self.starts) if one.job == job), "")
+        is_there = address in [one.address for one in self.machines()]
+        return (
+            found if found.is_over else Placed(False, is_begun=found.is_begun or (self.begins and is_there))
+        )
 
     def forget(self, job):
         self.forgotten.append(job)

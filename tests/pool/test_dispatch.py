@@ -79,7 +79,7 @@ def test_a_vanished_machine_is_told_also_if_no_other_can_take_its_job():
 
 
 def test_what_the_engine_has_of_a_vanished_machine_does_not_keep_the_job():
-    assert decide(held(has_run_out=True, is_placed=True), [BOX], ()).do == START
+    assert decide(held(has_run_out=True, address="tls://mac"), [BOX], ()).do == START
 
 
 def test_a_machine_that_was_judged_already_is_not_judged_again():
@@ -108,9 +108,9 @@ def test_the_pause_doubles_while_there_is_no_progress_up_to_a_bound():
 
 
 def test_a_job_that_the_engine_has_is_not_given_to_it_twice():
-    known = view(is_placed=True, addresses=("tls://mac", "tls://box"))
-    assert decide(known, [BOX, MAC], ()) == (WAIT, "it is queued", (), "")
-    assert decide(view(is_placed=True, is_begun=True), [MAC, BOX], ()).do == WAIT
+    known = view(address="tls://mac", given=29.0)
+    assert decide(known, [BOX, MAC], ()) == (WAIT, "a machine gets it", (), "")
+    assert decide(view(address="tls://mac", given=90.0, is_begun=True), [MAC, BOX], ()).do == WAIT
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_a_machine_that_refused_is_left_out_and_the_next_one_asked():
 
 
 @pytest.mark.parametrize(
-    ("machines", "cordoned", "addresses"),
+    ("machines", "cordoned", "given", "addresses"),
     [
-        ([MAC, BOX], (), ("tls://mac", "tls://box")),
-        ([MAC._replace(address="tls://mac:2")], (), ("tls://mac:2",)),
-        ([MAC, BOX], {"mac"}, ("tls://box",)),
+        ([MAC, BOX], (), 30.0, ("tls://mac", "tls://box")),
+        ([MAC._replace(address="tls://mac:2")], (), 1.0, ("tls://mac:2",)),
+        ([MAC, BOX], {"mac"}, 1.0, ("tls://box",)),
     ],
 )
-def test_what_is_queued_for_other_machines_than_those_of_now_is_queued_anew(machines, cordoned, addresses):
-    known = view(is_placed=True, addresses=("tls://mac",))
+def test_a_machine_that_is_gone_or_does_not_begin_a_job_loses_it(machines, cordoned, given, addresses):
+    known = view(address="tls://mac", given=given)
     assert decide(known, machines, cordoned) == (START, "", addresses, "")

@@ -6,10 +6,7 @@ import pytest
 
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.fleet import orders
-from stallguard.fleet.joblog import Tail
 from stallguard.fleet.orders import Refusal, Stop
-from stallguard.fleet.records import Claim, Holder
-from stallguard.pool.dispatcher import rank
 from stallguard.pool.engine import Placed
 from tests.pool.dispatching import BOX, LASTS, MAC, OTHER, TOKEN, Fleet
 
@@ -29,26 +26,41 @@ def test_a_job_is_found_and_started_once(fleet):
     fleet.turns(20)
     (start,) = fleet.engine.starts
     assert (start.job, start.needs) == ("job", {"slots": 1.0, "memory": 0.0})
-    assert (start.addresses, start.quiet) == (("tls://mac",), "")
+    assert (start.address, start.quiet) == ("tls://mac", "")
 
 
 def replace_resources(machine, **more):
     return machine._replace(resources={**machine.resources, **more})
 
 
-def test_the_highest_priority_is_given_to_the_engine_first(fleet):
+def test_the_highest_priority_starts_first_and_each_of_the_others_as_soon_as_there_is_room(fleet):
     for job, priority in (("a", 0), ("b", 5), ("c", 5), ("d", -1)):
         fleet.submit(job, priority=priority)
-    fleet.turns()
-    assert fleet.started == ["b", "c", "a", "d"]
-    ranks = [start.priority for start in fleet.engine.starts]
-    assert ranks == sorted({*ranks}, reverse=True)  # Dask keeps no order among equal ones
+    fleet.turns(3)
+    assert fleet.started == ["b", "c"]  # on two machines with a slot each
+    assert "job a waits: no machine that can take it has room" in fleet.said
+    fleet.claim("mac", "b")
+    fleet.end(0, "b")
+    fleet.turns(10)
+    assert fleet.started == ["b", "c", "a"]
+    fleet.submit("e", priority=9)
+    fleet.turns(5)
+    fleet.claim("box", "c")
+    fleet.end(0, "c")
+    fleet.turns(10)
+    assert fleet.started == ["b", "c", "a", "e"]
 
 
-def test_a_job_that_has_begun_goes_on_before_one_of_the_same_priority_begins():
-    begun = Tail(claim=Claim(number=1, holder=Holder("mac", "boot", 1, "")))
-    assert rank(0, begun, place=9) > rank(0, Tail(), place=1) > rank(0, Tail(), place=2)
-    assert rank(1, Tail(), place=9) > rank(0, begun, place=1)
+def test_a_job_that_has_begun_goes_on_before_one_of_the_same_priority_begins(fleet):
+    fleet.engine.connected = []
+    fleet.submit("begun")
+    fleet.submit("a-first", priority=0)
+    fleet.claim("away", "begun")
+    fleet.end(75, "begun")
+    fleet.turns(5)
+    fleet.engine.connected = [MAC]
+    fleet.turns(10)
+    assert fleet.started == ["begun"]
 
 
 def test_a_job_that_this_fleet_did_not_sign_is_refused_and_that_is_said_once(fleet):
@@ -93,7 +105,7 @@ def test_a_job_waits_for_a_machine_and_says_so_once(fleet):
     assert fleet.said == ["job job waits: no machine is connected"]
     fleet.engine.connected = [BOX]
     fleet.turns(1)
-    assert fleet.engine.starts[0].addresses == ("tls://box",)
+    assert fleet.engine.starts[0].address == "tls://box"
 
 
 def test_a_job_that_is_done_is_read_no_more(fleet):
@@ -174,20 +186,22 @@ def test_a_machine_that_refuses_sends_the_job_to_the_next(fleet):
     fleet.store.replace(orders.refusal_key("job", "mac"), orders.encode(refusal))
     fleet.engine.states["job"] = Placed(True, "EnvironmentImpossible: there is no uv")
     fleet.turns(5)
-    assert fleet.engine.starts[-1].addresses == ("tls://box",)
+    assert fleet.engine.starts[-1].address == "tls://box"
     assert "job job: EnvironmentImpossible: there is no uv" in fleet.said
 
 
 # ---- what is queued follows the machines ----------------------------------------------------------------------------
 
 
-def test_a_queued_job_can_also_be_taken_by_a_machine_that_came_later(fleet):
-    fleet.engine.connected = [MAC]
+def test_a_job_that_its_machine_does_not_begin_is_taken_by_one_that_came_later(fleet):
+    fleet.engine.connected, fleet.engine.begins = [MAC], False
     fleet.submit()
     fleet.turns(5)
     fleet.engine.connected = [MAC, BOX]
-    fleet.turns(5)
-    assert [start.addresses for start in fleet.engine.starts] == [("tls://mac",), ("tls://mac", "tls://box")]
+    fleet.turns(20)
+    assert [start.address for start in fleet.engine.starts] == ["tls://mac"]
+    fleet.turns(10)
+    assert [start.address for start in fleet.engine.starts] == ["tls://mac", "tls://box"]
     assert fleet.engine.forgotten == ["job"]
 
 
@@ -200,7 +214,7 @@ def test_a_queued_job_does_not_wait_for_a_worker_that_was_started_anew(fleet):
     assert fleet.said[-1] == "job job waits: no machine is connected"
     fleet.engine.connected = [MAC._replace(worker="w3", address="tls://mac:2")]
     fleet.turns(5)
-    assert [start.addresses for start in fleet.engine.starts] == [("tls://mac",), ("tls://mac:2",)]
+    assert [start.address for start in fleet.engine.starts] == ["tls://mac", "tls://mac:2"]
 
 
 def test_a_job_that_is_begun_is_not_queued_again_when_a_machine_comes(fleet):

@@ -36,12 +36,12 @@ def test_a_silent_holder_is_cordoned_after_its_lease_and_the_job_goes_on_elsewhe
     assert (fleet.started, fleet.cordon("mac")) == (["job"], None)
     fleet.turns(6)
     _, start = fleet.engine.starts
-    assert start.addresses == ("tls://box",)
+    assert start.address == "tls://box"
     assert start.quiet == perform(joblog.look("job", fleet.tail()), fleet.store)[1]
     cordon = fleet.cordon("mac")
     assert (cordon.job, cordon.number, cordon.lifts_itself) == ("job", 1, True)
     assert cordon.why == "silent for 1 min, in job job"
-    assert "job job is queued; it goes on from the checkpoint that was published at noon" in fleet.said
+    assert "job job starts; it goes on from the checkpoint that was published at noon" in fleet.said
 
 
 def test_what_vanished_is_cordoned_once_and_its_machine_retired(fleet):
@@ -62,7 +62,7 @@ def test_a_machine_at_fault_is_cordoned_and_the_job_goes_on_elsewhere(fleet):
     fleet.turns(5)
     cordon = fleet.cordon("mac")
     assert (cordon.why, cordon.number, cordon.lifts_itself) == ("waits for the GPU, in job job", 1, False)
-    assert fleet.engine.starts[-1].addresses == ("tls://box",)
+    assert fleet.engine.starts[-1].address == "tls://box"
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -99,7 +99,7 @@ def test_a_machine_that_vanished_and_is_there_again_can_take_the_job(fleet):
     fleet.store.replace(orders.cordon_key("mac"), orders.encode(lifted))
     fleet.engine.connected = [MAC._replace(worker="w3", address="tls://mac:2")]
     fleet.turns(10)
-    assert fleet.engine.starts[-1].addresses == ("tls://mac:2",)
+    assert fleet.engine.starts[-1].address == "tls://mac:2"
     assert fleet.cordon("mac").is_lifted
 
 
@@ -111,14 +111,14 @@ def test_a_cordon_of_a_person_is_not_replaced_by_one_that_lifts_itself(fleet):
     fleet.store.replace(orders.cordon_key("mac"), orders.encode(mine))
     fleet.turns(2 * int(LASTS))
     assert fleet.cordon("mac") == mine
-    assert fleet.engine.starts[-1].addresses == ("tls://box",)
+    assert fleet.engine.starts[-1].address == "tls://box"
 
 
 def test_a_damaged_cordon_keeps_its_machine_out(fleet):
     fleet.store.replace(orders.cordon_key("mac"), b"{")
     fleet.submit()
     fleet.turns()
-    assert fleet.engine.starts[0].addresses == ("tls://box",)
+    assert fleet.engine.starts[0].address == "tls://box"
     assert fleet.engine.retired == ["tls://mac"]
 
 
@@ -148,7 +148,7 @@ def test_a_scheduler_that_starts_again_watches_a_silent_holder_itself_for_a_whol
     fleet.turns(int(LASTS) - 5)
     assert fleet.engine.starts == []
     fleet.turns(12)
-    assert fleet.engine.starts[0].addresses == ("tls://box",)
+    assert fleet.engine.starts[0].address == "tls://box"
 
 
 def test_a_connection_that_is_lost_starts_nothing_while_the_run_lives(fleet):
@@ -206,7 +206,7 @@ def test_a_cordon_that_the_store_did_not_take_is_written_when_it_is_back(fleet):
     failing.fails = False
     fleet.turns(5)
     assert fleet.cordon("mac").why == "waits for the GPU, in job job"
-    assert fleet.engine.starts[-1].addresses == ("tls://box",)
+    assert fleet.engine.starts[-1].address == "tls://box"
 
 
 def test_a_log_with_nothing_in_it_is_a_new_job(fleet):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 import signal
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.fleet import orders
 from stallguard.fleet.folder_store import FolderStore
-from stallguard.pool import beside_loop, worker_process
+from stallguard.fleet.orders import WorkerCard
+from stallguard.pool import beside_loop, machines, worker_process
 from stallguard.pool.offers import Offer
 from stallguard.pool.worker_options import WorkerOptions
 
@@ -43,7 +48,7 @@ def test_a_worker_obeys_signals_while_its_store_hangs(home, found, tmp_path, mon
     member, store, said = found(), Hanging(tmp_path / "store"), []
     options = WorkerOptions(host="mac", slots=1, memory=None, between=None, mains_only=False)
     worker = worker_process._WorkerProcess(
-        member, store, "mac", Offer({"slots": 1}, {}, ""), options, dict(os.environ), said.append
+        member, store, "mac", "here", Offer({"slots": 1}, {}, ""), options, dict(os.environ), said.append
     )
 
     async def steps():
@@ -69,5 +74,121 @@ def test_a_second_worker_of_one_home_is_refused_and_one_can_start_after_the_firs
     ):
         pass
     assert raised.value.code == CANNOT_RUN
-    with worker_process._only_worker():
+    with worker_process._only_worker() as home:
         pass
+    with worker_process._only_worker() as again:
+        assert again == home != ""
+
+
+# ---- one name, one machine ------------------------------------------------------------------------------------------
+
+
+def card_of(home, *, at="2026-06-10T12:00:00Z", state="ready", **more):
+    made = WorkerCard(schema=1, host="mac", at=at, state=state, worker="w", home=home, **more)
+    return orders.encode(made)
+
+
+def test_a_name_is_free_without_a_card_after_an_end_and_for_a_worker_of_the_same_home():
+    assert machines.name_of(None, None, "here") == machines.FREE
+    assert machines.name_of(card_of("there", state="gone"), None, "here") == machines.FREE
+    assert machines.name_of(card_of("here"), None, "here") == machines.FREE
+
+
+@pytest.mark.parametrize("card", [card_of("there"), card_of(""), b"{damaged"])
+def test_a_card_of_another_home_is_watched_and_the_name_is_taken_once_it_changes(card):
+    assert machines.name_of(card, None, "here") == machines.WATCHED
+    assert machines.name_of(card, card, "here") == machines.WATCHED
+    assert machines.name_of(card_of("there", at="2026-06-10T12:01:00Z"), card, "here") == machines.TAKEN
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def worker(home, found, tmp_path, monkeypatch):
+    """A worker named mac, with a store that no other one writes to, and what it says."""
+    monkeypatch.setenv("STALLGUARD_HOME", str(home / "state"))
+    monkeypatch.setattr(worker_process, "LOOK", 0.05)
+    monkeypatch.setattr(worker_process, "WATCHES", 0.5)
+    store, said = FolderStore(tmp_path / "store"), []
+    options = WorkerOptions(host="mac", slots=1, memory=None, between=None, mains_only=False)
+    made = worker_process._WorkerProcess(
+        found(), store, "mac", "here", Offer({"slots": 1}, {}, ""), options, dict(os.environ), said.append
+    )
+    return made, store, said
+
+
+def test_a_second_worker_of_one_name_is_refused_with_the_reason(worker, monkeypatch):
+    made, store, said = worker
+    monkeypatch.setattr(worker_process, "WATCHES", PATIENCE)
+    store.replace(orders.worker_key("mac"), card_of("there"))
+
+    async def steps():
+        running = asyncio.ensure_future(made.run())
+        await asyncio.to_thread(until, lambda: any("watched whether it lives" in line for line in said))
+        live = card_of("there", at="2026-06-10T12:01:00Z", address="tls://10.0.0.7:4123")
+        store.replace(orders.worker_key("mac"), live)
+        with pytest.raises(StallguardError, match="another worker has the name mac") as raised:
+            await asyncio.wait_for(running, PATIENCE)
+        assert "tls://10.0.0.7:4123" in str(raised.value)
+        assert raised.value.code == CANNOT_RUN
+        assert store.read(orders.worker_key("mac")) == live
+
+    asyncio.run(steps())
+
+
+def test_the_name_of_a_worker_that_is_dead_is_taken_over_and_one_that_comes_back_ends(worker):
+    made, store, said = worker
+    store.replace(orders.worker_key("mac"), card_of("there"))
+    key = orders.worker_key("mac")
+
+    async def steps():
+        running = asyncio.ensure_future(made.run())
+        await asyncio.to_thread(until, lambda: orders.decode(store.read(key), WorkerCard).home != "there")
+        assert any("watched whether it lives" in line for line in said)
+        back = card_of("there", at="2026-06-10T13:00:00Z")
+        store.replace(key, back)
+        made._carded = -worker_process.RENEWS  # a minute later
+        with pytest.raises(StallguardError, match="another worker has the name mac"):
+            await asyncio.wait_for(running, PATIENCE)
+        assert store.read(key) == back  # its card stays
+
+    asyncio.run(steps())
+
+
+# ---- a clock that is off ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("delay", "clock", "says"), [(0.4, 0.0, ""), (-10800.0, 10800.0, "ahead"), (90.0, -120.0, "behind")]
+)
+def test_a_clock_that_is_off_is_said_once_and_in_the_card(worker, delay, clock, says):
+    made, _, said = worker
+    made._dask = SimpleNamespace(scheduler_delay=delay)
+    assert [made._clock(), made._clock()] == [clock, clock]
+    lines = [line for line in said if "clock" in line]
+    assert len(lines) == bool(says)
+    assert says in "".join(lines)
+
+
+def test_what_is_not_known_of_a_clock_is_not_zero(worker):
+    assert worker[0]._clock() is None
+
+
+def test_the_age_of_a_card_is_corrected_by_what_it_says_of_its_clock():
+    now = dt.datetime(2026, 6, 10, 12, 0, tzinfo=dt.UTC)
+    ahead = "2026-06-10T15:00:00Z"
+
+    def seen(at, clock):
+        return machines.described("mac", card_of("there", at=at, clock=clock), None, now)
+
+    assert (seen(ahead, 10800.0).state, seen(ahead, 10800.0).seen) == ("ready", 0.0)
+    late = seen("2026-06-10T14:50:00Z", 10800.0)  # ten minutes ago, by the scheduler's clock
+    assert (late.state, late.seen) == ("silent", 600.0)
+    unknown = seen(ahead, None)
+    assert (unknown.state, unknown.seen) == ("ready", None)
+    assert "3 h ahead of the one here: whether it is silent is not known" in unknown.why
