@@ -198,7 +198,10 @@ def _until(holds: Callable[[], bool], process: psutil.Process) -> bool:
     while time.monotonic() < end:
         if holds():
             return True
-        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+        try:
+            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                return False
+        except psutil.NoSuchProcess:  # it ended between the two
             return False
         time.sleep(LOOK)
     return False
