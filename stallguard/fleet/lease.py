@@ -78,6 +78,14 @@ def has_run_out(watch: Watch, lasts: float) -> bool:
     return watch.quiet >= lasts
 
 
+def is_suspect(watch: Watch, lasts: float) -> bool:
+    """Return whether a holder that lives and can write would have renewed: then the reader looks whether it can.
+
+    A store that can be read and not written to makes each holder look silent.
+    """
+    return watch.quiet >= lasts * LONGEST_GAP
+
+
 def renewed(tenure: Tenure, began: float) -> Tenure:
     """Return the tenure after a renewal that succeeded.  An end that was ordered stays ordered."""
     return tenure._replace(renewed=max(tenure.renewed, began))

@@ -158,6 +158,7 @@ class SchedulerCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SCHEDULER = "scheduler"  # the key of that card
+SCHEDULER_WRITES = "scheduler-writes"  # the key by which a scheduler tries whether it can write
 
 
 def submission_key(job: str) -> str:

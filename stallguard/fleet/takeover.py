@@ -34,11 +34,16 @@ class Taken(NamedTuple):
 
 
 class Watching(NamedTuple):
-    """What a watch needs.  `now`: seconds that also pass in a sleep; `says`: called once with the holder watched."""
+    """What a watch needs.
+
+    `now`: seconds that also pass in a sleep; `says`: called once with the holder watched; `writes`: writes something to
+    the store, and raises StoreError if that is not possible: then no holder can renew, and its silence says nothing.
+    """
 
     now: Callable[[], float]
     sleep: Callable[[float], None]
     says: Callable[[Claim], None]
+    writes: Callable[[], None]
 
 
 def take(
@@ -68,7 +73,11 @@ def take(
             if mark == quiet
             else lease.watched(before, mark, watching.now(), lasts)
         )
-        if tail.claim is None or tail.is_free or lease.has_run_out(watch, lasts):
+        if tail.claim is None or tail.is_free or mark == quiet:
+            continue
+        if lease.is_suspect(watch, lasts):
+            watching.writes()
+        if lease.has_run_out(watch, lasts):
             continue
         if before is None:
             watching.says(tail.claim)

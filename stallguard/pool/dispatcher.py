@@ -85,6 +85,7 @@ class Dispatcher:
         self._cordons: dict[str, Cordon] = {}  # by host, also those that are lifted
         self._found = 0  # jobs so far
         self._said: set[str] = set()
+        self._is_writable, self._writes_at = True, 0.0
 
     def turn(self) -> None:
         """Look at each job whose time has come, and do what is due.  Raises StoreError; nothing is lost then."""
@@ -223,10 +224,31 @@ class Dispatcher:
         if holder is not None:
             lasts = holder.holder.lasts
             rests = min(RESTS, lasts / lease.PER_LEASE / LOOKS)
-            job.watch = lease.watched(job.watch, mark, self._deps.now(), lasts)
+            before, job.watch = job.watch, lease.watched(job.watch, mark, self._deps.now(), lasts)
+            if before is not None and lease.is_suspect(job.watch, lasts) and not self._can_write():
+                job.watch = job.watch._replace(quiet=min(job.watch.quiet, before.quiet))
         job.is_stopped = self._is_stopped(name)
         job.refusals = [] if holder else self._read_refusals(name)
         job.looks_at = self._deps.now() + rests
+
+    def _can_write(self) -> bool:
+        """Return whether the store takes what is written; else no holder can renew, and its silence says nothing."""
+        now = self._deps.now()
+        if now >= self._writes_at:
+            self._writes_at = now + RESTS
+            try:
+                self._store.replace(orders.SCHEDULER_WRITES, self._deps.at().encode())
+            except StoreError as error:
+                if self._is_writable:
+                    self._deps.say(
+                        f"the store can be read and not written to ({error}): no holder counts as silent"
+                    )
+                self._is_writable = False
+            else:
+                if not self._is_writable:
+                    self._deps.say("the store can be written to again")
+                self._is_writable = True
+        return self._is_writable
 
     def _is_stopped(self, name: str) -> bool:
         data = self._store.read(orders.stop_key(name))

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from stallguard.core.text import shell_words
 from stallguard.errors import OWN_FAILURE, SIGNALLED, StallguardError
-from stallguard.fleet import joblog, lineage, orders
+from stallguard.fleet import joblog, kept_ends, lineage, orders
 from stallguard.fleet.joblog import Fenced, perform
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import Refusal, Submission
@@ -156,6 +156,15 @@ class RunsHere:
                 submission = orders.decode_submission(data or b"", self._membership.token, begun.name)
                 self._edges.say(f"{begun.name} is about to be trained here: an earlier worker began it")
                 self._add(begun.name, _Running(submission), self._until_free(begun))
+
+    def publish_kept(self) -> None:
+        """Publish the ends of runs here that could not be published.  Raises StoreError."""
+        for end in kept_ends.kept(self._store.url):
+            with contextlib.suppress(Damaged):  # of its log: a person has to mend it first
+                if not kept_ends.publish(end, self._store):
+                    self._edges.say(
+                        f"{end.job}: the end of run {end.run} is published, or another machine has the job"
+                    )
 
     def give_up(self) -> None:
         """Have no job begin that is still being prepared."""

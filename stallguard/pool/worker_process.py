@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from stallguard.core.messages import duration
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.fleet import member_tls, orders, store_owner
+from stallguard.fleet import kept_ends, member_tls, orders, store_owner
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import WorkerCard
 from stallguard.fleet.records import Damaged
@@ -123,6 +123,7 @@ class _WorkerProcess:
         self._cordons, self._cards = Asking[str](), Asking[None]()
         self._has_found = False
         self._clock_said = False
+        self._ends = Asking[None]()
         self._names = Asking[bytes | None]()
 
     async def run(self) -> None:
@@ -189,6 +190,9 @@ class _WorkerProcess:
                 self._note(f"the store does not answer ({error}); it is tried again")
                 return
             self._has_found = True
+        if kept_ends.kept(self._store.url):
+            with self._telling("written"):
+                await self._ends.answered(self._runs.publish_kept)
         closed = self._closed()
         with self._telling("read"):  # else what is known of it still holds
             self._cordon = await self._cordons.answered(self._read_cordon)

@@ -185,8 +185,9 @@ MESSAGES = {
     ),
     "job.done": Message("job {job} is done: run {run} finished it at {at}; nothing is trained"),
     "job.not_concluded": Message(
-        "job {job}: the end of this run is not published ({why}); another machine can train it again from its newest "
-        "published checkpoint",
+        "job {job}: the end of this run is not published ({why}); it is kept here, and published later by this "
+        "machine's worker or by the next run of the job here. If another machine takes the job before, it is trained "
+        "again from its newest published checkpoint",
         level="warning",
     ),
     "report.written": Message("report: {path}"),

@@ -21,9 +21,10 @@ from stallguard.core import evacuation
 from stallguard.core.events import UserCommand
 from stallguard.core.messages import duration
 from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError, was_requested
-from stallguard.fleet import fetching, joblog, lineage, membership, records, store_owner
+from stallguard.fleet import fetching, joblog, kept_ends, lineage, membership, records, store_owner
 from stallguard.fleet.joblog import Fenced, Tail, perform
 from stallguard.fleet.keeper import LeaseKeeper
+from stallguard.fleet.kept_ends import KeptEnd
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import JOB_NAME, Stop, decode_stop, host_name, stop_key
 from stallguard.fleet.publication import Publication
@@ -179,8 +180,11 @@ def _taken(loaded: Loaded, screen: Terminal, fleet: Membership | None) -> Job | 
         store = _opened(settings.url, fleet)
         if stop := _asked_to_stop(store, settings.job, fleet.token if fleet else ""):
             raise _stopped(settings.job, f"you asked ({stop.by})", stop.at)
-        store.replace(f"machines/{host}", records.encode_machine(card))
-        watching = Watching(now, time.sleep, watched)
+        mine = f"machines/{host}", records.encode_machine(card)
+        store.replace(*mine)
+        for end in kept_ends.kept(store.url, settings.job):  # of an earlier run here
+            kept_ends.publish(end, store)
+        watching = Watching(now, time.sleep, watched, lambda: store.replace(*mine))
         taken = take(store, settings.job, holder, run_files.utc, watching, os.environ.get(QUIET, ""))
     except HeldElsewhere as error:
         who = _holder(error.by)
@@ -277,10 +281,13 @@ def _trained(
             facts = _facts_of_end(request.run, session, loaded)
             facts["final"] = bool(keeper.stopped and code)
             end = run_files.outcome(request.run)
-            why = thread[0].conclude(code, end.why if end else "", min(PATIENCE, job.lasts), **facts)
+            ended_why = end.why if end else ""
+            why = thread[0].conclude(code, ended_why, min(PATIENCE, job.lasts), **facts)
             is_given_back = True
             thread[0].close()
             if why and why != ELSEWHERE:  # that was said when it was noticed
+                number, url, run = job.tail.number, job.store.url, request.run.id
+                kept_ends.keep(KeptEnd(kept_ends.SCHEMA, url, job.name, run, number, code, ended_why, facts))
                 screen.announce("job.not_concluded", {"job": job.name, "why": why})
             return code
     except StallguardError as error:

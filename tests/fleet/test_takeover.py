@@ -8,6 +8,7 @@ import pytest
 from stallguard.fleet import joblog, records
 from stallguard.fleet.joblog import Tail, perform
 from stallguard.fleet.records import LONGEST_LEASE, Claim, Damaged, Holder, Outcome
+from stallguard.fleet.store import StoreError
 from stallguard.fleet.takeover import HeldElsewhere, Taken, Watching, take
 
 LASTS = 60.0
@@ -22,6 +23,7 @@ class Time:
 
     def __init__(self, meanwhile=lambda: None):
         self.now, self.meanwhile, self.watched = 0.0, meanwhile, []
+        self.writes = lambda: None
 
     def sleep(self, seconds):
         self.now += seconds
@@ -29,7 +31,7 @@ class Time:
 
     @property
     def watching(self):
-        return Watching(lambda: self.now, self.sleep, self.watched.append)
+        return Watching(lambda: self.now, self.sleep, self.watched.append, self.writes)
 
 
 @pytest.fixture
@@ -117,3 +119,16 @@ def test_a_lease_that_is_no_number_is_refused(text):
     assert text in entry
     with pytest.raises(Damaged):
         records.decode(entry)
+
+
+def test_no_holder_is_overtaken_while_the_store_can_be_read_and_not_written_to(folder, held):
+    time = Time()
+
+    def writes():
+        raise StoreError("Read-only file system")
+
+    time.writes = writes
+    with pytest.raises(StoreError, match="Read-only"):
+        taken_by(folder, "b", time)
+    assert time.now < LASTS / 2
+    assert perform(joblog.read_end("job"), folder).number == 1

@@ -7,6 +7,7 @@ import pytest
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.fleet import orders
 from stallguard.fleet.orders import Refusal, Stop
+from stallguard.fleet.store import StoreError
 from stallguard.pool.engine import Placed
 from tests.pool.dispatching import BOX, LASTS, MAC, OTHER, TOKEN, Fleet
 
@@ -226,3 +227,28 @@ def test_a_job_that_is_begun_is_not_queued_again_when_a_machine_comes(fleet):
     fleet.turns(20)
     assert fleet.started == ["job"]
     assert fleet.engine.forgotten == []
+
+
+def test_a_store_that_can_be_read_and_not_written_to_makes_no_holder_silent(fleet, monkeypatch):
+    fleet.submit()
+    fleet.turns()
+    fleet.claim("mac")
+    fleet.turns(10)
+    real = fleet.dispatcher._store.replace
+
+    def refuse(key, data):
+        raise StoreError("Read-only file system")
+
+    monkeypatch.setattr(fleet.dispatcher._store, "replace", refuse)
+    fleet.turns(300)
+    assert [line for line in fleet.said if "not written to" in line] == [
+        "the store can be read and not written to (Read-only file system): no holder counts as silent"
+    ]
+    monkeypatch.setattr(fleet.dispatcher._store, "replace", real)
+    fleet.turns(5)
+    fleet.renew()
+    fleet.turns(5)
+    assert "the store can be written to again" in fleet.said
+    assert fleet.cordon("mac") is None
+    fleet.turns(int(LASTS) + 15)  # now it is silent
+    assert fleet.cordon("mac").lifts_itself

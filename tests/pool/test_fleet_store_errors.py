@@ -11,6 +11,7 @@ import time
 import pytest
 
 from stallguard.errors import CANNOT_RUN
+from stallguard.fleet import records
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.store import StoreError
 from tests.pool.lab import (
@@ -164,6 +165,37 @@ def test_a_training_goes_on_while_the_store_is_full_and_publishes_when_there_is_
     assert run.wait(LIMIT) == 0
     said = text_of(run)
     assert said.count("a checkpoint is not published") == 1, said
+    assert "finished" in lab.verb("status", "j", code=0)
+
+
+def test_an_end_that_a_full_store_does_not_take_is_kept_here_and_published_later(lab, mounted):
+    script = lab.project / "long.py"
+    script.write_text((ROOT / "tests/fleet/scripts/count.py").read_text())
+    words = (
+        "run", "--python", sys.executable, "--store", "{store}", "--job", "j", "--set", "store.lease=6s",
+        "--set", "store.if_away=continue", "long.py", "60", "0.05",
+    )  # fmt: skip
+    run = lab.start(*words)
+    log = lab.store.folder / "jobs/j/log"
+    end = time.monotonic() + LIMIT
+    while not log.is_dir() or not list(log.iterdir()):  # the claim
+        assert time.monotonic() < end, text_of(run)
+        time.sleep(0.05)
+    while run.poll() is None:
+        fill(lab)
+        assert time.monotonic() < end, text_of(run)
+        time.sleep(0.1)
+    assert run.returncode == 0
+    assert "the end of this run is not published" in text_of(run)
+    assert "published later by this machine's worker or by the next run of the job here" in text_of(run)
+    names = lab.store.names("jobs/j/log")
+    entries = [records.decode(lab.store.read(f"jobs/j/log/{name}")) for name in names]
+    assert not [one for one in entries if isinstance(one, records.Outcome)]
+    (lab.place / "mount" / "other").unlink()
+    again = lab.start(*words)
+    assert again.wait(LIMIT) == 0
+    assert "job j is done" in text_of(again)
+    assert "begins at" not in text_of(again)  # it is not trained again
     assert "finished" in lab.verb("status", "j", code=0)
 
 
