@@ -53,7 +53,7 @@ async def refused(address, place) -> str:
     other = membership.recall({"STALLGUARD_FLEET": os.environ["STRANGER"]})
     worker = without_http(Worker)(address, security=security(other), host="127.0.0.1", **place)
     try:
-        await asyncio.wait_for(worker, 5)
+        await asyncio.wait_for(worker, 60)
     except Exception as error:
         texts = []
         while error is not None:
