@@ -92,8 +92,6 @@ def finished_epochs(session: CheckpointSession, fit: Fit, iterator: Any, origina
     first = compares_first(fit, iterator, bool(drawing))
     if not first:
         random_state.restore(saved.random("open"))
-    if drawing:
-        fit.restore_first()
     if workers is not None:
         adapter.enqueuer = None  # the workers of a PyDataset must not load batches that are not drawn
     try:

@@ -347,10 +347,6 @@ class Fit:
         """Note the pipeline's present state: what drawing changes of it, and no save has, returns to it."""
         self.data_first = self._whole_data()
 
-    def restore_first(self) -> None:
-        """Restore what `restore_now` changed of the pipeline: the finished epochs are drawn as in a new training."""
-        self._restore_data(*self.data_first, own=True)
-
     def _whole_data(self) -> tuple[list[Any], list[Any]]:
         copies: list[Any] = []
         data = self.walk_data()
@@ -379,7 +375,7 @@ class Fit:
         `seconds`: as for `walk`.
         """
         saved = self.past
-        self.restore_first()
+        self._restore_data(*self.data_first, own=True)
         self._restore_data(saved.facts["data"], saved.arrays)
         random_state.restore(saved.random("open"))
         self.data_at_opening = ObjectBaseline(self.walk_data(time.monotonic() + seconds))

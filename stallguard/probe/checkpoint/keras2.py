@@ -102,8 +102,6 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
         if handler._inferred_steps is None:
             handler._inferred_steps = fit.past.facts["length"]
     drawing = _must_be_drawn(fit, handler)
-    if drawing:
-        fit.restore_first()
     stream = original(handler)
     for coming in count(fit.first):
         resuming = fit.saved is not None and not fit.passed

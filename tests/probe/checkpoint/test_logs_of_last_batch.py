@@ -175,8 +175,8 @@ def test_an_epoch_without_data_has_no_results_after_a_resume_either(restarts):
     plain = run.undisturbed()
     run.attempt(kill="term,1,1")
     resumed = run.attempt(resume=True)
-    assert resumed.notes()
-    assert not resumed.notes("inexact")
+    # The epoch that ended is drawn again with what the dataset counts by now: its data end early, which ends no fit.
+    assert [text[:15] for text in resumed.notes("inexact")] == ["fit 1 goes back"]
     assert resumed.rows == plain.rows[-len(resumed.rows) :]
 
 
