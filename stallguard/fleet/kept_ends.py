@@ -65,6 +65,8 @@ def publish(end: KeptEnd, store: Store) -> str:
     """Publish an end; return why that is not possible yet, "" if it is over.  Raises StoreError and Damaged."""
     tail = perform(joblog.read_end(end.job), store)
     why = ""
+    if tail.number < end.number:
+        return "the log of the job lacks the claim of this run"  # a store that was put back: nothing is removed here
     if tail.number == end.number and not tail.is_free:
         run = paths.RunDir(paths.runs_dir() / end.run)
         nothing = Reports(lambda _: None, lambda _: None, lambda _: None)

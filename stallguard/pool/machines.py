@@ -80,7 +80,7 @@ def described(
     return FleetMachine(host, state, why, seen, cordon, card)
 
 
-def name_of(data: bytes | None, before: bytes | None, home: str) -> str:
+def name_state(data: bytes | None, before: bytes | None, home: str) -> str:
     """Return whether the name of a machine is FREE, TAKEN by a worker elsewhere, or WATCHED.
 
     `data`: the card with that name; `before`: what it was at the first look, None at that one; `home`: of the worker

@@ -166,7 +166,7 @@ class _WorkerProcess:
             except StoreError as error:
                 self._note(f"the store does not answer ({error}); it is tried again")
             else:
-                found = machines.name_of(data, first, self._home)
+                found = machines.name_state(data, first, self._home)
                 if found == machines.TAKEN:
                     raise _name_taken(self._host, data)
                 if found == machines.FREE or (first is not None and loop.time() >= until):

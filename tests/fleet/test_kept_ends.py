@@ -98,6 +98,12 @@ def test_an_end_is_of_no_use_after_another_machine_has_taken_the_job(troubled):
     assert kept_ends.kept(troubled.url) == []
 
 
+def test_an_end_stays_while_the_log_lacks_the_claim_of_its_run(troubled):
+    end = kept_end(troubled, claimed(troubled) + 1)
+    assert "lacks the claim" in tried(end, troubled)
+    assert kept_ends.kept(troubled.url) == [end]
+
+
 def test_ends_are_those_of_a_store_and_of_a_job(troubled):
     end = kept_end(troubled, 1)
     assert kept_ends.kept(troubled.url, "job") == [end]

@@ -228,14 +228,20 @@ def test_what_a_run_prints_here_does_not_grow_without_a_limit(here, monkeypatch)
     assert asyncio.run(steps()) == 0
 
 
+async def begun_asleep(one):
+    """Begin a run that does nothing and makes no directory; return its training."""
+    one.released.set()
+    one.runs._command = lambda *_: [sys.executable, "-c", "import time; time.sleep(600)"]
+    training = asyncio.ensure_future(one.runs.train("job", ""))
+    while not any("begins" in line for line in one.said):  # noqa: ASYNC110 - it sends no event
+        await asyncio.sleep(0.01)
+    return training
+
+
 def test_a_run_that_has_no_directory_yet_is_found_by_the_next_worker_and_ended_with_it(here):
     async def steps():
         one = here()
-        one.released.set()
-        one.runs._command = lambda *_: [sys.executable, "-c", "import time; time.sleep(600)"]
-        first = asyncio.ensure_future(one.runs.train("job", ""))
-        while not any("begins" in line for line in one.said):  # noqa: ASYNC110 - it sends no event
-            await asyncio.sleep(0.01)
+        first = await begun_asleep(one)
         edges = one.runs._edges  # a worker that knows nothing of the one before
         later = RunsHere(one.runs._membership, one.store, "mac", "w2", {}, edges)
         await later.find()
@@ -258,11 +264,7 @@ def test_the_lease_of_a_run_that_was_killed_before_it_had_a_directory_is_freed_b
 
     async def steps():
         one = here()
-        one.released.set()
-        one.runs._command = lambda *_: [sys.executable, "-c", "import time; time.sleep(600)"]
-        first = asyncio.ensure_future(one.runs.train("job", ""))
-        while not any("begins" in line for line in one.said):  # noqa: ASYNC110 - it sends no event
-            await asyncio.sleep(0.01)
+        first = await begun_asleep(one)
         child = one.runs._running["job"].child
         holder = Holder(host="mac", boot="b", pid=child.pid, nonce="n")
         joblog.perform(joblog.claim("job", joblog.Tail(), holder, ""), one.store)

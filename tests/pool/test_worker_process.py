@@ -89,16 +89,16 @@ def card_of(home, *, at="2026-06-10T12:00:00Z", state="ready", **more):
 
 
 def test_a_name_is_free_without_a_card_after_an_end_and_for_a_worker_of_the_same_home():
-    assert machines.name_of(None, None, "here") == machines.FREE
-    assert machines.name_of(card_of("there", state="gone"), None, "here") == machines.FREE
-    assert machines.name_of(card_of("here"), None, "here") == machines.FREE
+    assert machines.name_state(None, None, "here") == machines.FREE
+    assert machines.name_state(card_of("there", state="gone"), None, "here") == machines.FREE
+    assert machines.name_state(card_of("here"), None, "here") == machines.FREE
 
 
 @pytest.mark.parametrize("card", [card_of("there"), card_of(""), b"{damaged"])
 def test_a_card_of_another_home_is_watched_and_the_name_is_taken_once_it_changes(card):
-    assert machines.name_of(card, None, "here") == machines.WATCHED
-    assert machines.name_of(card, card, "here") == machines.WATCHED
-    assert machines.name_of(card_of("there", at="2026-06-10T12:01:00Z"), card, "here") == machines.TAKEN
+    assert machines.name_state(card, None, "here") == machines.WATCHED
+    assert machines.name_state(card, card, "here") == machines.WATCHED
+    assert machines.name_state(card_of("there", at="2026-06-10T12:01:00Z"), card, "here") == machines.TAKEN
 
 
 def until(condition):

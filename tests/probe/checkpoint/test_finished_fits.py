@@ -249,7 +249,7 @@ def test_a_digest_sees_every_byte_of_a_file_within_its_seconds(tmp_path):
 
 
 SET_AT_BEGIN = """
-import json, os, signal
+import json, os, sched, signal
 import numpy as np
 if os.environ["FRAMEWORK"] in ("tensorflow", "keras2"):
     import tensorflow as tf
@@ -284,6 +284,8 @@ class Begins(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         self.data.mark, self.model.begun = "begun", True
         NOTES["begun"] += 1
+        if os.environ.get("SETS") == "scheduler" and self.number == 0:
+            self.model.source = sched.scheduler()
 
     def on_epoch_begin(self, epoch, logs=None):
         self.at = epoch
@@ -326,3 +328,14 @@ def test_a_skipped_fit_leaves_what_its_callbacks_and_its_data_set(
     assert begun(resumed) == (1, 0, 2)
     assert resumed.rows == plain.rows
     assert len(plain.rows) == 2
+
+
+def test_what_a_callback_sets_as_a_fit_begins_and_no_checkpoint_can_keep_is_named(receiver, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SET_AT_BEGIN)
+    facts = {"FRAMEWORK": "tensorflow", "KERAS_BACKEND": "tensorflow", "SETS": "scheduler"}
+    run = Restarts(receiver, tmp_path, script, sys.executable, **facts)
+    run.attempt(kill="1,0,2")
+    resumed = run.attempt(resume=True)
+    said = [*resumed.notes("inexact"), *resumed.notes("resume")]
+    assert any("model.source" in text for text in said), said
