@@ -115,15 +115,20 @@ class Poller:
 
     def look(self) -> None:
         """Read all counters once, store them, and count the batches that no other hook counts."""
-        beats = self.beats
-        earlier = beats.calls
+        calls, state = self.beats.calls, self._state_now()
         grown = self._read()
         if grown is not None:
-            self._judge(grown, beats.calls - self._calls)
-        self._calls = earlier  # a call that ended during the read can be in both intervals, never in none
+            self._judge(grown, self.beats.calls - self._calls)
+        # Both of before the read: a call, or a fit, that ended during it can be in both intervals, never in none.
+        self._calls, self._state = calls, state
+
+    def _state_now(self) -> tuple[int, int, int]:
+        """Return what changes if Keras' loop counts, or if a checkpoint sets the counters."""
+        return self.beats.fitting, self.beats.slots[_FITS], self.beats.restores
 
     def _read(self) -> Optional[int]:
-        self._watched = [one for one in self._watched if one.alive()]
+        for ended in [one for one in self._watched if not one.alive()]:
+            self._watched.remove(ended)  # in place: the training's thread can append one at the same time
         grown = [(one.advance(), one) for one in self._watched]
         read = [(growth, one) for growth, one in grown if not one.failures]
         if not read:
@@ -141,9 +146,8 @@ class Poller:
     def _judge(self, grown: int, calls: int) -> None:
         """Count the batches that no other hook observes: the updates beyond the calls that hooks counted."""
         beats = self.beats
-        before, self._state = self._state, (beats.fitting, beats.slots[_FITS], beats.restores)
         updates = self._owed + grown  # those that no call has accounted for
-        if self._state != before or beats.fitting:  # Keras' loop counted, or a checkpoint set the counters
+        if beats.fitting or self._state_now() != self._state:
             beats.polled = False
             self._owed = 0
         elif beats.polled:

@@ -68,6 +68,25 @@ def test_a_loop_that_ends_between_two_looks_counts_too(poller, beats, optimizer)
     assert counted(beats) == 40
 
 
+def test_the_last_batches_of_a_fit_that_ends_during_a_read_count_once(poller, beats, optimizer):
+    """The read of many counters lasts: this one returns an earlier count, then the fit ends."""
+    beats.fitting = 1
+    number = optimizer._iterations
+
+    def read_then_end():
+        value, number.value = number.value, 40
+        beats.fitting = 0
+        return value
+
+    number.value = 16
+    number.numpy = read_then_end
+    poller.look()
+    del number.numpy
+    beats.call_ends(beats.call_begins(), b.ON_BATCH)
+    poller.look()
+    assert (counted(beats), beats.polled) == (1, False)
+
+
 def test_where_each_call_is_one_update_the_calls_count(poller, beats, optimizer):
     for look in range(30):
         for _ in range(look % 4):

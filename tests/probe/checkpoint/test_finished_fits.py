@@ -330,6 +330,7 @@ def test_a_skipped_fit_leaves_what_its_callbacks_and_its_data_set(
     assert len(plain.rows) == 2
 
 
+@pytest.mark.tf
 def test_what_a_callback_sets_as_a_fit_begins_and_no_checkpoint_can_keep_is_named(receiver, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SET_AT_BEGIN)
