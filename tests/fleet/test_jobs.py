@@ -237,6 +237,14 @@ def test_a_script_that_ends_with_a_code_of_stallguards_own_has_failed(shared_fol
     assert "--resume" not in lab.text(first)
 
 
+def test_the_end_of_a_failed_job_names_the_error(shared_folder, tmp_path):
+    lab, script = shared_folder, tmp_path / "fails.py"
+    script.write_text("import stallguard\nstallguard.beat()\n{}[71]\n")
+    only = lab.start("a", script=script)
+    assert only.wait(PATIENCE) == 1, lab.text(only)
+    assert lab.log()[-1].why == "the script ended with an error of its own: KeyError: 71"
+
+
 def test_a_job_that_is_trained_is_not_started_again_and_one_that_is_done_neither(lab):
     first = lab.start("a", steps=100)
     lab.until(lambda: len(lab.log()) > 0)

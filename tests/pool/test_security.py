@@ -113,6 +113,15 @@ def test_the_port_of_the_dashboard_is_on_the_loopback_interface_and_speaks_tls(f
         assert {answer for port in ports if (answer := answer_to(port)) not in REFUSALS} == set()
 
 
+def test_no_machine_needs_to_reach_the_port_of_a_worker(found, tmp_path):
+    """docs/fleet.md says that a firewall can close it: starts and ends go by the connection of the worker."""
+    found()
+    with running(tmp_path, "closed") as said:
+        assert (said["machines"], said["left"]) == (1, 0)
+        assert said["states"] == ["finished", "error"]
+        assert "no number" in said["error"], "why a start failed comes by the same connection"
+
+
 def test_a_worker_of_another_fleet_is_refused_and_says_why(found, tmp_path, home):
     stranger = tmp_path / "stranger.toml"
     found(store="other", file=stranger)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
+from stallguard.core.diagnosis.clues.printed import PYTHON_ERROR
 from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
 from stallguard.core.limits import DEFAULTS, PolicyLimits
 from stallguard.core.policy.attempts import (
@@ -25,12 +26,13 @@ from stallguard.core.policy.attempts import (
 )
 from stallguard.core.policy.machine_fault import fault
 from stallguard.core.policy.remedies import ORDERS
-from stallguard.core.text import counted
+from stallguard.core.text import counted, cut
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
 
 TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
 AS_LIKELY = 0.5  # of the first cause's confidence, from which on another one's remedy is tried after its own
+LONGEST_ERROR = 200  # characters of the error in the reason of an end
 RUNGS = {SAME: "a new process with the same batch", HALF: "a smaller batch", CPU: "the CPU"}
 
 
@@ -43,7 +45,11 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
     if remedy.instead in (WAIT, NOTIFY):
         return Decision(action=remedy.instead, why=remedy.why)
     if remedy.instead == FINISH:
-        return Decision(action="finish", why=remedy.why, code=_own_code(last))
+        of_first = findings[0].evidence if findings else ()
+        errors = [one.removeprefix(PYTHON_ERROR) for one in of_first if one.startswith(PYTHON_ERROR)]
+        # With its error: `status` and the outcome of a job have this sentence alone.
+        why = f"{remedy.why}: {cut(errors[0], LONGEST_ERROR)}" if errors else remedy.why
+        return Decision(action="finish", why=why, code=_own_code(last))
     if remedy.instead:
         return _give_up(remedy.why, last)
     if last is None:

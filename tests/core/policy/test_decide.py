@@ -195,6 +195,17 @@ def test_the_order_to_notify_ends_nothing_that_no_restart_would_help() -> None:
     }
 
 
+def test_the_end_of_a_script_that_failed_names_its_error() -> None:
+    said = ("it ended with exit code 1", f"Python ended with an error: ValueError: {'x' * 500}")
+    long = Finding(causes.SCRIPT_ERROR, 0.8, evidence=said)
+    past = add_attempt(
+        AttemptHistory(), history_of(Ending(causes.SCRIPT_ERROR, code=1)), [long], 1, "default", 1.0, 1.0
+    )
+    why = decide([long], past, PolicyLimits()).why
+    assert why.startswith("the script ended with an error of its own: ValueError: xxx")
+    assert len(why) < 250
+
+
 def test_an_order_for_stalls_says_nothing_of_crashes() -> None:
     night = live(lambda _: Ending(causes.NATIVE_CRASH, code=-11), PolicyLimits(on_stall="stop"))
     assert night.tries[0] == SAME

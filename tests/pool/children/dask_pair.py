@@ -1,7 +1,8 @@
 """A scheduler and a worker of a fleet in one process: prints where it listens, and ends with its input.
 
 Arguments: the folder for Dask, and the words "dashboard" (the scheduler has its HTTP port), "plain" (servers of Dask
-as they are) or "stranger" (a worker with the certificates of the fleet file STRANGER, tried and reported).
+as they are), "stranger" (a worker with the certificates of the fleet file STRANGER, tried and reported) or "closed"
+(none can connect to the worker's port: it computes, and is ended by the engine).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from pathlib import Path
 
 import dask
 import psutil
-from distributed import Client, Scheduler, Worker
+from distributed import Client, Scheduler, Worker, wait
 
 from stallguard.fleet import membership
+from stallguard.pool.dask_engine import DaskEngine
 from stallguard.pool.security import DASHBOARD, dask_settings, security, without_http
 
 
@@ -34,17 +36,30 @@ async def main() -> None:
             host="127.0.0.1", port=0, security=own, dashboard_address=address, dashboard=False
         ) as scheduler:
             place = {"local_directory": str(folder), "nthreads": 1}
-            async with wrap(Worker)(scheduler.address, security=own, host="127.0.0.1", **place):
+            if "closed" in words:  # of this address the scheduler learns, and none listens there
+                place |= {"contact_address": "tls://127.0.0.1:1"}
+            async with wrap(Worker)(scheduler.address, security=own, host="127.0.0.1", **place) as worker:
                 said = {"scheduler": scheduler.address}
                 if "stranger" in words:
                     said["refused"] = await refused(scheduler.address, place)
                 async with Client(scheduler.address, security=own, asynchronous=True) as client:
-                    said["sum"] = await client.submit(sum, [1, 2])
+                    if "closed" not in words:  # a result is fetched at that port: the engine fetches none
+                        said["sum"] = await client.submit(sum, [1, 2])
                     said["ports"] = [
                         [one.laddr.ip, one.laddr.port]
                         for one in psutil.Process().net_connections("tcp")
                         if one.status == psutil.CONN_LISTEN
                     ]
+                    if "closed" in words:
+                        engine = DaskEngine(scheduler, asyncio.get_running_loop(), client)
+                        said["machines"] = len(await asyncio.to_thread(engine.machines))
+                        both = [client.submit(sum, [1, 2]), client.submit(int, "no number")]
+                        await wait(both)
+                        said["states"] = [one.status for one in both]
+                        said["error"] = str(await both[1].exception())
+                        engine.retire(worker.address)
+                        await asyncio.wait_for(worker.finished(), 30)
+                        said["left"] = len(await asyncio.to_thread(engine.machines))
                 print(json.dumps(said), flush=True)
                 await asyncio.to_thread(sys.stdin.read)
 

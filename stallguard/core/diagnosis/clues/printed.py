@@ -39,7 +39,8 @@ retrace_hint = seen_signature("retrace_hint", "TensorFlow warned of retracing {c
 optimizer_hint = seen_signature("optimizer_hint", "Keras warned: {line}", "optimizer_slow")
 machine_died = seen_line("machine_died", "the system's panic report says: {line}", "MACHINE", recent=False)
 host_memory = seen_line("host_memory", "an allocation failed: {line}", "HOST_OOM")
-traceback = seen_line("traceback", "Python ended with an error: {line}", "SCRIPT_ERROR")
+PYTHON_ERROR = "Python ended with an error: "
+traceback = seen_line("traceback", PYTHON_ERROR + "{line}", "SCRIPT_ERROR")
 filling = seen_line("filling", "a shuffle buffer is being filled", "PHASE_GRACE")
 
 
