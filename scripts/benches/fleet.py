@@ -3,10 +3,11 @@
 Three machines (namespaces of Linux: own network, processes and home) train 20 jobs of a sweep with a store in a folder,
 and again with one in a bucket of a local S3 server.  Meanwhile one machine is killed with all its processes, one has a
 GPU that does not answer, one is cut off from network and store, and the scheduler is killed and started again.  Each
-job must finish, with the weights of the same training alone, bit for bit; and nothing must be published twice.
+job must finish, with the weights of the same training alone, bit for bit; and nothing must be published twice.  Then
+faults are tried one by one, with jobs of their own (fleets/single_faults.py).
 `--ray PROGRAM` gives the same jobs to a Ray cluster on the loopback interface instead; no machine fails there.
 
-Needs root on Linux.  About 8 minutes for a store, 6 for Ray.
+Needs root on Linux.  About 15 minutes for a store, 6 for Ray.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from detection.goals import Goal, verdict
 from fleets import published, ray_cluster
 from fleets.fleet_of_machines import Fleet
 from fleets.machines import Machine, Network, wait_for
+from fleets.single_faults import Trials, Tried
 from fleets.trainings import COPIES, EPOCHS, SEEDS, all_jobs, arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,6 +199,7 @@ class Found(NamedTuple):
     twice: int
     memory: float  # MB of an idle worker
     longer: list[float]  # seconds of a job over a bare run
+    tried: list[Tried]
     seconds: float
 
 
@@ -227,14 +230,16 @@ def one_store(kind: str, options: argparse.Namespace, environment: dict[str, str
             say(f"{kind}: three machines; an idle worker takes {memory:.1f} MB")
             expected = {seed: bare(fleet, seed)[1] for seed in range(SEEDS)}
             longer = overhead(fleet, options.overhead)
-            jobs = list(all_jobs())
-            with Feeder(fleet, all_jobs()) as feeder:
-                faults = fail(fleet, feeder.submitted)
-            sweep(fleet)
+            jobs, faults = [] if options.single else list(all_jobs()), []
+            if jobs:
+                with Feeder(fleet, all_jobs()) as feeder:
+                    faults = fail(fleet, feeder.submitted)
+                sweep(fleet)
             wait_for("all jobs finish", lambda: len(fleet.finished(jobs)) == len(jobs), LONGEST, 2)
             finished, wrong, twice = weigh(fleet, jobs, expected)
+            tried = Trials(fleet, expected, say).all()
             seconds = time.monotonic() - began
-            return Found(kind, faults, len(jobs), finished, wrong, twice, memory, longer, seconds)
+            return Found(kind, faults, len(jobs), finished, wrong, twice, memory, longer, tried, seconds)
         finally:
             if options.keep:
                 fleet.keep(Path(options.keep) / kind)
@@ -286,12 +291,20 @@ def print_table(found: list[Found]) -> list[Goal]:
             (kind, what, job, host, to, f"{seconds:.1f}") for kind, what, job, host, to, seconds in faults
         ]
         print(table(("store", "machine is", "job", "from", "to", "s until it trains again"), shown))
+    tried = [(one.kind, *map(str, each)) for one in found for each in one.tried]
+    print(table(("store", "fault", "how it ended", "jobs", "as they must"), tried))
     seconds = [fault[-1] for fault in faults]
-    print(f"time to evacuate: p50 {quantile(seconds, 0.5):.1f} s, p95 {quantile(seconds, 0.95):.1f} s")
+    if faults:
+        print(f"time to evacuate: p50 {quantile(seconds, 0.5):.1f} s, p95 {quantile(seconds, 0.95):.1f} s")
     goals = [
         Goal("jobs that did not finish", sum(one.jobs - one.finished for one in found), 0),
         Goal("jobs with other weights", sum(one.wrong for one in found), 0),
         Goal("jobs published twice", sum(one.twice for one in found), 0),
+        Goal(
+            "jobs of single faults that did not end as they must",
+            sum(each.jobs - each.right for one in found for each in one.tried),
+            0,
+        ),
         *(Goal(f"idle worker, store {one.kind}, MB", one.memory, IDLE[one.kind]) for one in found),
     ]
     if faults:
@@ -311,6 +324,7 @@ def main() -> int:
     parser.add_argument(
         "--ray", metavar="PROGRAM", help="the program ray: the jobs go through a cluster of it instead"
     )
+    parser.add_argument("--single", action="store_true", help="only the faults that are tried one by one")
     parser.add_argument("--keep", metavar="DIR", help="keep the logs")
     options = parser.parse_args()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -3,8 +3,8 @@
 Run by `scripts/bench overhead` with the Python of a training environment; brings the probe in by itself.  The sender
 and poll threads run all the time.  A step's cost is taken by a stopwatch around the hook at the end of a batch and
 another around Keras' own method inside it, in fits whose steps leave the caches as cold as they do for everybody;
-what a fit pays once comes on top, from fits of SHORT steps with the hooks in and out in turn.  That no step calls
-other code of ours is counted (`calls`).
+what a fit and each of its epochs pay once comes on top, from fits of SHORT steps with the hooks in and out in turn:
+for a fit of one epoch, and for one of LONG epochs.  That no step calls other code of ours is counted (`calls`).
 
 The difference of whole fits with the hooks in and out is given too (`difference_us`), and what the same method says
 of a wrapper of `fit` that does nothing (`control_us`): where a process's memory happens to lie moves both by more
@@ -24,6 +24,10 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 INJECT = os.path.join(os.path.dirname(__file__), "..", "..", "stallguard", "probe", "inject")
 STEPS, SHORT, BATCH = 400, 10, 8
+SEVERAL, LONG = (
+    11,
+    25,
+)  # epochs: of the fits that show what one costs, and of a long fit (10,000 steps, 10 s at 1 ms)
 MILLISECOND = 1000  # us: the batches whose slow-down is shown
 
 
@@ -65,20 +69,20 @@ def model_and_data():
     return model, data
 
 
-def cpu_of_fit(model, data):
+def cpu_of_fit(model, data, epochs=1):
     """Fit once; return the main thread's CPU in microseconds."""
     began = time.thread_time()
-    model.fit(data, epochs=1, verbose=0)
+    model.fit(data, epochs=epochs, verbose=0)
     return (time.thread_time() - began) * 1e6
 
 
-def compare(kinds, model, data, rounds):
+def compare(kinds, model, data, rounds, epochs=1):
     """Return the microseconds of a fit for each of `kinds`: functions that bring one about, called in turn."""
     found = {name: [] for name in kinds}
     for _ in range(rounds + 1):
         for name, turn in kinds.items():
             turn()
-            found[name].append(cpu_of_fit(model, data))
+            found[name].append(cpu_of_fit(model, data, epochs))
     return {name: quieter_half(values[1:]) for name, values in found.items()}  # the first of each warms up
 
 
@@ -220,12 +224,18 @@ def answer(patches, rounds):
     hook = Stopwatch(patches).step(lambda: model.fit(data, epochs=1, verbose=0), rounds // 3)
     once = compare({"out": patches.take_out, "in": patches.put_back}, model, short, 3 * rounds)
     fit = once["in"] - once["out"]
+    several = compare({"out": patches.take_out, "in": patches.put_back}, model, short, rounds, SEVERAL)
+    epoch = (several["in"] - several["out"] - fit) / (SEVERAL - 1)
     difference, control = by_difference(patches, model, data, rounds)
     step = hook + fit / STEPS
+    long_step = hook + (fit + (LONG - 1) * epoch) / (LONG * STEPS)
     return {
         "step_us": round(step, 2),
         "slowdown_percent": round(100 * step / MILLISECOND, 3),
+        "long_step_us": round(long_step, 2),
+        "long_slowdown_percent": round(100 * long_step / MILLISECOND, 3),
         "fit_us": round(fit, 1),
+        "epoch_us": round(epoch, 1),
         "difference_us": round(difference / STEPS, 2),
         "control_us": round(control / STEPS, 2),
         "calls": round(calls_added(patches, model, data, short), 2),

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from fleets import published
@@ -28,7 +29,8 @@ class Fleet:
         self.environment = {**environment, "STALLGUARD_FLEET": str(place / "fleet.toml")}
         share = place / "share"
         (share / "fleet").mkdir(parents=True)
-        url = f"file://{share}/fleet" if kind == "file" else "s3://fleet/lab"
+        self.folder = share / "fleet" if kind == "file" else None
+        self.url = f"file://{share}/fleet" if kind == "file" else "s3://fleet/lab"
         self.hub = place / "hub"
         self.project = place / "project"
         self.project.mkdir()
@@ -36,20 +38,49 @@ class Fleet:
         self.machines = [
             Machine(network, number, place, share if kind == "file" else None) for number in (1, 2, 3)
         ]
-        self.say("fleet", "init", "--store", url, "--scheduler", f"{network.host}:{PORT}")
+        self.say("fleet", "init", "--store", self.url, "--scheduler", f"{network.host}:{PORT}")
         self.member = membership.required(self.environment)
-        self.store = open_store(url)
+        self.store = open_store(self.url)
         self.scheduler: subprocess.Popen[bytes] | None = None
 
-    def say(self, *words: str) -> str:
-        """Run a verb of stallguard in the project, as a person on another machine does; return its output."""
-        done = subprocess.run(
-            [sys.executable, "-m", "stallguard", *words], cwd=self.project, env=self.of(self.hub), text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"stallguard {' '.join(words)}: {done.returncode}: {done.stdout}")
-        return done.stdout
+    def say(self, *words: str, file: Path | None = None) -> str:
+        """Run a verb of stallguard in the project, as a person on another machine does; return its output.
+
+        `file`: another fleet file.  Raises RuntimeError if it fails.
+        """
+        code, output = self.tried(*words, file=file)
+        if code:
+            raise RuntimeError(f"stallguard {' '.join(words)}: {code}: {output}")
+        return output
+
+    def tried(self, *words: str, file: Path | None = None, limit: float = 120.0) -> tuple[int | None, str]:
+        """Run a verb; return its exit code and its output.  None: it is ended after `limit` seconds."""
+        own = {"STALLGUARD_FLEET": str(file)} if file else {}
+        with subprocess.Popen(
+            [sys.executable, "-m", "stallguard", *words], cwd=self.project, env=self.of(self.hub) | own, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as child:  # fmt: skip
+            code: int | None = None
+            try:
+                output, _ = child.communicate(timeout=limit)
+                code = child.returncode
+            except subprocess.TimeoutExpired:
+                child.terminate()
+                output, _ = child.communicate(timeout=30)
+            return code, output or "nothing was said"
+
+    @contextlib.contextmanager
+    def process(self, *words: str) -> Iterator[None]:
+        """Run a verb beside, until the block ends."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "stallguard", *words], cwd=self.project, env=self.of(self.place / "beside"),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) as child:  # fmt: skip
+            try:
+                yield
+            finally:
+                child.terminate()
+                child.wait(30)
 
     def of(self, home: Path) -> dict[str, str]:
         """Return the environment of a process with that home."""

@@ -23,15 +23,20 @@ class Published(NamedTuple):
     generations: int
 
 
+def entries(store: Store, job: str) -> list[dict[str, Any]]:
+    """Return the entries of a job's log, in order.  Raises StoreError."""
+    found: list[dict[str, Any]] = []
+    while (data := store.read(f"jobs/{job}/log/{len(found) + 1:08}")) is not None:
+        found.append(json.loads(data))
+    return found
+
+
 def read(store: Store, job: str) -> Published:
     """Return what the log of a job has.  Raises StoreError."""
-    entries: list[dict[str, Any]] = []
-    while (data := store.read(f"jobs/{job}/log/{len(entries) + 1:08}")) is not None:
-        entries.append(json.loads(data))
     number = fenced = repeated = finished = after_end = generations = 0
     newest: list[int] = []
     holders: list[str] = []
-    for entry in entries:
+    for entry in entries(store, job):
         after_end += finished > 0
         if entry["entry"] == "claim":
             fenced += entry["number"] <= number
@@ -52,16 +57,13 @@ def read(store: Store, job: str) -> Published:
 def holder(store: Store, job: str) -> tuple[str, bool]:
     """Return who has a job, "" for none, and whether it has published a generation."""
     host, has_published = "", False
-    slot = 1
-    while (data := store.read(f"jobs/{job}/log/{slot:08}")) is not None:
-        entry = json.loads(data)
+    for entry in entries(store, job):
         if entry["entry"] == "claim":
             host, has_published = entry["holder"]["host"], False
         elif entry["entry"] == "generation":
             has_published = True
         else:
             host = ""
-        slot += 1
     return host, has_published
 
 
