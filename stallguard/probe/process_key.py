@@ -44,6 +44,8 @@ _OF_MACHINE_STARTS = ("CONDA_", "UV_", "DYLD_", "XDG_", "HOMEBREW_", "PYENV_")
 # Of the environment that Python runs in; "" for a Python of the system, in whose folders there are also other files.
 PREFIX = sys.prefix if sys.prefix != sys.base_prefix else ""
 _ROOT, _ENVIRONMENT = "{project}", "{environment}"
+# The connection file of a notebook's kernel: of nbclient (nbconvert, papermill) from tempfile, of jupyter_client.
+_KERNEL_FILE = r"(^|[/=])[^=]*/(?:tmp[a-z0-9_]{8}|kernel-[0-9a-z-]{20,60})\.json$"
 _VOLATILE_ENDS = ("_PID", "_PORT", "_SOCK", "_SOCKET", "_RUN_ID", "_SESSION_ID")
 
 
@@ -154,10 +156,14 @@ def _delta(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def steady(word: str, rows: str) -> str:
-    """Return an argument without what differs at each start: pipe numbers of workers, stallguard's batch size.
+    """Return an argument without what differs at each start: pipe numbers, a kernel's file, stallguard's batch size.
 
     A number in a path, such as that of "runs/exp8/train.py", stays: it is the same in each attempt, unlike `rows`.
     """
+    if word.endswith(".json"):
+        import re
+
+        word = re.sub(_KERNEL_FILE, r"\1{kernel}", word)
     if "multiprocessing" in word or "spawn_main" in word:
         return word.translate(_DIGITS)
     if rows and rows in word:

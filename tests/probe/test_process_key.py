@@ -50,6 +50,34 @@ def test_what_changes_with_every_start_is_no_part_of_it(receiver):
     assert first == second
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("-f /tmp/tmptoaj1mv1.json", "-f /tmp/tmp_k9x2b7q.json"),
+        ("-f /var/folders/zz/T/tmpa1b2c3d4.json", "-f /var/folders/zz/T/tmp9z8y7x6w.json"),
+        *(
+            (start + name, start + name.translate(str.maketrans("0123", "4567")))
+            for start in ("-f ", "--f=")
+            for name in (
+                "/home/a/.local/share/jupyter/runtime/kernel-0a1b2c3d-0123-4567-89ab-cdef01234567.json",
+                "/Users/a/Library/Jupyter/runtime/kernel-v30a1b2c3d45678901234567890123456789abcdef.json",
+            )
+        ),
+    ],
+)
+def test_the_connection_file_of_a_notebooks_kernel_is_no_part_of_it(receiver, first, second):
+    shell = '"$PY" -c "$SAYS" {}'
+    assert attempt(receiver, shell.format(first), 1) == attempt(receiver, shell.format(second), 2)
+
+
+@pytest.mark.parametrize(
+    "word", ["runs/{}.json", "/data/tmp-{}.json", "/data/kernel-{}.json", "/tmp/tmptoaj1mv{}"]
+)
+def test_a_settings_file_of_another_name_is_another_training(receiver, word):
+    shell = '"$PY" -c "$SAYS" ' + word
+    assert attempt(receiver, shell.format(1), 1) != attempt(receiver, shell.format(2), 2)
+
+
 def test_a_batch_size_that_stallguard_gave_is_no_part_of_it(receiver):
     first = attempt(receiver, '"$PY" -c "$SAYS" --batch=512 15120', 1, STALLGUARD_ROWS="512")
     second = attempt(receiver, '"$PY" -c "$SAYS" --batch=256 15120', 2, STALLGUARD_ROWS="256")

@@ -23,6 +23,10 @@ DAMAGED = "checkpoint %s is damaged (%s)"
 PREVIOUS = "%s; the previous one is used"
 LOOP_STARTS_OVER = "the script's loop starts over: %s"
 ANOTHERS = "the script's loop starts over: its checkpoint was made by another function (%s)"
+OF_OTHERS = (
+    "%s begins at its beginning: the checkpoints that are there were made by a process with other arguments, in "
+    "another directory or with other variables"
+)
 EDITED = "the script has changed since the checkpoint was made (%s)"
 OTHER_VERSIONS = "the script's loop goes on with other versions than its checkpoint was made with: %s"
 LOADED = "the script's own load() reads its checkpoint"

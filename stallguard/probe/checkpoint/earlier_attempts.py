@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
+from .. import process_key
+from .generations import CURRENT
 from .saved_generation import Saved, StartOver
 from .store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..context import Context
+
 ALONE = "process"  # the folder of a process whose key is not known
+_PLACE = re.compile(r"([0-9a-f]{16})-\d+")
+
+
+def are_of_others(context: Context) -> bool:
+    """Return whether a process that was not started in this attempt has checkpoints.
+
+    If this process has none, it can be that one: its arguments, directory or variables are others at each start.
+    """
+    saved, pages = context.checkpoint_directory, context.environment.get("STALLGUARD_RUN")
+    if not (context.resuming and pages):
+        return False
+    started, token = os.path.join(pages, process_key.FOLDER), context.environment.get("STALLGUARD_TOKEN", "")
+    try:
+        others = [one for one in map(_PLACE.fullmatch, os.listdir(saved)) if one]
+        return any(
+            os.path.exists(os.path.join(saved, one.group(), name, CURRENT))
+            for one in others
+            if not os.path.exists(os.path.join(started, "%s-%s" % (one.group(1), token)))
+            for name in os.listdir(os.path.join(saved, one.group()))
+        )
+    except OSError:
+        return False
 
 
 class Records:

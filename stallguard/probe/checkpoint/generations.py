@@ -28,7 +28,7 @@ from . import announcements
 
 KEPT = 2
 SPARE = 64 << 20  # bytes left free on the disk for the script itself
-_FACTS, _CURRENT, _BETWEEN_EPOCHS, _FINITE_BETWEEN = (
+_FACTS, CURRENT, _BETWEEN_EPOCHS, _FINITE_BETWEEN = (
     "facts.json",
     "CURRENT",
     "BETWEEN_EPOCHS",
@@ -61,7 +61,7 @@ class Generations:
 
     def candidates(self) -> list[str]:
         """Return the folders to try: the one that CURRENT names, then from the newest on."""
-        current = self._pointed(_CURRENT)
+        current = self._pointed(CURRENT)
         return [
             os.path.join(self.folder, name) for name in sorted(self.names(), key=lambda name: name != current)
         ]
@@ -102,7 +102,7 @@ class Generations:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        self._point_at(name, _CURRENT)
+        self._point_at(name, CURRENT)
         if between_epochs:
             before_it = self._pointed(_BETWEEN_EPOCHS)
             if before_it and self._is_broken(name) and not self._is_broken(before_it):

@@ -15,6 +15,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, identity
+from .earlier_attempts import are_of_others
 from .generations import DAMAGE, Damaged, Generations, check_room, flush, read_facts
 from .save_report import SaveReport
 from .schedule import CheckpointSchedule
@@ -78,6 +79,8 @@ class Manual:
             return True
         if damaged:
             self._context.note("inexact", announcements.LOOP_STARTS_OVER % "; ".join(damaged))
+        elif are_of_others(self._context):
+            self._context.note("inexact", announcements.OF_OTHERS % "the script's loop")
         return False
 
     def tick(self, asked: bool = False) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements
+from .earlier_attempts import are_of_others
 from .saved_generation import StartOver
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class ResumeChoice:
             self._context.say("inexact", text, fit=fit.ordinal, epoch=fit.first, batch=0)
         elif chosen is None and self._records.later(fit.ordinal):
             self._context.note("resume", announcements.AGAIN % fit.ordinal)
+        elif newest is None and fit.ordinal == 1 and are_of_others(self._context):
+            self._context.say("inexact", announcements.OF_OTHERS % "the training")
         return chosen
 
     def after(self, fit: Fit, reason: StartOver) -> Saved | None:

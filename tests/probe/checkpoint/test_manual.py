@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -18,6 +19,7 @@ class Told:
 
     resuming = True
     checkpoint_directory = ""
+    environment: ClassVar[dict[str, str]] = {}
 
     def __init__(self, place="a1-1"):
         self.notes, self.saves, self.place = [], 0, place
@@ -133,6 +135,20 @@ def test_a_checkpoint_of_another_process_or_function_is_refused_and_that_is_said
     save = writing("") if other == "place" else another
     assert not manual(tmp_path, save, announced).load(lambda path: pytest.fail("called"))
     assert [kind for kind, _ in announced.notes] == ["inexact"]
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_a_loop_that_begins_at_its_beginning_although_another_process_saved_is_said(tmp_path, other):
+    manual(tmp_path / "checkpoints" / f"{'a' * 16}-1" / "manual-1", writing("theirs")).tick()
+    (tmp_path / "places").mkdir()
+    if not other:  # it is there too
+        (tmp_path / "places" / f"{'a' * 16}-7").touch()
+    announced = Told(f"{'b' * 16}-1")
+    announced.checkpoint_directory = str(tmp_path / "checkpoints")
+    announced.environment = {"STALLGUARD_RUN": str(tmp_path), "STALLGUARD_TOKEN": "7"}
+    folder = tmp_path / "checkpoints" / announced.place / "manual-1"
+    assert not manual(folder, writing(""), announced).load(None)
+    assert [kind for kind, text in announced.notes if "with other arguments" in text] == ["inexact"] * other
 
 
 def test_a_first_attempt_loads_nothing(tmp_path):

@@ -63,6 +63,16 @@ def test_an_exact_resume_says_where_it_goes_on(run):
     assert text.endswith("checkpoint (epoch 2, batch 4)")
 
 
+def test_other_arguments_are_another_training_and_that_is_said(run):
+    run.attempt("--at=18:30", kill="1,4")
+    other = run.attempt("--at=18:31", resume=True)
+
+    ((kind, text),) = said(other)
+    assert kind == "inexact"
+    assert "begins at its beginning" in text
+    assert "with other arguments" in text
+
+
 def test_an_edited_file_is_no_source_without_a_seed(run, tmp_path):
     run.attempt(kill="1,4")
     write_rows(tmp_path, 2.0)
