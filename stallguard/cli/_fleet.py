@@ -27,6 +27,7 @@ from stallguard.storage.paths import NEWEST, RunDir, list_runs
 if TYPE_CHECKING:  # a machine in no fleet must not wait for these imports
     from stallguard.fleet.job_table import Fleet, JobRow
     from stallguard.fleet.membership import Membership
+    from stallguard.fleet.signing import Signatures
     from stallguard.fleet.store import Store
 
 READS, COPIES = 15.0, 60.0  # s for the table of all jobs, and for a copy of a run
@@ -52,7 +53,7 @@ class Seen(NamedTuple):
     place: Place
     store: Store
     fleet: Fleet
-    token: str  # of its fleet, "" if this machine has no fleet file for it
+    signatures: Signatures | None  # of this member, None if this machine has no fleet file for it
 
 
 class FleetRun(NamedTuple):
@@ -80,14 +81,28 @@ def look(where: Place, only: str = "") -> Seen:
     from stallguard.fleet.store_url import open_store, split
 
     def read() -> Seen:
-        store, token, member = open_store(where.url), "", where.member
+        store, signatures, member = open_store(where.url), None, where.member
         if member is not None:
             if split(where.url) == split(member.store):
                 store_owner.check(store, member)
-            token = member.token if store_owner.owner(store) in ("", member.fleet) else ""
-        return Seen(where, store, job_table.read(store, token, only), token)
+            if store_owner.owner(store) in ("", member.fleet):
+                signatures = fresh(store, member)
+        return Seen(where, store, job_table.read(store, signatures, only), signatures)
 
     return asked(where, READS, read)
+
+
+def fresh(store: Store, member: Membership) -> Signatures:
+    """Return what verifies signatures by the store's list of revoked members; say if that cannot be used.
+
+    Raises StoreError, StallguardError.
+    """
+    from stallguard.fleet.signing import Signatures
+
+    found = Signatures(member)
+    if trouble := found.refresh(store):
+        echo(trouble, err=True)
+    return found
 
 
 def asked(where: Place, seconds: float, work: Callable[[], T]) -> T:
@@ -280,7 +295,7 @@ def stop(found: FleetRun) -> str:
     job, where = found.job, found.seen.place
     if job.state in (job_table.FINISHED, job_table.STOPPED):
         raise StallguardError(f"job {job.job} is over: {job.state}", why=job.why, code=NO)
-    if not found.seen.token:
+    if found.seen.signatures is None:
         raise StallguardError(
             f"job {job.job} cannot be stopped from here",
             why=f"this machine has no fleet file for the store {where.url}, and an order must be signed",
@@ -289,7 +304,7 @@ def stop(found: FleetRun) -> str:
         )
     by = f"{getpass.getuser()}@{os.uname().nodename}"
     order = orders.Stop(schema=orders.SCHEMA, job=job.job, by=by, at=run_files.utc())
-    data = orders.encode_stop(order, found.seen.token)
+    data = orders.encode_stop(order, found.seen.signatures)
     asked(where, READS, lambda: found.seen.store.replace(orders.stop_key(job.job), data))
     if job.state == job_table.RUNNING:
         return f"job {job.job} is stopped: {job.machine} ends its training, with a checkpoint, at the next renewal"

@@ -42,7 +42,9 @@ def read(store_url: str | None) -> FleetReport:
 def _read(seen: Seen) -> FleetReport:
     """Return the page.  Raises StoreError and OSError."""
     store, fleet, now = seen.store, seen.fleet, dt.datetime.now().astimezone()
-    machines = records_of(store, "machines", store.names("machines"), Machine)
+    machines = records_of(
+        store, "machines", store.names("machines"), lambda data, _: orders.decode(data, Machine)
+    )
     names = [job.job for job in fleet.jobs if job.number]
     holders = each(partial(_holders, seen), names)
     begun = sorted((job for job in fleet.jobs if job.number), key=lambda job: job.since)
@@ -75,7 +77,7 @@ def _dashboard(seen: Seen) -> str:
     """Return the address of the scheduler's page, "" if none is known."""
     data = seen.store.read(orders.SCHEDULER)
     with contextlib.suppress(Damaged):
-        found = orders.decode(data, orders.SchedulerCard) if data is not None else None
+        found = orders.decode_scheduler(data, seen.signatures) if data is not None else None
         if found is not None and found.dashboard.startswith(("http://", "https://")):
             return found.dashboard
     return ""

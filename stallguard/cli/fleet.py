@@ -15,7 +15,7 @@ import click
 from stallguard import config, jsontext, units
 from stallguard.agent.job import is_ours
 from stallguard.agent.service_manager import manager, own_system
-from stallguard.cli import _complete
+from stallguard.cli import _complete, _fleet
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.core.text import counted, duration
@@ -45,6 +45,11 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
+_authority = click.option(
+    "--authority", "authority_file", metavar="FILE", help="File of the authority.  [beside the fleet file]"
+)
+
+
 @command.command("init")
 @click.option(
     "--store", "store_url", metavar="URL", help="Folder or bucket of the fleet: file:///..., s3://..."
@@ -52,12 +57,18 @@ def _now() -> dt.datetime:
 @click.option("--scheduler", metavar="HOST[:PORT]", default="", help="Machine of the scheduler.  [this one]")
 @click.option("--days", type=click.IntRange(1, 3650), help="Days that the certificates last.  [730]")
 @click.option("--force", is_flag=True, help="Replace the fleet file of this machine.")
-@click.option("--renew", is_flag=True, help="Make new certificates for the fleet of this machine.")
-def init(store_url: str | None, scheduler: str, days: int | None, force: bool, renew: bool) -> None:
-    """Make a fleet: certificates, a token, and one file to copy to each machine."""
-    from stallguard.pool import founding
+@click.option("--renew", is_flag=True, help="Make a new certificate for this machine.")
+@click.option("--name", metavar="NAME", default="", help="Name of this machine as a member.  [its host name]")
+@_authority
+def init(
+    store_url: str | None, scheduler: str, days: int | None, force: bool, renew: bool, name: str,
+    authority_file: str | None,
+) -> None:  # fmt: skip
+    """Make a fleet: its authority, and the file that makes this machine a member of it."""
+    from stallguard.pool import authority, founding
 
     place, lasts = membership.path(os.environ), days or founding.DAYS
+    by = Path(authority_file) if authority_file else authority.beside(place)
     if renew:
         if store_url or scheduler or force:
             raise StallguardError(
@@ -65,23 +76,63 @@ def init(store_url: str | None, scheduler: str, days: int | None, force: bool, r
                 cure="stallguard fleet init --renew [--days N]",
                 code=USAGE,
             )
-        member = founding.renew(membership.required(os.environ), lasts, place, _now())
-        echo(f"{member.fleet}: new certificates for {counted(lasts, 'day')} in {place}")
-        echo("copy this file to each machine again, then restart the scheduler and each worker there")
+        found = membership.recall(os.environ, shared=True) or membership.required(os.environ)
+        member = founding.renew(found, lasts, place, by, _now(), name)
+        echo(f"{member.fleet}: a new certificate of {member.name} for {counted(lasts, 'day')} in {place}")
+        echo("restart the services of this machine; for each other member: stallguard fleet invite NAME")
+        if found.schema == membership.SHARED:
+            echo(f"{by} makes and revokes members: keep it offline, or on this machine alone")
         return
     if not store_url:
         raise StallguardError(
             "a fleet needs a store", cure="stallguard fleet init --store file:///share/fleet", code=USAGE
         )
-    member = founding.found(store_url, scheduler, lasts, place, _now(), force=force)
+    member = founding.found(store_url, scheduler, lasts, place, by, _now(), force=force, name=name)
     host = member.scheduler.removeprefix("tls://")
     for line in (
-        f"{member.fleet}: made, with the store {member.store}; its certificates last {counted(lasts, 'day')}",
-        f"1. copy {place} to the same place on each machine (scp -p); who has it can start programs on all of them",
-        f"2. on {host.rpartition(':')[0]}: stallguard fleet scheduler --install",
-        "3. on each machine that trains: stallguard fleet worker --install",
+        f"{member.fleet}: made, with the store {member.store}",
+        f"this machine is its member {member.name}, by {place}, for {counted(lasts, 'day')}",
+        f"1. {by} makes and revokes members: keep it offline, or on this machine alone",
+        "2. for each other machine or person: stallguard fleet invite NAME, and copy that file to it",
+        f"3. on {host.rpartition(':')[0]}: stallguard fleet scheduler --install",
+        "4. on each machine that trains: stallguard fleet worker --install",
     ):
         echo(line)
+
+
+@command.command("invite")
+@click.argument("name")
+@click.option("--out", metavar="FILE", help="File to write.  [fleet-NAME.toml, beside the fleet file]")
+@click.option("--days", type=click.IntRange(1, 3650), help="Days that its certificate lasts.  [730]")
+@click.option("--force", is_flag=True, help="Replace that file.")
+@_authority
+def invite(name: str, out: str | None, days: int | None, force: bool, authority_file: str | None) -> None:
+    """Make the fleet file of one more machine or person; NAME is that of the machine, without a dot."""
+    from stallguard.pool import authority, founding
+
+    member, own = membership.required(os.environ), membership.path(os.environ)
+    file = Path(out) if out else own.with_name(f"{own.stem}-{authority.checked_name(name)}.toml")
+    by = Path(authority_file) if authority_file else authority.beside(own)
+    founding.invite(member, name, days or founding.DAYS, file, by, _now(), force=force)
+    echo(
+        f"{file}: makes who has it the member {name} of {member.fleet}, who can start programs on each machine"
+    )
+    echo(
+        f"move it to ~/.config/stallguard/{membership.NAME} on that machine alone (scp -p, then remove it here)"
+    )
+
+
+@command.command("revoke")
+@click.argument("name")
+@_authority
+def revoke(name: str, authority_file: str | None) -> None:
+    """Turn a member out of the fleet: what it signs is refused, and its worker is turned away."""
+    from stallguard.pool import authority, founding
+
+    by = Path(authority_file) if authority_file else authority.beside(membership.path(os.environ))
+    founding.revoke(membership.required(os.environ), name, by, _now())
+    echo(f"{name}: revoked; scheduler and workers refuse it within a minute", err=True)
+    echo("if it can write to the store, take that right away too: docs/fleet.md", err=True)
 
 
 _installs = click.option("--install", is_flag=True, help="Run it at all times, as a service of this user.")
@@ -150,10 +201,10 @@ def worker(
         size = units.size(memory) if memory else None
     except ValueError as error:
         raise StallguardError(f"{memory!r} is not a size", cure="--memory 48GB", code=USAGE) from error
-    host = machines.checked_host(name) if name else orders.host_name(os.uname().nodename)
-    window = hours.window(*between) if between else None
+    window, member = hours.window(*between) if between else None, _checked_member()
+    own = membership.own_host(member.name, orders.host_name(os.uname().nodename))
+    host = machines.checked_host(name, member.name) if name else own
     asked = WorkerOptions(host, slots, size, window, mains_only)
-    member = _checked_member()
     if install:
         # The name is fixed: the host name of a laptop changes with its network.
         words = ["--name", host, "--slots", str(slots)]
@@ -183,10 +234,11 @@ def job(job: str) -> None:
 
 def _checked_member() -> Membership:
     """Return the fleet file of a machine that serves the fleet.  Raises StallguardError if it would not work."""
+    from stallguard.fleet.signing import Signatures
     from stallguard.pool import security
 
     member = membership.required(os.environ)
-    security.security(member)  # its packages are there, its certificates valid
+    security.security(Signatures(member))  # its packages are there, its certificates valid
     _store(member)
     return member
 
@@ -241,8 +293,9 @@ def show_machines(as_json: bool) -> None:
     member = membership.required(os.environ)
     store = _store(member)
     with _asking(store):
-        found = machines.read(store, _now())
-        differ = machines.differences(machines.versions(store, found))
+        signatures = _fleet.fresh(store, member)
+        found = machines.read(store, signatures, _now())
+        differ = machines.differences(machines.versions(store, signatures, found))
     if as_json:
         echo(jsontext.readable(machines.FleetMachines(machines.SCHEMA, member.fleet, found, differ)))
         return
@@ -277,11 +330,13 @@ def _lines(machine: FleetMachine) -> list[str]:
 @click.option("--why", required=True, help="Reason, for everybody who lists the machines.")
 def cordon(host: str, why: str) -> None:
     """Have a machine take no job from now on; what it trains goes on."""
+    from stallguard.fleet.signing import Signatures
     from stallguard.pool import machines
 
-    store = _store(membership.required(os.environ))
+    member = membership.required(os.environ)
+    store = _store(member)
     with _asking(store):
-        machines.cordon(store, host, why, _now())
+        machines.cordon(store, Signatures(member), host, why, _now())
     echo(f"{host}: takes no job until stallguard fleet uncordon {host}", err=True)
 
 
@@ -291,9 +346,10 @@ def uncordon(host: str) -> None:
     """Let a machine take jobs again."""
     from stallguard.pool import machines
 
-    store = _store(membership.required(os.environ))
+    member = membership.required(os.environ)
+    store = _store(member)
     with _asking(store):
-        machines.uncordon(store, host)
+        machines.uncordon(store, _fleet.fresh(store, member), host)
     echo(f"{host}: takes jobs again", err=True)
 
 

@@ -83,7 +83,7 @@ def _renew(found: _fleet.FleetRun) -> None:
         time.sleep(FETCHED)
         try:
             job = job_table.row(
-                found.job.job, job_table.read_job(seen.store, found.job.job, seen.token), (), ()
+                found.job.job, job_table.read_job(seen.store, found.job.job, seen.signatures), (), ()
             )
             _fleet.copy(seen, job, number)
             is_away = False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stallguard import config, jsontext
-from stallguard.cli import _complete
+from stallguard.cli import _complete, _fleet
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
@@ -26,6 +26,7 @@ from stallguard.fleet.store import StoreError, unusable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from stallguard.fleet.signing import Signatures
     from stallguard.fleet.store import Store
     from stallguard.pool.submitting import Submitted, Wish
 
@@ -121,7 +122,7 @@ def _hand_over_again(job: str, words: tuple[str, ...], ray: str) -> None:
         data = store.read(orders.submission_key(job)) if orders.JOB_NAME.fullmatch(job) else None
         if data is None:
             raise StallguardError(f"there is no job {job} in {member.store}", code=NO_SUCH_RUN)
-        submission = orders.decode_submission(data, member.token, job)
+        submission = orders.decode_submission(data, _fleet.fresh(store, member), job)
     except (StoreError, Damaged) as error:
         raise StallguardError(
             f"the submission of {job} cannot be read", why=str(error), code=CANNOT_RUN
@@ -152,6 +153,7 @@ def send(wishes: Sequence[Wish], revision: str, *, agreed: bool) -> Submitted:
     by = f"{getpass.getuser()}@{os.uname().nodename}"
     try:
         store = store_owner.opened(member)
+        signatures = _fleet.fresh(store, member)
         with tempfile.TemporaryDirectory(prefix="stallguard-pack-") as place:
             first = wishes[0].words
             packed = packing.pack(
@@ -161,10 +163,10 @@ def send(wishes: Sequence[Wish], revision: str, *, agreed: bool) -> Submitted:
                 echo(line, err=True)
             submitting.put_code(store, packed.code, packed.archive)
         done = {
-            wish.job: submitting.submit(store, member, wish, packed.code, by, run_files.utc())
+            wish.job: submitting.submit(store, signatures, wish, packed.code, by, run_files.utc())
             for wish in wishes
         }
-        notes = _notes(store, wishes, packed.code.changed, revision)
+        notes = _notes(store, signatures, wishes, packed.code.changed, revision)
     except StoreError as error:
         why = f"{error}; it can be that not all was submitted"
         raise unusable(member.store, why, "; then submit again") from error
@@ -176,12 +178,14 @@ def send(wishes: Sequence[Wish], revision: str, *, agreed: bool) -> Submitted:
     )  # fmt: skip
 
 
-def _notes(store: Store, wishes: Sequence[Wish], changed: bool, revision: str) -> list[str]:
+def _notes(
+    store: Store, signatures: Signatures, wishes: Sequence[Wish], changed: bool, revision: str
+) -> list[str]:
     """Return what a person should know: whether a machine fits, and which code was taken."""
     from stallguard.pool import submitting
 
     notes = []
-    fit, why = submitting.fitting(store, wishes[0].needs, dt.datetime.now(dt.UTC))
+    fit, why = submitting.fitting(store, signatures, wishes[0].needs, dt.datetime.now(dt.UTC))
     if not fit:
         notes.append(f"no machine can take it now, so it waits: {why}")
     if changed and not revision:

@@ -13,7 +13,7 @@ from stallguard.doctor.facts import MachineFacts
 from stallguard.doctor.findings import CheckText, fail, ok, warn
 
 SOON = 30.0  # days before their end from which certificates are to be renewed
-RENEW = "stallguard fleet init --renew, then copy the file to each machine and restart its services"
+RENEW = "on the machine with the authority's file: stallguard fleet invite NAME (its own: fleet init --renew)"
 
 
 def member(facts: MachineFacts) -> Iterator[CheckText]:
@@ -33,11 +33,11 @@ def certificates(facts: MachineFacts) -> Iterator[CheckText]:
     if days is None:
         return
     if days <= 0:
-        yield fail(f"the certificates of the fleet expired {counted(round(-days), 'day')} ago", RENEW)
+        yield fail(f"the certificate of this member expired {counted(round(-days), 'day')} ago", RENEW)
     elif days < SOON:
-        yield warn(f"the certificates of the fleet last {counted(round(days), 'day')}", RENEW)
+        yield warn(f"the certificate of this member lasts {counted(round(days), 'day')}", RENEW)
     else:
-        yield ok(f"the certificates of the fleet last {counted(round(days), 'day')}")
+        yield ok(f"the certificate of this member lasts {counted(round(days), 'day')}")
 
 
 def scheduler(facts: MachineFacts) -> Iterator[CheckText]:
@@ -46,7 +46,10 @@ def scheduler(facts: MachineFacts) -> Iterator[CheckText]:
     if fleet is None or not fleet.scheduler:
         return
     if fleet.refused:
-        yield fail(f"{fleet.scheduler}: {fleet.unreachable}", "use one fleet file on both machines")
+        yield fail(
+            f"{fleet.scheduler}: {fleet.unreachable}",
+            "files of one fleet belong on both machines, and no revoked one",
+        )
     elif fleet.unreachable:
         cure = "on that machine: stallguard fleet scheduler --install; and let its firewall pass that port"
         yield warn(f"{fleet.scheduler} does not answer: {fleet.unreachable}", cure)

@@ -8,7 +8,7 @@ by that machine's clock.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ from stallguard.fleet.orders import JOB_NAME, Cordon, Refusal, Stop, Submission,
 from stallguard.fleet.records import Claim, Damaged, Outcome, Position
 from stallguard.fleet.requests_at_once import each
 from stallguard.fleet.run_index import Status
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store
 
 WAITING, RUNNING, FINISHED, FAILED, STOPPED, REFUSED = (
@@ -122,7 +123,7 @@ def _state(found: Read) -> tuple[str, str]:
     stop = None if isinstance(found.stop, str) else found.stop
     if found.damage:
         return REFUSED, f"{found.damage}; put it back from a backup, or submit the job under another name"
-    asked = f"stopped by {stop.by or 'a member of the fleet'}" if stop else ""
+    asked = f"stopped by {stop.by or 'a member'} (signed by {stop.signer})" if stop else ""
     if tail.claim is not None and end is None:
         return RUNNING, f"{asked}: it is being ended" if stop else ""
     if end is not None and end.is_finished:
@@ -206,10 +207,10 @@ def waits_for(
     return "; ".join(reasons)
 
 
-def read(store: Store, token: str, only: str = "") -> Fleet:
-    """Return what the store has.  `token`: of the fleet, "" without one; `only`: read this job alone.
+def read(store: Store, signatures: Signatures | None, only: str = "") -> Fleet:
+    """Return what the store has.  `signatures`: of this member, None for who is in no fleet; `only`: this job alone.
 
-    A submission whose signature is not of the fleet is listed as refused.  Raises StoreError.
+    A submission that no member signed is listed as refused, a card is left out.  Raises StoreError.
     """
     folders = dict(
         zip(("jobs", "workers", "cordons"), each(store.names, ("jobs", "workers", "cordons")), strict=True)
@@ -217,14 +218,14 @@ def read(store: Store, token: str, only: str = "") -> Fleet:
     known = [name for name in sorted(folders["jobs"]) if JOB_NAME.fullmatch(name)]
     names = [name for name in known if only in ("", name)]
     now = dt.datetime.now(dt.UTC)
-    workers = [as_seen(one, now) for one in records_of(store, "workers", folders["workers"], WorkerCard)]
-    cordons = [one for one in cordons_of(store, folders["cordons"]) if not one.is_lifted]
-    found = each(lambda name: read_job(store, name, token), names)
+    workers = [as_seen(one, now) for one in cards_of(store, folders["workers"], signatures)]
+    cordons = [one for one in cordons_of(store, folders["cordons"], signatures) if not one.is_lifted]
+    found = each(lambda name: read_job(store, name, signatures), names)
     rows = [row(name, one, workers, cordons) for name, one in zip(names, found, strict=True)]
     return Fleet(rows, workers, cordons, known)
 
 
-def read_job(store: Store, job: str, token: str) -> Read:
+def read_job(store: Store, job: str, signatures: Signatures | None) -> Read:
     """Return what the store has of a job.  Raises StoreError."""
     tail, damage = Tail(), ""
     try:
@@ -237,18 +238,23 @@ def read_job(store: Store, job: str, token: str) -> Read:
     data = store.read(orders.submission_key(job))
     if data is not None:
         try:
-            submission = orders.decode_submission(data, token, job) if token else NO_TOKEN
+            submission = orders.decode_submission(data, signatures, job) if signatures else NO_FLEET
         except Damaged as error:
             submission = str(error)
-    ordered = store.read(orders.stop_key(job)) if token else None
-    if ordered is not None:
+    ordered = store.read(orders.stop_key(job)) if signatures else None
+    if ordered is not None and signatures:
         try:
-            stop = orders.decode_stop(ordered, token, job)
+            stop = orders.decode_stop(ordered, signatures, job)
         except Damaged as error:
             stop = str(error)  # no machine follows it
     if tail.is_free:
         folder = orders.refusals_folder(job)
-        refusals = records_of(store, folder, store.names(folder), Refusal)
+        refusals = records_of(
+            store,
+            folder,
+            store.names(folder),
+            lambda data, host: orders.decode_refusal(data, job, host, signatures),
+        )
     elif (said := store.read(run_index.status_key(job, tail.number))) is not None:
         try:
             status = run_index.decode_status(said)
@@ -257,7 +263,7 @@ def read_job(store: Store, job: str, token: str) -> Read:
     return Read(tail, submission, stop, refusals, status, damage)
 
 
-NO_TOKEN = "this machine has no fleet file for this store, so its signature cannot be checked"  # noqa: S105 - a sentence
+NO_FLEET = "this machine has no fleet file for this store, so its signature cannot be checked"
 
 
 def history(job: str, tail: Tail, most: int = HOLDERS) -> Steps[list[Span]]:
@@ -280,21 +286,27 @@ def history(job: str, tail: Tail, most: int = HOLDERS) -> Steps[list[Span]]:
     return spans[::-1]
 
 
-def cordons_of(store: Store, hosts: Sequence[str]) -> list[Cordon]:
+def cordons_of(store: Store, hosts: Sequence[str], signatures: Signatures | None) -> list[Cordon]:
     """Return the cordons of these machines; one that is damaged keeps its machine out until a person replaces it."""
     found: list[Cordon] = []
     for host, data in zip(hosts, each(lambda host: store.read(orders.cordon_key(host)), hosts), strict=True):
         if data is not None:
-            found.append(orders.decode_cordon(data, host))
+            found.append(orders.decode_cordon(data, host, signatures))
     return found
 
 
-def records_of(store: Store, folder: str, names: Sequence[str], kind: type[T]) -> list[T]:
+def cards_of(store: Store, hosts: Sequence[str], signatures: Signatures | None) -> list[WorkerCard]:
+    """Return the cards of these machines; one that is damaged, or that its member did not sign, is left out."""
+    return records_of(store, "workers", hosts, lambda data, host: orders.decode_card(data, host, signatures))
+
+
+def records_of(store: Store, folder: str, names: Sequence[str], decode: Callable[[bytes, str], T]) -> list[T]:
     """Return the records of a folder that can be read; one that is damaged, or removed meanwhile, is left out."""
     found: list[T] = []
-    for data in each(lambda name: store.read(f"{folder}/{name}"), sorted(names)):
+    names = sorted(names)
+    for name, data in zip(names, each(lambda name: store.read(f"{folder}/{name}"), names), strict=True):
         try:
-            found += [orders.decode(data, kind)] if data is not None else []
+            found += [decode(data, name)] if data is not None else []
         except Damaged:
             continue
     return found

@@ -22,6 +22,7 @@ from stallguard.fleet import joblog
 from stallguard.fleet.joblog import perform
 from stallguard.fleet.publication import Publication
 from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store
 from stallguard.storage import paths, private, run_files
 
@@ -61,8 +62,11 @@ def kept(store: str, job: str = "") -> list[KeptEnd]:
     return found
 
 
-def publish(end: KeptEnd, store: Store) -> str:
-    """Publish an end; return why that is not possible yet, "" if it is over.  Raises StoreError and Damaged."""
+def publish(end: KeptEnd, store: Store, signatures: Signatures | None) -> str:
+    """Publish an end; return why that is not possible yet, "" if it is over.  Raises StoreError and Damaged.
+
+    `signatures`: of this member, None for who is in no fleet.
+    """
     tail = perform(joblog.read_end(end.job), store)
     why = ""
     if tail.number < end.number:
@@ -70,7 +74,7 @@ def publish(end: KeptEnd, store: Store) -> str:
     if tail.number == end.number and not tail.is_free:
         run = paths.RunDir(paths.runs_dir() / end.run)
         nothing = Reports(lambda _: None, lambda _: None, lambda _: None)
-        publication = Publication(end.job, end.number, tail)
+        publication = Publication(end.job, end.number, tail, signatures)
         thread = PublishingThread(store, end.job, publication, run, SHARE, nothing, lambda: None)
         thread.start()
         try:

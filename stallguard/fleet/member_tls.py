@@ -1,7 +1,7 @@
-"""TLS between members of a fleet, with the standard library alone: both sides show the certificate of the fleet file.
+"""TLS between members of a fleet: both sides show the certificate of their fleet file.
 
-A host name is not verified: every certificate of the authority is that of a member, and members are equal.  The key of
-the authority no longer exists (pool/certificates.py), so there is no further certificate.
+A host name is not verified: every certificate of the authority is that of a member, whose address can change.
+Scheduler and workers refuse a certificate that is in the list of revoked ones (signing.py, pool/security.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.fleet import signing
 from stallguard.fleet.membership import Membership
 from stallguard.storage import private
 
 DAY = 86400.0
+RENEW = (
+    "on the machine with the authority's file: stallguard fleet invite NAME (its own: stallguard fleet init --renew); "
+    "then restart the services of the member"
+)
 PORT = 8786  # of a scheduler, as Dask's own
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]+")  # a name, or an address of IPv4 or IPv6
 # The words of OpenSSL for a certificate that the other side does not know; for its own view, and for the other's.
@@ -27,19 +32,14 @@ STRANGER = ("CERTIFICATE_VERIFY_FAILED", "UNKNOWN_CA")
 
 
 def expires(membership: Membership) -> float:
-    """Return when the certificates end, in seconds since 1970.  Raises StallguardError if they cannot be read.
+    """Return when the member's certificate ends, in seconds since 1970.  Raises StallguardError."""
+    signing.require_package()
+    from cryptography import x509
 
-    The authority's and the members' end together; OpenSSL lists authorities alone.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        context.load_verify_locations(cadata=membership.ca)
-        ends = [ssl.cert_time_to_seconds(str(one["notAfter"])) for one in context.get_ca_certs()]
-    except (ssl.SSLError, ValueError, KeyError) as error:
-        raise _unusable(str(error)) from error
-    if not ends:
-        raise _unusable("it has no certificate of an authority")
-    return float(min(ends))
+        return x509.load_pem_x509_certificate(membership.certificate.encode()).not_valid_after_utc.timestamp()
+    except ValueError as error:
+        raise signing.unusable(str(error)) from error
 
 
 def days_left(membership: Membership, now: float) -> float:
@@ -53,9 +53,9 @@ def check_dates(membership: Membership, now: float) -> None:
     if left <= 0:
         when = time.strftime("%Y-%m-%d", time.gmtime(expires(membership)))
         raise StallguardError(
-            "the certificates of this fleet have expired",
-            why=f"they were valid until {when}; or the clock of this machine is wrong",
-            cure="stallguard fleet init --renew, then copy the file to each machine and restart its services",
+            f"the certificate of member {membership.name} has expired",
+            why=f"it was valid until {when}; or the clock of this machine is wrong",
+            cure=RENEW,
             code=CANNOT_RUN,
         )
 
@@ -63,7 +63,7 @@ def check_dates(membership: Membership, now: float) -> None:
 def context(membership: Membership, *, is_server: bool = False) -> ssl.SSLContext:
     """Return what a member connects with, or listens with.  Raises StallguardError if the file has no certificates."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.check_hostname, made.verify_mode = False, ssl.CERT_REQUIRED
     try:
         made.load_verify_locations(cadata=membership.ca)
@@ -74,7 +74,7 @@ def context(membership: Membership, *, is_server: bool = False) -> ssl.SSLContex
             private.write(both, f"{membership.certificate}\n{membership.key}".encode())
             made.load_cert_chain(both)
     except (ssl.SSLError, ValueError) as error:
-        raise _unusable(str(error)) from error
+        raise signing.unusable(str(error)) from error
     return made
 
 
@@ -123,18 +123,11 @@ def refusal(text: str) -> str:
     """Return what an error of OpenSSL means between members."""
     plain = text.upper().replace(" ", "_")
     if "EXPIRED" in plain:
-        return "a certificate has expired: stallguard fleet init --renew, then copy the file to each machine"
+        return f"a certificate has expired: {RENEW}"
+    if "REVOKED" in plain:
+        return "a certificate is revoked: that of this machine, unless it is the scheduler's"
     if any(word in plain for word in STRANGER) or "BAD_CERTIFICATE" in plain:
-        return "it has the certificate of another fleet: copy the same fleet file to both machines"
+        return "it has the certificate of another fleet: files of one fleet belong on both machines"
     if "WRONG_VERSION_NUMBER" in plain or "RECORD_LAYER_FAILURE" in plain:
         return "what listens there does not speak TLS: it is no scheduler of a fleet"
     return text
-
-
-def _unusable(why: str) -> StallguardError:
-    return StallguardError(
-        "the fleet file has certificates that cannot be used",
-        why=why,
-        cure="copy it again from a machine of the fleet, or renew it: stallguard fleet init --renew",
-        code=CANNOT_RUN,
-    )

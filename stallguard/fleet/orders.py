@@ -1,13 +1,17 @@
 """What the members of a fleet write for each other into the store, beside the logs of the jobs (records.py).
 
     fleet                        FleetCard, exclusive: which fleet the store belongs to
-    jobs/<job>/submission        Submission, signed, exclusive: what is to be trained
-    jobs/<job>/stop              Stop, signed: the job is to end, and not to be continued
+    revoked                      which members are revoked, signed by the authority (signing.py)
+    jobs/<job>/submission        Submission, exclusive: what is to be trained
+    jobs/<job>/stop              Stop: the job is to end, and not to be continued
     jobs/<job>/refusals/<host>   Refusal: that machine cannot begin the job, and why
     code/<digest>                a packed project (tar, gzip), named by the SHA-256 of its bytes
     workers/<host>               WorkerCard: what a machine offers, renewed while its worker runs
     cordons/<host>               Cordon: that machine takes no job, until it is lifted
     scheduler                    SchedulerCard: where the engine's own page is
+
+All but the first two, and the code, are signed by a member (signing.py); cards and refusals of a machine by the member
+to which it belongs.  Who is in no fleet can read them, and verify nothing.
 
 Must not read or write anything.
 """
@@ -21,8 +25,8 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
-from stallguard.fleet import signing
 from stallguard.fleet.records import Damaged
+from stallguard.fleet.signing import Signatures, unverified
 
 SCHEMA = 1
 DASK, RAY = "dask", "ray"
@@ -39,7 +43,7 @@ class _Schema(msgspec.Struct, frozen=True):
 class FleetCard(msgspec.Struct, frozen=True, kw_only=True):
     """Which fleet a store belongs to: the name in the file of its members.
 
-    `proof`: what only a member's token makes of it; "" in stores of older versions.
+    `proof`: the digest of its authority's certificate.
     """
 
     schema: int
@@ -82,12 +86,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """An order to end a job for good."""
+    """An order to end a job for good.  `signer`: the member that signed it, known when it is read."""
 
     schema: int
     job: str
     by: str = ""
     at: str = ""
+    signer: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +134,7 @@ class Cordon(msgspec.Struct, frozen=True, kw_only=True):
 
     `lifts_itself`: whether it ends when the machine's worker is there again: for a machine that had vanished.
     `is_lifted`: it is over; it is kept, so that the same incident does not cause another one.
+    `signer`: the member that signed it, known when it is read.
     """
 
     schema: int
@@ -139,6 +145,7 @@ class Cordon(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     lifts_itself: bool = False
     is_lifted: bool = False
+    signer: str = ""
 
 
 def host_name(nodename: str) -> str:
@@ -196,14 +203,14 @@ def cordon_key(host: str) -> str:
     return f"cordons/{host}"
 
 
-def encode_submission(value: Submission, token: str) -> bytes:
+def encode_submission(value: Submission, signatures: Signatures) -> bytes:
     """Return a submission as it is stored."""
-    return signing.sign(token, "submission", _ascii(value))
+    return signatures.sign(submission_key(value.job), _ascii(value))
 
 
-def decode_submission(data: bytes, token: str, job: str) -> Submission:
+def decode_submission(data: bytes, signatures: Signatures, job: str) -> Submission:
     """Return the submission of `job`.  Raises Damaged."""
-    found = decode(signing.verified(token, "submission", data), Submission, "submitted")
+    found = decode(signatures.verified(submission_key(job), data).content, Submission, "submitted")
     if found.job != job:
         raise Damaged(f"it is the submission of job {found.job}, copied to this name")
     if not found.words or not _DIGEST.fullmatch(found.code.digest):
@@ -211,35 +218,82 @@ def decode_submission(data: bytes, token: str, job: str) -> Submission:
     return found
 
 
-def encode_stop(value: Stop, token: str) -> bytes:
+def encode_stop(value: Stop, signatures: Signatures) -> bytes:
     """Return an order to end a job as it is stored."""
-    return signing.sign(token, "stop", _ascii(value))
+    return signatures.sign(stop_key(value.job), _ascii(value))
 
 
-def decode_stop(data: bytes, token: str, job: str) -> Stop:
+def decode_stop(data: bytes, signatures: Signatures, job: str) -> Stop:
     """Return the order to end `job`.  Raises Damaged."""
-    found = decode(signing.verified(token, "stop", data), Stop)
+    content, by = signatures.verified(stop_key(job), data)
+    found = decode(content, Stop)
     if found.job != job:
         raise Damaged(f"it is the order to end job {found.job}, copied to this name")
-    return found
+    return msgspec.structs.replace(found, signer=by)
 
 
-def decode_cordon(data: bytes, host: str) -> Cordon:
-    """Return the cordon of a machine; one that cannot be read keeps it out until a person replaces it."""
+def encode_cordon(value: Cordon, signatures: Signatures) -> bytes:
+    """Return a cordon as it is stored."""
+    return signatures.sign(cordon_key(value.host), _ascii(value))
+
+
+def decode_cordon(data: bytes, host: str, signatures: Signatures | None) -> Cordon:
+    """Return the cordon of a machine; one that cannot be verified or read keeps it out until a person replaces it.
+
+    So a cordon that was damaged, or whose lifting no member signed, is a safe stop.
+    """
     try:
-        return decode(data, Cordon)
+        content, by = _verified(data, cordon_key(host), signatures)
+        return msgspec.structs.replace(decode(content, Cordon), signer=by)
     except Damaged as error:
-        why = f"its cordon cannot be read ({error}); stallguard fleet uncordon {host} removes it"
+        why = f"its cordon cannot be used ({error}); stallguard fleet uncordon {host} removes it"
         return Cordon(schema=SCHEMA, host=host, at="", why=why)
 
 
-def encode(value: Refusal | WorkerCard | Cordon | SchedulerCard) -> bytes:
-    """Return a record that is not signed as it is stored."""
-    return jsontext.exact(value)
+def encode_card(value: WorkerCard, signatures: Signatures) -> bytes:
+    """Return the card of a machine as it is stored."""
+    return signatures.sign(worker_key(value.host), _ascii(value))
+
+
+def decode_card(data: bytes, host: str, signatures: Signatures | None) -> WorkerCard:
+    """Return the card of a machine.  Raises Damaged, NotSigned if the machine's member did not sign it."""
+    key = worker_key(host)
+    found = decode(signatures.of_host(key, data, host) if signatures else unverified(data), WorkerCard)
+    if found.host != host:
+        raise Damaged(f"it is the card of {found.host}")
+    return found
+
+
+def encode_refusal(value: Refusal, job: str, signatures: Signatures) -> bytes:
+    """Return why a machine cannot begin a job as it is stored."""
+    return signatures.sign(refusal_key(job, value.host), _ascii(value))
+
+
+def decode_refusal(data: bytes, job: str, host: str, signatures: Signatures | None) -> Refusal:
+    """Return why a machine cannot begin a job.  Raises Damaged, as `decode_card`."""
+    key = refusal_key(job, host)
+    found = decode(signatures.of_host(key, data, host) if signatures else unverified(data), Refusal)
+    if found.host != host:
+        raise Damaged(f"it is the refusal of {found.host}")
+    return found
+
+
+def encode_scheduler(value: SchedulerCard, signatures: Signatures) -> bytes:
+    """Return the card of the scheduler as it is stored."""
+    return signatures.sign(SCHEDULER, _ascii(value))
+
+
+def decode_scheduler(data: bytes, signatures: Signatures | None) -> SchedulerCard:
+    """Return the card of the scheduler.  Raises Damaged."""
+    return decode(_verified(data, SCHEDULER, signatures)[0], SchedulerCard)
+
+
+def _verified(data: bytes, key: str, signatures: Signatures | None) -> tuple[bytes, str]:
+    return signatures.verified(key, data) if signatures else (unverified(data), "")
 
 
 def decode(data: bytes, kind: type[T], did: str = "wrote") -> T:
-    """Return a record that is not signed.  `did`: what its author did with it.  Raises Damaged."""
+    """Return a record without its signature.  `did`: what its author did with it.  Raises Damaged."""
     try:
         schema = jsontext.decode(data, _Schema).schema
         if schema > SCHEMA:  # before the rest: it can be of other types

@@ -10,6 +10,9 @@ Which files can go, without asking who reads:
   was lost, and also if the holder is an old one that does not know it.
 - It removes what holders before it left once it has KEPT entries of its own: a reader starts from the newest.
 
+A member of a fleet signs each entry with its files: what a training goes on from comes from a member, also if others
+can write to the store (`verify`).
+
 Steps as in joblog.py.
 """
 
@@ -17,11 +20,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
+from stallguard import jsontext
 from stallguard.fleet import joblog, records
 from stallguard.fleet.joblog import Request, Steps, Tail
 from stallguard.fleet.records import Generation, Outcome, Position, StoredFile
+from stallguard.fleet.signing import NotSigned, Signatures
 
 KEPT = 2
 _UPLOAD = re.compile(
@@ -41,9 +49,9 @@ class Found(NamedTuple):
 class Publication:
     """The publications of the holder with one number.  `tail`: of the log, as far as this holder has read it."""
 
-    def __init__(self, job: str, number: int, tail: Tail) -> None:
-        """`tail`: with the holder's claim."""
-        self.tail = tail
+    def __init__(self, job: str, number: int, tail: Tail, signatures: Signatures | None = None) -> None:
+        """`tail`: with the holder's claim; `signatures`: of this member, None for who is in no fleet."""
+        self.tail, self._signatures = tail, signatures
         self._job, self._number = job, number
         self._names: dict[str, str] = {}  # of the content that the store has, by digest
         self._kept: list[Generation] = []  # acknowledged, oldest first
@@ -59,6 +67,9 @@ class Publication:
                 self._names[one.digest] = name
         files = tuple(StoredFile(one.path, one.size, one.digest, self._names[one.digest]) for one in found)
         entry = Generation(number=self._number, at=at, claim=0, run=run, files=files, position=position)
+        if self._signatures is not None:
+            signed = self._signatures.sign(records.data_folder(self._job, self._number), _digest(entry))
+            entry = replace(entry, signed=signed.decode())
         self.tail = yield from joblog.append(self._job, self.tail, self._number, entry)
         newest = self.tail.generation
         if newest is not None and newest.number == self._number and newest not in self._kept:
@@ -81,3 +92,18 @@ class Publication:
         """Publish how the run ended, and free the lease.  `facts`: of Outcome.  Raises Fenced, and StoreError."""
         entry = Outcome(number=self._number, at=at, claim=0, run=run, code=code, why=why, **facts)
         self.tail = yield from joblog.append(self._job, self.tail, self._number, entry)
+
+
+def verify(entry: Generation, job: str, signatures: Signatures) -> None:
+    """Raise NotSigned if no member of the fleet, or one that is revoked, published a generation of `job`."""
+    if not entry.signed:
+        raise NotSigned("no member of the fleet signed it")
+    place = records.data_folder(job, entry.number)
+    if signatures.verified(place, entry.signed.encode()).content != _digest(entry):
+        raise NotSigned("its signature is of other files")
+
+
+def _digest(entry: Generation) -> bytes:
+    """Return JSON of the digest of what makes a generation, wherever it is in the log."""
+    content = jsontext.exact((entry.run, entry.files, entry.position))
+    return jsontext.exact(sha256(content).hexdigest())

@@ -91,12 +91,16 @@ class Claim(_Slot, frozen=True, kw_only=True, tag="claim"):
 
 
 class Generation(_Slot, frozen=True, kw_only=True, tag="generation"):
-    """A state of the training, complete: all files of its checkpoints.  `claim`: the slot of its holder's claim."""
+    """A state of the training, complete: all files of its checkpoints.  `claim`: the slot of its holder's claim.
+
+    `signed`: what publication.py signs, by a member of a fleet; "" by who is in none.
+    """
 
     claim: int
     run: str
     files: tuple[StoredFile, ...]
     position: Position | None = None  # None: not known, as for a script's own loop
+    signed: str = ""
 
 
 class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):

@@ -40,17 +40,29 @@ def _card(store: Store) -> FleetCard | None:
         ) from error
 
 
-def claim(store: Store, fleet: str, token: str) -> None:
-    """Make `store` the store of `fleet`.  Raises StoreError, StallguardError if it belongs to another fleet."""
-    card = FleetCard(schema=SCHEMA, fleet=fleet, proof=signing.proof(token, fleet))
-    if store.create(FLEET_KEY, jsontext.exact(card)):
+def claim(store: Store, member: Membership) -> None:
+    """Make `store` that of the member's fleet.  Raises StoreError, StallguardError if it belongs to another fleet."""
+    if store.create(FLEET_KEY, _card_of(member)):
         return
     raise StallguardError(
         f"{store.url} is the store of another fleet: {owner(store)}",
-        why="jobs are signed with the token of their fleet, and another fleet cannot read them",
-        cure="copy the file of that fleet to this machine, or name another folder or prefix for a new fleet",
+        why="jobs are signed by members of their fleet, and another fleet cannot verify them",
+        cure="have a file of that fleet made: stallguard fleet invite NAME; or name another folder or prefix",
         code=USAGE,
     )
+
+
+def claim_again(store: Store, member: Membership) -> None:
+    """Write down that the member's fleet has another authority now.  Raises StoreError, StallguardError."""
+    found = owner(store)
+    if found != member.fleet:
+        raise _another(store, member, found)
+    store.remove(FLEET_KEY)
+    store.create(FLEET_KEY, _card_of(member))
+
+
+def _card_of(member: Membership) -> bytes:
+    return jsontext.exact(FleetCard(schema=SCHEMA, fleet=member.fleet, proof=signing.proof(member)))
 
 
 def release(store: Store, fleet: str) -> None:
@@ -83,18 +95,22 @@ def check(store: Store, membership: Membership) -> None:
     card = _card(store)
     found = card.fleet if card else ""
     if found != membership.fleet:
+        raise _another(store, membership, found)
+    if card and card.proof != signing.proof(membership):
         raise StallguardError(
-            f"{store.url} is not the store of this fleet, {membership.fleet}",
-            why=f"it is that of {found}"
-            if found
-            else "it is of no fleet: another folder is mounted there, or it was emptied",
-            cure="copy the file of the right fleet to this machine, or mount the right folder",
+            f"this machine's file of {membership.fleet} has another authority than the fleet",
+            why=f"{store.url} was made with that of the fleet; each machine refuses what another one issued",
+            cure="have the file made again: stallguard fleet invite NAME",
             code=CANNOT_RUN,
         )
-    if card and card.proof and card.proof != signing.proof(membership.token, membership.fleet):
-        raise StallguardError(
-            f"this machine's file of {membership.fleet} has another token than the fleet",
-            why=f"{store.url} was made with that of the fleet; each machine refuses what another one signs",
-            cure="copy the file of the fleet to this machine again",
-            code=CANNOT_RUN,
-        )
+
+
+def _another(store: Store, membership: Membership, found: str) -> StallguardError:
+    return StallguardError(
+        f"{store.url} is not the store of this fleet, {membership.fleet}",
+        why=f"it is that of {found}"
+        if found
+        else "it is of no fleet: another folder is mounted there, or it was emptied",
+        cure="copy the file of the right fleet to this machine, or mount the right folder",
+        code=CANNOT_RUN,
+    )

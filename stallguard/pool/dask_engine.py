@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from stallguard.pool import dask_task
 from stallguard.pool.dispatch import Machine
 from stallguard.pool.engine import UNKNOWN, Placed, Start
+from stallguard.pool.security import SEPARATOR
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Scheduler
 
 RETIRES = 5.0  # s that a machine has to answer before it is removed without an answer
-SEPARATOR = "#"  # in the name of a Dask worker: machine, separator, random name of its process
 
 
 def worker_name(host: str, worker: str) -> str:

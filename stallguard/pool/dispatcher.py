@@ -19,6 +19,7 @@ from stallguard.fleet.joblog import Tail, perform
 from stallguard.fleet.lease import Watch
 from stallguard.fleet.orders import Cordon, Refusal, Submission
 from stallguard.fleet.records import Claim, Damaged
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError
 from stallguard.pool.dispatch import OVER, START, JobView, Machine, decide, needs_of
 from stallguard.pool.engine import Engine, Start
@@ -76,9 +77,9 @@ class _Followed:
 class Dispatcher:
     """Of one store and one engine; `turn` is called about once a second."""
 
-    def __init__(self, store: Store, token: str, engine: Engine, deps: Deps) -> None:
-        """`token`: of the fleet: a job that is not signed with it is never started."""
-        self._store, self._token, self._engine, self._deps = store, token, engine, deps
+    def __init__(self, store: Store, signatures: Signatures, engine: Engine, deps: Deps) -> None:
+        """`signatures`: a job that no member of the fleet signed is never started."""
+        self._store, self._signatures, self._engine, self._deps = store, signatures, engine, deps
         self._followed: dict[str, _Followed] = {}
         self._over: set[str] = set()
         self._refused: set[str] = set()  # jobs that this fleet did not sign, which was said
@@ -92,7 +93,9 @@ class Dispatcher:
         self._find_jobs()
         read = {host: self._store.read(orders.cordon_key(host)) for host in self._store.names("cordons")}
         self._cordons = {
-            host: orders.decode_cordon(data, host) for host, data in read.items() if data is not None
+            host: orders.decode_cordon(data, host, self._signatures)
+            for host, data in read.items()
+            if data is not None
         }
         machines = self._engine.machines()
         for machine in machines:
@@ -114,7 +117,7 @@ class Dispatcher:
             job.waits = str(error)
             return error
         except Damaged as error:  # of its log
-            self._say_once(f"job {name} waits: {error}; put it back from a backup")
+            self.say_once(f"job {name} waits: {error}; put it back from a backup")
         return None
 
     def _find_jobs(self) -> None:
@@ -128,12 +131,12 @@ class Dispatcher:
             except (
                 StoreError
             ) as error:  # a link in place of its folder, for instance, must not hold up the others
-                self._say_once(f"job {name}: its submission cannot be read ({error})")
+                self.say_once(f"job {name}: its submission cannot be read ({error})")
                 continue
             if data is None:
                 continue  # started by hand, or its submission is being written
             try:
-                submission = orders.decode_submission(data, self._token, name)
+                submission = orders.decode_submission(data, self._signatures, name)
             except Damaged as error:
                 self._refused.add(name)
                 self._deps.say(f"job {name} is refused: {error}")
@@ -195,6 +198,8 @@ class Dispatcher:
         for name, address in match(waiting, rooms):
             self._start(name, self._followed[name], address)
         for one in waiting:
+            if one.job not in self._followed:  # refused
+                continue
             job = self._followed[one.job]
             if not job.address and job.waits != NO_ROOM:
                 self._deps.say(f"job {one.job} waits: {NO_ROOM}")
@@ -255,13 +260,14 @@ class Dispatcher:
         if data is None:
             return False
         try:
-            orders.decode_stop(data, self._token, name)
+            orders.decode_stop(data, self._signatures, name)
         except Damaged as error:  # each program that can write to the store could have put it there
-            self._say_once(f"job {name}: an order to stop it is refused: {error}")
+            self.say_once(f"job {name}: an order to stop it is refused: {error}")
             return False
         return True
 
-    def _say_once(self, line: str) -> None:
+    def say_once(self, line: str) -> None:
+        """Say what is not to be repeated with each turn."""
         if line not in self._said:
             self._said.add(line)
             self._deps.say(line)
@@ -271,7 +277,7 @@ class Dispatcher:
         for host in self._store.names(orders.refusals_folder(name)):
             data = self._store.read(orders.refusal_key(name, host))
             try:
-                found.append(orders.decode(data or b"", Refusal))
+                found.append(orders.decode_refusal(data or b"", name, host, self._signatures))
             except Damaged:
                 continue  # the machine is asked again
         return found
@@ -307,11 +313,19 @@ class Dispatcher:
             schema=orders.SCHEMA, host=host, at=self._deps.at(), why=f"{why}, in job {name}", job=name,
             number=claim.number, lifts_itself=lifts_itself,
         )  # fmt: skip
-        self._store.replace(orders.cordon_key(host), orders.encode(cordon))
+        self._store.replace(orders.cordon_key(host), orders.encode_cordon(cordon, self._signatures))
         self._cordons[host], job.judged = cordon, claim.number
         self._deps.say(f"machine {host} takes no more jobs: {cordon.why}")
 
     def _start(self, name: str, job: _Followed, address: str) -> None:
+        data = self._store.read(orders.submission_key(name))
+        try:  # again: since it was found, its member can have been revoked
+            orders.decode_submission(data or b"", self._signatures, name)
+        except Damaged as error:
+            self._deps.say(f"job {name} is refused: {error}")
+            self._refused.add(name)
+            del self._followed[name]
+            return
         job.attempts += 1
         job.address, job.is_begun, job.given = address, False, self._deps.now()
         job.newest = job.tail.newest

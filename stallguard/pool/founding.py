@@ -1,4 +1,4 @@
-"""Makes a fleet: its certificates, its token, its mark in the store, and the one file that its members have.
+"""Makes a fleet: its authority, its mark in the store, and the files of its members; and revokes members.
 
 The store is tried before anything is written, and marked before the file is: a fleet file whose store belongs to
 another fleet would be of no use, and a mark without a file would make the store useless.
@@ -7,6 +7,7 @@ another fleet would be of no use, and a mark without a file would make the store
 from __future__ import annotations
 
 import datetime as dt
+import re
 import secrets
 import socket
 from pathlib import Path
@@ -14,11 +15,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
-from stallguard.fleet import member_tls, membership, store_owner, store_probe
+from stallguard.fleet import member_tls, membership, orders, signing, store_owner, store_probe
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.store import Store, StoreError
 from stallguard.fleet.store_url import open_store
-from stallguard.pool import certificates
+from stallguard.pool import authority
+from stallguard.pool.authority import Authority
 
 DAYS = 730  # that certificates last
 MOST_DAYS = 3650
@@ -26,43 +28,127 @@ TOKEN = 32  # bytes
 
 
 def found(
-    store_url: str, scheduler: str, days: int, place: Path, now: dt.datetime, *, force: bool
-) -> Membership:
-    """Make a fleet and write its file to `place`; return its content.
+    store_url: str, scheduler: str, days: int, place: Path, authority_file: Path, now: dt.datetime, *,
+    force: bool, name: str = "",
+) -> Membership:  # fmt: skip
+    """Make a fleet, and write the file of its first member to `place`.
 
-    `scheduler`: HOST[:PORT]; `force`: replace a fleet file.  Raises StallguardError.
+    `scheduler`: HOST[:PORT]; `force`: replace a fleet file; `name`: of the member, "" for that of this machine.
+    Returns the content of the fleet file.  Raises StallguardError.
     """
-    certificates.require_package()
+    signing.require_package()
     address = scheduler_address(scheduler)
-    if place.exists() and not force:
-        raise _exists(place)
+    if not force:
+        for one in (place, authority_file):
+            if one.exists():
+                raise _exists(one)
     store = _tried(store_url)
-    fleet = f"fleet-{secrets.token_hex(6)}"
-    made = certificates.make(fleet, days, now)
-    member = Membership(
-        schema=membership.SCHEMA, fleet=fleet, store=store_url, scheduler=address, token=secrets.token_hex(TOKEN),
-        ca=made.ca, certificate=made.certificate, key=made.key,
+    made = authority.make(f"fleet-{secrets.token_hex(6)}", now)
+    empty = Membership(
+        schema=membership.SCHEMA, fleet=made.fleet, store=store_url, scheduler=address,
+        token=secrets.token_hex(TOKEN), ca=made.ca, certificate="", key="",
     )  # fmt: skip
+    made, member = _member(made, empty, name or own_name(), days, now)
     membership.text(member)  # raises if an address cannot be written, before the store is marked
     try:
-        store_owner.claim(store, fleet, member.token)
+        store_owner.claim(store, member)
         try:
+            store.replace(signing.REVOKED, member.revoked.encode())
+            _write_authority(authority_file, made)
             _write(place, member, force=force)
         except StallguardError:
-            store_owner.release(store, fleet)
+            store_owner.release(store, made.fleet)
             raise
     except StoreError as error:
         raise _no_store(store_url, str(error)) from error
     return member
 
 
-def renew(member: Membership, days: int, place: Path, now: dt.datetime) -> Membership:
-    """Give a fleet new certificates, and write its file again; its name, token and store stay."""
-    certificates.require_package()
-    made = certificates.make(member.fleet, days, now)
-    renewed = replace(member, ca=made.ca, certificate=made.certificate, key=made.key)
-    _write(place, renewed, force=True)
+def own_name() -> str:
+    """Return the name that a member gets on this machine by itself: that of the machine, up to the first dot."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", membership.owner(orders.host_name(socket.gethostname())))[:63]
+
+
+def renew(
+    member: Membership, days: int, place: Path, authority_file: Path, now: dt.datetime, name: str = ""
+) -> Membership:
+    """Give the member of this machine a new certificate, and write its file again; all else stays.
+
+    A fleet of which all members had the same file (membership.SHARED) gets an authority, and `name` for this machine.
+    Raises StallguardError.
+    """
+    signing.require_package()
+    is_shared = member.schema == membership.SHARED
+    with authority.alone(authority_file):
+        made = (
+            authority.make(member.fleet, now) if is_shared else authority.load(authority_file, member.fleet)
+        )
+        mine = name or own_name() if is_shared else member.name
+        made, renewed = _member(made, member, mine, days, now)
+        if is_shared:
+            try:
+                store = open_store(member.store)
+                store_owner.claim_again(store, renewed)
+                store.replace(signing.REVOKED, renewed.revoked.encode())
+            except StoreError as error:
+                raise _no_store(member.store, str(error)) from error
+        _write_authority(authority_file, made)
+        _write(place, renewed, force=True)
     return renewed
+
+
+def invite(
+    member: Membership,
+    name: str,
+    days: int,
+    file: Path,
+    authority_file: Path,
+    now: dt.datetime,
+    *,
+    force: bool,
+) -> Membership:
+    """Write the fleet file of one more member to `file`; return its content.  Raises StallguardError."""
+    signing.require_package()
+    with authority.alone(authority_file):
+        made, invited = _member(authority.load(authority_file, member.fleet), member, name, days, now)
+        _write_authority(authority_file, made)  # first: what is not in it could not be revoked
+        _write(file, invited, force=force)
+    return invited
+
+
+def revoke(member: Membership, name: str, authority_file: Path, now: dt.datetime) -> None:
+    """Make all certificates of a member void, and say so in the store.  Raises StallguardError."""
+    signing.require_package()
+    if name == member.name:
+        raise StallguardError(
+            f"{name} is the member of this machine, which has the authority's file",
+            why="who has that file can make members: if it was lost, no list can keep out who found it",
+            cure="make a new fleet in another folder or prefix: stallguard fleet init",
+            code=USAGE,
+        )
+    store = store_owner.opened(member)
+    with authority.alone(authority_file):
+        made = authority.load(authority_file, member.fleet).revoke(name, now)
+        _write_authority(authority_file, made)
+        try:
+            store.replace(signing.REVOKED, made.revoked().encode())
+        except StoreError as error:
+            raise StallguardError(
+                f"{name} is not revoked yet: the store cannot be written",
+                why=str(error),
+                cure=f"when it can be written: stallguard fleet revoke {name}",
+                code=CANNOT_RUN,
+            ) from error
+
+
+def _member(
+    by: Authority, like: Membership, name: str, days: int, now: dt.datetime
+) -> tuple[Authority, Membership]:
+    made, issued = by.issue(name, days, now)
+    return made, replace(
+        like, schema=membership.SCHEMA, name=name, ca=made.ca, certificate=issued.certificate, key=issued.key,
+        revoked=made.revoked(),
+    )  # fmt: skip
 
 
 def scheduler_address(text: str) -> str:
@@ -108,10 +194,22 @@ def _write(place: Path, member: Membership, *, force: bool) -> None:
         ) from error
 
 
+def _write_authority(place: Path, made: Authority) -> None:
+    try:
+        authority.write(place, made)
+    except OSError as error:
+        raise StallguardError(
+            f"cannot write {place}",
+            why=error.strerror or str(error),
+            cure="it lists all members: what is not in it cannot be revoked; make it writable by you",
+            code=CANNOT_RUN,
+        ) from error
+
+
 def _exists(place: Path) -> StallguardError:
     return StallguardError(
         f"this machine is in a fleet already: {place}",
-        why="without that file its jobs can be neither read nor continued",
+        why="without that file its jobs cannot be continued, and without the authority's no member can be made",
         cure=f"--force replaces it; or keep both: {membership.VARIABLE}=FILE names another file",
         code=USAGE,
     )

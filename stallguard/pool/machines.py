@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from stallguard import jsontext
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError, nearest
 from stallguard.fleet import orders
 from stallguard.fleet.job_table import SILENT, age_of, as_seen
-from stallguard.fleet.orders import SCHEDULER, Cordon, SchedulerCard, WorkerCard
+from stallguard.fleet.membership import owner
+from stallguard.fleet.orders import SCHEDULER, Cordon, WorkerCard
 from stallguard.fleet.records import Damaged
+from stallguard.fleet.signing import NotSigned, Signatures
 from stallguard.fleet.store import Store
 
 SCHEMA = 1
@@ -45,27 +46,29 @@ class FleetMachines(msgspec.Struct, frozen=True):
     differ: list[str] = []  # versions that are not the same on all machines, in words
 
 
-def read(store: Store, now: dt.datetime) -> list[FleetMachine]:
+def read(store: Store, signatures: Signatures, now: dt.datetime) -> list[FleetMachine]:
     """Return all machines that have a card or a cordon, by name.  Raises StoreError."""
     cards, cordons = store.names("workers"), store.names("cordons")
     hosts = [host for host in sorted({*cards, *cordons}) if orders.JOB_NAME.fullmatch(host)]
     return [
-        described(host, store.read(orders.worker_key(host)), store.read(orders.cordon_key(host)), now)
+        described(
+            host, store.read(orders.worker_key(host)), store.read(orders.cordon_key(host)), signatures, now
+        )
         for host in hosts
     ]
 
 
 def described(
-    host: str, card_data: bytes | None, cordon_data: bytes | None, now: dt.datetime
+    host: str, card_data: bytes | None, cordon_data: bytes | None, signatures: Signatures, now: dt.datetime
 ) -> FleetMachine:
     """Return a machine from what the store has of it."""
-    cordon = orders.decode_cordon(cordon_data, host) if cordon_data is not None else None
+    cordon = orders.decode_cordon(cordon_data, host, signatures) if cordon_data is not None else None
     cordon = None if cordon is not None and cordon.is_lifted else cordon
     card = seen = None
     state, why = "gone", ""
     try:
         if card_data is not None:
-            card = orders.decode(card_data, WorkerCard)
+            card = orders.decode_card(card_data, host, signatures)
             age = age_of(card, now)
             seen = None if age < -SILENT else max(0.0, age)
             shown = as_seen(card, now)
@@ -73,30 +76,35 @@ def described(
     except (Damaged, ValueError, TypeError) as error:  # the last two: no time, or one without a zone
         state, why = (
             "unreadable",
-            f"its card cannot be read ({error}); its worker writes a new one each minute",
+            f"its card cannot be used ({error}); its worker writes a new one each minute",
         )
     if cordon is not None:
-        state, why = "cordoned", cordon.why
+        state, why = "cordoned", cordon.why + (f" (signed by {cordon.signer})" if cordon.signer else "")
     return FleetMachine(host, state, why, seen, cordon, card)
 
 
-def name_state(data: bytes | None, before: bytes | None, home: str) -> str:
+def name_state(data: bytes | None, before: bytes | None, host: str, home: str, signatures: Signatures) -> str:
     """Return whether the name of a machine is FREE, TAKEN by a worker elsewhere, or WATCHED.
 
     `data`: the card with that name; `before`: what it was at the first look, None at that one; `home`: of the worker
     that asks, which is the only one of its home.  No time is read: a worker that lives renews its card each minute,
-    and one that was killed does not.
+    and one that was killed does not.  A card that the machine's member did not sign is of no worker.
     """
     if data is None:
         return FREE
     with contextlib.suppress(Damaged):  # who wrote it is not known: it is watched like one of another home
-        card = orders.decode(data, WorkerCard)
+        try:
+            card = orders.decode_card(data, host, signatures)
+        except NotSigned:
+            return FREE
         if card.state == "gone" or (home and card.home == home):
             return FREE
     return WATCHED if before is None or before == data else TAKEN
 
 
-def versions(store: Store, machines: Sequence[FleetMachine]) -> dict[str, Mapping[str, str]]:
+def versions(
+    store: Store, signatures: Signatures, machines: Sequence[FleetMachine]
+) -> dict[str, Mapping[str, str]]:
     """Return the versions of each machine that is not gone, and of the scheduler, by name.  Raises StoreError."""
     found: dict[str, Mapping[str, str]] = {
         one.host: one.card.versions for one in machines if one.card is not None and one.state != "gone"
@@ -104,7 +112,7 @@ def versions(store: Store, machines: Sequence[FleetMachine]) -> dict[str, Mappin
     data = store.read(SCHEDULER)
     with contextlib.suppress(Damaged):  # it says nothing of versions
         if data is not None:
-            card = orders.decode(data, SchedulerCard)
+            card = orders.decode_scheduler(data, signatures)
             found[f"the scheduler ({card.host})"] = card.versions
     return found
 
@@ -123,23 +131,20 @@ def differences(of: Mapping[str, Mapping[str, str]]) -> list[str]:
     return lines
 
 
-def cordon(store: Store, host: str, why: str, now: dt.datetime) -> None:
+def cordon(store: Store, signatures: Signatures, host: str, why: str, now: dt.datetime) -> None:
     """Have a machine take no job from now on.  Raises StoreError, StallguardError if there is no such machine."""
     known = {*store.names("workers"), *store.names("cordons")}
     if host not in known:
         raise unknown(host, known)
-    text = Cordon(schema=orders.SCHEMA, host=host, at=now.isoformat(timespec="seconds"), why=why)
-    store.replace(orders.cordon_key(host), jsontext.exact(text))
+    made = Cordon(schema=orders.SCHEMA, host=host, at=now.isoformat(timespec="seconds"), why=why)
+    store.replace(orders.cordon_key(host), orders.encode_cordon(made, signatures))
 
 
-def uncordon(store: Store, host: str) -> None:
+def uncordon(store: Store, signatures: Signatures, host: str) -> None:
     """Let a machine take jobs again.  Raises StoreError, StallguardError if it is not cordoned."""
     data = store.read(orders.cordon_key(host)) if orders.JOB_NAME.fullmatch(host) else None
-    try:
-        found = orders.decode(data, Cordon) if data is not None else None
-    except Damaged:  # removed below
-        found = None
-    if data is None or (found is not None and found.is_lifted):
+    found = orders.decode_cordon(data, host, signatures) if data is not None else None
+    if found is None or found.is_lifted:
         if host in store.names("workers"):
             raise StallguardError(
                 f"{host} is not cordoned",
@@ -147,10 +152,12 @@ def uncordon(store: Store, host: str) -> None:
                 code=NO_SUCH_RUN,
             )
         raise unknown(host, {*store.names("cordons"), *store.names("workers")})
-    if found is None:
+    if not found.signer:  # who wrote it is not known
         store.remove(orders.cordon_key(host))
     else:  # kept, so that the incident that it is for does not cause another one
-        store.replace(orders.cordon_key(host), orders.encode(replace(found, is_lifted=True)))
+        store.replace(
+            orders.cordon_key(host), orders.encode_cordon(replace(found, is_lifted=True), signatures)
+        )
 
 
 def unknown(host: str, known: set[str]) -> StallguardError:
@@ -164,10 +171,17 @@ def unknown(host: str, known: set[str]) -> StallguardError:
     )
 
 
-def checked_host(name: str) -> str:
-    """Return `name` if a machine can have it.  Raises StallguardError (exit code 2)."""
+def checked_host(name: str, member: str) -> str:
+    """Return `name` if a machine of this member can have it.  Raises StallguardError (exit code 2)."""
     if orders.JOB_NAME.fullmatch(name):
-        return name
+        if owner(name) == member:
+            return name
+        raise StallguardError(
+            f"{name} does not belong to {member}, whose fleet file this machine has",
+            why="else each member could write the card of another one's machine",
+            cure=f"--name {member}, or {member}.x; for another member: stallguard fleet invite NAME",
+            code=USAGE,
+        )
     raise StallguardError(
         f"a machine cannot be named {name!r}",
         why="a name has letters, digits, hyphens, dots and underscores, and begins with a letter or a digit",

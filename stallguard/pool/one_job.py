@@ -13,8 +13,9 @@ from functools import partial
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, STOPPED_ON_TIME, StallguardError
 from stallguard.fleet import orders, store_owner
-from stallguard.fleet.membership import Membership
+from stallguard.fleet.membership import Membership, own_host
 from stallguard.fleet.records import Damaged
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError, unusable
 from stallguard.pool import preparing
 from stallguard.pool.environments import EnvironmentImpossible
@@ -29,11 +30,14 @@ def train(membership: Membership, job: str, env: Mapping[str, str], say: Callabl
     Raises StallguardError: exit code 3 if there is no such job, 75 if this machine must not take it now, 126 if it
     cannot begin here.
     """
-    store, host = store_owner.opened(membership), fleet_run.machine_name(env)
+    store = store_owner.opened(membership)
+    host, signatures = own_host(membership.name, fleet_run.machine_name(env)), Signatures(membership)
     try:
-        _refuse(store, membership, job, host)
+        if trouble := signatures.refresh(store):
+            say(trouble)
+        _refuse(store, signatures, job, host)
         edges = Edges(partial(preparing.prepare, store, env), run_files.utc, say)
-        runs = RunsHere(membership, store, host, os.urandom(4).hex(), env, edges)
+        runs = RunsHere(signatures, store, host, os.urandom(4).hex(), env, edges)
         return asyncio.run(_train(runs, job))
     except NotBegun as error:
         raise StallguardError(
@@ -58,17 +62,17 @@ async def _train(runs: RunsHere, job: str) -> int:
     return await runs.train(job, "")
 
 
-def _refuse(store: Store, membership: Membership, job: str, host: str) -> None:
+def _refuse(store: Store, signatures: Signatures, job: str, host: str) -> None:
     data = store.read(orders.submission_key(job)) if orders.JOB_NAME.fullmatch(job) else None
     if data is None:
         raise StallguardError(
-            f"there is no job {job} in {membership.store}",
+            f"there is no job {job} in {store.url}",
             cure=f"submit it first: stallguard submit --name {job} train.py",
             code=NO_SUCH_RUN,
         )
-    orders.decode_submission(data, membership.token, job)
+    orders.decode_submission(data, signatures, job)
     cordon = store.read(orders.cordon_key(host))
-    found = orders.decode_cordon(cordon, host) if cordon is not None else None
+    found = orders.decode_cordon(cordon, host, signatures) if cordon is not None else None
     if found is not None and not found.is_lifted and not found.lifts_itself:
         raise StallguardError(
             f"machine {host} takes no jobs",

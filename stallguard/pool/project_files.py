@@ -35,7 +35,7 @@ SECRETS = (
     "*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx", "*.keytab",
     "credentials.json", "client_secret*.json", "service[-_]account*.json", "kaggle.json",
     "secrets.json", "secrets.toml", "secrets.yaml", "secrets.yml", "huggingface/token", ".vault-token", "*.tfstate",
-    "fleet.toml",  # of stallguard: who has it can start programs on each machine of the fleet
+    "fleet.toml", "fleet-*.toml", "*-authority.json",  # of stallguard: they start programs on each machine of a fleet
 )  # fmt: skip
 IGNORED = ".stallguardignore"  # of the project: what is not sent, in the form of .gitignore
 IS_ENVIRONMENT = "pyvenv.cfg"  # in the folder of each virtual environment (PEP 405)

@@ -27,9 +27,9 @@ from stallguard.core.text import shell_words
 from stallguard.errors import OWN_FAILURE, SIGNALLED, StallguardError
 from stallguard.fleet import joblog, kept_ends, lineage, orders
 from stallguard.fleet.joblog import Fenced, perform
-from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import Refusal, Submission
 from stallguard.fleet.records import ASKED_FOR, KILLED, Damaged, Outcome
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store
 from stallguard.launch import signing_key
 from stallguard.pool.beside_loop import answered, beside
@@ -85,15 +85,15 @@ class RunsHere:
 
     def __init__(
         self,
-        membership: Membership,
+        signatures: Signatures,
         store: Store,
         host: str,
         worker: str,
         env: Mapping[str, str],
         edges: Edges,
     ) -> None:
-        """`host`: this machine's name; `env`: of this process."""
-        self._membership, self._store, self._edges = membership, store, edges
+        """`signatures`: of this member; `host`: this machine's name; `env`: of this process."""
+        self._signatures, self._store, self._edges = signatures, store, edges
         self._host, self._worker, self._env = host, worker, env
         self._running: dict[str, _Running] = {}
 
@@ -123,7 +123,7 @@ class RunsHere:
         if job not in self._running:
             data = await answered(partial(self._store.read, orders.submission_key(job)))
             try:
-                submission = orders.decode_submission(data or b"", self._membership.token, job)
+                submission = orders.decode_submission(data or b"", self._signatures, job)
             except Damaged as error:
                 await answered(partial(self._refuse, job, str(error)))
                 raise
@@ -142,7 +142,7 @@ class RunsHere:
                 continue
             data = await answered(partial(self._store.read, orders.submission_key(known.job)))
             with contextlib.suppress(Damaged):  # started by hand: it takes no place
-                submission = orders.decode_submission(data or b"", self._membership.token, known.job)
+                submission = orders.decode_submission(data or b"", self._signatures, known.job)
                 self._edges.say(f"{known.job} is trained here already, by run {run.id}")
                 one, asked = _Running(submission), run_files.asked(run)
                 one.interpreter = asked.argv[0] if asked and asked.argv else ""
@@ -153,7 +153,7 @@ class RunsHere:
                 continue
             data = await answered(partial(self._store.read, orders.submission_key(begun.name)))
             with contextlib.suppress(Damaged):
-                submission = orders.decode_submission(data or b"", self._membership.token, begun.name)
+                submission = orders.decode_submission(data or b"", self._signatures, begun.name)
                 self._edges.say(f"{begun.name} is about to be trained here: an earlier worker began it")
                 self._add(begun.name, _Running(submission), self._until_free(begun))
 
@@ -161,7 +161,7 @@ class RunsHere:
         """Publish the ends of runs here that could not be published.  Raises StoreError."""
         for end in kept_ends.kept(self._store.url):
             with contextlib.suppress(Damaged):  # of its log: a person has to mend it first
-                if not kept_ends.publish(end, self._store):
+                if not kept_ends.publish(end, self._store, self._signatures):
                     self._edges.say(
                         f"{end.job}: the end of run {end.run} is published, or another machine has the job"
                     )
@@ -303,7 +303,7 @@ class RunsHere:
         return child, begins
 
     def _command(self, submission: Submission, prepared: Prepared) -> Sequence[str]:
-        own = ["--store", self._membership.store, "--job", submission.job]
+        own = ["--store", self._signatures.member.store, "--job", submission.job]
         leaves = ["--set", "policy.leave_machine=true", "--set", f"store.project={prepared.project}"]
         chosen = ["--python", prepared.interpreter] if prepared.interpreter else []
         guarded = [*own, *leaves, *chosen, *submission.options, "--", *submission.words]
@@ -311,7 +311,7 @@ class RunsHere:
 
     def _environment(self, submission: Submission, quiet: str) -> dict[str, str]:
         marks = {fleet_run.QUIET: quiet} if quiet else {}
-        key = signing_key.of_fleet(paths.home(), self._membership.token)
+        key = signing_key.of_fleet(paths.home(), self._signatures.member.token)
         own = {fleet_run.MACHINE: self._host, signing_key.VARIABLE: key}
         return {**self._env, **submission.environment, **own, **marks}
 
@@ -345,7 +345,9 @@ class RunsHere:
         refusal = Refusal(
             schema=orders.SCHEMA, host=self._host, worker=self._worker, at=self._edges.at(), why=why
         )
-        self._store.replace(orders.refusal_key(job, self._host), orders.encode(refusal))
+        self._store.replace(
+            orders.refusal_key(job, self._host), orders.encode_refusal(refusal, job, self._signatures)
+        )
         self._edges.say(f"{job} cannot begin here: {why}")
 
 

@@ -12,12 +12,14 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet import orders, store_owner
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import SchedulerCard
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host.clock import SystemClock
 from stallguard.pool import security
@@ -28,6 +30,7 @@ from stallguard.worker import Worker
 
 TURN = 1.0  # s between two turns of the dispatcher
 AWAY = 5.0  # s, the same while the store does not answer
+LISTS = 10.0  # s between two looks at the list of revoked members
 GONE = "30s"  # without an answer of a machine until Dask gives its place to others; the lease decides about its job
 CLOSES = 5.0  # s
 ANY = ("0.0.0.0", "[::]", "::")  # noqa: S104 - TLS asks each client for a certificate of the fleet
@@ -40,7 +43,8 @@ def serve(
 
     Raises StallguardError.
     """
-    security.security(membership)  # raises if the extra is missing, or the certificates are no good
+    signatures = Signatures(membership)
+    security.security(signatures)  # raises if the extra is missing, or the certificates are no good
     import dask
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said in our words
@@ -49,23 +53,24 @@ def serve(
     own = {"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-ttl": GONE}
     safe = security.dask_settings(membership, paths.home() / "fleet" / "dask", dashboard=dashboard)
     with dask.config.set({**safe, **own}):
-        asyncio.run(_serve(membership, store, listen, say, dashboard=dashboard))
+        asyncio.run(_serve(signatures, store, listen, say, dashboard=dashboard))
 
 
 async def _serve(
-    membership: Membership, store: Store, listen: str, say: Callable[[str], None], *, dashboard: bool
+    signatures: Signatures, store: Store, listen: str, say: Callable[[str], None], *, dashboard: bool
 ) -> None:
     from distributed import Client, Scheduler
 
     from stallguard.pool.dask_engine import DaskEngine
 
     host, _, port = listen.rpartition(":")
-    own = security.security(membership)
+    membership, own = signatures.member, security.security(signatures)
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     try:
-        scheduler = await (Scheduler if dashboard else security.without_http(Scheduler))(
+        kind = security.of_members(Scheduler)
+        scheduler = await (kind if dashboard else security.without_http(kind))(
             host=f"tls://{host}", port=int(port), protocol="tls", security=own, dashboard=dashboard,
             dashboard_address=security.DASHBOARD if dashboard else None, contact_address=membership.scheduler,
         )  # fmt: skip
@@ -82,14 +87,27 @@ async def _serve(
         inside = f"tls://127.0.0.1:{port}" if host in ANY else f"tls://{host}:{port}"
         client = await asyncio.to_thread(Client, inside, security=own, set_as_default=False)
         dispatcher = Dispatcher(
-            store, membership.token, DaskEngine(scheduler, loop, client), Deps(_now(), run_files.utc, say)
+            store, signatures, DaskEngine(scheduler, loop, client), Deps(_now(), run_files.utc, say)
         )
         stopping, failed = threading.Event(), list[Exception]()
 
+        def drop() -> None:
+            for name in sorted(security.drop(scheduler, signatures)):
+                say(f"{name} is revoked: its connections are ended")
+
+        def take_list() -> None:
+            """Take a newer list of revoked members, if there is one."""
+            before = signatures.number
+            if trouble := signatures.refresh(store):
+                dispatcher.say_once(trouble)
+            if signatures.number > before:
+                security.renew(own, signatures)
+                loop.call_soon_threadsafe(drop)
+
         def dispatch() -> None:
             try:
-                _write_card(store, membership, dashboard, say)  # here: a store that hangs holds up no signal
-                _turn_until(stopping, dispatcher, say)
+                _write_card(store, signatures, dashboard, say)  # here: a store that hangs holds up no signal
+                _turn_until(stopping, dispatcher, take_list, say)
             except Exception as error:  # noqa: BLE001 - raised below: a scheduler without a dispatcher starts nothing
                 failed.append(error)
                 loop.call_soon_threadsafe(ended.set)
@@ -106,15 +124,15 @@ async def _serve(
         raise failed[0]
 
 
-def _write_card(store: Store, membership: Membership, dashboard: bool, say: Callable[[str], None]) -> None:
+def _write_card(store: Store, signatures: Signatures, dashboard: bool, say: Callable[[str], None]) -> None:
     """Write where the scheduler is, and its page, for the page of the fleet."""
     page = f"https://{security.DASHBOARD}/status" if dashboard else ""
     card = SchedulerCard(
-        schema=orders.SCHEMA, host=fleet_run.machine_name(os.environ), at=run_files.utc(), address=membership.scheduler,
-        dashboard=page, versions=security.versions(),
+        schema=orders.SCHEMA, host=fleet_run.machine_name(os.environ), at=run_files.utc(),
+        address=signatures.member.scheduler, dashboard=page, versions=security.versions(),
     )  # fmt: skip
     try:
-        store.replace(orders.SCHEDULER, orders.encode(card))
+        store.replace(orders.SCHEDULER, orders.encode_scheduler(card, signatures))
     except StoreError as error:  # the jobs are read from it all the same
         say(f"the store cannot be written ({error}); machines cannot publish what they train")
 
@@ -124,10 +142,18 @@ def _now() -> Callable[[], float]:
     return lambda: clock.monotonic() + clock.asleep()
 
 
-def _turn_until(stopping: threading.Event, dispatcher: Dispatcher, say: Callable[[str], None]) -> None:
-    is_away = False
+def _turn_until(
+    stopping: threading.Event,
+    dispatcher: Dispatcher,
+    take_list: Callable[[], None],
+    say: Callable[[str], None],
+) -> None:
+    is_away, looks_at = False, 0.0
     while not stopping.is_set():
         try:
+            if time.monotonic() >= looks_at:
+                take_list()
+                looks_at = time.monotonic() + LISTS
             dispatcher.turn()
         except StoreError as error:
             if not is_away:

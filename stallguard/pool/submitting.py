@@ -16,8 +16,8 @@ import msgspec
 from stallguard import units
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.fleet import job_table, orders
-from stallguard.fleet.membership import Membership
-from stallguard.fleet.orders import Code, Submission, WorkerCard
+from stallguard.fleet.orders import Code, Submission
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store
 from stallguard.pool.dispatch import SLOTS, offers
 
@@ -90,7 +90,7 @@ def put_code(store: Store, code: Code, archive: Path) -> None:
         store.put(orders.code_key(code.digest), archive)
 
 
-def submit(store: Store, membership: Membership, wish: Wish, code: Code, by: str, at: str) -> bool:
+def submit(store: Store, signatures: Signatures, wish: Wish, code: Code, by: str, at: str) -> bool:
     """Put a job into the store; return False if there is one of that name.  Raises StoreError, StallguardError."""
     if not orders.JOB_NAME.fullmatch(wish.job):
         why = "it is part of a path in the store: letters, digits, dots, dashes and underscores"
@@ -99,9 +99,7 @@ def submit(store: Store, membership: Membership, wish: Wish, code: Code, by: str
         schema=orders.SCHEMA, job=wish.job, words=wish.words, options=wish.options, code=code, needs=dict(wish.needs),
         priority=wish.priority, environment=dict(wish.environment), sweep=wish.sweep, engine=wish.engine, by=by, at=at,
     )  # fmt: skip
-    return store.create(
-        orders.submission_key(wish.job), orders.encode_submission(submission, membership.token)
-    )
+    return store.create(orders.submission_key(wish.job), orders.encode_submission(submission, signatures))
 
 
 def exists(job: str) -> StallguardError:
@@ -114,14 +112,17 @@ def exists(job: str) -> StallguardError:
     )
 
 
-def fitting(store: Store, wanted: Mapping[str, float], now: dt.datetime) -> tuple[list[str], str]:
+def fitting(
+    store: Store, signatures: Signatures, wanted: Mapping[str, float], now: dt.datetime
+) -> tuple[list[str], str]:
     """Return the machines that take a job which needs `wanted`, now or after another; and why others do not.
 
     Raises StoreError.
     """
-    cards = job_table.records_of(store, "workers", store.names("workers"), WorkerCard)
+    cards = job_table.cards_of(store, store.names("workers"), signatures)
     workers = [job_table.as_seen(card, now) for card in cards]
-    cordons = [one for one in job_table.cordons_of(store, store.names("cordons")) if not one.is_lifted]
+    found = job_table.cordons_of(store, store.names("cordons"), signatures)
+    cordons = [one for one in found if not one.is_lifted]
     out = {one.host for one in cordons}
     fit = [
         card.host

@@ -33,6 +33,7 @@ from stallguard.fleet import kept_ends, member_tls, orders, store_owner
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import WorkerCard
 from stallguard.fleet.records import Damaged
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host import system
 from stallguard.pool import cleaning, dask_task, hours, machine, machines, offers, preparing, security
@@ -52,6 +53,7 @@ CONNECTS, CLOSES = 10.0, 5.0  # s that the scheduler has to answer, and a connec
 CLEANS = 86400.0  # s between two removals of what is not used any more
 RENEWS = 60.0  # s between two cards
 WATCHES = RENEWS + 15.0  # s in which a worker that lives elsewhere has renewed its card
+LISTS = 60.0  # s between two looks at the list of revoked members
 CLOCK_OFF = 60.0  # s that a clock can differ from the scheduler's before it is said
 READY, BUSY, CLOSED, CORDONED, AWAY, GONE = "ready", "busy", "closed", "cordoned", "away", "gone"
 
@@ -60,12 +62,14 @@ def work(
     membership: Membership, options: WorkerOptions, env: Mapping[str, str], say: Callable[[str], None]
 ) -> None:
     """Work until SIGINT or SIGTERM; then end what runs here, each with a checkpoint.  Raises StallguardError."""
-    security.security(membership)  # raises if the extra is missing, or the certificates are no good
+    signatures = Signatures(membership)
+    security.security(signatures)  # raises if the extra is missing, or the certificates are no good
     import dask
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said in our words
 
     store = store_owner.opened(membership)
+    _take_list(signatures, store, say)
     offer = offers.offer(machine.machine(env, Path.cwd()), options.slots, options.memory)
     offer = offer._replace(versions=offer.versions | security.versions())
     for unknown in offer.unknown:
@@ -73,7 +77,7 @@ def work(
     name = fleet_run.machine_name({**env, fleet_run.MACHINE: options.host})
     own = dask.config.set(security.dask_settings(membership, paths.home() / "fleet" / "dask"))
     with _only_worker() as home, own:
-        asyncio.run(_WorkerProcess(membership, store, name, home, offer, options, env, say).run())
+        asyncio.run(_WorkerProcess(signatures, store, name, home, offer, options, env, say).run())
 
 
 @contextlib.contextmanager
@@ -105,14 +109,15 @@ class _WorkerProcess:
     """The loop.  `host`: this machine's name in the fleet."""
 
     def __init__(
-        self, membership: Membership, store: Store, host: str, home: str, offer: Offer, options: WorkerOptions,
+        self, signatures: Signatures, store: Store, host: str, home: str, offer: Offer, options: WorkerOptions,
         env: Mapping[str, str], say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._membership, self._store, self._host, self._offer = membership, store, host, offer
+        self._signatures, self._store, self._host, self._offer = signatures, store, host, offer
+        self._membership = signatures.member
         self._options, self._say, self._about = options, say, {**system.facts(), "chip": offer.chip}
         self._nonce, self._home = os.urandom(4).hex(), home
         edges = Edges(partial(preparing.prepare, store, env), run_files.utc, say)
-        self._runs = RunsHere(membership, store, host, self._nonce, env, edges)
+        self._runs = RunsHere(signatures, store, host, self._nonce, env, edges)
         self._dask: DaskWorker | None = None
         self._carried: frozenset[str] = frozenset()  # jobs of an earlier connection: Dask does not count them
         self._cordon, self._noted, self._was_connected = "", "", False
@@ -120,7 +125,8 @@ class _WorkerProcess:
         self._card: WorkerCard | None = None
         self._carded = -RENEWS
         self._watch = system.MachineWatch()
-        self._cordons, self._cards = Asking[str](), Asking[None]()
+        self._cordons, self._cards, self._lists = Asking[str](), Asking[None](), Asking[None]()
+        self._lists_at = 0.0
         self._has_found = False
         self._clock_said = False
         self._ends = Asking[None]()
@@ -132,12 +138,12 @@ class _WorkerProcess:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         dask_task.serve(self._runs)
-        has_name, taken = await self._has_name(ended), None
+        has_name, must_leave = await self._has_name(ended), None
         while has_name and not ended.is_set():
             try:
                 await self._look()
-            except _NameTaken as error:  # by a worker elsewhere, whose card it is now
-                has_name, taken = False, error
+            except _MustLeave as error:
+                has_name, must_leave = False, error
                 break
             if self._has_found and loop.time() >= cleans_at:
                 cleans_at = loop.time() + CLEANS
@@ -149,8 +155,8 @@ class _WorkerProcess:
         self._say(f"{self._host} leaves the fleet; {ending}")
         await self._disconnect()
         await self._runs.end()
-        if taken is not None:
-            raise taken
+        if must_leave is not None:
+            raise must_leave
         if has_name:
             await self._show(GONE, "its worker was ended")
 
@@ -166,9 +172,9 @@ class _WorkerProcess:
             except StoreError as error:
                 self._note(f"the store does not answer ({error}); it is tried again")
             else:
-                found = machines.name_state(data, first, self._home)
+                found = machines.name_state(data, first, self._host, self._home, self._signatures)
                 if found == machines.TAKEN:
-                    raise _name_taken(self._host, data)
+                    raise _name_taken(self._host, data, self._signatures)
                 if found == machines.FREE or (first is not None and loop.time() >= until):
                     return True
                 if first is None:
@@ -182,7 +188,9 @@ class _WorkerProcess:
         return False
 
     async def _look(self) -> None:
-        """Do what the present state of the machine asks for."""
+        """Do what the present state of the machine asks for.  Raises _MustLeave."""
+        if asyncio.get_running_loop().time() >= self._lists_at:
+            await self._take_list()
         if not self._has_found:  # before it takes a job: what runs here takes room
             try:
                 await self._runs.find()
@@ -208,6 +216,16 @@ class _WorkerProcess:
         else:
             await self._show(AWAY, f"the scheduler {self._membership.scheduler} does not answer")
 
+    async def _take_list(self) -> None:
+        """Take a newer list of revoked members, if there is one, also for what is connected.  Raises _MustLeave."""
+        before, self._lists_at = self._signatures.number, asyncio.get_running_loop().time() + LISTS
+        with self._telling("read"):
+            await self._lists.answered(partial(_take_list, self._signatures, self._store, self._say_once))
+        if self._signatures.number > before and self._dask is not None:
+            security.renew(self._dask.security, self._signatures)
+            for name in sorted(security.drop(self._dask, self._signatures)):
+                self._say(f"{name} is revoked: its connections are ended")
+
     def _closed(self) -> str:
         """Return why this machine takes no jobs at this time, "" if it does."""
         power = machine.power(self._watch, time.monotonic()) if self._options.mains_only else None
@@ -219,9 +237,10 @@ class _WorkerProcess:
         data = self._store.read(orders.cordon_key(self._host))
         if data is None:
             return ""
-        found = orders.decode_cordon(data, self._host)
+        found = orders.decode_cordon(data, self._host, self._signatures)
         if found.lifts_itself and not found.is_lifted:  # it had vanished, and is here
-            self._store.replace(orders.cordon_key(self._host), orders.encode(replace(found, is_lifted=True)))
+            lifted = orders.encode_cordon(replace(found, is_lifted=True), self._signatures)
+            self._store.replace(orders.cordon_key(self._host), lifted)
             self._say(f"{self._host} is there again; it was cordoned: {found.why}")
             return ""
         return "" if found.is_lifted else f"cordoned: {found.why}"
@@ -238,6 +257,8 @@ class _WorkerProcess:
         await self._disconnect()
         reach = await asyncio.to_thread(member_tls.reach, self._membership, CONNECTS)
         if reach.trouble:
+            if reach.lasting:
+                await self._take_list()
             if reach.lasting and not self._was_connected:
                 raise StallguardError(
                     f"the scheduler {self._membership.scheduler} refuses this machine",
@@ -253,7 +274,7 @@ class _WorkerProcess:
         worker: DaskWorker | None = None
         try:
             worker = security.without_http(Worker)(
-                self._membership.scheduler, security=security.security(self._membership),
+                self._membership.scheduler, security=security.security(self._signatures),
                 name=worker_name(self._host, self._nonce), nthreads=self._options.slots, memory_limit=0,
                 resources=self._rest(), dashboard=False, death_timeout=CONNECTS, protocol="tls",
                 local_directory=str(paths.home() / "fleet" / "dask"),
@@ -298,15 +319,16 @@ class _WorkerProcess:
         )  # fmt: skip
         if card == self._card and loop.time() < self._carded + RENEWS:
             return
-        data, key = orders.encode(replace(card, at=run_files.utc())), orders.worker_key(self._host)
+        data = orders.encode_card(replace(card, at=run_files.utc()), self._signatures)
+        key = orders.worker_key(self._host)
         has_written = self._card is not None
 
         def renew() -> None:
             now = self._store.read(key) if has_written else None
             with contextlib.suppress(Damaged):
-                card = orders.decode(now, WorkerCard) if now is not None else None
+                card = orders.decode_card(now, self._host, self._signatures) if now is not None else None
                 if card is not None and card.state != GONE and card.home not in ("", self._home):
-                    raise _name_taken(self._host, now)
+                    raise _name_taken(self._host, now, self._signatures)
             self._store.replace(key, data)
 
         with self._telling("written"):  # the next look tries again
@@ -345,10 +367,19 @@ class _WorkerProcess:
     def _compare(self) -> None:
         """Say which versions other machines have."""
         with contextlib.suppress(StoreError):  # `fleet machines` says it too
-            others = machines.versions(self._store, machines.read(self._store, dt.datetime.now(dt.UTC)))
+            others = machines.versions(
+                self._store, self._signatures,
+                machines.read(self._store, self._signatures, dt.datetime.now(dt.UTC)),
+            )  # fmt: skip
             for line in machines.differences(others | {self._host: self._offer.versions}):
                 if self._host in line:
                     self._say(f"versions differ: {line}")
+
+    def _say_once(self, text: str) -> None:
+        """Say what is not to be repeated with each look."""
+        if text not in self._troubles:
+            self._troubles.add(text)
+            self._say(text)
 
     def _note(self, text: str) -> None:
         """Say a line, once while it stays the same."""
@@ -357,16 +388,33 @@ class _WorkerProcess:
             self._say(text)
 
 
-class _NameTaken(StallguardError):
-    """Another worker has the name of this machine."""
+class _MustLeave(StallguardError):
+    """Why the machine cannot be one of the fleet: another worker has its name now, or it is revoked."""
 
 
-def _name_taken(host: str, data: bytes | None) -> _NameTaken:
+def _take_list(signatures: Signatures, store: Store, say: Callable[[str], None]) -> None:
+    """Take a newer list of revoked members, if there is one.
+
+    Raises StoreError, _MustLeave if this machine is in it.
+    """
+    trouble, name = signatures.refresh(store), signatures.member.name
+    if trouble:
+        say(trouble)
+    if signatures.is_void:
+        raise _MustLeave(
+            f"member {name} is revoked",
+            why="the list of the fleet's authority has the certificate of this machine's fleet file",
+            cure=f"if it belongs to the fleet again: stallguard fleet invite {name}, and move that file here",
+            code=CANNOT_RUN,
+        )
+
+
+def _name_taken(host: str, data: bytes | None, signatures: Signatures) -> _MustLeave:
     about = ""
     with contextlib.suppress(Damaged):
-        card = orders.decode(data or b"", WorkerCard)
+        card = orders.decode_card(data or b"", host, signatures)
         about = f", with the address {card.address}" if card.address else ""
-    return _NameTaken(
+    return _MustLeave(
         f"another worker has the name {host}{about}",
         why="two machines of one name would share a card, a cordon and refusals",
         cure="stallguard fleet worker --name OTHER gives this one a name of its own",

@@ -170,8 +170,12 @@ MESSAGES = {
     ),
     "job.fetched": Message("job {job} goes on from the checkpoint that run {run} published at {at}"),
     "job.generation_damaged": Message(
-        "the checkpoint of job {job} that was published at {at} is damaged in the store ({why}); it goes on from the "
+        "the checkpoint of job {job} that was published at {at} cannot be used ({why}); it goes on from the "
         "one before, of {before}",
+        level="warning",
+    ),
+    "job.generation_foreign": Message(
+        "no checkpoint of job {job} in the store can be used ({why}): its training starts over",
         level="warning",
     ),
     "job.another_machine": Message(

@@ -27,9 +27,10 @@ from stallguard.fleet.keeper import LeaseKeeper
 from stallguard.fleet.kept_ends import KeptEnd
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import JOB_NAME, Stop, decode_stop, host_name, stop_key
-from stallguard.fleet.publication import Publication
+from stallguard.fleet.publication import Publication, verify
 from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
 from stallguard.fleet.records import Claim, Damaged, Generation, Holder, Machine, Outcome
+from stallguard.fleet.signing import NotSigned, Signatures
 from stallguard.fleet.store import Store, StoreError, unusable
 from stallguard.fleet.store_url import open_store, split
 from stallguard.fleet.takeover import HeldElsewhere, Taken, Watching, take
@@ -90,8 +91,8 @@ def guard(
     screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
     try:
         fleet = membership.recall(env)
-        token = fleet.token if fleet else ""  # what orders are signed with
-        job = _taken(loaded, screen, fleet)
+        signatures = Signatures(fleet) if fleet else None  # with which orders are verified
+        job = _taken(loaded, screen, signatures)
         if isinstance(job, Outcome):
             if not job.is_finished:
                 raise _stopped(loaded.config.store.job, job.why, job.at)
@@ -99,7 +100,7 @@ def guard(
             screen.announce("job.done", facts)
             return 0
         screen.announce("job.taken", {"job": job.name, "number": str(job.tail.number)})
-        return _trained(job, words, loaded, env, reload, name, screen, token)
+        return _trained(job, words, loaded, env, reload, name, screen, signatures)
     finally:
         screen.close()
 
@@ -128,11 +129,14 @@ def _refuse(loaded: Loaded) -> None:
         )
 
 
-def _asked_to_stop(store: Store, job: str, token: str) -> Stop | None:
+def _asked_to_stop(store: Store, job: str, signatures: Signatures | None) -> Stop | None:
     """Return the order to end a job; None if no member of this fleet has given one.  Raises StoreError."""
-    data = store.read(stop_key(job)) if token else None
+    data = store.read(stop_key(job)) if signatures else None
+    if data is None or signatures is None:
+        return None
+    signatures.refresh(store)
     with contextlib.suppress(Damaged):
-        return decode_stop(data, token, job) if data is not None else None
+        return decode_stop(data, signatures, job)
     return None
 
 
@@ -152,7 +156,7 @@ def _opened(url: str, fleet: Membership | None) -> Store:
     return open_store(url)
 
 
-def _taken(loaded: Loaded, screen: Terminal, fleet: Membership | None) -> Job | Outcome:
+def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> Job | Outcome:
     settings, clock = loaded.config.store, SystemClock()
 
     def now() -> float:
@@ -177,13 +181,13 @@ def _taken(loaded: Loaded, screen: Terminal, fleet: Membership | None) -> Job | 
         about=dict(about),
     )
     try:
-        store = _opened(settings.url, fleet)
-        if stop := _asked_to_stop(store, settings.job, fleet.token if fleet else ""):
+        store = _opened(settings.url, signatures.member if signatures else None)
+        if stop := _asked_to_stop(store, settings.job, signatures):
             raise _stopped(settings.job, f"you asked ({stop.by})", stop.at)
         mine = f"machines/{host}", records.encode_machine(card)
         store.replace(*mine)
         for end in kept_ends.kept(store.url, settings.job):  # of an earlier run here
-            kept_ends.publish(end, store)
+            kept_ends.publish(end, store, signatures)
         watching = Watching(now, time.sleep, watched, lambda: store.replace(*mine))
         taken = take(store, settings.job, holder, run_files.utc, watching, os.environ.get(QUIET, ""))
     except HeldElsewhere as error:
@@ -239,15 +243,15 @@ def _holder(claim: Claim) -> dict[str, str]:
 
 def _trained(
     job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str],
-    reload: Callable[[], Loaded] | None, name: str, screen: Terminal, token: str,
+    reload: Callable[[], Loaded] | None, name: str, screen: Terminal, signatures: Signatures | None,
 ) -> int:  # fmt: skip
     """Train a job that is ours; give it back in any case."""
 
     def asked() -> str:
-        stop = _asked_to_stop(job.store, job.name, token)
+        stop = _asked_to_stop(job.store, job.name, signatures)
         return f"you asked ({stop.by}, at {stop.at})" if stop else ""
 
-    publication = Publication(job.name, job.tail.number, job.tail)
+    publication = Publication(job.name, job.tail.number, job.tail, signatures)
     keeper = LeaseKeeper(
         job.store, job.name, job.tail, job.claimed.began, job.lasts, job.now,
         ends_if_away=loaded.config.store.if_away == "end", asked=asked,
@@ -259,7 +263,7 @@ def _trained(
         with deferred_signals() as kept:
             for run in end_orphans(job.store.url, job.name, env):
                 screen.announce("job.orphan_ended", {"job": job.name, "run": run})
-            request, slot = _prepared(job, words, loaded, env, name, screen)
+            request, slot = _prepared(job, words, loaded, env, name, screen, signatures)
             lineage.keep(request.run, job.store.url, job.name, slot)
             thread: list[PublishingThread] = []
 
@@ -336,11 +340,13 @@ def _announce_another_machine(job: Job, generation: Generation, screen: Terminal
 
 
 def _prepared(
-    job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], name: str, screen: Terminal
-) -> tuple[Request, int]:
+    job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], name: str, screen: Terminal,
+    signatures: Signatures | None,
+) -> tuple[Request, int]:  # fmt: skip
     """Return the request of a run that goes on from the job's newest generation that is whole, and its slot.
 
-    It is fetched, if it is not here.
+    It is fetched, if it is not here.  In the store of the fleet of `signatures` a member has to have published it; if
+    none has, the training starts over.
     """
     cwd = Path.cwd()
     project = project_of(loaded, cwd)
@@ -353,21 +359,32 @@ def _prepared(
         return prepare(words, loaded, env, cwd, name=name), job.tail.newest
     fetched = RunDir(paths.home() / "fetched" / f"{job.name}-{os.getpid()}")
     try:
-        generation, slot = _fetched(job, job.tail.generation, fetched, screen)
+        if signatures is not None and split(signatures.member.store) != split(job.store.url):
+            signatures = None  # in that store those who are in no fleet train too
+        if signatures is not None:
+            signatures.refresh(job.store)
+        generation, slot = _fetched(job, job.tail.generation, fetched, screen, signatures)
         inherited = Inherited(generation.run, fetched)
         return prepare(words, loaded, env, cwd, name=name, inherited=inherited), slot
+    except NotSigned as error:
+        screen.announce("job.generation_foreign", {"job": job.name, "why": str(error)})
+        return prepare(words, loaded, env, cwd, name=name), job.tail.newest
     except (StoreError, Damaged, OSError) as error:
         raise unusable(job.store.url, error) from error
     finally:
         shutil.rmtree(fetched.path, ignore_errors=True)
 
 
-def _fetched(job: Job, generation: Generation, place: RunDir, screen: Terminal) -> tuple[Generation, int]:
+def _fetched(
+    job: Job, generation: Generation, place: RunDir, screen: Terminal, signatures: Signatures | None
+) -> tuple[Generation, int]:
     """Fetch the newest generation that is whole; return it and its slot.  Raises Damaged if none is, and as `fetch`."""
     slot = job.tail.newest
     while True:
-        screen.announce("job.fetched", {"job": job.name, "run": generation.run, "at": generation.at})
         try:
+            if signatures is not None:
+                verify(generation, job.name, signatures)
+            screen.announce("job.fetched", {"job": job.name, "run": generation.run, "at": generation.at})
             fetching.fetch(job.store, job.name, generation, place)
         except Damaged as error:
             older = (

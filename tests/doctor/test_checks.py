@@ -106,8 +106,8 @@ CASES = [
     ("fleet", FAIL, "is not private", "chmod 600", spoiled(
         MAC, fleet=FleetFacts("/f", trouble="/f is not private", cure="chmod 600 /f"))),
     ("certificates", FAIL, "expired 3 days ago", "--renew", spoiled(MAC, fleet=FleetFacts("/f", "lab", days=-3.0))),
-    ("certificates", WARN, "last 29 days", "copy the file", spoiled(MAC, fleet=FleetFacts("/f", "lab", days=29.0))),
-    ("scheduler", FAIL, "the certificate of another fleet", "one fleet file", spoiled(MAC, fleet=FleetFacts(
+    ("certificates", WARN, "lasts 29 days", "fleet invite", spoiled(MAC, fleet=FleetFacts("/f", "lab", days=29.0))),
+    ("scheduler", FAIL, "the certificate of another fleet", "files of one fleet", spoiled(MAC, fleet=FleetFacts(
         "/f", "lab", scheduler="tls://s:1", unreachable="it has the certificate of another fleet", refused=True))),
     ("scheduler", WARN, "tls://s:1 does not answer: Connection refused", "fleet scheduler --install", spoiled(
         MAC, fleet=FleetFacts("/f", "lab", scheduler="tls://s:1", unreachable="Connection refused"))),

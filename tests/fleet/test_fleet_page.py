@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import re
 
-import msgspec
 import pytest
 
 from stallguard.fleet import orders
@@ -18,6 +17,7 @@ from stallguard.report import fleet_page, html_page, sightings
 from stallguard.report.fleet_page import Ended, make
 from tests.fleet.test_fleet_verbs import member, store, verb  # noqa: F401 - fixtures
 from tests.fleet.test_job_table import begin, end, publish, submit
+from tests.pool.members import signs
 from tests.report.test_sightings import END, NEXT, stall
 from tests.report.test_sightings import run as sighted_run
 
@@ -121,10 +121,11 @@ def test_nothing_of_the_store_acts_in_the_page(member, store, tmp_path):  # noqa
     held = begin(store, "night", "mini")
     publish(store, held, tmp_path)
     end(store, held, 1, evil)
-    store.replace(orders.worker_key("x"), msgspec.json.encode(card(evil, why=evil, about={evil: evil})))
+    evils = card("x", why=evil, about={evil: evil}, jobs=(evil,))
+    store.replace(orders.worker_key("x"), orders.encode_card(evils, signs("x")))
     for address, shown in (("javascript:alert(1)", False), ("http://mini:8787/status", True)):
         scheduler = SchedulerCard(schema=1, host="mini", at="", dashboard=address)
-        store.replace(orders.SCHEDULER, msgspec.json.encode(scheduler))
+        store.replace(orders.SCHEDULER, orders.encode_scheduler(scheduler, signs("mini")))
         home = tmp_path / "a"
         home.mkdir(exist_ok=True)
         html = verb(home, "report", "--fleet", "--html", "-").stdout

@@ -9,10 +9,11 @@ import sys
 import time
 
 import pytest
+from msgspec.structs import replace
 
-from stallguard.fleet import orders, records, run_index, store_owner
+from stallguard.fleet import membership, orders, records, run_index, store_owner
 from stallguard.fleet.folder_store import FolderStore
-from tests.fleet.test_job_table import AT, TOKEN, begin, end, submit
+from tests.fleet.test_job_table import AT, OWN, begin, end, submit
 from tests.fleet.test_jobs import PATIENCE, ROOT, Lab
 
 HOST = os.uname().nodename
@@ -23,13 +24,10 @@ def member(tmp_path, monkeypatch):
     """Make this process and those that it starts members of a fleet; return the URL of its store."""
     (tmp_path / "store").mkdir()
     url = f"file://{tmp_path / 'store'}"
-    facts = {"fleet": "f", "store": url, "scheduler": "tls://127.0.0.1:1", "token": TOKEN}
-    facts |= dict.fromkeys(("ca", "certificate", "key"), "")
-    lines = ["schema = 1", *(f"{name} = {json.dumps(text)}" for name, text in facts.items())]
-    (tmp_path / "fleet.toml").write_text("\n".join(lines))
-    (tmp_path / "fleet.toml").chmod(0o600)
+    mine = replace(OWN.member, store=url)
+    membership.write(tmp_path / "fleet.toml", mine, replace=False)
     monkeypatch.setenv("STALLGUARD_FLEET", str(tmp_path / "fleet.toml"))
-    store_owner.claim(FolderStore(tmp_path / "store"), "f", TOKEN)
+    store_owner.claim(FolderStore(tmp_path / "store"), mine)
     return url
 
 
@@ -150,7 +148,7 @@ def test_a_stop_before_anything_was_trained_is_signed_and_final(member, store, t
     home.mkdir()
     submit(store, "night")
     assert "no machine of the fleet takes it" in verb(home, "stop", "night").stderr
-    stop = orders.decode_stop(store.read(orders.stop_key("night")), TOKEN, "night")
+    stop = orders.decode_stop(store.read(orders.stop_key("night")), OWN, "night")
     assert stop.by.endswith(f"@{HOST}")
     assert "stopped" in verb(home, "ls").stdout
 

@@ -15,12 +15,13 @@ from stallguard.fleet.publication import Found, Publication
 from stallguard.fleet.records import Holder, Position
 from stallguard.fleet.requests_at_once import within
 from stallguard.fleet.store import StoreError
+from tests.pool.members import signs
 
-TOKEN = "ab" * 32
+OWN, OTHER = signs("mini"), signs("mini", "other")  # a member of the fleet, and one of another
 AT = "2026-01-01T10:00:00Z"
 
 
-def submit(store, job, token=TOKEN, **facts):
+def submit(store, job, by=OWN, **facts):
     given = Submission(
         schema=1,
         job=job,
@@ -31,7 +32,7 @@ def submit(store, job, token=TOKEN, **facts):
         at=AT,
         **facts,
     )
-    store.create(orders.submission_key(job), orders.encode_submission(given, token))
+    store.create(orders.submission_key(job), orders.encode_submission(given, by))
 
 
 def begin(store, job, host="mini"):
@@ -53,15 +54,15 @@ def end(store, publication, code, why="it ended", **options):
     joblog.perform(publication.conclude("run-1", "2026-01-01T13:00:00Z", code, why, **options), store)
 
 
-def of(store, job, token=TOKEN):
-    [found] = [one for one in job_table.read(store, token).jobs if one.job == job]
+def of(store, job, signatures=OWN):
+    [found] = [one for one in job_table.read(store, signatures).jobs if one.job == job]
     return found
 
 
 def worker(store, host, **facts):
     now = dt.datetime.now(dt.UTC).isoformat()
     card = WorkerCard(schema=1, host=host, **({"at": now, "state": "ready"} | facts))
-    store.replace(orders.worker_key(host), msgspec.json.encode(card))
+    store.replace(orders.worker_key(host), orders.encode_card(card, signs(host)))
 
 
 def test_a_job_says_in_each_state_who_has_it_since_when_and_how_far_it_is(folder, tmp_path):
@@ -105,24 +106,24 @@ def test_the_end_of_a_run_is_not_always_that_of_its_job(folder, submitted, code,
 def test_a_stop_counts_only_with_the_signature_of_the_fleet(folder):
     submit(folder, "a")
     stop = Stop(schema=1, job="a", by="ann@mini", at=AT)
-    folder.replace(orders.stop_key("a"), orders.encode_stop(stop, "cd" * 32))
+    folder.replace(orders.stop_key("a"), orders.encode_stop(stop, OTHER))
     assert of(folder, "a").state == "waiting"
-    folder.replace(orders.stop_key("a"), orders.encode_stop(stop, TOKEN))
-    assert (of(folder, "a").state, of(folder, "a").why) == ("stopped", "stopped by ann@mini")
+    folder.replace(orders.stop_key("a"), orders.encode_stop(stop, OWN))
+    assert (of(folder, "a").state, of(folder, "a").why) == ("stopped", "stopped by ann@mini (signed by mini)")
     held = begin(folder, "a")
-    assert of(folder, "a").why == "stopped by ann@mini: it is being ended"
+    assert of(folder, "a").why == "stopped by ann@mini (signed by mini): it is being ended"
     end(folder, held, 75)
     assert of(folder, "a").state == "stopped"
 
 
 def test_a_submission_of_another_fleet_or_a_damaged_one_is_listed_as_refused(folder):
-    submit(folder, "a", "cd" * 32)
+    submit(folder, "a", OTHER)
     folder.replace(orders.submission_key("b"), b"\xff[[")
     assert of(folder, "a").state == of(folder, "b").state == "refused"
     assert "its signature is not of this fleet" in of(folder, "a").why
-    assert "not a signed order" in of(folder, "b").why
+    assert "not a signed record" in of(folder, "b").why
     submit(folder, "c")
-    assert "no fleet file" in of(folder, "c", token="").why
+    assert "no fleet file" in of(folder, "c", signatures=None).why
 
 
 def test_what_a_job_waits_for_names_each_machine(folder):
@@ -132,9 +133,11 @@ def test_what_a_job_waits_for_names_each_machine(folder):
     worker(folder, "pro", resources={"metal": 1.0, "memory": 64.0}, state="busy")
     worker(folder, "studio", resources={"metal": 1.0, "memory": 64.0})
     refusal = Refusal(schema=1, host="studio", worker="w1", at=AT, why="no wheel")
-    folder.replace(f"{orders.refusals_folder('a')}/studio", msgspec.json.encode(refusal))
+    folder.replace(
+        f"{orders.refusals_folder('a')}/studio", orders.encode_refusal(refusal, "a", signs("studio"))
+    )
     cordon = Cordon(schema=1, host="mini", at=AT, why="its GPU hangs")
-    folder.replace(orders.cordon_key("mini"), msgspec.json.encode(cordon))
+    folder.replace(orders.cordon_key("mini"), orders.encode_cordon(cordon, OWN))
     assert of(folder, "a").why == (
         "air has 8 of 32 memory; mini is cordoned (its GPU hangs); pro is busy; studio refuses it (no wheel)"
     )
@@ -142,7 +145,7 @@ def test_what_a_job_waits_for_names_each_machine(folder):
     assert "studio can take it" in of(folder, "a").why  # a worker that began later is asked again
     worker(folder, "studio", resources={"metal": 1.0, "memory": 64.0}, at=AT)
     assert "studio refuses it" in of(folder, "a").why
-    folder.replace(orders.cordon_key("mini"), orders.encode(replace(cordon, is_lifted=True)))
+    folder.replace(orders.cordon_key("mini"), orders.encode_cordon(replace(cordon, is_lifted=True), OWN))
     worker(folder, "pro", resources={"metal": 1.0, "memory": 64.0}, at=AT)
     assert "mini can take it" in of(folder, "a").why
     assert "pro is silent (its worker has not renewed its card" in of(folder, "a").why
@@ -179,7 +182,7 @@ def test_a_job_takes_few_requests(folder):
         def __getattr__(self, name):
             return lambda *given: asked.append(name) or getattr(folder, name)(*given)
 
-    job_table.read_job(Counting(), "a", TOKEN)
+    job_table.read_job(Counting(), "a", OWN)
     assert len(asked) <= 8
 
 

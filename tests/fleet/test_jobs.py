@@ -215,7 +215,7 @@ def test_if_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_that_is_
     second = lab.start("b", "--max-time", "10s", steps=4000)
     assert second.wait(PATIENCE) == 75, lab.text(second)
     said = lab.text(second)
-    assert f"that was published at {newest.at} is damaged in the store" in said
+    assert f"that was published at {newest.at} cannot be used" in said
     assert f"it goes on from the one before, of {older.at}" in said
     assert int(re.search(r"begins at (\d+)", said)[1]) > 0
     assert_nothing_fenced(lab.log())

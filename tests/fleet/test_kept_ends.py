@@ -71,7 +71,7 @@ def outcomes(store, job="job"):
 
 def tried(end, store):
     try:
-        return kept_ends.publish(end, store)
+        return kept_ends.publish(end, store, None)
     except StoreError as error:
         return str(error)
 

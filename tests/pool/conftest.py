@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard.errors import StallguardError
-from stallguard.pool import founding
+from stallguard.pool import authority, founding
 from tests.pool.lab import lab, mounted  # noqa: F401 - fixtures
 
 
@@ -28,11 +28,12 @@ def found(home, tmp_path):
     """A function that makes a fleet with this scheduler; it returns the content of its file."""
     pytest.importorskip("cryptography")
 
-    def make(scheduler="127.0.0.1:1", *, store="store", file=None, now=None, days=30):
+    def make(scheduler="127.0.0.1:1", *, store="store", file=None, now=None, days=30, name=""):
         (tmp_path / store).mkdir(exist_ok=True)
         place = file or home / ".config/stallguard/fleet.toml"
         when = now or dt.datetime.now(dt.UTC)
-        return founding.found(f"file://{tmp_path / store}", scheduler, days, place, when, force=True)
+        url, by = f"file://{tmp_path / store}", authority.beside(place)
+        return founding.found(url, scheduler, days, place, by, when, force=True, name=name)
 
     return make
 

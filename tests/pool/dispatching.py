@@ -5,13 +5,14 @@ from __future__ import annotations
 from stallguard.fleet import joblog, orders
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.joblog import perform
-from stallguard.fleet.orders import Code, Cordon, Submission
+from stallguard.fleet.orders import Code, Refusal, Submission
 from stallguard.fleet.records import Generation, Holder, Outcome, Position, StoredFile
 from stallguard.pool.dispatch import Machine
 from stallguard.pool.dispatcher import Deps, Dispatcher
 from stallguard.pool.engine import UNKNOWN, Placed
+from tests.pool.members import signs
 
-TOKEN, OTHER = "a" * 64, "b" * 64
+OWN, OTHER = signs("hub"), signs("hub", "other")  # a member of the fleet, and one of another
 LASTS = 60.0
 MAC = Machine("mac", "w1", "tls://mac", {"slots": 1})
 BOX = Machine("box", "w2", "tls://box", {"slots": 1})
@@ -54,9 +55,9 @@ class TestEngine:
 class Fleet:
     """A store with jobs, and a dispatcher that can be started again."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, signatures=OWN):
         folder.mkdir()
-        self.folder, self.store = folder, FolderStore(folder)
+        self.signatures, self.folder, self.store = signatures, folder, FolderStore(folder)
         self.now, self.said = 1000.0, []
         self.begin()
 
@@ -64,7 +65,7 @@ class Fleet:
         """Start a scheduler: it knows nothing of the one before."""
         self.engine = TestEngine()
         deps = Deps(lambda: self.now, lambda: "2026-06-10T12:00:00Z", self.said.append)
-        self.dispatcher = Dispatcher(self.store, TOKEN, self.engine, deps)
+        self.dispatcher = Dispatcher(self.store, self.signatures, self.engine, deps)
 
     def turns(self, seconds=0):
         """Let a time pass, with a turn each second and one at once."""
@@ -73,10 +74,10 @@ class Fleet:
             self.now += 1
             self.dispatcher.turn()
 
-    def submit(self, job="job", *, token=TOKEN, **more):
+    def submit(self, job="job", *, by=OWN, **more):
         code = Code(digest="0" * 64, size=1)
         made = Submission(schema=1, job=job, words=("t.py",), options=(), code=code, **more)
-        assert self.store.create(orders.submission_key(job), orders.encode_submission(made, token))
+        assert self.store.create(orders.submission_key(job), orders.encode_submission(made, by))
 
     def claim(self, host, job="job"):
         """A machine takes the job, as `stallguard run` does."""
@@ -110,7 +111,14 @@ class Fleet:
 
     def cordon(self, host):
         data = self.store.read(orders.cordon_key(host))
-        return orders.decode(data, Cordon) if data else None
+        return orders.decode_cordon(data, host, OWN) if data else None
+
+    def refuse(self, host, worker, why, job="job", by=None):
+        """A machine says that it cannot begin the job."""
+        refusal = Refusal(schema=1, host=host, worker=worker, at="", why=why)
+        self.store.replace(
+            orders.refusal_key(job, host), orders.encode_refusal(refusal, job, by or signs(host))
+        )
 
     @property
     def started(self):

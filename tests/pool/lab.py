@@ -18,12 +18,13 @@ from stallguard.errors import CANNOT_RUN
 from stallguard.fleet import membership, orders
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.orders import Code, Submission, WorkerCard
-from stallguard.pool import founding
+from stallguard.fleet.signing import Signatures
+from stallguard.pool import authority, founding
+from tests.pool.members import invited, signs_for
 
 ROOT = Path(__file__).parents[2]
 CHILDREN = Path(__file__).parent / "children"
 LIMIT = 60.0  # s for one verb on a busy machine; a verb that hangs is no error
-OTHER = "cd" * 32  # a token
 # Each verb that needs the store, with what it asks.
 ASKING = {
     "scheduler": ("fleet", "scheduler"), "worker": ("fleet", "worker"), "job": ("fleet", "job", "j"),
@@ -53,6 +54,14 @@ class Lab:
     @property
     def member(self):
         return membership.recall({"STALLGUARD_FLEET": str(self.file)})
+
+    @property
+    def signatures(self):
+        return Signatures(self.member)
+
+    def file_of(self, name):
+        """Return the fleet file of one more member, for `STALLGUARD_FLEET`."""
+        return str(invited(self.file, name))
 
     @property
     def store(self):
@@ -91,6 +100,8 @@ class Lab:
 
     def start(self, *words, home="here", wrapper=(), **more):
         command = self.words(words)
+        if "--name" in words and words[:2] == ("fleet", "worker"):  # a machine is that of its member
+            more["STALLGUARD_FLEET"] = self.file_of(words[words.index("--name") + 1])
         command[1:3] = wrapper or command[1:3]
         out = (self.place / f"out-{len(self.started)}").open("w+")
         process = subprocess.Popen(
@@ -134,7 +145,8 @@ def make(place, file, store, **facts):
     pytest.importorskip("cryptography")
     pytest.importorskip("distributed")
     now = facts.pop("now", None) or dt.datetime.now(dt.UTC)
-    return founding.found(f"file://{store}", f"127.0.0.1:{free_port()}", 30, file, now, force=True)
+    url, by = f"file://{store}", authority.beside(file)
+    return founding.found(url, f"127.0.0.1:{free_port()}", 30, file, by, now, force=True, **facts)
 
 
 @pytest.fixture
@@ -193,4 +205,5 @@ def submission(job, **facts):
 def card(lab, host, **facts):
     now = dt.datetime.now(dt.UTC).isoformat()
     given = {"at": now, "state": "ready", "resources": {"slots": 1.0, "memory": 8.0}} | facts
-    lab.store.replace(orders.worker_key(host), orders.encode(WorkerCard(schema=1, host=host, **given)))
+    made = orders.encode_card(WorkerCard(schema=1, host=host, **given), signs_for(host, lab.file))
+    lab.store.replace(orders.worker_key(host), made)

@@ -6,10 +6,12 @@ import pytest
 
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.fleet import orders
-from stallguard.fleet.orders import Refusal, Stop
+from stallguard.fleet.orders import Stop
+from stallguard.fleet.signing import REVOKED, Signatures
 from stallguard.fleet.store import StoreError
 from stallguard.pool.engine import Placed
-from tests.pool.dispatching import BOX, LASTS, MAC, OTHER, TOKEN, Fleet
+from tests.pool.dispatching import BOX, LASTS, MAC, OTHER, OWN, Fleet
+from tests.pool.members import revoked, signs
 
 
 @pytest.fixture
@@ -65,13 +67,39 @@ def test_a_job_that_has_begun_goes_on_before_one_of_the_same_priority_begins(fle
 
 
 def test_a_job_that_this_fleet_did_not_sign_is_refused_and_that_is_said_once(fleet):
-    fleet.submit("alien", token=OTHER)
+    fleet.submit("alien", by=OTHER)
     fleet.submit("own")
     fleet.turns(30)
     assert fleet.started == ["own"]
     assert [line for line in fleet.said if "alien" in line] == [
-        "job alien is refused: its signature is not of this fleet: its token is another, or it was changed"
+        "job alien is refused: its signature is not of this fleet: the authority did not issue its certificate"
     ]
+
+
+def test_a_job_that_waits_is_refused_when_who_submitted_it_is_revoked(tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "home"))
+    mine = Signatures(OWN.member)
+    fleet = Fleet(tmp_path / "store", mine)
+    fleet.engine.connected = []
+    fleet.submit("lost", by=signs("pro"))
+    fleet.submit("own")
+    fleet.turns(5)
+    fleet.store.replace(REVOKED, revoked("pro"))
+    mine.refresh(fleet.store)
+    fleet.engine.connected = [MAC, BOX]
+    fleet.turns(30)
+    assert fleet.started == ["own"]
+    assert [line for line in fleet.said if "refused" in line] == [
+        "job lost is refused: pro signed it, and is revoked"
+    ]
+
+
+def test_a_refusal_that_the_machines_member_did_not_sign_does_not_count(fleet):
+    fleet.submit()
+    fleet.refuse("mac", "w1", "it is mine", by=signs("pro"))
+    fleet.engine.connected = [MAC]
+    fleet.turns(5)
+    assert fleet.started == ["job"]
 
 
 def test_a_link_in_place_of_a_jobs_folder_holds_up_no_other_job_and_is_said_once(fleet, tmp_path):
@@ -138,7 +166,7 @@ def test_a_stop_that_is_signed_ends_a_job_and_another_does_not(fleet):
     fleet.store.replace(orders.stop_key("job"), orders.encode_stop(Stop(schema=1, job="job"), OTHER))
     fleet.turns(10)
     assert fleet.started == ["job"]
-    fleet.store.replace(orders.stop_key("job"), orders.encode_stop(Stop(schema=1, job="job"), TOKEN))
+    fleet.store.replace(orders.stop_key("job"), orders.encode_stop(Stop(schema=1, job="job"), OWN))
     fleet.turns(10)
     assert fleet.engine.forgotten == ["job"]
     assert "job job: it was stopped" in fleet.said
@@ -170,8 +198,7 @@ def test_a_run_that_ended_on_time_goes_on_and_one_without_progress_waits_longer_
 
 def test_a_machine_that_cannot_begin_a_job_is_asked_again_when_its_worker_was_started_anew(fleet):
     fleet.submit()
-    refusal = Refusal(schema=1, host="mac", worker="w1", at="", why="there is no uv")
-    fleet.store.replace(orders.refusal_key("job", "mac"), orders.encode(refusal))
+    fleet.refuse("mac", "w1", "there is no uv")
     fleet.engine.connected = [MAC]
     fleet.turns(10)
     assert fleet.said == ["job job waits: no machine can take it; mac: there is no uv"]
@@ -183,8 +210,7 @@ def test_a_machine_that_cannot_begin_a_job_is_asked_again_when_its_worker_was_st
 def test_a_machine_that_refuses_sends_the_job_to_the_next(fleet):
     fleet.submit()
     fleet.turns()
-    refusal = Refusal(schema=1, host="mac", worker="w1", at="", why="there is no uv")
-    fleet.store.replace(orders.refusal_key("job", "mac"), orders.encode(refusal))
+    fleet.refuse("mac", "w1", "there is no uv")
     fleet.engine.states["job"] = Placed(True, "EnvironmentImpossible: there is no uv")
     fleet.turns(5)
     assert fleet.engine.starts[-1].address == "tls://box"

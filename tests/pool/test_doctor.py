@@ -61,10 +61,11 @@ def test_a_whole_fleet_is_fine(found):
         made["context"] = member_tls.context(member, is_server=True)
         seen = rows()
     assert {name: severity for name, (severity, _) in seen.items()} == dict.fromkeys(CHECKS, OK)
-    assert "last 100 days" in seen["certificates"][1]
+    assert "lasts 100 days" in seen["certificates"][1]
     assert sorted(path.name for path in Path(member.store.removeprefix("file://")).glob("[!.]*")) == [
         "fleet",
         "probe",
+        "revoked",
     ]
 
 

@@ -13,7 +13,7 @@ from stallguard.fleet.records import Claim, Holder, Outcome
 from stallguard.fleet.store import StoreError
 from stallguard.pool import machines
 from stallguard.pool.engine import Placed
-from tests.pool.dispatching import LASTS, MAC, Fleet
+from tests.pool.dispatching import LASTS, MAC, OWN, Fleet
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_machine_that_a_person_allows_again_is_not_cordoned_again_for_the_same
     fleet.turns(5)
     assert not fleet.cordon("mac").is_lifted
     assert fleet.started == ["job"]
-    machines.uncordon(fleet.store, "mac")
+    machines.uncordon(fleet.store, OWN, "mac")
     if restarted:
         fleet.begin()
     fleet.engine.retired, fleet.engine.connected = [], [MAC._replace(worker="w3")]
@@ -96,7 +96,7 @@ def test_a_machine_that_vanished_and_is_there_again_can_take_the_job(fleet):
     fleet.engine.connected = []
     fleet.turns(int(LASTS) + 5)
     lifted = replace(fleet.cordon("mac"), is_lifted=True)  # as its worker does when it is there
-    fleet.store.replace(orders.cordon_key("mac"), orders.encode(lifted))
+    fleet.store.replace(orders.cordon_key("mac"), orders.encode_cordon(lifted, OWN))
     fleet.engine.connected = [MAC._replace(worker="w3", address="tls://mac:2")]
     fleet.turns(10)
     assert fleet.engine.starts[-1].address == "tls://mac:2"
@@ -108,9 +108,9 @@ def test_a_cordon_of_a_person_is_not_replaced_by_one_that_lifts_itself(fleet):
     fleet.turns()
     fleet.claim("mac")
     mine = Cordon(schema=1, host="mac", at="", why="its fan is loud")
-    fleet.store.replace(orders.cordon_key("mac"), orders.encode(mine))
+    fleet.store.replace(orders.cordon_key("mac"), orders.encode_cordon(mine, OWN))
     fleet.turns(2 * int(LASTS))
-    assert fleet.cordon("mac") == mine
+    assert fleet.cordon("mac") == replace(mine, signer="hub")
     assert fleet.engine.starts[-1].address == "tls://box"
 
 

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from stallguard.errors import CANNOT_RUN
 from stallguard.fleet import membership, orders, records
 from stallguard.fleet.folder_store import FolderStore
+from tests.pool.members import invited
 
 pytest.importorskip("distributed")
 pytest.importorskip("cryptography")
@@ -111,7 +112,8 @@ class Lab:
         return self.start("hub", "scheduler", "--listen", self.address)
 
     def worker(self, name, *options, **more):
-        return self.start(name, "worker", "--name", name, *options, **more)
+        file = invited(self.place / "fleet.toml", name)
+        return self.start(name, "worker", "--name", name, *options, STALLGUARD_FLEET=str(file), **more)
 
     @staticmethod
     def said(process):
@@ -141,11 +143,11 @@ class Lab:
 
     def card(self, host):
         data = self.store.read(orders.worker_key(host))
-        return orders.decode(data, orders.WorkerCard) if data else None
+        return orders.decode_card(data, host, None) if data else None
 
     def cordon(self, host):
         data = self.store.read(orders.cordon_key(host))
-        return orders.decode(data, orders.Cordon) if data else None
+        return orders.decode_cordon(data, host, None) if data else None
 
     def until(self, condition):
         end = time.monotonic() + PATIENCE
@@ -345,7 +347,13 @@ def test_outside_its_hours_a_machine_takes_nothing_and_one_job_can_be_trained_by
     lab.submit("count", "count.py", 10, PAUSE)
     lab.until_said(scheduler, "job count waits: no machine is connected")
     assert lab.card("m1").state == "closed"
-    by_hand = lab.start("m2", "job", "count", STALLGUARD_MACHINE="m2")
+    by_hand = lab.start(
+        "m2",
+        "job",
+        "count",
+        STALLGUARD_MACHINE="m2",
+        STALLGUARD_FLEET=str(invited(lab.place / "fleet.toml", "m2")),
+    )
     assert by_hand.wait(PATIENCE) == 0, lab.said(by_hand)
     assert lab.holders("count") == ["m2"]
     lab.until_said(scheduler, "job count: it is finished")
@@ -363,16 +371,40 @@ def test_a_worker_with_certificates_of_another_fleet_says_what_is_wrong_and_take
         membership.required({"STALLGUARD_FLEET": str(tmp_path / name)})
         for name in ("fleet.toml", "other.toml")
     )
-    mixed = {name: getattr(theirs, name) for name in ("ca", "certificate", "key")}
+    mixed = {name: getattr(theirs, name) for name in ("ca", "certificate", "key", "revoked")}
     membership.write(tmp_path / "mixed.toml", replace(mine, **mixed), replace=True)
     scheduler = lab.scheduler()
     lab.until_said(scheduler, "listens at")
-    stranger = lab.worker("m1", STALLGUARD_FLEET=str(tmp_path / "mixed.toml"))
+    stranger = lab.start("m1", "worker", STALLGUARD_FLEET=str(tmp_path / "mixed.toml"))
     assert stranger.wait(PATIENCE) == CANNOT_RUN, lab.said(stranger)
-    assert f"the scheduler tls://{lab.address} refuses this machine" in lab.said(stranger)
-    assert "it has the certificate of another fleet" in lab.said(stranger)
+    assert "has another authority than the fleet" in lab.said(stranger)
     lab.submit("count", "count.py", 5, PAUSE)
     lab.until_said(scheduler, "job count waits: no machine is connected")
+
+
+def test_a_member_that_is_revoked_is_turned_away_and_what_it_trained_ends_elsewhere(lab):
+    scheduler, lost = lab.scheduler(), lab.worker("m1")
+    lab.submit("count", "count.py", 400, PAUSE)
+    theirs = {**lab.env("m1"), "STALLGUARD_FLEET": str(invited(lab.place / "fleet.toml", "m1"))}
+    words = ["submit", "--name", "theirs", "--needs", "memory=999TB", "count.py", "5", PAUSE]
+    subprocess.run([sys.executable, "-m", "stallguard", *words], env=theirs, cwd=lab.project, check=True)
+    lab.until_said(scheduler, "job theirs waits: no connected machine has what it needs")
+    lab.until(lambda: lab.has_published("count"))
+    lab.worker("m2")
+    lab.until(lambda: lab.card("m2") and lab.card("m2").state == "ready")
+    lab.call("fleet", "revoke", "m1")
+    lab.until_said(scheduler, "m1 is revoked: its connections are ended")
+    assert lost.wait(PATIENCE) == CANNOT_RUN, lab.said(lost)
+    assert "member m1 is revoked" in lab.said(lost)
+    assert "its submission is refused: m1 signed it, and is revoked" in lab.call("ls")
+    assert re.search(r"m1 +unreadable\n.*m1 signed it, and is revoked", lab.call("fleet", "machines"))
+    lab.until(lambda: lab.is_done("count"))
+    assert lab.holders("count") == ["m1", "m2"]
+    assert result(400) in lab.of_run("m2", "count")
+    assert "(m1 signed it, and is revoked): its training starts over" in lab.of_run("m2", "count")
+    again = lab.worker("m1")
+    assert again.wait(PATIENCE) == CANNOT_RUN
+    assert "member m1 is revoked" in lab.said(again)
 
 
 @pytest.mark.tf

@@ -13,16 +13,17 @@ from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN
 from stallguard.fleet import membership, orders, records
 from stallguard.fleet.orders import Stop
 from stallguard.fleet.records import Claim, Generation, Holder
-from stallguard.pool import founding
+from stallguard.pool import authority, founding
 from tests.pool.lab import (
     ASKING,
     CHILDREN,
-    OTHER,
+    LISTS,
     ROOT,
     card,
     make,
     submission,
 )
+from tests.pool.members import signs
 
 pytestmark = pytest.mark.live
 
@@ -30,12 +31,12 @@ DAMAGED = {
     "submission": (
         "jobs/j/submission/content",
         ("status", "j"),
-        "its submission is refused: it is not a signed order",
+        "its submission is refused: it is not a signed record",
     ),
-    "card": ("workers/mini", ("fleet", "machines"), "its card cannot be read"),
+    "card": ("workers/mini", ("fleet", "machines"), "its card cannot be used"),
     "cordon": ("cordons/mini", ("fleet", "machines"), "stallguard fleet uncordon mini removes it"),
     "refusal": ("jobs/j/refusals/mini", ("status", "j"), "mini can take it"),
-    "stop": ("jobs/j/stop", ("status", "j"), "an order to stop it is refused: it is not a signed order"),
+    "stop": ("jobs/j/stop", ("status", "j"), "an order to stop it is refused: it is not a signed record"),
     "index": ("jobs/k/runs/1/index", ("logs", "k"), "cannot be used"),
     "log": (
         "jobs/k/log/{2}/content",
@@ -79,7 +80,7 @@ def test_code_that_is_damaged_is_never_run(lab):
     said = lab.verb("fleet", "job", "j", code=CANNOT_RUN)
     assert "does not match its digest" in said
     assert "under another name" in said
-    card(lab, os.uname().nodename)
+    card(lab, lab.member.name)
     assert "refuses it (the packed project does not match" in " ".join(lab.verb("status", "j").split())
 
 
@@ -89,12 +90,16 @@ def test_code_that_is_damaged_is_never_run(lab):
         (lambda file: file.chmod(0o644), "is not private"),
         (lambda file: file.write_bytes(b"\xff"), "is not a fleet file"),
         (
-            lambda file: file.write_text(file.read_text().replace("schema = 1", "schema = 2")),
+            lambda file: file.write_text(file.read_text().replace("schema = 2", "schema = 3")),
             "a newer stallguard",
         ),
         (
-            lambda file: file.write_text(file.read_text().replace("schema = 1", "schema = 0")),
+            lambda file: file.write_text(file.read_text().replace("schema = 2", "schema = 0")),
             "its schema is 0",
+        ),
+        (
+            lambda file: file.write_text(file.read_text().replace("schema = 2", "schema = 1")),
+            "was made by an older stallguard",
         ),
         (lambda file: file.unlink(), "this machine is in no fleet"),
     ],
@@ -123,7 +128,7 @@ def test_a_fleet_file_of_another_user_is_refused(lab, monkeypatch):
     os.chown(lab.file, 4321, -1)
     said = lab.refused("fleet", "machines")
     assert "belongs to another user (uid 4321)" in said
-    assert "copy the fleet file as your own" in said
+    assert "copy the file as your own" in said
 
 
 @pytest.mark.parametrize("verb", ["scheduler", "worker"])
@@ -132,37 +137,35 @@ def test_certificates_that_are_damaged_or_have_expired_are_refused_before_anythi
     lab.change(ca="-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     said = lab.refused(*ASKING[verb])
     assert "certificates that cannot be used" in said
-    assert "fleet init --renew" in said
+    assert "fleet invite NAME" in said
     membership.write(lab.file, good, replace=True)
     long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(days=40)
-    founding.renew(good, 30, lab.file, long_ago)
-    assert "the certificates of this fleet have expired" in lab.refused(*ASKING[verb])
+    founding.renew(good, 30, lab.file, authority.beside(lab.file), long_ago)
+    assert f"the certificate of member {good.name} has expired" in lab.refused(*ASKING[verb])
     assert "expired" in lab.verb("doctor")
 
 
 def test_a_worker_with_the_certificate_of_another_fleet_ends_and_says_so(lab):
-    scheduler = lab.start("fleet", "scheduler", "--listen", lab.member.scheduler.removeprefix("tls://"))
-    lab.until("listens at", of=scheduler)
     (lab.place / "else").mkdir()
     other = make(lab.place, lab.place / "other.toml", lab.place / "else")
-    lab.change(ca=other.ca, certificate=other.certificate, key=other.key)
-    said = lab.refused("fleet", "worker")
-    assert "refuses this machine" in said
-    assert "it has the certificate of another fleet" in said
+    lab.change(ca=other.ca, certificate=other.certificate, key=other.key, revoked=other.revoked)
+    assert "has another authority than the fleet" in lab.refused("fleet", "worker")
 
 
 def test_what_another_user_forges_is_refused_where_a_person_sees_it(lab):
     """Who can write to the store, and has no fleet file: a job of his, and a copy of ours; an order to end ours."""
     lab.verb("submit", "--name", "j", "--needs", "cuda", "t.py", code=0)
     store = lab.store
-    store.create(orders.submission_key("forged"), orders.encode_submission(submission("forged"), OTHER))
+    store.create(
+        orders.submission_key("forged"), orders.encode_submission(submission("forged"), signs("mini"))
+    )
     store.create(orders.submission_key("copied"), store.read(orders.submission_key("j")))
-    store.replace(orders.stop_key("j"), orders.encode_stop(Stop(schema=1, job="j", by="eve"), OTHER))
+    store.replace(orders.stop_key("j"), orders.encode_stop(Stop(schema=1, job="j", by="eve"), signs("mini")))
     newer = replace(submission("newer"), schema=2)
-    store.create(orders.submission_key("newer"), orders.encode_submission(newer, lab.member.token))
+    store.create(orders.submission_key("newer"), orders.encode_submission(newer, lab.signatures))
     expected = {
         "forged": "its signature is not of this fleet",
-        "copied": "it is the submission of job j, copied to this name",
+        "copied": "it was signed as jobs/j/submission, and copied to this name",
         "newer": "a newer stallguard submitted it (schema 2, this one reads 1): update stallguard here",
         "j": "an order to stop it is refused: its signature is not of this fleet",
     }
@@ -223,7 +226,7 @@ class Hidden:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Hidden())
 """
-ALL = "distributed dask cryptography s3fs fsspec botocore uv"
+ALL = "distributed dask s3fs fsspec botocore uv"  # of the extra, but what signs
 
 
 @pytest.fixture
@@ -255,7 +258,23 @@ def test_a_verb_whose_package_is_missing_names_the_extra(hiding, hidden, words, 
     assert hiding.file.read_bytes() == before
 
 
-def test_verbs_that_need_no_package_of_the_extra_work_without_it(hiding):
+def test_without_the_package_that_signs_each_verb_of_a_fleet_says_so_and_runs_of_this_machine_are_listed(
+    hiding,
+):
+    hiding.verb("submit", "--name", "j", "t.py", code=0)
+    for words in (
+        *(ASKING[verb] for verb in ("machines", "cordon", "submit", "status", "stop", "run", "job")),
+    ):
+        said = hiding.refused(*words, HIDE="cryptography")
+        assert "needs a package that is missing: cryptography" in said
+        assert "stallguard-train[fleet]" in said
+    for words in LISTS:
+        assert "the jobs of the fleet are missing: a fleet needs a package" in hiding.verb(
+            *words, HIDE="cryptography"
+        )
+
+
+def test_verbs_that_need_no_other_package_of_the_extra_work_without_it(hiding):
     card(hiding, "mini")
     without = {"HIDE": ALL}
     hiding.verb("submit", "--name", "j", "t.py", code=0, **without)
@@ -267,7 +286,7 @@ def test_verbs_that_need_no_package_of_the_extra_work_without_it(hiding):
     hiding.verb("stop", "s-001", code=0, **without)
     hiding.verb("report", "--fleet", "--html", str(hiding.place / "page.html"), code=0, **without)
     hiding.verb("run", "--store", "{store}", "--job", "by-hand", "t.py", code=0, **without)
-    assert "certificates of the fleet last" in hiding.verb("doctor", **without)
+    assert "the certificate of this member lasts" in hiding.verb("doctor", **without)
 
 
 def test_a_job_with_a_lock_file_says_that_uv_is_missing(hiding):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import ssl
 import stat
@@ -12,15 +13,19 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
-from stallguard.fleet import member_tls, membership, orders, store_owner
+from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
+from stallguard.fleet import job_table, joblog, member_tls, membership, orders, signing, store_owner
 from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.publication import Publication
+from stallguard.fleet.records import Holder
+from stallguard.fleet.signing import NotSigned, Signatures
 from stallguard.fleet.store import StoreError
 from stallguard.fleet.store_url import open_store
 from stallguard.pool import founding
 
 pytest.importorskip("cryptography")
 FILE = ".config/stallguard/fleet.toml"
+FILES = ["fleet-authority.json", "fleet.toml"]
 
 
 def test_init_makes_one_private_file_and_says_what_to_do_with_it(fleet, home, tmp_path):
@@ -31,18 +36,19 @@ def test_init_makes_one_private_file_and_says_what_to_do_with_it(fleet, home, tm
     assert stat.S_IMODE((home / FILE).stat().st_mode) == 0o600
     assert str(home / FILE) in said
     assert "on studio.local: stallguard fleet scheduler" in said
-    assert [path.name for path in (home / ".config/stallguard").iterdir()] == ["fleet.toml"], (
-        "a draft is left"
-    )
+    assert sorted(path.name for path in (home / ".config/stallguard").iterdir()) == FILES, "a draft is left"
     store_owner.check(open_store(found.store), found)
 
 
-def test_the_key_of_the_authority_is_kept_nowhere(found, home):
+def test_the_key_of_the_authority_is_in_a_private_file_of_its_own(found, home):
     made = found()
     text = (home / FILE).read_text()
     assert text.count("PRIVATE KEY-----") == 2, "one key: its begin and its end"
     with pytest.raises(ssl.SSLError, match="key values mismatch"):
         _pair(made.ca, made.key, home)
+    by = home / ".config/stallguard/fleet-authority.json"
+    assert stat.S_IMODE(by.stat().st_mode) == 0o600
+    _pair(made.ca, json.loads(by.read_text())["key"], home)
 
 
 def _pair(certificate, key, home):
@@ -83,7 +89,7 @@ def test_of_two_files_that_are_written_at_once_the_first_stays(found, home):
     with pytest.raises(FileExistsError):
         membership.write(home / FILE, made, replace=False)
     assert (home / FILE).read_bytes() == before
-    assert [path.name for path in (home / FILE).parent.iterdir()] == ["fleet.toml"]
+    assert sorted(path.name for path in (home / FILE).parent.iterdir()) == FILES
 
 
 def test_a_store_of_another_fleet_is_refused_and_stays_that_fleets(fleet, found, home, tmp_path):
@@ -160,15 +166,135 @@ def test_odd_text_comes_back_as_it_was_written(found, home):
         )
 
 
-def test_renewed_certificates_keep_name_and_token(fleet, found):
+# ---- members --------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_is_invited_signs_with_a_key_of_its_own(fleet, found, home):
+    first = found(name="ann")
+    said = fleet("invite", "mini", "--days", "9")
+    file = home / ".config/stallguard/fleet-mini.toml"
+    assert "move it to ~/.config/stallguard/fleet.toml on that machine" in said
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    second = membership.required({"STALLGUARD_FLEET": str(file)})
+    assert (second.fleet, second.store, second.scheduler) == (first.fleet, first.store, first.scheduler)
+    assert (second.name, second.ca, second.key == first.key) == ("mini", first.ca, False)
+    assert member_tls.days_left(second, dt.datetime.now(dt.UTC).timestamp()) == pytest.approx(9, abs=0.01)
+    assert Signatures(first).verified("x", Signatures(second).sign("x", b"{}")).by == "mini"
+    assert "cannot be named" in fleet("invite", "mini.local", code=USAGE)
+    assert "in a fleet already" in fleet("invite", "mini", code=USAGE)  # its file is there
+
+
+def test_a_member_cannot_make_or_revoke_members_without_the_authoritys_file(fleet, found, home):
+    found()
+    by = home / ".config/stallguard/fleet-authority.json"
+    by.rename(home / "stick.json")
+    for words in (("invite", "mini"), ("revoke", "mini"), ("init", "--renew")):
+        assert "--authority FILE" in fleet(*words, code=CANNOT_RUN)
+    fleet("invite", "mini", "--out", str(home / "mini.toml"), "--authority", str(home / "stick.json"))
+    (home / "stick.json").chmod(0o644)
+    assert "is not private" in fleet(
+        "revoke", "mini", "--authority", str(home / "stick.json"), code=CANNOT_RUN
+    )
+    (home / "stick.json").chmod(0o600)
+    (home / "stick.json").write_text("{}")
+    said = fleet("revoke", "mini", "--authority", str(home / "stick.json"), code=CANNOT_RUN)
+    assert "is not the file of an authority" in said
+
+
+def test_the_authority_of_another_fleet_makes_no_member(fleet, found, home, tmp_path):
+    found(store="other", file=tmp_path / "other.toml")
+    found()
+    said = fleet("invite", "mini", "--authority", str(tmp_path / "other-authority.json"), code=USAGE)
+    assert "is of another fleet" in said
+
+
+def test_a_member_is_revoked_and_invited_again_under_the_same_name(fleet, found, home):
+    mine = Signatures(found(name="ann"))
+    store = open_store(mine.member.store)
+    old, new = home / "old.toml", home / "new.toml"
+    fleet("invite", "mini", "--out", str(old))
+    lost = Signatures(membership.required({"STALLGUARD_FLEET": str(old)}))
+    assert "did you mean mini?" in fleet("revoke", "minni", code=NO_SUCH_RUN)
+    assert "refuse it within a minute" in fleet("revoke", "mini")
+    assert mine.refresh(store) == ""
+    with pytest.raises(NotSigned, match="mini signed it, and is revoked"):
+        mine.verified("x", lost.sign("x", b"{}"))
+    fleet("revoke", "mini")  # again: nothing changes
+    assert mine.number == 1
+    fleet("invite", "mini", "--out", str(new))
+    again = Signatures(membership.required({"STALLGUARD_FLEET": str(new)}))
+    assert mine.verified("x", again.sign("x", b"{}")).by == "mini"
+    with pytest.raises(NotSigned, match="mini signed it, and is revoked"):
+        again.verified("x", lost.sign("x", b"{}"))
+    assert "which has the authority's file" in fleet("revoke", "ann", code=USAGE)
+
+
+def test_a_revocation_that_the_store_does_not_take_is_published_by_the_next_try(
+    fleet, found, home, tmp_path, monkeypatch
+):
+    mine = Signatures(found())
+    fleet("invite", "mini", "--out", str(home / "mini.toml"))
+
+    def fails(self, key, data):
+        raise StoreError("No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(FolderStore, "replace", fails)
+        said = fleet("revoke", "mini", code=CANNOT_RUN)
+    assert "mini is not revoked yet" in said
+    assert mine.refresh(open_store(mine.member.store)) == ""
+    assert mine.number == 0
+    fleet("revoke", "mini")
+    mine.refresh(open_store(mine.member.store))
+    assert mine.number == 1
+
+
+def test_a_renewed_certificate_keeps_the_fleet_and_what_was_signed_before(fleet, found):
     first = found(days=1)
     fleet("init", "--renew", "--days", "20")
     second = membership.required(os.environ)
     now = dt.datetime.now(dt.UTC).timestamp()
-    assert (second.fleet, second.token, second.store) == (first.fleet, first.token, first.store)
+    assert (second.fleet, second.name, second.ca, second.store) == (
+        first.fleet,
+        first.name,
+        first.ca,
+        first.store,
+    )
     assert member_tls.days_left(first, now) == pytest.approx(1, abs=0.01)
     assert member_tls.days_left(second, now) == pytest.approx(20, abs=0.01)
+    assert Signatures(second).verified("x", Signatures(first).sign("x", b"{}")).by == first.name
     assert "keeps store" in fleet("init", "--renew", "--store", first.store, code=USAGE)
+
+
+def test_a_fleet_whose_members_shared_one_file_is_said_and_renewed_and_its_jobs_stay(fleet, found, home):
+    made = found(name="ann")
+    store = open_store(made.store)
+    end_of_a_job(store)
+    old = replace(made, schema=1, name="", revoked="")
+    membership.write(home / FILE, old, replace=True)
+    (home / ".config/stallguard/fleet-authority.json").unlink()
+    store.remove(orders.FLEET_KEY)
+    store.create(orders.FLEET_KEY, json.dumps({"schema": 1, "fleet": made.fleet, "proof": "ab"}).encode())
+    store.remove(signing.REVOKED)
+    said = fleet("machines", code=CANNOT_RUN)
+    assert "was made by an older stallguard" in said
+    assert "stallguard fleet init --renew" in said
+    fleet("init", "--renew", "--name", "ann")
+    renewed = membership.required(os.environ)
+    assert (renewed.fleet, renewed.name, renewed.token) == (made.fleet, "ann", made.token)
+    store_owner.check(store, renewed)
+    fleet("invite", "mini", "--out", str(home / "mini.toml"))
+    [job] = job_table.read(store, Signatures(renewed)).jobs
+    assert (job.job, job.state, job.machine) == ("done", "finished", "mini")
+
+
+def end_of_a_job(store):
+    tail = joblog.perform(joblog.read_end("done"), store)
+    tail, _ = joblog.perform(
+        joblog.claim("done", tail, Holder(host="mini", boot="b", pid=1, nonce="n"), ""), store
+    )
+    joblog.perform(Publication("done", tail.number, tail).conclude("run", "noon", 0, ""), store)
+    store.create(orders.submission_key("done"), b'{"content":"{}","signature":"of the shared token"}')
 
 
 def test_expired_certificates_are_said_with_the_day(found):
@@ -194,23 +320,7 @@ def test_the_extra_that_is_missing_is_named(home, tmp_path):
     assert not (home / FILE).exists()
 
 
-def test_a_file_with_another_token_is_noticed_and_a_store_of_an_older_version_is_used(tmp_path):
-    (tmp_path / "store").mkdir()
-    store = FolderStore(tmp_path / "store")
-    made = membership.Membership(
-        schema=1,
-        fleet="lab",
-        token="ab" * 32,
-        store=store.url,
-        scheduler="tls://a:1",
-        ca="",
-        certificate="",
-        key="",
-    )
-    store_owner.claim(store, "lab", made.token)
-    store_owner.check(store, made)
-    with pytest.raises(StallguardError, match="has another token than the fleet"):
-        store_owner.check(store, replace(made, token="cd" * 32))
-    store.remove(orders.FLEET_KEY)
-    store.replace(orders.FLEET_KEY, b'{"schema":1,"fleet":"lab"}')
-    store_owner.check(store, replace(made, token="cd" * 32))
+def test_a_file_of_another_authority_is_noticed(found):
+    made, other = found(), found(store="other")
+    with pytest.raises(StallguardError, match="has another authority than the fleet"):
+        store_owner.check(open_store(made.store), replace(made, ca=other.ca))

@@ -7,29 +7,34 @@ import json
 
 import pytest
 
-from stallguard import jsontext
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE
 from stallguard.fleet import orders
 from stallguard.fleet.orders import WorkerCard
 from stallguard.fleet.store_url import open_store
 from stallguard.pool import machines
 from tests.cli.test_json import conforms
+from tests.pool.members import signs, signs_for
 
 NOW = dt.datetime(2026, 6, 10, 12, 0, tzinfo=dt.UTC)
+OWN = signs("ann")
 
 
 def card(host="studio", at=NOW, **more):
-    values = {"schema": 1, "host": host, "at": at.isoformat(), "state": "ready", "versions": {"keras": "3.5"},
+    by, time = more.pop("by", None) or signs(host), at.isoformat() if at else "noon"
+    values = {"schema": 1, "host": host, "at": time, "state": "ready", "versions": {"keras": "3.5"},
               "resources": {"slots": 2, "memory": 56.0, "metal": 1, "cuda": 4},
               "about": {"chip": "Apple M2 Ultra"}} | more  # fmt: skip
-    return jsontext.exact(WorkerCard(**values))
+    return orders.encode_card(WorkerCard(**values), by)
 
 
 @pytest.fixture
 def store(found):
     """The store of the fleet of this home, with a machine that was seen just now."""
     made = open_store(found().store)
-    made.replace(orders.worker_key("studio"), card(at=dt.datetime.now(dt.UTC), jobs=("resnet",)))
+    made.replace(
+        orders.worker_key("studio"),
+        card(at=dt.datetime.now(dt.UTC), jobs=("resnet",), by=signs_for("studio")),
+    )
     return made
 
 
@@ -61,27 +66,28 @@ def test_a_machine_that_is_misspelt_is_not_cordoned(store, fleet):
 
 def test_a_machine_that_renews_its_card_no_more_is_silent():
     for age, state in ((179, "ready"), (181, "silent")):
-        found = machines.described("studio", card(), None, NOW + dt.timedelta(seconds=age))
+        found = machines.described("studio", card(), None, OWN, NOW + dt.timedelta(seconds=age))
         assert (found.state, found.seen) == (state, age)
-    gone = machines.described("studio", card(state="gone"), None, NOW + dt.timedelta(days=9))
+    gone = machines.described("studio", card(state="gone"), None, OWN, NOW + dt.timedelta(days=9))
     assert gone.state == "gone"
-    ahead = machines.described("studio", card(), None, NOW - dt.timedelta(hours=1))
+    ahead = machines.described("studio", card(), None, OWN, NOW - dt.timedelta(hours=1))
     assert (ahead.state, ahead.seen) == ("ready", None)  # how long ago is not known
     assert "1 h ahead of the one here" in ahead.why
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", card().replace(b"2026-06-10T12:00:00+00:00", b"noon"),
-                                  card().replace(b"+00:00", b"")])  # fmt: skip
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", card(at=None), card(at=NOW.replace(tzinfo=None)), card(by=signs("eve"))]
+)
 def test_a_damaged_card_is_said_and_hides_no_cordon(data):
-    assert machines.described("studio", data, None, NOW).state == "unreadable"
-    cordon = jsontext.exact(orders.Cordon(schema=1, host="studio", at="", why="wedged"))
-    assert machines.described("studio", data, cordon, NOW).state == "cordoned"
-    assert machines.described("studio", card(), b"{", NOW).state == "cordoned"
+    assert machines.described("studio", data, None, OWN, NOW).state == "unreadable"
+    cordon = orders.encode_cordon(orders.Cordon(schema=1, host="studio", at="", why="wedged"), OWN)
+    assert machines.described("studio", data, cordon, OWN, NOW).state == "cordoned"
+    assert machines.described("studio", card(), b"{", OWN, NOW).state == "cordoned"
 
 
 def test_names_in_the_store_that_are_no_machines_are_left_out(store, fleet):
     store.replace("workers/.hidden", b"{}")
-    assert len(machines.read(store, NOW)) == 1
+    assert len(machines.read(store, signs_for("ann"), NOW)) == 1
 
 
 def test_a_fleet_without_machines_says_how_to_get_one(found, fleet):

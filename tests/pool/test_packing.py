@@ -140,7 +140,7 @@ def test_a_project_that_is_too_large_is_refused_with_its_largest_files(tmp_path)
 SECRET = {
     ".env": "A=1", "api/.env.production": "A=1", ".ssh/id_rsa": "k", "deploy/.aws/credentials": "k",
     "certs/host.pem": "k", ".netrc": "k", "kaggle.json": "k", "secrets.toml": "k",
-    "keys/Server.PEM": "k",
+    "keys/Server.PEM": "k", "fleet-mini.toml": "k", "fleet-authority.json": "k",
 }  # fmt: skip
 HARMLESS = {".env.example": "A=", "keys/id_rsa.pub": "k", "environment.yml": "", "credentials/reader.py": ""}
 
@@ -161,7 +161,7 @@ def test_files_that_hold_secrets_are_never_sent_and_named(tmp_path, how):
     said = "\n".join(found.lines())
     assert f"in {len(names)} files; " in said
     assert "not sent, because such files hold secrets: " in said
-    assert "and 4 more (a line !NAME in .stallguardignore sends one)" in said
+    assert "and 6 more (a line !NAME in .stallguardignore sends one)" in said
 
 
 def test_the_project_says_itself_what_is_sent(tmp_path):

@@ -17,6 +17,7 @@ from stallguard.fleet import joblog, orders, records
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.orders import Code, Submission
 from stallguard.fleet.records import Damaged, Holder
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import StoreError
 from stallguard.pool import environments, one_job, preparing
 from stallguard.pool.beside_loop import Asking, answered
@@ -34,11 +35,12 @@ class Here:
         self.place, self.said, self.begun = tmp_path, [], []
         self.prepares, self.released, self.was_given_up = threading.Event(), threading.Event(), False
         edges = Edges(self.prepare, lambda: "now", self.said.append)
-        self.runs = RunsHere(member, self.store, "mac", "w1", {}, edges)
+        mine = Signatures(member)
+        self.runs = RunsHere(mine, self.store, "mac", "w1", {}, edges)
         self.runs._command = self.command
         code = Code(digest="0" * 64, size=1)
         made = Submission(schema=1, job="job", words=("t.py",), options=(), code=code)
-        self.store.create(orders.submission_key("job"), orders.encode_submission(made, member.token))
+        self.store.create(orders.submission_key("job"), orders.encode_submission(made, mine))
 
     def prepare(self, submission, is_given_up):
         self.prepares.set()
@@ -59,7 +61,7 @@ class Here:
 @pytest.fixture
 def here(home, found, tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(home / "state"))
-    return partial(Here, tmp_path, found())
+    return partial(Here, tmp_path, found(name="mac"))
 
 
 def test_a_job_that_is_ended_while_it_is_prepared_does_not_begin(here):
@@ -116,8 +118,10 @@ def test_a_submission_that_was_damaged_later_is_refused_by_this_machine_with_the
         return one
 
     one = asyncio.run(steps())
-    refusal = orders.decode(one.store.read(orders.refusal_key("job", "mac")), orders.Refusal)
-    assert "not a signed order" in refusal.why
+    refusal = orders.decode_refusal(
+        one.store.read(orders.refusal_key("job", "mac")), "job", "mac", one.runs._signatures
+    )
+    assert "not a signed record" in refusal.why
     assert not one.begun
 
 
@@ -243,7 +247,7 @@ def test_a_run_that_has_no_directory_yet_is_found_by_the_next_worker_and_ended_w
         one = here()
         first = await begun_asleep(one)
         edges = one.runs._edges  # a worker that knows nothing of the one before
-        later = RunsHere(one.runs._membership, one.store, "mac", "w2", {}, edges)
+        later = RunsHere(one.runs._signatures, one.store, "mac", "w2", {}, edges)
         await later.find()
         assert later.jobs == ("job",)
         assert later.taken(later.jobs) == {"slots": 1.0}
@@ -270,7 +274,7 @@ def test_the_lease_of_a_run_that_was_killed_before_it_had_a_directory_is_freed_b
         joblog.perform(joblog.claim("job", joblog.Tail(), holder, ""), one.store)
         first.cancel()  # the earlier worker: it sees nothing of the end
         one.runs._running["job"].task.cancel()
-        later = RunsHere(one.runs._membership, one.store, "mac", "w2", {}, one.runs._edges)
+        later = RunsHere(one.runs._signatures, one.store, "mac", "w2", {}, one.runs._edges)
         await later.find()
         child.kill()
         child.wait()

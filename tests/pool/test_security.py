@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import socket
@@ -14,10 +15,15 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.fleet import member_tls
-from stallguard.pool.security import security
+from stallguard.fleet import member_tls, membership
+from stallguard.fleet.signing import Signatures
+from stallguard.fleet.store_url import open_store
+from stallguard.pool import authority, founding
+from stallguard.pool.security import renew, security
+from tests.pool.members import invited
 
 pytest.importorskip("distributed")
 pytest.importorskip("cryptography")
@@ -83,8 +89,7 @@ def test_each_port_gives_nothing_to_plain_tcp_or_to_tls_without_a_certificate_of
             own_certificate.verify_mode = ssl.CERT_NONE
             assert answer_to(port, own_certificate) in REFUSALS
             old = anonymous()
-            with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-                old.maximum_version = ssl.TLSVersion.TLSv1_1
+            old.maximum_version = ssl.TLSVersion.TLSv1_2
             assert answer_to(port, old) in REFUSALS
             with pytest.raises(ssl.SSLCertVerificationError):  # and the stranger would not talk to it either
                 _handshake(port, member_tls.context(stranger))
@@ -176,8 +181,6 @@ def test_a_silent_port_costs_a_bounded_time(found):
 
 
 def test_certificates_that_cannot_be_used_are_one_clear_error(found):
-    from msgspec.structs import replace
-
     one, other = found(), found(store="other")
     for broken in (
         replace(one, ca="no certificate\n"),
@@ -185,7 +188,7 @@ def test_certificates_that_cannot_be_used_are_one_clear_error(found):
         replace(one, certificate="\n"),
     ):
         with pytest.raises(StallguardError, match="cannot be used") as error:
-            security(broken)
+            security(Signatures(broken))
         assert error.value.code == CANNOT_RUN
 
 
@@ -202,3 +205,92 @@ def test_settings_of_the_user_open_no_port(found, tmp_path):
         assert {
             answer for port in said["ports"] if (answer := answer_to(tuple(port))) not in REFUSALS
         } == set()
+
+
+# ---- members --------------------------------------------------------------------------------------------------------
+
+
+def test_a_revoked_member_is_cut_off_and_refused_and_no_member_can_be_another_ones_machine(
+    found, tmp_path, home
+):
+    found(name="ann")
+    founder = home / ".config/stallguard/fleet.toml"
+    files = [invited(founder, name) for name in ("mini", "pro")]
+    made = authority.load(authority.beside(founder), member_of(founder).fleet)
+    for name in ("mini", "ann"):
+        made = made.revoke(name, dt.datetime.now(dt.UTC))
+        files.append(tmp_path / f"{name}.pem")
+        files[-1].write_text(made.revoked())
+    words = [str(path) for path in (tmp_path / "dask", *files)]
+    done = subprocess.run(
+        [sys.executable, str(CHILD.parent / "dask_members.py"), *words], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}, timeout=3 * PATIENCE,
+    )  # fmt: skip
+    assert done.stdout, done.stderr[-3000:]
+    said = json.loads(done.stdout)
+    assert "ann does not belong to mini, whose certificate it shows" in said["stolen name"]
+    assert said["before"] == ["mini.a#1", "pro#1"]
+    assert (said["trouble"], said["dropped"], said["after"]) == ("", ["mini"], ["pro#1"])
+    assert "revoked" in member_tls.refusal(said["again"]), said["again"]
+    assert (said["dropped by the worker"], said["last"]) == (["ann"], [])
+
+
+def test_a_scheduler_refuses_a_revoked_member_at_its_first_message(found, tmp_path, home):
+    """Before anything that it sends is read: who is read can run code there."""
+    found(name="ann")
+    founder = home / ".config/stallguard/fleet.toml"
+    lost = member_of(invited(founder, "mini"))
+    mine, store = Signatures(member_of(founder)), open_store(lost.store)
+    own = security(mine)
+    server = own.get_listen_args("scheduler")["ssl_context"]
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        lost = replace(lost, scheduler=f"tls://127.0.0.1:{listening.getsockname()[1]}")
+        assert _tried(listening, server, lost) == ""
+        founding.revoke(mine.member, "mini", authority.beside(founder), dt.datetime.now(dt.UTC))
+        mine.refresh(store)
+        renew(own, mine)  # the context that it listens with
+        assert "a certificate is revoked" in _tried(listening, server, lost)
+
+
+def member_of(file):
+    return membership.required({"STALLGUARD_FLEET": str(file)})
+
+
+def test_a_revoked_member_cannot_take_up_a_session_of_before(found, home):
+    """OpenSSL does not look at the certificate again when it resumes a session."""
+    found(name="ann")
+    founder = home / ".config/stallguard/fleet.toml"
+    lost = member_of(invited(founder, "mini"))
+    mine = Signatures(member_of(founder))
+    own = security(mine)
+    server, client = own.get_listen_args("scheduler")["ssl_context"], member_tls.context(lost)
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        session, greeting = _greeted(listening, server, client)
+        assert greeting == b"greeting"
+        founding.revoke(mine.member, "mini", authority.beside(founder), dt.datetime.now(dt.UTC))
+        mine.refresh(open_store(lost.store))
+        renew(own, mine)
+        with pytest.raises(ssl.SSLError, match="(?i)revoked"):
+            _greeted(listening, server, client, session)
+
+
+def _greeted(listening, server, client, session=None):
+    """Return the session of a client, and what it is greeted with."""
+
+    def serve():
+        plain, _ = listening.accept()
+        with plain, contextlib.suppress(OSError), server.wrap_socket(plain, server_side=True) as line:
+            line.sendall(b"greeting")
+            line.recv(1)
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    try:
+        with (
+            socket.create_connection(listening.getsockname(), timeout=5) as plain,
+            client.wrap_socket(plain, session=session) as line,
+        ):
+            said = line.recv(16)
+            return line.session, said
+    finally:
+        serving.join(10)

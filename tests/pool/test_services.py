@@ -85,7 +85,7 @@ def mac(home, fake, monkeypatch):  # noqa: F811 - the fixture
 
 def test_a_worker_is_installed_and_removed(mac, found, fleet):
     pytest.importorskip("distributed")
-    found()
+    found(name="studio")
     said = fleet("worker", "--install", "--between", "22:00", "7:00", "--memory", "48GB", "--name", "studio")
     assert "fleet-worker.log" in said
     job = mac.state["jobs"]["com.stallguard.fleet-worker"]
@@ -142,5 +142,5 @@ def test_certificates_that_have_expired_are_said_at_once(mac, found, fleet):
     import datetime as dt
 
     found(now=dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
-    assert "have expired" in fleet("worker", code=CANNOT_RUN)
-    assert "have expired" in fleet("scheduler", "--install", code=CANNOT_RUN)
+    assert "has expired" in fleet("worker", code=CANNOT_RUN)
+    assert "has expired" in fleet("scheduler", "--install", code=CANNOT_RUN)

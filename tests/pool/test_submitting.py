@@ -15,9 +15,11 @@ from stallguard.cli._verbs import cli
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.fleet import orders
 from stallguard.fleet.orders import Code, WorkerCard
+from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store_url import open_store
 from stallguard.pool import ray_submission, submitting
 from tests.cli.test_json import conforms
+from tests.pool.members import signs_for
 
 NOW = dt.datetime(2026, 6, 10, 22, 5, 1, tzinfo=dt.UTC)
 
@@ -47,12 +49,12 @@ def call(*words, code=0):
 
 
 def submission(store, member, job):
-    return orders.decode_submission(store.read(orders.submission_key(job)), member.token, job)
+    return orders.decode_submission(store.read(orders.submission_key(job)), Signatures(member), job)
 
 
 def card(store, host, **resources):
     made = WorkerCard(schema=1, host=host, at="", state="ready", resources={"slots": 1.0, **resources})
-    store.replace(orders.worker_key(host), orders.encode(made))
+    store.replace(orders.worker_key(host), orders.encode_card(made, signs_for(host)))
 
 
 # ---- submit ---------------------------------------------------------------------------------------------------------
@@ -214,14 +216,18 @@ def _file(folder, content):
     return folder / "archive"
 
 
-def test_a_machine_that_left_or_whose_card_is_damaged_fits_nothing(store):
+def test_a_machine_that_left_or_whose_card_is_damaged_or_of_another_member_fits_nothing(store, member):
     card(store, "here", cuda=2.0)
     gone = WorkerCard(schema=1, host="gone", at="", state="gone", resources={"slots": 1.0, "cuda": 4.0})
-    store.replace(orders.worker_key("gone"), orders.encode(gone))
+    store.replace(orders.worker_key("gone"), orders.encode_card(gone, signs_for("gone")))
     store.replace(orders.worker_key("broken"), b"{")
-    now = dt.datetime.now(dt.UTC)
-    assert submitting.fitting(store, {"cuda": 2.0}, now)[0] == ["here"]
-    fit, why = submitting.fitting(store, {"cuda": 3.0}, now)
+    foreign = WorkerCard(
+        schema=1, host="foreign", at="", state="ready", resources={"slots": 1.0, "cuda": 2.0}
+    )
+    store.replace(orders.worker_key("foreign"), orders.encode_card(foreign, signs_for("here")))
+    now, own = dt.datetime.now(dt.UTC), Signatures(member)
+    assert submitting.fitting(store, own, {"cuda": 2.0}, now)[0] == ["here"]
+    fit, why = submitting.fitting(store, own, {"cuda": 3.0}, now)
     assert (fit, why) == ([], "gone is gone; here has 2 of 3 cuda")
 
 

@@ -16,9 +16,11 @@ from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet import orders
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.orders import WorkerCard
+from stallguard.fleet.signing import Signatures
 from stallguard.pool import beside_loop, machines, worker_process
 from stallguard.pool.offers import Offer
 from stallguard.pool.worker_options import WorkerOptions
+from tests.pool.members import signs
 
 pytest.importorskip("distributed")
 PATIENCE = 60.0
@@ -45,10 +47,17 @@ def test_a_worker_obeys_signals_while_its_store_hangs(home, found, tmp_path, mon
     monkeypatch.setenv("STALLGUARD_HOME", str(home / "state"))
     monkeypatch.setattr(beside_loop.answered, "__defaults__", (0.1,))
     monkeypatch.setattr(beside_loop.Asking.answered, "__defaults__", (0.1,))
-    member, store, said = found(), Hanging(tmp_path / "store"), []
+    member, store, said = found(name="mac"), Hanging(tmp_path / "store"), []
     options = WorkerOptions(host="mac", slots=1, memory=None, between=None, mains_only=False)
     worker = worker_process._WorkerProcess(
-        member, store, "mac", "here", Offer({"slots": 1}, {}, ""), options, dict(os.environ), said.append
+        Signatures(member),
+        store,
+        "mac",
+        "here",
+        Offer({"slots": 1}, {}, ""),
+        options,
+        dict(os.environ),
+        said.append,
     )
 
     async def steps():
@@ -83,22 +92,35 @@ def test_a_second_worker_of_one_home_is_refused_and_one_can_start_after_the_firs
 # ---- one name, one machine ------------------------------------------------------------------------------------------
 
 
-def card_of(home, *, at="2026-06-10T12:00:00Z", state="ready", **more):
+OWN = signs("mac")
+
+
+def card_of(home, *, at="2026-06-10T12:00:00Z", state="ready", by=OWN, **more):
     made = WorkerCard(schema=1, host="mac", at=at, state=state, worker="w", home=home, **more)
-    return orders.encode(made)
+    return orders.encode_card(made, by)
 
 
 def test_a_name_is_free_without_a_card_after_an_end_and_for_a_worker_of_the_same_home():
-    assert machines.name_state(None, None, "here") == machines.FREE
-    assert machines.name_state(card_of("there", state="gone"), None, "here") == machines.FREE
-    assert machines.name_state(card_of("here"), None, "here") == machines.FREE
+    assert machines.name_state(None, None, "mac", "here", OWN) == machines.FREE
+    assert machines.name_state(card_of("there", state="gone"), None, "mac", "here", OWN) == machines.FREE
+    assert machines.name_state(card_of("here"), None, "mac", "here", OWN) == machines.FREE
 
 
-@pytest.mark.parametrize("card", [card_of("there"), card_of(""), b"{damaged"])
+@pytest.mark.parametrize("card", [card_of("there", by=signs("pro")), b"{damaged"])
+def test_a_card_that_the_machines_member_did_not_sign_is_of_no_worker(card):
+    assert machines.name_state(card, None, "mac", "here", OWN) == machines.FREE
+
+
+@pytest.mark.parametrize("card", [card_of("there"), card_of(""), OWN.sign("workers/mac", b'{"schema":2}')])
 def test_a_card_of_another_home_is_watched_and_the_name_is_taken_once_it_changes(card):
-    assert machines.name_state(card, None, "here") == machines.WATCHED
-    assert machines.name_state(card, card, "here") == machines.WATCHED
-    assert machines.name_state(card_of("there", at="2026-06-10T12:01:00Z"), card, "here") == machines.TAKEN
+    later = card_of("there", at="2026-06-10T12:01:00Z")
+    assert machines.name_state(card, None, "mac", "here", OWN) == machines.WATCHED
+    assert machines.name_state(card, card, "mac", "here", OWN) == machines.WATCHED
+    assert machines.name_state(later, card, "mac", "here", OWN) == machines.TAKEN
+
+
+def home_in(store, worker):
+    return orders.decode_card(store.read(orders.worker_key("mac")), "mac", worker._signatures).home
 
 
 def until(condition):
@@ -114,10 +136,10 @@ def worker(home, found, tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(home / "state"))
     monkeypatch.setattr(worker_process, "LOOK", 0.05)
     monkeypatch.setattr(worker_process, "WATCHES", 0.5)
-    store, said = FolderStore(tmp_path / "store"), []
+    store, said, mine = FolderStore(tmp_path / "store"), [], Signatures(found(name="mac"))
     options = WorkerOptions(host="mac", slots=1, memory=None, between=None, mains_only=False)
     made = worker_process._WorkerProcess(
-        found(), store, "mac", "here", Offer({"slots": 1}, {}, ""), options, dict(os.environ), said.append
+        mine, store, "mac", "here", Offer({"slots": 1}, {}, ""), options, dict(os.environ), said.append
     )
     return made, store, said
 
@@ -125,12 +147,12 @@ def worker(home, found, tmp_path, monkeypatch):
 def test_a_second_worker_of_one_name_is_refused_with_the_reason(worker, monkeypatch):
     made, store, said = worker
     monkeypatch.setattr(worker_process, "WATCHES", PATIENCE)
-    store.replace(orders.worker_key("mac"), card_of("there"))
+    store.replace(orders.worker_key("mac"), card_of("there", by=made._signatures))
 
     async def steps():
         running = asyncio.ensure_future(made.run())
         await asyncio.to_thread(until, lambda: any("watched whether it lives" in line for line in said))
-        live = card_of("there", at="2026-06-10T12:01:00Z", address="tls://10.0.0.7:4123")
+        live = card_of("there", at="2026-06-10T12:01:00Z", address="tls://10.0.0.7:4123", by=made._signatures)
         store.replace(orders.worker_key("mac"), live)
         with pytest.raises(StallguardError, match="another worker has the name mac") as raised:
             await asyncio.wait_for(running, PATIENCE)
@@ -143,14 +165,14 @@ def test_a_second_worker_of_one_name_is_refused_with_the_reason(worker, monkeypa
 
 def test_the_name_of_a_worker_that_is_dead_is_taken_over_and_one_that_comes_back_ends(worker):
     made, store, said = worker
-    store.replace(orders.worker_key("mac"), card_of("there"))
+    store.replace(orders.worker_key("mac"), card_of("there", by=made._signatures))
     key = orders.worker_key("mac")
 
     async def steps():
         running = asyncio.ensure_future(made.run())
-        await asyncio.to_thread(until, lambda: orders.decode(store.read(key), WorkerCard).home != "there")
+        await asyncio.to_thread(until, lambda: home_in(store, made) != "there" and made._card is not None)
         assert any("watched whether it lives" in line for line in said)
-        back = card_of("there", at="2026-06-10T13:00:00Z")
+        back = card_of("there", at="2026-06-10T13:00:00Z", by=made._signatures)
         store.replace(key, back)
         made._carded = -worker_process.RENEWS  # a minute later
         with pytest.raises(StallguardError, match="another worker has the name mac"):
@@ -184,7 +206,7 @@ def test_the_age_of_a_card_is_corrected_by_what_it_says_of_its_clock():
     ahead = "2026-06-10T15:00:00Z"
 
     def seen(at, clock):
-        return machines.described("mac", card_of("there", at=at, clock=clock), None, now)
+        return machines.described("mac", card_of("there", at=at, clock=clock), None, OWN, now)
 
     assert (seen(ahead, 10800.0).state, seen(ahead, 10800.0).seen) == ("ready", 0.0)
     late = seen("2026-06-10T14:50:00Z", 10800.0)  # ten minutes ago, by the scheduler's clock

@@ -38,7 +38,11 @@ class Fleet:
         self.machines = [
             Machine(network, number, place, share if kind == "file" else None) for number in (1, 2, 3)
         ]
-        self.say("fleet", "init", "--store", self.url, "--scheduler", f"{network.host}:{PORT}")
+        self.say(
+            "fleet", "init", "--name", "hub", "--store", self.url, "--scheduler", f"{network.host}:{PORT}"
+        )
+        for machine in self.machines:
+            self.say("fleet", "invite", machine.host, "--out", str(self.file_of(machine)))
         self.member = membership.required(self.environment)
         self.store = open_store(self.url)
         self.scheduler: subprocess.Popen[bytes] | None = None
@@ -103,8 +107,13 @@ class Fleet:
     def boot(self, machine: Machine) -> None:
         """Start a machine's worker."""
         machine.boot(
-            [sys.executable, "-m", "stallguard", "fleet", "worker", "--name", machine.host], self.environment
+            [sys.executable, "-m", "stallguard", "fleet", "worker", "--name", machine.host],
+            {**self.environment, "STALLGUARD_FLEET": str(self.file_of(machine))},
         )
+
+    def file_of(self, machine: Machine) -> Path:
+        """Return the fleet file of a machine."""
+        return self.place / f"{machine.host}.toml"
 
     def is_ready(self, machine: Machine) -> bool:
         """Return whether the scheduler has a machine."""

@@ -25,7 +25,7 @@ from fleets.trainings import arguments
 
 CODES = (75, 124, 125, 126, 127)  # exit codes that mean something of stallguard's own
 OUTAGE = 45.0  # s: longer than the rest of the training, shorter than the lease
-FOLLOWED = 20.0  # s in which the fleet comes upon the links of a stranger
+FOLLOWED = 20.0  # s in which the fleet comes upon links that another user planted
 NAME_IS_WATCHED = 150.0  # s in which a second worker of one name is refused
 LONGEST = 400.0  # s for one job, a lease and an evacuation included
 
@@ -99,7 +99,7 @@ class Trials:
         found = self._ended("the newest checkpoint is damaged", job, 2)
         self._fleet.boot(machine)
         lines = [line for one in self._fleet.machines for line in one.lines(job)]
-        says = any("is damaged in the store" in line for line in lines)
+        says = any("cannot be used (" in line for line in lines)
         return found if says else found._replace(ended=f"{found.ended}; not said", right=0)
 
     def ends_with_codes(self) -> Tried:
@@ -138,8 +138,14 @@ class Trials:
 
     def second_worker_of_a_name(self) -> Tried:
         """Start a worker with the name of a machine that is there."""
+        machine = self._fleet.machines[0]
         code, said = self._fleet.tried(
-            "fleet", "worker", "--name", self._fleet.machines[0].host, limit=NAME_IS_WATCHED
+            "fleet",
+            "worker",
+            "--name",
+            machine.host,
+            file=self._fleet.file_of(machine),
+            limit=NAME_IS_WATCHED,
         )
         right = bool(code) and "Traceback" not in said
         return Tried("a second worker of one name", f"{code}, {said.splitlines()[-1]}", 1, int(right))

@@ -20,6 +20,7 @@ import psutil
 from distributed import Client, Scheduler, Worker, wait
 
 from stallguard.fleet import membership
+from stallguard.fleet.signing import Signatures
 from stallguard.pool.dask_engine import DaskEngine
 from stallguard.pool.security import DASHBOARD, dask_settings, security, without_http
 
@@ -27,7 +28,7 @@ from stallguard.pool.security import DASHBOARD, dask_settings, security, without
 async def main() -> None:
     member, folder, words = membership.required(os.environ), Path(sys.argv[1]), sys.argv[2:]
     dashboard = "dashboard" in words
-    own = security(member)
+    own = security(Signatures(member))
     wrap = (lambda kind: kind) if "plain" in words else without_http
     with dask.config.set(dask_settings(member, folder, dashboard=dashboard)):
         kind = Scheduler if dashboard else wrap(Scheduler)
@@ -69,7 +70,9 @@ async def refused(address, place) -> str:
     found = ""
     for seconds in (5, 15, 30):  # on a busy machine the first try can take longer
         other = membership.recall({"STALLGUARD_FLEET": os.environ["STRANGER"]})
-        worker = without_http(Worker)(address, security=security(other), host="127.0.0.1", **place)
+        worker = without_http(Worker)(
+            address, security=security(Signatures(other)), host="127.0.0.1", **place
+        )
         texts = []
         try:
             await asyncio.wait_for(worker, seconds)

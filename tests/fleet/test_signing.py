@@ -1,0 +1,235 @@
+"""Signatures of members: what counts, and what who can write to the store, or was revoked, can still do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+
+import pytest
+from msgspec.structs import replace
+
+from stallguard.fleet import joblog, orders, publication
+from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.orders import Cordon, Refusal, Stop, WorkerCard
+from stallguard.fleet.publication import Found
+from stallguard.fleet.records import Damaged, Holder, Position
+from stallguard.fleet.signing import REVOKED, NotSigned, Signatures
+from tests.pool.members import NOW, revoked, signs
+
+OWN, PRO = signs("mini"), signs("pro")
+STRANGER = signs("mini", "other")  # of another fleet, with the same name
+PLACE = "jobs/a/stop"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "store").mkdir()
+    made = FolderStore(tmp_path / "store")
+    made.replace(REVOKED, revoked())
+    return made
+
+
+def changed(data, **facts):
+    return json.dumps({**json.loads(data), **facts}).encode()
+
+
+def test_what_a_member_signs_is_read_by_another_with_its_name():
+    assert OWN.verified(PLACE, PRO.sign(PLACE, b'{"a":1}')) == (b'{"a":1}', "pro")
+
+
+def test_what_no_member_signed_for_this_key_is_refused():
+    good = OWN.sign(PLACE, b'{"a":1}')
+    forged = {
+        "unsigned": b'{"a":1}',
+        "of another fleet": STRANGER.sign(PLACE, b'{"a":1}'),
+        "content changed": changed(good, content='{"a":2}'),
+        "moved to another job": good.replace(b"jobs/a/stop", b"jobs/b/stop"),
+        "of another key": OWN.sign("jobs/a/submission", b'{"a":1}'),
+        "another's certificate": changed(good, certificate=json.loads(PRO.sign(PLACE, b"{}"))["certificate"]),
+        "the authority's certificate": changed(good, certificate=der(OWN.member.ca)),
+        "no signature": changed(good, signature=""),
+    }
+    for what, data in forged.items():
+        with pytest.raises(NotSigned):
+            pytest.fail(f"{what}: {OWN.verified(PLACE, data)}")
+
+
+def der(pem):
+    return base64.b64encode(ssl.PEM_cert_to_DER_cert(pem)).decode()
+
+
+def test_a_certificate_that_a_stranger_issued_under_the_names_of_the_fleet_is_refused():
+    """His authority and his member are named as ours: only the signature of the certificate differs."""
+    from stallguard.pool import certificates
+
+    ca, key = certificates.authority("lab", NOW)
+    made = certificates.issue(ca, key, "mini", 30, NOW)
+    eve = Signatures(replace(OWN.member, ca=ca, certificate=made.certificate, key=made.key))
+    with pytest.raises(NotSigned, match="did not issue its certificate"):
+        OWN.verified(PLACE, eve.sign(PLACE, b"{}"))
+
+
+@pytest.mark.parametrize("text", ["", "A", "AAAA", "!", "\ud800", der(OWN.member.ca)[:-8], 40 * "MIIB"])
+def test_a_hostile_certificate_or_signature_is_one_kind_of_error(text):
+    good = OWN.sign(PLACE, b"{}")
+    for name in ("certificate", "signature", "content"):
+        with pytest.raises(Damaged):
+            OWN.verified(PLACE, changed(good, **{name: text}))
+
+
+# ---- machines belong to members -------------------------------------------------------------------------------------
+
+
+def card(host, by):
+    return orders.encode_card(WorkerCard(schema=1, host=host, at="", state="ready"), by)
+
+
+def test_a_member_writes_the_cards_of_its_own_machines_alone():
+    for host in ("pro", "pro.a", "pro.lab.local"):
+        assert orders.decode_card(card(host, PRO), host, OWN).host == host
+    for host in ("mini", "pro-2", "prof", "mini.pro"):
+        with pytest.raises(NotSigned, match=f"pro signed it, to which {host} does not belong"):
+            orders.decode_card(card(host, PRO), host, OWN)
+    renamed = PRO.sign("workers/pro", b'{"schema":1,"host":"mini","at":"","state":"ready"}')
+    with pytest.raises(Damaged, match="card of mini"):
+        orders.decode_card(renamed, "pro", OWN)
+
+
+def test_a_refusal_of_another_members_machine_or_of_another_job_does_not_count():
+    refusal = Refusal(schema=1, host="mini", worker="w", at="", why="no wheel")
+    good = orders.encode_refusal(refusal, "a", OWN)
+    assert orders.decode_refusal(good, "a", "mini", PRO).why == "no wheel"
+    for data, job in ((orders.encode_refusal(refusal, "a", PRO), "a"), (good, "b")):
+        with pytest.raises(NotSigned):
+            orders.decode_refusal(data, job, "mini", OWN)
+
+
+def test_a_cordon_says_who_signed_it_and_one_that_nobody_signed_keeps_the_machine_out_and_lifts_nothing():
+    cordon = Cordon(schema=1, host="mini", at="", why="hot")
+    assert orders.decode_cordon(orders.encode_cordon(cordon, PRO), "mini", OWN).signer == "pro"
+    for forged in (
+        orders.encode_cordon(replace(cordon, is_lifted=True), STRANGER),
+        b'{"schema":1,"host":"mini","at":"","why":"","is_lifted":true}',
+        orders.encode_cordon(replace(cordon, host="pro", is_lifted=True), PRO),
+    ):
+        found = orders.decode_cordon(forged, "mini", OWN)
+        assert (found.is_lifted, found.lifts_itself, found.signer) == (False, False, "")
+        assert "fleet uncordon mini removes it" in found.why
+
+
+def test_who_is_in_no_fleet_reads_what_is_there():
+    assert orders.decode_card(card("mini", PRO), "mini", None).host == "mini"
+    with pytest.raises(Damaged):
+        orders.decode_card(b"{}", "mini", None)
+
+
+# ---- revoked members ------------------------------------------------------------------------------------------------
+
+
+def test_what_a_revoked_member_signed_is_refused_with_the_reason_and_the_others_still_count(home, store):
+    mine, stop = Signatures(OWN.member), Stop(schema=1, job="a")
+    assert orders.decode_stop(orders.encode_stop(stop, PRO), mine, "a").signer == "pro"
+    store.replace(REVOKED, revoked("pro"))
+    assert mine.refresh(store) == ""
+    with pytest.raises(NotSigned, match="pro signed it, and is revoked"):
+        orders.decode_stop(orders.encode_stop(stop, PRO), mine, "a")
+    assert orders.decode_stop(orders.encode_stop(stop, OWN), mine, "a").signer == "mini"
+    assert not mine.is_void
+    theirs = Signatures(PRO.member)
+    theirs.refresh(store)
+    assert theirs.is_void
+
+
+def test_who_removes_or_replaces_the_list_undoes_nothing_for_those_who_saw_it(home, store):
+    store.replace(REVOKED, revoked("pro"))
+    mine = Signatures(OWN.member)
+    mine.refresh(store)
+    strangers = revoked(fleet="other")
+    for data, why in (
+        (revoked(), "an old one"),
+        (strangers, "not signed by the authority"),
+        (b"garbage", "cannot be read"),
+        (None, "is missing in the store"),
+    ):
+        store.remove(REVOKED)
+        if data is not None:
+            store.replace(REVOKED, data)
+        for verifier in (mine, Signatures(OWN.member)):  # and a later process of this home
+            assert why in verifier.refresh(store)
+            with pytest.raises(NotSigned, match="is revoked"):
+                verifier.verified(PLACE, PRO.sign(PLACE, b"{}"))
+
+
+def test_a_member_that_is_made_after_a_revocation_knows_it_from_its_file(home, store):
+    late = Signatures(replace(OWN.member, revoked=revoked("pro").decode()))
+    assert "an old one" in late.refresh(store)
+    with pytest.raises(NotSigned, match="is revoked"):
+        late.verified(PLACE, PRO.sign(PLACE, b"{}"))
+
+
+def test_a_certificate_that_follows_the_list_is_not_trusted_by_tls(home, store):
+    """OpenSSL takes each certificate of a file as an authority: the store's text must not get there."""
+    store.replace(REVOKED, revoked("pro") + STRANGER.member.ca.encode())
+    mine = Signatures(OWN.member)
+    mine.refresh(store)
+    assert mine.is_revoked(serial(PRO.member.certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_verify_locations(mine.file())
+    assert context.cert_store_stats()["x509"] == 0
+    assert context.cert_store_stats()["crl"] == 1
+
+
+def serial(pem):
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(pem.encode()).serial_number
+
+
+def test_a_home_that_cannot_be_written_is_said_and_the_list_holds_all_the_same(home, store):
+    home.write_text("")
+    store.replace(REVOKED, revoked("pro"))
+    mine = Signatures(OWN.member)
+    assert "cannot be kept here" in mine.refresh(store)
+    with pytest.raises(NotSigned, match="is revoked"):
+        mine.verified(PLACE, PRO.sign(PLACE, b"{}"))
+
+
+# ---- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_counts_if_a_member_published_it_for_this_job_with_these_files(home, store, tmp_path):
+    tail = joblog.perform(joblog.read_end("a"), store)
+    tail, _ = joblog.perform(
+        joblog.claim("a", tail, Holder(host="pro", boot="b", pid=1, nonce="n"), ""), store
+    )
+    (tmp_path / "x").write_text("x")
+    found = [Found("p/x", 1, "0" * 64, tmp_path / "x")]
+    published = publication.Publication("a", tail.number, tail, PRO)
+    joblog.perform(published.publish("run", "noon", Position(1, 0, 7), found), store)
+    good = replace(joblog.perform(joblog.read_end("a"), store).generation, newest=2, claim=9, at="later")
+    publication.verify(good, "a", OWN)  # where it is in the log is not signed
+    [file], digest = good.files, publication._digest(good)
+    with pytest.raises(NotSigned, match="no member of the fleet signed it"):
+        publication.verify(replace(good, signed=""), "a", OWN)
+    for forged, job in (
+        (replace(good, files=(replace(file, digest="1" * 64),)), "a"),
+        (replace(good, position=Position(1, 0, 8)), "a"),
+        (replace(good, number=2), "a"),
+        (good, "b"),
+        (replace(good, signed=STRANGER.sign("jobs/a/data/1", digest).decode()), "a"),
+        (replace(good, signed="{}"), "a"),
+    ):
+        with pytest.raises(NotSigned):
+            publication.verify(forged, job, OWN)
+    store.replace(REVOKED, revoked("pro"))
+    mine = Signatures(OWN.member)
+    mine.refresh(store)
+    with pytest.raises(NotSigned, match="pro signed it, and is revoked"):
+        publication.verify(good, "a", mine)
