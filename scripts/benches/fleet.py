@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import psutil
 from detection.figures import quantile, table
 from detection.goals import Goal, verdict
-from fleets import published, ray_cluster
+from fleets import idle, published, ray_cluster, simulation
 from fleets.fleet_of_machines import Fleet
 from fleets.machines import Machine, Network, wait_for
 from fleets.single_faults import Trials, Tried
@@ -326,7 +326,31 @@ def main() -> int:
     )
     parser.add_argument("--single", action="store_true", help="only the faults that are tried one by one")
     parser.add_argument("--keep", metavar="DIR", help="keep the logs")
+    parser.add_argument(
+        "--simulate",
+        type=int,
+        metavar="N",
+        help="the scheduler with N simulated machines instead, 10 N jobs that wait",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="with --simulate, of which turns are timed [60]"
+    )
+    parser.add_argument(
+        "--idle", action="store_true", help="what a worker costs that waits for jobs, instead"
+    )
     options = parser.parse_args()
+    if options.idle:
+        goals = idle.idle(options.seconds, say)
+        print(verdict(goals))
+        return int(not all(goal.holds for goal in goals))
+    if options.simulate:
+        goals = simulation.goals(
+            simulation.simulate(options.simulate, options.lease, options.seconds, say),
+            options.simulate,
+            options.lease,
+        )
+        print(verdict(goals))
+        return int(not all(goal.holds for goal in goals))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     if options.ray:
         goals = ray_cluster.through_ray(Path(options.ray).resolve(), environment, say)

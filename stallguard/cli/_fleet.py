@@ -75,9 +75,12 @@ def place(store_url: str | None) -> Place | None:
     return Place(fleet.store, fleet) if fleet else None
 
 
-def look(where: Place, only: str = "") -> Seen:
-    """Return what a store has.  `only`: of this job alone.  Raises StallguardError."""
-    from stallguard.fleet import job_table, store_owner
+def look(where: Place, only: str = "", *, is_alive: bool = False) -> Seen:
+    """Return what a store has.  `only`: of this job alone; `is_alive`: of jobs that run or wait.
+
+    Raises StallguardError.
+    """
+    from stallguard.fleet import archive, store_owner
     from stallguard.fleet.store_url import open_store, split
 
     def read() -> Seen:
@@ -87,7 +90,7 @@ def look(where: Place, only: str = "") -> Seen:
                 store_owner.check(store, member)
             if store_owner.owner(store) in ("", member.fleet):
                 signatures = fresh(store, member)
-        return Seen(where, store, job_table.read(store, signatures, only), signatures)
+        return Seen(where, store, archive.fleet(store, signatures, only, is_alive=is_alive), signatures)
 
     return asked(where, READS, read)
 
@@ -117,11 +120,14 @@ def asked(where: Place, seconds: float, work: Callable[[], T]) -> T:
         raise unusable(where.url, error) from error
 
 
-def listed(store_url: str | None) -> tuple[Seen | None, str]:
-    """Return the fleet for a list, None if there is none; and why its jobs are missing, "" if they are not."""
+def listed(store_url: str | None, *, is_alive: bool = False) -> tuple[Seen | None, str]:
+    """Return the fleet for a list, None if there is none; and why its jobs are missing, "" if they are not.
+
+    `is_alive`: only jobs that run or wait are needed.
+    """
     try:
         where = place(store_url)
-        return (look(where), "") if where else (None, "")
+        return (look(where, is_alive=is_alive), "") if where else (None, "")
     except StallguardError as error:
         missing = f"the jobs of the fleet are missing: {error.what}: {error.why}"
         echo(missing, err=True)
@@ -305,7 +311,9 @@ def stop(found: FleetRun) -> str:
     by = f"{getpass.getuser()}@{os.uname().nodename}"
     order = orders.Stop(schema=orders.SCHEMA, job=job.job, by=by, at=run_files.utc())
     data = orders.encode_stop(order, found.seen.signatures)
-    asked(where, READS, lambda: found.seen.store.replace(orders.stop_key(job.job), data))
+    store = found.seen.store
+    asked(where, READS, lambda: store.replace(orders.stop_key(job.job), data))
+    asked(where, READS, lambda: store.replace(orders.news_key(job.job), b""))
     if job.state == job_table.RUNNING:
         return f"job {job.job} is stopped: {job.machine} ends its training, with a checkpoint, at the next renewal"
     return f"job {job.job} is stopped: no machine of the fleet takes it"

@@ -41,7 +41,7 @@ def command(store_url: str | None, as_json: bool) -> None:
 
     runs = list_runs()
     snapshots = [one for one in map(_snapshot, runs) if one is not None]
-    seen, missing = _fleet.listed(store_url)
+    seen, missing = _fleet.listed(store_url, is_alive=True)
     jobs = [job for job in seen.fleet.jobs if job.state in ("running", "waiting")] if seen else []
     if as_json:
         more = {"jobs": jobs, "missing": missing} if seen or missing else {}

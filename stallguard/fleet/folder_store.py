@@ -20,11 +20,11 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from stallguard.fleet.store import StoreError
+from stallguard.fleet.store import LinkInStore, StoreError
 
 CONTENT = "content"  # the file in the directory of an exclusive key
 DRAFTS = ".drafts"
@@ -76,6 +76,21 @@ class FolderStore:
                 return [name for name in found if name != DRAFTS]
             except (FileNotFoundError, NotADirectoryError):
                 return []
+
+    def versions(self, folder: str) -> Mapping[str, str]:
+        """See store.Store.  What is replaced is another file, of another time."""
+        found: dict[str, str] = {}
+        with (
+            self._opened(folder) as (place, parts),
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        ):
+            opened = place.folder(parts)
+            for name in os.listdir(opened):  # noqa: PTH208 - of a descriptor
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    about = os.stat(name, dir_fd=opened, follow_symlinks=False)
+                    found[name] = f"{about.st_ino} {about.st_mtime_ns}"
+        found.pop(DRAFTS, None)
+        return found
 
     def put(self, key: str, file: Path) -> None:
         """See store.Store."""
@@ -246,10 +261,10 @@ def _name() -> str:
 
 
 def _refuse_link(name: str, folder: int) -> None:
-    """Raise StoreError if it is a symbolic link: systems have different errors for one that is not followed."""
+    """Raise LinkInStore if it is a symbolic link: systems have different errors for one that is not followed."""
     with contextlib.suppress(OSError):
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise StoreError(
+            raise LinkInStore(
                 f"{name} is a symbolic link, and stallguard makes none in a store and follows none"
             )
 

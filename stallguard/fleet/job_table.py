@@ -8,7 +8,7 @@ by that machine's clock.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -21,12 +21,13 @@ from stallguard.fleet.records import Claim, Damaged, Outcome, Position
 from stallguard.fleet.requests_at_once import each
 from stallguard.fleet.run_index import Status
 from stallguard.fleet.signing import Signatures
-from stallguard.fleet.store import Store
+from stallguard.fleet.store import LinkInStore, Store, entry
 
 WAITING, RUNNING, FINISHED, FAILED, STOPPED, REFUSED = (
     "waiting", "running", "finished", "failed", "stopped", "refused",
 )  # fmt: skip
 ENDED = "ended"  # of a job that was started by hand: it goes on if it is started again
+READERS = 32  # requests at once
 HOLDERS = 200  # of one job, whose times are read
 SILENT = 180.0  # s without a new card from which a machine counts as silent; its worker renews it each minute
 T = TypeVar("T")
@@ -207,22 +208,27 @@ def waits_for(
     return "; ".join(reasons)
 
 
-def read(store: Store, signatures: Signatures | None, only: str = "") -> Fleet:
+def read(
+    store: Store, signatures: Signatures | None, only: str = "", known: Mapping[str, JobRow] | None = None,
+    these: Collection[str] | None = None,
+) -> Fleet:  # fmt: skip
     """Return what the store has.  `signatures`: of this member, None for who is in no fleet; `only`: this job alone.
 
+    `known`: rows that are not read again, by name; `these`: all names of jobs, if they are not to be listed.
     A submission that no member signed is listed as refused, a card is left out.  Raises StoreError.
     """
-    folders = dict(
-        zip(("jobs", "workers", "cordons"), each(store.names, ("jobs", "workers", "cordons")), strict=True)
-    )
-    known = [name for name in sorted(folders["jobs"]) if JOB_NAME.fullmatch(name)]
-    names = [name for name in known if only in ("", name)]
+    folders = ("workers", "cordons", *(() if these is not None else ("jobs",)))
+    listed = dict(zip(folders, each(store.names, folders), strict=True))
+    names = listed["jobs"] if these is None else these
+    there = [name for name in sorted(names) if JOB_NAME.fullmatch(name)]
+    rows = {name: known[name] for name in there if name in known} if known else {}
+    wanted = [name for name in there if only in ("", name) and name not in rows]
     now = dt.datetime.now(dt.UTC)
-    workers = [as_seen(one, now) for one in cards_of(store, folders["workers"], signatures)]
-    cordons = [one for one in cordons_of(store, folders["cordons"], signatures) if not one.is_lifted]
-    found = each(lambda name: read_job(store, name, signatures), names)
-    rows = [row(name, one, workers, cordons) for name, one in zip(names, found, strict=True)]
-    return Fleet(rows, workers, cordons, known)
+    workers = [as_seen(one, now) for one in cards_of(store, listed["workers"], signatures)]
+    cordons = [one for one in cordons_of(store, listed["cordons"], signatures) if not one.is_lifted]
+    found = each(lambda name: read_job(store, name, signatures), wanted, READERS)
+    rows |= {name: row(name, one, workers, cordons) for name, one in zip(wanted, found, strict=True)}
+    return Fleet([rows[name] for name in sorted(rows) if only in ("", name)], workers, cordons, there)
 
 
 def read_job(store: Store, job: str, signatures: Signatures | None) -> Read:
@@ -230,32 +236,33 @@ def read_job(store: Store, job: str, signatures: Signatures | None) -> Read:
     tail, damage = Tail(), ""
     try:
         tail = perform(joblog.read_end(job), store)
-    except Damaged as error:
+    except (Damaged, LinkInStore) as error:
         damage = str(error)
     submission: Submission | str | None = None
     stop: Stop | str | None = None
     status, refusals = None, []
-    data = store.read(orders.submission_key(job))
+    data = entry(store, orders.submission_key(job))
     if data is not None:
         try:
             submission = orders.decode_submission(data, signatures, job) if signatures else NO_FLEET
         except Damaged as error:
             submission = str(error)
-    ordered = store.read(orders.stop_key(job)) if signatures else None
+    ordered = entry(store, orders.stop_key(job)) if signatures else None
     if ordered is not None and signatures:
         try:
             stop = orders.decode_stop(ordered, signatures, job)
         except Damaged as error:
             stop = str(error)  # no machine follows it
-    if tail.is_free:
+    if tail.is_free and not damage:
         folder = orders.refusals_folder(job)
+        try:
+            hosts = store.names(folder)
+        except LinkInStore as error:
+            hosts, damage = [], str(error)
         refusals = records_of(
-            store,
-            folder,
-            store.names(folder),
-            lambda data, host: orders.decode_refusal(data, job, host, signatures),
+            store, folder, hosts, lambda data, host: orders.decode_refusal(data, job, host, signatures)
         )
-    elif (said := store.read(run_index.status_key(job, tail.number))) is not None:
+    elif (said := entry(store, run_index.status_key(job, tail.number))) is not None:
         try:
             status = run_index.decode_status(said)
         except Damaged:
@@ -289,7 +296,8 @@ def history(job: str, tail: Tail, most: int = HOLDERS) -> Steps[list[Span]]:
 def cordons_of(store: Store, hosts: Sequence[str], signatures: Signatures | None) -> list[Cordon]:
     """Return the cordons of these machines; one that is damaged keeps its machine out until a person replaces it."""
     found: list[Cordon] = []
-    for host, data in zip(hosts, each(lambda host: store.read(orders.cordon_key(host)), hosts), strict=True):
+    read = each(lambda host: entry(store, orders.cordon_key(host)), hosts, READERS)
+    for host, data in zip(hosts, read, strict=True):
         if data is not None:
             found.append(orders.decode_cordon(data, host, signatures))
     return found
@@ -304,7 +312,8 @@ def records_of(store: Store, folder: str, names: Sequence[str], decode: Callable
     """Return the records of a folder that can be read; one that is damaged, or removed meanwhile, is left out."""
     found: list[T] = []
     names = sorted(names)
-    for name, data in zip(names, each(lambda name: store.read(f"{folder}/{name}"), names), strict=True):
+    read = each(lambda name: entry(store, f"{folder}/{name}"), names, READERS)
+    for name, data in zip(names, read, strict=True):
         try:
             found += [decode(data, name)] if data is not None else []
         except Damaged:

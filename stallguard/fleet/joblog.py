@@ -191,10 +191,10 @@ def append(job: str, tail: Tail, number: int, entry: Generation | Outcome) -> St
 
 def renew(job: str, tail: Tail, number: int, beat: int) -> Steps[Tail]:
     """Renew the lease, and return the log's end.  Raises Fenced, and StoreError.  `beat`: another each time."""
-    yield Request("replace", records.beat_key(job, number), b"%d" % beat)
+    assert tail.claim is not None  # noqa: S101 - the holder's own is there
+    yield Request("replace", records.beat_key(job, tail.claim), b"%d" % beat)
     tail = yield from catch_up(job, tail)
-    if tail.number != number:
-        assert tail.claim is not None  # noqa: S101 - as above
+    if tail.claim is not None and tail.number != number:
         raise Fenced(tail.claim)
     return tail
 
@@ -202,7 +202,7 @@ def renew(job: str, tail: Tail, number: int, beat: int) -> Steps[Tail]:
 def look(job: str, tail: Tail) -> Steps[tuple[Tail, str]]:
     """Return the log's end, and all that its holder changes, as a text for lease.watched."""
     tail = yield from catch_up(job, tail)
-    beat = yield Request("read", records.beat_key(job, tail.number))
+    beat = (yield Request("read", records.beat_key(job, tail.claim))) if tail.claim is not None else None
     return tail, f"{tail.slot} {(beat or b'').decode('ascii', 'replace')}"
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from stallguard.fleet import joblog, lease
 from stallguard.fleet.joblog import Fenced, Tail, perform
 from stallguard.fleet.lease import Tenure
+from stallguard.fleet.records import beat_key
 from stallguard.fleet.store import Store, StoreError
 from stallguard.worker import Worker
 
@@ -58,7 +59,7 @@ class LeaseKeeper:
         self._asked = asked
         self._ends_if_away = ends_if_away
         self._store, self._job, self._lasts, self._now = store, job, lasts, now
-        self._tail, self._number = tail, tail.number
+        self._tail, self._number, self._claim = tail, tail.number, tail.claim
         self._tenure = Tenure(lease.HELD, tail.number, began)
         self._news: queue.SimpleQueue[_Renewed | _Lost | _Stopped | _Attached] = queue.SimpleQueue()
         self._closed = threading.Event()
@@ -94,7 +95,7 @@ class LeaseKeeper:
                 self._tail = perform(joblog.renew(self._job, self._tail, self._number, beat), self._store)
             except Fenced as error:
                 self._news.put(_Lost(str(error)))
-                return
+                break
             except StoreError as error:
                 self._trouble = str(error)
                 wait = period / RETRIES
@@ -102,6 +103,9 @@ class LeaseKeeper:
                 self._news.put(_Renewed(began))
                 self._hear()
                 wait = max(0.0, began + period - self._now())
+        if self._claim is not None and self._claim.holder.listed:  # else it would be listed for ever
+            with contextlib.suppress(StoreError):
+                self._store.remove(beat_key(self._job, self._claim))
 
     def _hear(self) -> None:
         """Look whether the job was stopped; a store that does not answer is asked with the next renewal.

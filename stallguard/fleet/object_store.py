@@ -10,7 +10,7 @@ AWS_ENDPOINT_URL and the files of ~/.aws.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from stallguard.fleet.store import StoreError, needs_package
 
 # Seconds, and tries in all: a renewal must come to an end within the lease (lease.py).
 CONNECT, READ, TRIES = 5, 15, 2
+AT_ONCE = 64  # requests: of a scheduler that starts, and of a list of all jobs
 NO_BUCKET = "NoSuchBucket"  # S3's code; s3fs raises FileNotFoundError for it, as for a key that is not there
 
 
@@ -35,6 +36,7 @@ class ObjectStore:
             "connect_timeout": CONNECT,
             "read_timeout": READ,
             "retries": {"total_max_attempts": TRIES},
+            "max_pool_connections": AT_ONCE,
         }
         with self._errors(""):
             # Its own instance: fsspec would share one, with its cache of listings, between all callers.
@@ -80,6 +82,20 @@ class ObjectStore:
                 return []
             names = (str(path).rstrip("/").rpartition("/")[2] for path in found)
             return [name for name in names if name]
+
+    def versions(self, folder: str) -> Mapping[str, str]:
+        """See store.Store.  The ETag follows the content, the time each replacement."""
+        with self._errors(folder):
+            try:
+                found = self._files.ls(self._path(folder), detail=True, refresh=True)
+            except FileNotFoundError as error:
+                self._must_have_bucket(error)
+                return {}
+            return {
+                name: f"{one.get('ETag')} {one.get('LastModified')}"
+                for one in found
+                if one["type"] == "file" and (name := str(one["name"]).rpartition("/")[2])
+            }
 
     def put(self, key: str, file: Path) -> None:
         """See store.Store."""

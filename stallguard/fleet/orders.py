@@ -9,6 +9,7 @@
     workers/<host>               WorkerCard: what a machine offers, renewed while its worker runs
     cordons/<host>               Cordon: that machine takes no job, until it is lifted
     scheduler                    SchedulerCard: where the engine's own page is
+    news/<job>@<random>          empty: something was ordered for that job; the scheduler looks, and removes it
 
 All but the first two, and the code, are signed by a member (signing.py); cards and refusals of a machine by the member
 to which it belongs.  Who is in no fleet can read them, and verify nothing.
@@ -18,6 +19,7 @@ Must not read or write anything.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, TypeVar
 
@@ -25,7 +27,7 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
-from stallguard.fleet.records import Damaged
+from stallguard.fleet.records import OF, Damaged
 from stallguard.fleet.signing import Signatures, unverified
 
 SCHEMA = 1
@@ -164,6 +166,7 @@ class SchedulerCard(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}  # of what scheduler and workers must agree on, by package
 
 
+NEWS, STOP, REFUSALS = "news", "stop", "refusals"
 SCHEDULER = "scheduler"  # the key of that card
 SCHEDULER_WRITES = "scheduler-writes"  # the key by which a scheduler tries whether it can write
 
@@ -175,12 +178,20 @@ def submission_key(job: str) -> str:
 
 def stop_key(job: str) -> str:
     """Return the key of the order to end a job."""
-    return f"jobs/{job}/stop"
+    return f"jobs/{job}/{STOP}"
+
+
+def news_key(job: str) -> str:
+    """Return a new key by which a scheduler learns that something was ordered for a job.
+
+    Nothing is believed of it: the scheduler reads what is signed.  Without it that is read later.
+    """
+    return f"{NEWS}/{job}{OF}{os.urandom(6).hex()}"
 
 
 def refusals_folder(job: str) -> str:
     """Return the folder of the machines that cannot begin a job."""
-    return f"jobs/{job}/refusals"
+    return f"jobs/{job}/{REFUSALS}"
 
 
 def refusal_key(job: str, host: str) -> str:

@@ -2,7 +2,9 @@
 
     machines/<host>.json         Machine
     jobs/<job>/log/<slot>        Entry, exclusive; slots are numbers from 1 on, without gaps
-    jobs/<job>/beats/<number>    changes while the holder of the lease with that number renews it
+    beats/<job>@<number>         changes while the holder of the lease with that number renews it: in one folder for
+                                 all jobs, so that one listing shows a scheduler who lives
+    jobs/<job>/beats/<number>    the same, of a holder that does not say that it is `listed`
     jobs/<job>/data/<number>/<name>      files of generations that this holder published
     jobs/<job>/runs/<number>/    what is readable of its run (run_index.py)
 
@@ -32,6 +34,7 @@ REQUESTED, NOT_BEGUN, KILLED = "requested", "not begun", "killed"  # reasons of 
 ASKED_FOR = frozenset(
     (STOPPED_ON_TIME, *(SIGNALLED + one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
 )
+OF = "@"  # between a job and what is of it
 DIGITS = 8  # of a slot's name, so that names sort; longer numbers are right all the same
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of the path of a file: never "..", never empty
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -44,7 +47,8 @@ class Damaged(ValueError):
 class Holder(msgspec.Struct, frozen=True):
     """Who holds a lease.
 
-    `nonce`: random, so that no two claims are equal; `lasts`: seconds of its lease; `about`: of host.system.facts().
+    `nonce`: random, so that no two claims are equal; `lasts`: seconds of its lease; `about`: of host.system.facts();
+    `listed`: whether it renews in the folder of all beats.
     """
 
     host: str
@@ -53,6 +57,7 @@ class Holder(msgspec.Struct, frozen=True):
     nonce: str
     lasts: float = 60.0
     about: dict[str, Any] = {}
+    listed: bool = False
 
 
 class StoredFile(msgspec.Struct, frozen=True):
@@ -205,9 +210,16 @@ def slot_key(job: str, slot: int) -> str:
     return f"jobs/{job}/{LOG}/{slot:0{DIGITS}}"
 
 
-def beat_key(job: str, number: int) -> str:
-    """Return the key that the holder with that number renews."""
-    return f"jobs/{job}/{BEATS}/{number}"
+def beat_key(job: str, claim: Claim) -> str:
+    """Return the key that the holder with that claim renews."""
+    if claim.holder.listed:
+        return f"{BEATS}/{beat_name(job, claim)}"
+    return f"jobs/{job}/{BEATS}/{claim.number}"
+
+
+def beat_name(job: str, claim: Claim) -> str:
+    """Return its name in the folder of all beats.  No name of a job has the sign."""
+    return f"{job}{OF}{claim.number}"
 
 
 def data_folder(job: str, number: int) -> str:

@@ -11,7 +11,7 @@ Everything above relies on five promises, and `store_probe` tries each of them:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +20,10 @@ from stallguard.errors import CANNOT_RUN, StallguardError
 
 class StoreError(Exception):
     """The store did not do it, or did not say that it did; the text gives the reason."""
+
+
+class LinkInStore(StoreError):
+    """A symbolic link stands where a key or a folder of it should; stallguard makes none, so a stranger did."""
 
 
 class Store(Protocol):
@@ -43,6 +47,12 @@ class Store(Protocol):
     def names(self, folder: str) -> Sequence[str]:
         """Return the names in a folder; none if there is no such folder."""
 
+    def versions(self, folder: str) -> Mapping[str, str]:
+        """Return the names of the keys in a folder, each with a text that is another one after it was replaced.
+
+        A file system can show an old text for some seconds: so it says that something changed, not that nothing did.
+        """
+
     def put(self, key: str, file: Path) -> None:
         """Write the content of a file."""
 
@@ -51,6 +61,17 @@ class Store(Protocol):
 
     def remove(self, key: str) -> None:
         """Remove what is there, a folder with its content; nothing happens if nothing is there."""
+
+
+def entry(store: Store, key: str) -> bytes | None:
+    """Return what `read` does for one entry of many; for a link a text that is no record, so it counts as damaged.
+
+    It must not hold up the others.  Raises StoreError for all else.
+    """
+    try:
+        return store.read(key)
+    except LinkInStore as error:
+        return str(error).encode()
 
 
 def unusable(url: str, why: object, then: str = "") -> StallguardError:

@@ -80,7 +80,24 @@ class Decision(NamedTuple):
     vanished: str = ""
 
 
-def decide(view: JobView, machines: Sequence[Machine], cordoned: Collection[str]) -> Decision:
+class Fitting:
+    """The machines of a turn, and which of them have what a job needs: found once for all that need the same."""
+
+    def __init__(self, machines: Sequence[Machine], cordoned: Collection[str]) -> None:
+        """`cordoned`: hosts that take no job."""
+        self.machines, self.cordoned = machines, frozenset(cordoned)
+        self._found: dict[tuple[tuple[str, float], ...], tuple[list[Machine], tuple[str, ...]]] = {}
+
+    def of(self, needs: Mapping[str, float]) -> tuple[list[Machine], tuple[str, ...]]:
+        """Return the machines that offer it, and the addresses of those that are not cordoned."""
+        kind = tuple(needs.items())
+        if kind not in self._found:
+            able = [one for one in self.machines if offers(one.resources, needs)]
+            self._found[kind] = able, tuple(one.address for one in able if one.host not in self.cordoned)
+        return self._found[kind]
+
+
+def decide(view: JobView, known: Fitting) -> Decision:
     """Return what to do with a job now; START: a machine of those can have it as soon as it has room."""
     over = end_of(view.tail.outcome, is_stopped=view.is_stopped)
     if over:
@@ -94,15 +111,15 @@ def decide(view: JobView, machines: Sequence[Machine], cordoned: Collection[str]
     pause = min(FIRST_PAUSE * 2.0 ** (view.idle - 1), LONGEST_PAUSE) if view.idle else 0.0
     if view.since < pause:
         return Decision(WAIT, f"it starts again {pause:.0f} s after its last end")
-    needs = needs_of(view.submission)
-    fitting = [one for one in machines if offers(one.resources, needs)]
-    kept_out = {*view.refusals, *cordoned, vanished}
-    left = tuple(one.address for one in fitting if one.host not in kept_out)
+    fitting, left = known.of(needs_of(view.submission))
+    if vanished or view.refusals:
+        kept_out = {*view.refusals, *known.cordoned, vanished}
+        left = tuple(one.address for one in fitting if one.host not in kept_out)
     if view.address in left and not vanished and view.given < BEGINS:
         return Decision(WAIT, "a machine gets it")
     if left:
         return Decision(START, "", left, vanished)
-    return Decision(WAIT, _why_none(view, fitting, cordoned, machines), vanished=vanished)
+    return Decision(WAIT, _why_none(view, fitting, known.cordoned, known.machines), vanished=vanished)
 
 
 def end_of(outcome: Outcome | None, *, is_stopped: bool) -> str:

@@ -1,9 +1,9 @@
 """Reads the jobs of a store, and gives the engine those that may start.
 
 It holds nothing that matters: after a restart it reads the same from the store, so a scheduler can be ended and started
-at any time.  A job that is over is not read again; one that waits is read every few seconds; the lease of one that has
-a holder is read several times for each renewal.  That watch is its own (fleet.lease): clocks of machines are never
-compared.
+at any time.  What it reads, and when, is in job_reader.py.  That watch of a lease is its own (fleet.lease): clocks of
+machines are never compared.  Jobs that are over it adds to the archive, and keeps a table of the others for those who
+read (fleet.archive).
 
 Must not decide: dispatch.decide does.
 """
@@ -13,24 +13,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from stallguard.core.messages import duration
-from stallguard.fleet import joblog, lease, orders
-from stallguard.fleet.joblog import Tail, perform
+from stallguard.fleet import archive, job_table, lease, orders, records
+from stallguard.fleet.job_table import JobRow
 from stallguard.fleet.lease import Watch
-from stallguard.fleet.orders import Cordon, Refusal, Submission
+from stallguard.fleet.orders import Cordon, Submission
 from stallguard.fleet.records import Claim, Damaged
+from stallguard.fleet.requests_at_once import each
 from stallguard.fleet.signing import Signatures
-from stallguard.fleet.store import Store, StoreError
-from stallguard.pool.dispatch import OVER, START, JobView, Machine, decide, needs_of
+from stallguard.fleet.store import Store, StoreError, entry
+from stallguard.pool.dispatch import OVER, START, Fitting, JobView, Machine, decide, needs_of
 from stallguard.pool.engine import Engine, Start
+from stallguard.pool.job_reader import READERS, RESTS, Followed, JobReader
 from stallguard.pool.matcher import Waiting, match
 
-LOOKS = 4  # at a lease, for each renewal that a live holder makes
-RESTS = 5.0  # s between two looks at a job without a holder
-# The same for each job that is not over, if these are more: six requests to a bucket take 0.2 s, and a turn that takes
-# longer than a look at a lease makes its watch late.  From half of it to one and a half, by the job's place: else all
-# that were found at once would be due at once each time.
-EACH, GOLDEN = 0.5, 0.618
+CORDONS = 3.0  # s between two listings of the cordons
+ARCHIVES = 60.0  # s between two additions to the archive
+LIVE, LIVE_AT_LEAST = (
+    15.0,
+    60.0,
+)  # s between two tables of what is not over, if it has changed, and in any case
+MANY = 200  # jobs that are not over, from which on there is such a table: fewer are read one by one within a second
 NO_ROOM = "no machine that can take it has room"
 
 
@@ -42,48 +47,25 @@ class Deps(NamedTuple):
     say: Callable[[str], None]
 
 
-class _Followed:
-    """A job that is not over."""
-
-    def __init__(self, submission: Submission, place: int, now: float) -> None:
-        self.submission, self.place = submission, place  # in the order of submission
-        self.tail = Tail()
-        self.watch: Watch | None = None
-        self.is_stopped = False
-        self.refusals: list[Refusal] = []
-        self.looks_at = now  # when the store is read next
-        self.address = ""  # of the machine for which the engine has it
-        self.given = now  # when the engine got it
-        self.is_begun = False
-        self.can_start_at: tuple[str, ...] = ()  # addresses of machines that can have it
-        self.since = now  # when its last start ended
-        self.attempts = self.idle = 0
-        self.newest = 0  # the newest generation when it was last started
-        self.judged = 0  # the number of the holder whose machine was cordoned
-        self.waits = ""
-
-    @property
-    def holder(self) -> Claim | None:
-        """Who has it, also if it is silent."""
-        return None if self.tail.is_free else self.tail.claim
-
-    @property
-    def has_run_out(self) -> bool:
-        """Whether the holder was silent for its whole lease."""
-        claim, watch = self.holder, self.watch
-        return claim is not None and watch is not None and lease.has_run_out(watch, claim.holder.lasts)
-
-
 class Dispatcher:
     """Of one store and one engine; `turn` is called about once a second."""
 
     def __init__(self, store: Store, signatures: Signatures, engine: Engine, deps: Deps) -> None:
         """`signatures`: a job that no member of the fleet signed is never started."""
         self._store, self._signatures, self._engine, self._deps = store, signatures, engine, deps
-        self._followed: dict[str, _Followed] = {}
-        self._over: set[str] = set()
+        self._reader = JobReader(store, signatures, deps.now, self.say_once)
+        self._followed: dict[str, Followed] = {}
+        self._over: set[str] | None = None  # None: the archive is not read yet
+        self._ending: dict[str, Followed] = {}  # stopped, and the holder has not ended its training yet
+        self._rows: dict[str, JobRow] = {}  # that are over and not in the archive yet
         self._refused: set[str] = set()  # jobs that this fleet did not sign, which was said
         self._cordons: dict[str, Cordon] = {}  # by host, also those that are lifted
+        self._cordon_versions: dict[str, str] = {}
+        self._cordons_at = self._archives_at = self._live_at = 0.0
+        self._live: list[tuple[str, str, str, str]] | None = (
+            None  # what the last table of jobs that are not over was made of
+        )
+        self._lived = 0.0  # when
         self._found = 0  # jobs so far
         self._said: set[str] = set()
         self._is_writable, self._writes_at = True, 0.0
@@ -91,50 +73,53 @@ class Dispatcher:
     def turn(self) -> None:
         """Look at each job whose time has come, and do what is due.  Raises StoreError; nothing is lost then."""
         self._find_jobs()
-        read = {host: self._store.read(orders.cordon_key(host)) for host in self._store.names("cordons")}
-        self._cordons = {
-            host: orders.decode_cordon(data, host, self._signatures)
-            for host, data in read.items()
-            if data is not None
-        }
+        self._read_cordons()
         machines = self._engine.machines()
-        for machine in machines:
+        refused = [one for one in machines if one.host in self._kept_out()]
+        self._read_cordons_of([one.host for one in refused])  # a worker can have lifted its own just now
+        for machine in refused:
             if machine.host in self._kept_out():
                 self._engine.retire(machine.address)
-        jobs = list(self._followed.items())
-        errors = [error for name, job in jobs if (error := self._try(name, job, machines)) is not None]
+        jobs = dict(self._followed)
+        for name, job in jobs.items():
+            job.can_start_at = ()
+            self._ask_engine(name, job)
+        before = {name: job.watch for name, job in jobs.items()}
+        self._reader.listen(jobs.items())
+        errors = self._read({name: job for name, job in jobs.items() if self._deps.now() >= job.looks_at})
+        for name, job in jobs.items():
+            self._doubt_silence(job, before[name])
+        fitting = Fitting(machines, self._kept_out())
+        for name, job in jobs.items():
+            if name not in errors and not job.is_damaged:
+                self._judge(name, job, fitting)
         self._match(machines)
+        self._publish()
         if errors and len(errors) == len(jobs):
-            raise errors[0]
+            raise next(iter(errors.values()))
 
-    def _try(self, name: str, job: _Followed, machines: Sequence[Machine]) -> StoreError | None:
-        """Look at a job; return why its keys cannot be read: one that is damaged must not hold up the others."""
-        try:
-            self._look(name, job, machines)
-        except StoreError as error:
-            if job.waits != str(error):
+    def _read(self, jobs: dict[str, Followed]) -> dict[str, StoreError]:
+        """Read jobs; return which cannot be read: one that is damaged must not hold up the others."""
+        failed = self._reader.read(list(jobs.items()), len(self._followed))
+        errors: dict[str, StoreError] = {}
+        for name, error in failed.items():
+            if isinstance(error, Damaged):  # its log
+                self.say_once(f"job {name} waits: {error}; put it back from a backup")
+                jobs[name].is_damaged = True
+                continue
+            if jobs[name].waits != str(error):
                 self._deps.say(f"job {name}: its keys cannot be read ({error})")
-            job.waits = str(error)
-            return error
-        except Damaged as error:  # of its log
-            self.say_once(f"job {name} waits: {error}; put it back from a backup")
-        return None
+            jobs[name].waits = str(error)
+            errors[name] = error
+        return errors
 
     def _find_jobs(self) -> None:
-        found: list[Submission] = []
-        known = self._over | self._refused | self._followed.keys()
-        for name in self._store.names("jobs"):
-            if name in known or not orders.JOB_NAME.fullmatch(name):
-                continue
-            try:
-                data = self._store.read(orders.submission_key(name))
-            except (
-                StoreError
-            ) as error:  # a link in place of its folder, for instance, must not hold up the others
-                self.say_once(f"job {name}: its submission cannot be read ({error})")
-                continue
-            if data is None:
-                continue  # started by hand, or its submission is being written
+        if self._over is None:
+            self._over = archive.names(self._store)
+        over, found = self._over, list[Submission]()
+        for name, data in self._reader.found(
+            lambda name: name in over or name in self._refused or name in self._followed
+        ):
             try:
                 submission = orders.decode_submission(data, self._signatures, name)
             except Damaged as error:
@@ -144,23 +129,43 @@ class Dispatcher:
             if submission.engine == orders.DASK:
                 found.append(submission)
             else:
-                self._over.add(name)  # another engine starts it
+                over.add(name)  # another engine starts it
         for submission in sorted(found, key=lambda one: (one.at, one.job)):
             self._found += 1
-            self._followed[submission.job] = _Followed(submission, self._found, self._deps.now())
+            self._followed[submission.job] = Followed(submission, self._found, self._deps.now())
+        for name in self._reader.noted & self._followed.keys():
+            self._followed[name].looks_at = self._deps.now()
+        self._reader.noted.clear()
+
+    def _read_cordons(self) -> None:
+        if self._deps.now() < self._cordons_at:
+            return
+        versions = dict(self._store.versions("cordons"))
+        changed = [host for host, version in versions.items() if self._cordon_versions.get(host) != version]
+        self._read_cordons_of(changed)
+        self._cordons = {host: cordon for host, cordon in self._cordons.items() if host in versions}
+        self._cordon_versions, self._cordons_at = versions, self._deps.now() + CORDONS
+
+    def _read_cordons_of(self, hosts: Sequence[str]) -> None:
+        read = each(lambda host: entry(self._store, orders.cordon_key(host)), hosts, READERS)
+        for host, data in zip(hosts, read, strict=True):
+            if data is not None:
+                self._cordons[host] = orders.decode_cordon(data, host, self._signatures)
+            else:
+                self._cordons.pop(host, None)
 
     def _kept_out(self) -> frozenset[str]:
         return frozenset(host for host, cordon in self._cordons.items() if not cordon.is_lifted)
 
-    def _look(self, name: str, job: _Followed, machines: Sequence[Machine]) -> None:
-        job.can_start_at = ()
-        self._ask_engine(name, job)
-        if self._deps.now() >= job.looks_at:
-            self._read(name, job)
+    def _judge(self, name: str, job: Followed, fitting: Fitting) -> None:
+        """Do what is known of a job asks for; a start follows in `_match`."""
         outcome, claim = job.tail.outcome, job.tail.claim
+        if job.has_ended:
+            job.has_ended = False
+            job.idle = 0 if job.tail.newest > job.newest else job.idle + 1
         if outcome is not None and claim is not None and outcome.fault:
             self._cordon(name, job, claim, outcome.fault)
-        decision = decide(self._view(job, machines), machines, self._kept_out())
+        decision = decide(self._view(job, fitting.machines), fitting)
         if decision.vanished and claim is not None:
             self._cordon(name, job, claim, f"silent for {duration(claim.holder.lasts)}", lifts_itself=True)
         if decision.do == OVER:
@@ -168,14 +173,19 @@ class Dispatcher:
             if job.address:
                 self._engine.forget(name)
             del self._followed[name]
-            self._over.add(name)
+            self._end(name, job)
         elif decision.do == START:
             last = job.address
             if last:
                 self._engine.forget(name)
                 job.address, job.is_begun = "", False
             # A machine that did not begin it comes last.
-            job.can_start_at = tuple(sorted(decision.addresses, key=lambda address: address == last))
+            is_last = last in decision.addresses
+            job.can_start_at = (
+                tuple(sorted(decision.addresses, key=lambda address: address == last))
+                if is_last
+                else decision.addresses
+            )
             return
         elif decision.why != job.waits:
             self._deps.say(f"job {name} waits: {decision.why}")
@@ -195,46 +205,96 @@ class Dispatcher:
             room = rooms.get(job.address, {})
             for resource, amount in needs_of(job.submission).items() if room else ():
                 room[resource] = room.get(resource, 0.0) - amount
-        for name, address in match(waiting, rooms):
-            self._start(name, self._followed[name], address)
+        pairs = match(waiting, rooms)
+        # What was read some time ago: a person can have stopped it, or begun it by hand.
+        old = {
+            name: job for name, _ in pairs
+            if (job := self._followed[name]).read_at is None or job.read_at < self._deps.now() - RESTS
+        }  # fmt: skip
+        errors, fitting = self._read(old), Fitting(machines, self._kept_out())
+        for name, job in old.items():
+            job.can_start_at = ()
+            if name not in errors and not job.is_damaged:
+                self._judge(name, job, fitting)
+        for name, address in pairs:
+            if name in self._followed and address in self._followed[name].can_start_at:
+                self._start(name, self._followed[name], address)
         for one in waiting:
-            if one.job not in self._followed:  # refused
+            if (kept := self._followed.get(one.job)) is None or not kept.can_start_at:
                 continue
-            job = self._followed[one.job]
-            if not job.address and job.waits != NO_ROOM:
+            if not kept.address and kept.waits != NO_ROOM:
                 self._deps.say(f"job {one.job} waits: {NO_ROOM}")
-            job.waits = "" if job.address else NO_ROOM
+            kept.waits = "" if kept.address else NO_ROOM
 
-    def _ask_engine(self, name: str, job: _Followed) -> None:
+    def _ask_engine(self, name: str, job: Followed) -> None:
         placed = self._engine.placed(name) if job.address else None
         if placed is None or not placed.is_over:
             if placed is not None and placed.is_begun and not job.is_begun:  # soon it has a holder
                 job.looks_at = min(job.looks_at, self._deps.now() + RESTS)
             job.is_begun = placed is not None and placed.is_begun
             return
-        job.address, job.is_begun = "", False
+        job.address, job.is_begun, job.has_ended = "", False, True
         job.since = job.looks_at = self._deps.now()
-        self._read(name, job)
-        job.idle = 0 if job.tail.newest > job.newest else job.idle + 1
         if placed.failure:
             self._deps.say(f"job {name}: {placed.failure}")
 
-    def _read(self, name: str, job: _Followed) -> None:
-        """Read the end of the log, the lease, and what is ordered and refused."""
-        if not job.tail.slot:
-            job.tail = perform(joblog.read_end(name), self._store)
-        job.tail, mark = perform(joblog.look(name, job.tail), self._store)
-        many = EACH * len(self._followed) * (0.5 + job.place * GOLDEN % 1)
-        rests, holder = RESTS if job.is_begun else max(RESTS, many), job.holder
-        if holder is not None:
-            lasts = holder.holder.lasts
-            rests = min(RESTS, lasts / lease.PER_LEASE / LOOKS)
-            before, job.watch = job.watch, lease.watched(job.watch, mark, self._deps.now(), lasts)
-            if before is not None and lease.is_suspect(job.watch, lasts) and not self._can_write():
-                job.watch = job.watch._replace(quiet=min(job.watch.quiet, before.quiet))
-        job.is_stopped = self._is_stopped(name)
-        job.refusals = [] if holder else self._read_refusals(name)
-        job.looks_at = self._deps.now() + rests
+    def _doubt_silence(self, job: Followed, before: Watch | None) -> None:
+        """Take back a silence that grew in this turn, if no holder can write to the store."""
+        claim, watch = job.holder, job.watch
+        if claim is None or before is None or watch is None or watch.quiet <= before.quiet:
+            return
+        if lease.is_suspect(watch, claim.holder.lasts) and not self._can_write():
+            job.watch = watch._replace(quiet=before.quiet)
+
+    def _end(self, name: str, job: Followed) -> None:
+        """Follow a job no more; it comes into the archive as soon as its holder has ended."""
+        assert self._over is not None  # noqa: S101 - read before the first job was found
+        self._over.add(name)
+        if not job.tail.is_free:
+            self._ending[name], job.looks_at = job, self._deps.now() + RESTS
+            return
+        self._rows[name] = self._row(name, job)
+        if job.tail.claim is not None:
+            self._reader.remove(records.beat_key(name, job.tail.claim))
+
+    def _row(self, name: str, job: Followed) -> JobRow:
+        found = job_table.Read(job.tail, job.submission, job.stop)
+        made = job_table.row(name, found, (), ())
+        return replace(made, why=job.waits) if made.state == job_table.WAITING else made
+
+    def _publish(self) -> None:
+        """Write for those who read what has changed."""
+        now = self._deps.now()
+        due = [(name, job) for name, job in self._ending.items() if now >= job.looks_at]
+        self._reader.read(due, len(self._followed))  # what cannot be read is read again
+        for name, job in due:
+            if job.tail.is_free:
+                del self._ending[name]
+                self._end(name, job)
+        try:
+            if self._rows and now >= self._archives_at:
+                self._archives_at = now + ARCHIVES
+                archive.add(self._store, self._deps.at()[:10], self._rows.values())
+                self._rows.clear()
+            # Of the jobs that are not over, if they are many; then the notes about them are removed.
+            if len(self._followed) >= MANY and now >= self._live_at:
+                self._live_at = now + LIVE
+                made = [
+                    (name, str(job.tail.slot), job.waits, str(job.stop))
+                    for name, job in self._followed.items()
+                ]
+                if made != self._live or now >= self._lived + LIVE_AT_LEAST:
+                    rows = [self._row(name, job) for name, job in self._followed.items()]
+                    archive.write_live(self._store, self._deps.at(), rows)
+                    self._live, self._lived = made, now
+                self._reader.forget_notes()
+            elif len(self._followed) < MANY:
+                if self._live is not None:
+                    self._store.remove(archive.LIVE)
+                    self._live = None
+                self._reader.forget_notes()
+        except StoreError as error:
+            self.say_once(f"the table of jobs cannot be written ({error}); it is tried again")
 
     def _can_write(self) -> bool:
         """Return whether the store takes what is written; else no holder can renew, and its silence says nothing."""
@@ -255,39 +315,18 @@ class Dispatcher:
                 self._is_writable = True
         return self._is_writable
 
-    def _is_stopped(self, name: str) -> bool:
-        data = self._store.read(orders.stop_key(name))
-        if data is None:
-            return False
-        try:
-            orders.decode_stop(data, self._signatures, name)
-        except Damaged as error:  # each program that can write to the store could have put it there
-            self.say_once(f"job {name}: an order to stop it is refused: {error}")
-            return False
-        return True
-
     def say_once(self, line: str) -> None:
         """Say what is not to be repeated with each turn."""
         if line not in self._said:
             self._said.add(line)
             self._deps.say(line)
 
-    def _read_refusals(self, name: str) -> list[Refusal]:
-        found: list[Refusal] = []
-        for host in self._store.names(orders.refusals_folder(name)):
-            data = self._store.read(orders.refusal_key(name, host))
-            try:
-                found.append(orders.decode_refusal(data or b"", name, host, self._signatures))
-            except Damaged:
-                continue  # the machine is asked again
-        return found
-
-    def _view(self, job: _Followed, machines: Sequence[Machine]) -> JobView:
-        workers = {one.host: one.worker for one in machines}
+    def _view(self, job: Followed, machines: Sequence[Machine]) -> JobView:
+        workers = {one.host: one.worker for one in machines} if job.refusals else {}
         return JobView(
             submission=job.submission,
             tail=job.tail,
-            is_stopped=job.is_stopped,
+            is_stopped=job.stop is not None,
             refusals={one.host: one.why for one in job.refusals if workers.get(one.host) == one.worker},
             has_run_out=job.has_run_out,
             is_judged=job.judged == job.tail.number,
@@ -299,7 +338,7 @@ class Dispatcher:
         )
 
     def _cordon(
-        self, name: str, job: _Followed, claim: Claim, why: str, *, lifts_itself: bool = False
+        self, name: str, job: Followed, claim: Claim, why: str, *, lifts_itself: bool = False
     ) -> None:
         """Cordon the machine of a holder, once for each holder."""
         host, before = claim.holder.host, self._cordons.get(claim.holder.host)
@@ -317,7 +356,7 @@ class Dispatcher:
         self._cordons[host], job.judged = cordon, claim.number
         self._deps.say(f"machine {host} takes no more jobs: {cordon.why}")
 
-    def _start(self, name: str, job: _Followed, address: str) -> None:
+    def _start(self, name: str, job: Followed, address: str) -> None:
         data = self._store.read(orders.submission_key(name))
         try:  # again: since it was found, its member can have been revoked
             orders.decode_submission(data or b"", self._signatures, name)

@@ -20,7 +20,7 @@ from stallguard.fleet.membership import owner
 from stallguard.fleet.orders import SCHEDULER, Cordon, WorkerCard
 from stallguard.fleet.records import Damaged
 from stallguard.fleet.signing import NotSigned, Signatures
-from stallguard.fleet.store import Store
+from stallguard.fleet.store import Store, entry
 
 SCHEMA = 1
 FREE, TAKEN, WATCHED = "free", "taken", "watched"
@@ -52,7 +52,11 @@ def read(store: Store, signatures: Signatures, now: dt.datetime) -> list[FleetMa
     hosts = [host for host in sorted({*cards, *cordons}) if orders.JOB_NAME.fullmatch(host)]
     return [
         described(
-            host, store.read(orders.worker_key(host)), store.read(orders.cordon_key(host)), signatures, now
+            host,
+            entry(store, orders.worker_key(host)),
+            entry(store, orders.cordon_key(host)),
+            signatures,
+            now,
         )
         for host in hosts
     ]

@@ -22,7 +22,7 @@ from stallguard.fleet.orders import SchedulerCard
 from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host.clock import SystemClock
-from stallguard.pool import security
+from stallguard.pool import quiet_dask, security
 from stallguard.pool.dispatcher import Deps, Dispatcher
 from stallguard.storage import paths, run_files
 from stallguard.supervisor import fleet_run
@@ -52,7 +52,7 @@ def serve(
     store = store_owner.opened(membership)
     own = {"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-ttl": GONE}
     safe = security.dask_settings(membership, paths.home() / "fleet" / "dask", dashboard=dashboard)
-    with dask.config.set({**safe, **own}):
+    with dask.config.set({**safe, **quiet_dask.SETTINGS, **own}):
         asyncio.run(_serve(signatures, store, listen, say, dashboard=dashboard))
 
 

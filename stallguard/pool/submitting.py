@@ -5,6 +5,7 @@ The code goes first, then the submission, which names it: a submission is comple
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.fleet import job_table, orders
 from stallguard.fleet.orders import Code, Submission
 from stallguard.fleet.signing import Signatures
-from stallguard.fleet.store import Store
+from stallguard.fleet.store import Store, StoreError
 from stallguard.pool.dispatch import SLOTS, offers
 
 SCHEMA = 1
@@ -99,7 +100,11 @@ def submit(store: Store, signatures: Signatures, wish: Wish, code: Code, by: str
         schema=orders.SCHEMA, job=wish.job, words=wish.words, options=wish.options, code=code, needs=dict(wish.needs),
         priority=wish.priority, environment=dict(wish.environment), sweep=wish.sweep, engine=wish.engine, by=by, at=at,
     )  # fmt: skip
-    return store.create(orders.submission_key(wish.job), orders.encode_submission(submission, signatures))
+    data = orders.encode_submission(submission, signatures)
+    is_new = store.create(orders.submission_key(wish.job), data)
+    with contextlib.suppress(StoreError):  # without it the scheduler finds the job too, later
+        store.replace(orders.news_key(wish.job), b"")
+    return is_new
 
 
 def exists(job: str) -> StallguardError:

@@ -36,7 +36,17 @@ from stallguard.fleet.records import Damaged
 from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host import system
-from stallguard.pool import cleaning, dask_task, hours, machine, machines, offers, preparing, security
+from stallguard.pool import (
+    cleaning,
+    dask_task,
+    hours,
+    machine,
+    machines,
+    offers,
+    preparing,
+    quiet_dask,
+    security,
+)
 from stallguard.pool.beside_loop import Asking
 from stallguard.pool.dask_engine import worker_name
 from stallguard.pool.offers import Offer
@@ -49,6 +59,7 @@ if TYPE_CHECKING:
     from distributed import Worker as DaskWorker
 
 LOOK = 2.0  # s between two looks at hours, power and cordon
+ASKS = 10.0  # s between two looks at a cordon while it is not connected
 CONNECTS, CLOSES = 10.0, 5.0  # s that the scheduler has to answer, and a connection to end
 CLEANS = 86400.0  # s between two removals of what is not used any more
 RENEWS = 60.0  # s between two cards
@@ -75,7 +86,8 @@ def work(
     for unknown in offer.unknown:
         say(f"not offered: {unknown}")
     name = fleet_run.machine_name({**env, fleet_run.MACHINE: options.host})
-    own = dask.config.set(security.dask_settings(membership, paths.home() / "fleet" / "dask"))
+    safe = security.dask_settings(membership, paths.home() / "fleet" / "dask")
+    own = dask.config.set({**safe, **quiet_dask.SETTINGS})
     with _only_worker() as home, own:
         asyncio.run(_WorkerProcess(signatures, store, name, home, offer, options, env, say).run())
 
@@ -123,7 +135,7 @@ class _WorkerProcess:
         self._cordon, self._noted, self._was_connected = "", "", False
         self._troubles: set[str] = set()
         self._card: WorkerCard | None = None
-        self._carded = -RENEWS
+        self._carded, self._asks_at = -RENEWS, 0.0
         self._watch = system.MachineWatch()
         self._cordons, self._cards, self._lists = Asking[str](), Asking[None](), Asking[None]()
         self._lists_at = 0.0
@@ -201,9 +213,14 @@ class _WorkerProcess:
         if kept_ends.kept(self._store.url):
             with self._telling("written"):
                 await self._ends.answered(self._runs.publish_kept)
-        closed = self._closed()
-        with self._telling("read"):  # else what is known of it still holds
-            self._cordon = await self._cordons.answered(self._read_cordon)
+        closed, now = self._closed(), asyncio.get_running_loop().time()
+        # The scheduler disconnects a machine that is cordoned: until then there is nothing to ask.
+        if self._is_connected():
+            self._asks_at = now
+        elif now >= self._asks_at:
+            with self._telling("read"):  # else what is known of it still holds
+                self._cordon = await self._cordons.answered(self._read_cordon)
+                self._asks_at = now + ASKS
         if closed or self._cordon:
             self._runs.give_up()
             self._note(f"{self._host} takes no jobs: {closed or self._cordon}")
@@ -226,6 +243,9 @@ class _WorkerProcess:
             for name in sorted(security.drop(self._dask, self._signatures)):
                 self._say(f"{name} is revoked: its connections are ended")
 
+    def _is_connected(self) -> bool:
+        return self._dask is not None and self._dask.status.name == "running"
+
     def _closed(self) -> str:
         """Return why this machine takes no jobs at this time, "" if it does."""
         power = machine.power(self._watch, time.monotonic()) if self._options.mains_only else None
@@ -247,7 +267,7 @@ class _WorkerProcess:
 
     async def _connect(self) -> bool:
         """Connect to the scheduler, unless that is so; return whether it is.  Says the first failure of several."""
-        if self._dask is not None and self._dask.status.name == "running":
+        if self._dask is not None and self._is_connected():
             left = self._carried & frozenset(self._runs.jobs)
             if left != self._carried:
                 self._carried = left
@@ -273,7 +293,7 @@ class _WorkerProcess:
         self._carried = frozenset(self._runs.jobs)
         worker: DaskWorker | None = None
         try:
-            worker = security.without_http(Worker)(
+            worker = quiet_dask.resting(security.without_http(Worker))(
                 self._membership.scheduler, security=security.security(self._signatures),
                 name=worker_name(self._host, self._nonce), nthreads=self._options.slots, memory_limit=0,
                 resources=self._rest(), dashboard=False, death_timeout=CONNECTS, protocol="tls",

@@ -170,7 +170,7 @@ def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> J
     host = machine_name(os.environ)
     holder = Holder(
         host=host, boot=system.boot(), pid=os.getpid(), nonce=os.urandom(8).hex(), lasts=settings.lease,
-        about=dict(about),
+        about=dict(about), listed=True,
     )  # fmt: skip
     card = Machine(
         schema=records.SCHEMA,

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from stallguard.fleet import job_table, joblog, orders, run_index
+from stallguard.fleet import archive, job_table, joblog, orders, run_index
 from stallguard.fleet.orders import Code, Cordon, Refusal, Stop, Submission, WorkerCard
 from stallguard.fleet.publication import Found, Publication
 from stallguard.fleet.records import Holder, Position
 from stallguard.fleet.requests_at_once import within
 from stallguard.fleet.store import StoreError
+from stallguard.pool import machines
 from tests.pool.members import signs
 
 OWN, OTHER = signs("mini"), signs("mini", "other")  # a member of the fleet, and one of another
@@ -101,6 +102,37 @@ def test_the_end_of_a_run_is_not_always_that_of_its_job(folder, submitted, code,
     end(folder, begin(folder, "a"), code, final=final)
     found = of(folder, "a")
     assert (found.state, found.code, found.is_submitted) == (state, code, submitted)
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "jobs/planted", "jobs/planted/log", "jobs/planted/log/00000001", "jobs/planted/submission", "jobs/planted/stop",
+        "jobs/planted/refusals", "workers/m9", "cordons/m9", "archive/2026-01-01", "live",
+    ],
+)  # fmt: skip
+def test_a_link_that_a_stranger_plants_holds_up_nothing_but_its_own_entry(folder, tmp_path, link):
+    submit(folder, "own")
+    worker(folder, "mini", resources={"slots": 1.0})
+    bystander = tmp_path / "bystander"
+    bystander.mkdir()
+    place = folder.folder / link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(bystander)
+    for found in (
+        job_table.read(folder, OWN),
+        archive.fleet(folder, OWN),
+        archive.fleet(folder, OWN, is_alive=True),
+    ):
+        states = {one.job: one.state for one in found.jobs}
+        assert states.pop("own") == "waiting"
+        assert states.keys() <= {"planted"}
+        assert not {"running", "finished"} & {*states.values()}
+        assert "mini" in [card.host for card in found.workers] or not found.workers
+    assert [one.host for one in machines.read(folder, OWN, dt.datetime.now(dt.UTC))][
+        -1
+    ] == "mini" or "m9" in link
+    assert [*bystander.iterdir()] == []
 
 
 def test_a_stop_counts_only_with_the_signature_of_the_fleet(folder):

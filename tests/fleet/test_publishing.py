@@ -193,3 +193,13 @@ def test_a_state_that_cannot_be_made_does_not_end_the_publishing_of_checkpoints(
     save(checkpoints, "p-1/fit-0001", 1, batch=1)
     until(lambda: publication.tail.newest == 2)
     assert sum("division" in text for text in said["note"]) == 1
+
+
+def test_the_renewals_of_a_run_that_is_over_are_listed_no_more(store):
+    holder = Holder(host="mini", boot="b", pid=1, nonce="n", listed=True)
+    tail, _ = joblog.perform(joblog.claim("other", joblog.Tail(), holder, "noon"), store)
+    made = LeaseKeeper(store, "other", tail, time.monotonic(), 1.5, time.monotonic)
+    made.start()
+    until(lambda: store.read("beats/other@1"))
+    made.close()
+    assert store.read("beats/other@1") is None

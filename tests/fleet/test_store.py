@@ -66,6 +66,21 @@ def test_a_creation_that_is_repeated_finds_its_own_data(url):
     assert store.read("jobs/a/log/1") == b"mine"
 
 
+def test_a_listing_shows_which_keys_were_replaced(url):
+    store = open_store(url)
+    assert store.versions("beats") == {}
+    store.replace("beats/a@1", b"1")
+    store.replace("beats/b@1", b"1")
+    first = store.versions("beats")
+    assert set(first) == {"a@1", "b@1"}
+    assert store.versions("beats") == first
+    store.replace("beats/a@1", b"2")
+    store.remove("beats/b@1")
+    second = store.versions("beats")
+    assert set(second) == {"a@1"}
+    assert second["a@1"] != first["a@1"]
+
+
 def test_a_creation_that_was_done_although_it_failed_counts(folder, monkeypatch):
     """NFS repeats a rename whose answer was lost, and then says that the draft does not exist."""
     rename = os.rename

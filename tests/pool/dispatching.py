@@ -78,10 +78,11 @@ class Fleet:
         code = Code(digest="0" * 64, size=1)
         made = Submission(schema=1, job=job, words=("t.py",), options=(), code=code, **more)
         assert self.store.create(orders.submission_key(job), orders.encode_submission(made, by))
+        self.store.replace(orders.news_key(job), b"")
 
     def claim(self, host, job="job"):
         """A machine takes the job, as `stallguard run` does."""
-        holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}{self.now}", lasts=LASTS)
+        holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}{self.now}", lasts=LASTS, listed=True)
         tail, won = perform(joblog.claim(job, self.tail(job), holder, ""), self.store)
         assert won
         self.renew(job)

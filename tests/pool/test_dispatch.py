@@ -14,6 +14,7 @@ from stallguard.pool.dispatch import (
     OVER,
     START,
     WAIT,
+    Fitting,
     JobView,
     Machine,
     decide,
@@ -43,8 +44,8 @@ def ended(code, fault="", why="", **known):
 
 
 def test_a_new_job_starts_on_each_machine_that_has_what_it_needs():
-    assert decide(view(), [MAC, BOX], ()) == (START, "", ("tls://mac", "tls://box"), "")
-    assert decide(view({"cuda": 2, "memory": 48}), [MAC, BOX], ()).addresses == ("tls://box",)
+    assert decide(view(), Fitting([MAC, BOX], ())) == (START, "", ("tls://mac", "tls://box"), "")
+    assert decide(view({"cuda": 2, "memory": 48}), Fitting([MAC, BOX], ())).addresses == ("tls://box",)
 
 
 @pytest.mark.parametrize(
@@ -62,55 +63,57 @@ def test_a_new_job_starts_on_each_machine_that_has_what_it_needs():
     ],
 )
 def test_a_job_is_over_after_its_end_a_stop_and_a_failure_of_its_own(known, why):
-    assert decide(known, [MAC, BOX], ()) == (OVER, why, (), "")
+    assert decide(known, Fitting([MAC, BOX], ())) == (OVER, why, (), "")
 
 
 def test_a_job_with_a_holder_that_renews_waits():
-    assert decide(held(), [MAC, BOX], ()) == (WAIT, "mac trains it", (), "")
+    assert decide(held(), Fitting([MAC, BOX], ())) == (WAIT, "mac trains it", (), "")
 
 
 def test_a_holder_that_was_silent_has_vanished_and_the_job_starts_elsewhere():
-    assert decide(held(has_run_out=True), [MAC, BOX], ()) == (START, "", ("tls://box",), "mac")
+    assert decide(held(has_run_out=True), Fitting([MAC, BOX], ())) == (START, "", ("tls://box",), "mac")
 
 
 def test_a_vanished_machine_is_told_also_if_no_other_can_take_its_job():
-    decision = decide(held(has_run_out=True), [MAC], ())
+    decision = decide(held(has_run_out=True), Fitting([MAC], ()))
     assert (decision.do, decision.vanished) == (WAIT, "mac")
 
 
 def test_what_the_engine_has_of_a_vanished_machine_does_not_keep_the_job():
-    assert decide(held(has_run_out=True, address="tls://mac"), [BOX], ()).do == START
+    assert decide(held(has_run_out=True, address="tls://mac"), Fitting([BOX], ())).do == START
 
 
 def test_a_machine_that_was_judged_already_is_not_judged_again():
     """It was allowed again meanwhile: it can take the job as each other one."""
-    decision = decide(held(has_run_out=True, is_judged=True), [MAC], ())
+    decision = decide(held(has_run_out=True, is_judged=True), Fitting([MAC], ()))
     assert decision == (START, "", ("tls://mac",), "")
 
 
 def test_a_fault_of_the_machine_is_no_failure_of_the_job():
-    decision = decide(ended(GAVE_UP, fault="waits for the GPU"), [MAC, BOX], {"mac"})
+    decision = decide(ended(GAVE_UP, fault="waits for the GPU"), Fitting([MAC, BOX], {"mac"}))
     assert (decision.do, decision.addresses) == (START, ("tls://box",))
 
 
 @pytest.mark.parametrize("code", [STOPPED_ON_TIME, OWN_FAILURE, CANNOT_RUN, NOT_FOUND, 143, 130, 129])
 def test_an_end_before_the_end_starts_again(code):
-    assert decide(ended(code, idle=1, since=FIRST_PAUSE), [MAC], ()).do == START
+    assert decide(ended(code, idle=1, since=FIRST_PAUSE), Fitting([MAC], ())).do == START
 
 
 def test_the_pause_doubles_while_there_is_no_progress_up_to_a_bound():
     def pause(idle):
-        return next(s for s in range(1000) if decide(ended(75, idle=idle, since=s), [MAC], ()).do == START)
+        return next(
+            s for s in range(1000) if decide(ended(75, idle=idle, since=s), Fitting([MAC], ())).do == START
+        )
 
     assert [pause(idle) for idle in (0, 1, 2, 3, 4)] == [0, 2, 4, 8, 16]
     assert pause(50) == LONGEST_PAUSE
-    assert "starts again 4 s after" in decide(ended(75, idle=2), [MAC], ()).why
+    assert "starts again 4 s after" in decide(ended(75, idle=2), Fitting([MAC], ())).why
 
 
 def test_a_job_that_the_engine_has_is_not_given_to_it_twice():
     known = view(address="tls://mac", given=29.0)
-    assert decide(known, [BOX, MAC], ()) == (WAIT, "a machine gets it", (), "")
-    assert decide(view(address="tls://mac", given=90.0, is_begun=True), [MAC, BOX], ()).do == WAIT
+    assert decide(known, Fitting([BOX, MAC], ())) == (WAIT, "a machine gets it", (), "")
+    assert decide(view(address="tls://mac", given=90.0, is_begun=True), Fitting([MAC, BOX], ())).do == WAIT
 
 
 @pytest.mark.parametrize(
@@ -133,11 +136,11 @@ def test_a_job_that_the_engine_has_is_not_given_to_it_twice():
     ],
 )  # fmt: skip
 def test_a_job_that_no_machine_can_take_says_why(known, machines, cordoned, why):
-    assert decide(known, machines, cordoned) == (WAIT, why, (), "")
+    assert decide(known, Fitting(machines, cordoned)) == (WAIT, why, (), "")
 
 
 def test_a_machine_that_refused_is_left_out_and_the_next_one_asked():
-    assert decide(view(refusals={"mac": "no uv"}), [MAC, BOX], ()).addresses == ("tls://box",)
+    assert decide(view(refusals={"mac": "no uv"}), Fitting([MAC, BOX], ())).addresses == ("tls://box",)
 
 
 @pytest.mark.parametrize(
@@ -150,4 +153,4 @@ def test_a_machine_that_refused_is_left_out_and_the_next_one_asked():
 )
 def test_a_machine_that_is_gone_or_does_not_begin_a_job_loses_it(machines, cordoned, given, addresses):
     known = view(address="tls://mac", given=given)
-    assert decide(known, machines, cordoned) == (START, "", addresses, "")
+    assert decide(known, Fitting(machines, cordoned)) == (START, "", addresses, "")

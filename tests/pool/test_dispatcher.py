@@ -158,7 +158,12 @@ def test_what_failed_is_not_started_again_also_by_the_next_scheduler(fleet):
     fleet.begin()
     fleet.turns(30)
     assert fleet.engine.starts == []
-    assert fleet.said.count("job job: it failed: exit code 1") == 2
+    assert fleet.said.count("job job: it failed: exit code 1") == 1  # it is in the archive
+    fleet.store.remove("archive")
+    fleet.begin()
+    fleet.turns(30)
+    assert fleet.engine.starts == []
+    assert fleet.said.count("job job: it failed: exit code 1") == 2  # its log says the same
 
 
 def test_a_stop_that_is_signed_ends_a_job_and_another_does_not(fleet):

@@ -94,7 +94,7 @@ def test_a_machine_that_vanished_and_is_there_again_can_take_the_job(fleet):
     fleet.turns()
     fleet.claim("mac")
     fleet.engine.connected = []
-    fleet.turns(int(LASTS) + 5)
+    fleet.turns(int(LASTS) + 15)
     lifted = replace(fleet.cordon("mac"), is_lifted=True)  # as its worker does when it is there
     fleet.store.replace(orders.cordon_key("mac"), orders.encode_cordon(lifted, OWN))
     fleet.engine.connected = [MAC._replace(worker="w3", address="tls://mac:2")]

@@ -270,7 +270,7 @@ def test_a_revoked_member_cannot_take_up_a_session_of_before(found, home):
         founding.revoke(mine.member, "mini", authority.beside(founder), dt.datetime.now(dt.UTC))
         mine.refresh(open_store(lost.store))
         renew(own, mine)
-        with pytest.raises(ssl.SSLError, match="(?i)revoked"):
+        with pytest.raises(ssl.SSLError, match=r"(?i)revoked"):
             _greeted(listening, server, client, session)
 
 

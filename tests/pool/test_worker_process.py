@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.fleet import orders
+from stallguard.fleet import orders, signing
 from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.orders import WorkerCard
+from stallguard.fleet.orders import Cordon, WorkerCard
 from stallguard.fleet.signing import Signatures
 from stallguard.pool import beside_loop, machines, worker_process
 from stallguard.pool.offers import Offer
@@ -214,3 +214,44 @@ def test_the_age_of_a_card_is_corrected_by_what_it_says_of_its_clock():
     unknown = seen(ahead, None)
     assert (unknown.state, unknown.seen) == ("ready", None)
     assert "3 h ahead of the one here: whether it is silent is not known" in unknown.why
+
+
+class Counting(FolderStore):
+    """A store that remembers which keys are read."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.asked = []
+
+    def read(self, key):
+        self.asked.append(key)
+        return super().read(key)
+
+
+def test_a_worker_that_is_connected_asks_for_no_cordon_and_at_once_when_it_is_disconnected(
+    home, found, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("STALLGUARD_HOME", str(home / "state"))
+    signatures, store, said = Signatures(found(name="mac")), Counting(tmp_path / "store"), []
+    options = WorkerOptions(host="mac", slots=1, memory=None, between=None, mains_only=False)
+    worker = worker_process._WorkerProcess(
+        signatures, store, "mac", "here", Offer({"slots": 1}, {}, ""), options, dict(os.environ), said.append
+    )
+    cordon = Cordon(schema=1, host="mac", at="", why="its GPU hangs")
+    store.replace(orders.cordon_key("mac"), orders.encode_cordon(cordon, signatures))
+    connection = SimpleNamespace(
+        status=SimpleNamespace(name="running"), address="tls://mac", scheduler_delay=0.0
+    )
+    worker._dask = connection
+
+    async def steps():
+        for _ in range(5):
+            await worker._look()
+        assert store.asked == [signing.REVOKED]  # its card is written and not read: it has just been
+        connection.status = SimpleNamespace(name="closed")  # by the scheduler, which has read the cordon
+        for _ in range(5):
+            await worker._look()
+
+    asyncio.run(steps())
+    assert store.asked.count(orders.cordon_key("mac")) == 1  # and again after some seconds
+    assert said[-1] == "mac takes no jobs: cordoned: its GPU hangs"

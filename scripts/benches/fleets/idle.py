@@ -1,0 +1,76 @@
+"""What a worker of the product costs that waits for jobs: processor time, wake-ups, memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+from detection.figures import number, table
+from detection.goals import Goal
+
+from fleets.machines import wait_for
+from stallguard.fleet.folder_store import FolderStore
+
+SHARE, MEMORY = 0.5, 55.0  # % of a core, MB
+SETTLES = 15.0  # s after it is connected
+
+
+def idle(seconds: float, say: Callable[[str], None]) -> list[Goal]:
+    """Start a scheduler and a worker on this machine, watch the worker, and return what must hold."""
+    with tempfile.TemporaryDirectory(prefix="sgi-") as made:
+        place = Path(made)
+        (place / "store").mkdir()
+        with socket.socket() as chosen:
+            chosen.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{chosen.getsockname()[1]}"
+        own = {"STALLGUARD_FLEET": str(place / "fleet.toml"), "HOME": made}
+        verb = [sys.executable, "-m", "stallguard", "fleet"]
+        subprocess.run(
+            [*verb, "init", "--store", f"file://{place / 'store'}", "--scheduler", address],
+            env={**os.environ, **own}, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        started = []
+        try:
+            for words in (("scheduler", "--listen", address), ("worker", "--name", "idle")):
+                home = {"STALLGUARD_HOME": str(place / words[0])}
+                started.append(
+                    subprocess.Popen([*verb, *words], env={**os.environ, **own, **home}, cwd=place)
+                )
+            store = FolderStore(place / "store")
+            wait_for("the worker is ready", lambda: b'"ready"' in (store.read("workers/idle") or b""), 120)
+            time.sleep(SETTLES)
+            worker, scheduler = (psutil.Process(one.pid) for one in reversed(started))
+            shares = [_watched(one, seconds) for one in (worker, scheduler)]
+            memory = worker.memory_full_info().uss / 1e6
+        finally:
+            for process in reversed(started):
+                process.send_signal(signal.SIGTERM)
+                process.wait(30)
+    (share, wakes), (other, others) = shares
+    say(f"a scheduler of one machine takes {other:.2f} % of a core, with {others:.0f} wake-ups a second")
+    goals = [Goal("idle worker, % of a core", share, SHARE), Goal("idle worker, MB", memory, MEMORY)]
+    rows = [(one.name, number(one.at_most), number(one.value), "yes" if one.holds else "no") for one in goals]
+    print(
+        table(
+            ("one worker", "at most", "measured", "holds"),
+            [*rows, ("wake-ups a second", "", number(wakes), "")],
+        )
+    )
+    return goals
+
+
+def _watched(process: psutil.Process, seconds: float) -> tuple[float, float]:
+    """Return the share of a core in % and the wake-ups a second of a process with its threads."""
+    began, before, switches = time.monotonic(), process.cpu_times(), process.num_ctx_switches().voluntary
+    time.sleep(seconds)
+    after, passed = process.cpu_times(), time.monotonic() - began
+    used = after.user + after.system - before.user - before.system
+    return 100 * used / passed, (process.num_ctx_switches().voluntary - switches) / passed

@@ -1,0 +1,314 @@
+"""The scheduler's own dispatcher with a thousand simulated machines, in one process, in real time.
+
+The machines do what those of the product do to the store: cards, claims, renewals, ends, with the product's own steps.
+The engine is simulated: it brings a start to a machine at once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from detection.figures import number, table
+from detection.goals import Goal
+
+from fleets.simulated_store import Memory, SimulatedStore
+from stallguard.fleet import archive, job_table, joblog, lease, membership, orders, run_index
+from stallguard.fleet.joblog import Tail, perform
+from stallguard.fleet.membership import Membership
+from stallguard.fleet.orders import Code, Submission, WorkerCard
+from stallguard.fleet.records import Holder, Outcome, decode
+from stallguard.fleet.run_index import Status
+from stallguard.fleet.signing import Signatures
+from stallguard.jsontext import exact
+from stallguard.pool import authority
+from stallguard.pool.dispatch import Machine
+from stallguard.pool.dispatcher import Deps, Dispatcher
+from stallguard.pool.engine import UNKNOWN, Placed, Start
+from stallguard.pool.scheduler_process import TURN
+from stallguard.pool.worker_process import RENEWS
+from stallguard.storage import run_files
+
+ANSWERS = 0.02  # s
+WAITING, FINISHED = 10, 100  # jobs for each machine
+DAYS = 100  # on which they finished
+JOB = 3600.0  # s that a job runs: so many end in a minute
+TICK = 0.05  # s
+# What must hold.  Requests: for each machine, and beside them.
+TURN_MOST, START_MOST, TABLE_MOST, LATE, EACH, BESIDE = 1.0, 30.0, 1.0, 15.0, 2.0, 60.0
+
+
+class _Run:
+    """A job that a machine trains."""
+
+    def __init__(self, job: str, tail: Tail, due: float) -> None:
+        self.job, self.tail, self.due, self.beats = job, tail, due, 0
+
+
+class Machines:
+    """All machines, in one thread; they implement engine.Engine too."""
+
+    def __init__(self, memory: Memory, count: int, lasts: float) -> None:
+        """`lasts`: seconds of a lease."""
+        self.hub, *self._members = _members("hub", *(f"m{one:04}" for one in range(count)))
+        self.store, self._lasts = SimulatedStore(memory, 0.0), lasts
+        self.hosts = [f"m{one:04}" for one in range(count)]
+        self._runs: dict[str, _Run] = {}  # by host
+        self._asked: list[Start] = []
+        self._placed: dict[str, Placed] = {}
+        self._away: set[str] = set()
+        self._cards = {
+            host: time.monotonic() + RENEWS * place / count for place, host in enumerate(self.hosts)
+        }
+        self._ends = time.monotonic() + JOB / count
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self.work, daemon=True)
+
+    def start_thread(self) -> None:
+        """Let all machines work."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop all machines."""
+        self._closed.set()
+        self._thread.join()
+
+    def train(self, host: str, job: str) -> None:
+        """Have a machine begin a job."""
+        holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}-{job}", lasts=self._lasts, listed=True)
+        tail = perform(joblog.read_end(job), self.store)
+        tail, _ = perform(joblog.claim(job, tail, holder, run_files.utc()), self.store)
+        due = time.monotonic() + self._lasts / lease.PER_LEASE * (hash(host) % 997 / 997)
+        self._runs[host] = _Run(job, tail, due)
+        self.renew(self._runs[host])
+        status = Status(run_index.SCHEMA, run_files.utc(), {"state": "running", "rates": {"batches": 12.5}})
+        self.store.replace(run_index.status_key(job, tail.number), exact(status))
+
+    def vanish(self) -> str:
+        """Switch a machine off that trains; return its name."""
+        with self._lock:
+            host = next(iter(self._runs))
+            self._away.add(host)
+            del self._runs[host]
+            return host
+
+    def work(self) -> None:
+        """Do what is due, until they are closed."""
+        while not self._closed.wait(TICK):
+            with self._lock:
+                now = time.monotonic()
+                for host, due in self._cards.items():
+                    if due <= now and host not in self._away:
+                        self._cards[host] = due + RENEWS
+                        self.card(host)
+                for run in self._runs.values():
+                    if run.due <= now:
+                        run.due += self._lasts / lease.PER_LEASE
+                        self.renew(run)
+                if self._ends <= now and self._runs:
+                    self._ends = now + JOB / len(self.hosts)
+                    self.end(next(iter(self._runs)))
+                for start in self._asked:
+                    self.train(start.address, start.job)
+                    self._placed[start.job] = Placed(False, is_begun=True)
+                self._asked.clear()
+
+    def card(self, host: str) -> None:
+        """Renew the card of a machine, as its worker does."""
+        jobs = (self._runs[host].job,) if host in self._runs else ()
+        card = WorkerCard(
+            schema=orders.SCHEMA, host=host, at=run_files.utc(), state="busy" if jobs else "ready", worker="w",
+            address=host, resources={"slots": 1.0, "memory": 32.0}, jobs=jobs, versions={"keras": "3.12"}, home=host,
+        )  # fmt: skip
+        self.store.read(orders.worker_key(host))
+        data = orders.encode_card(card, self._members[self.hosts.index(host)])
+        self.store.replace(orders.worker_key(host), data)
+
+    def renew(self, run: _Run) -> None:
+        """Renew the lease of a job, as its keeper does."""
+        run.beats += 1
+        run.tail = perform(joblog.renew(run.job, run.tail, run.tail.number, run.beats), self.store)
+        self.store.read(orders.stop_key(run.job))
+
+    def end(self, host: str) -> None:
+        """End what a machine trains."""
+        run = self._runs.pop(host)
+        end = Outcome(number=run.tail.number, claim=0, run="r", code=0, why="it ended")
+        perform(joblog.append(run.job, run.tail, run.tail.number, end), self.store)
+        self._placed[run.job] = Placed(True)
+
+    def machines(self) -> list[Machine]:
+        """See engine.Engine."""
+        with self._lock:
+            return [
+                Machine(host, "w", host, {"slots": float(host not in self._runs), "memory": 32.0})
+                for host in self.hosts
+                if host not in self._away
+            ]
+
+    def start(self, start: Start) -> None:
+        """See engine.Engine."""
+        with self._lock:
+            self._asked.append(start)
+            self._placed[start.job] = Placed(False)
+
+    def placed(self, job: str) -> Placed:
+        """See engine.Engine."""
+        return self._placed.get(job, Placed(True, UNKNOWN))
+
+    def forget(self, job: str) -> None:
+        """See engine.Engine."""
+        self._placed.pop(job, None)
+
+    def retire(self, address: str) -> None:
+        """See engine.Engine."""
+
+
+def _members(*names: str) -> list[Signatures]:
+    """Return the signatures of members of one fleet."""
+    now = dt.datetime.now(dt.UTC)
+    by, found = authority.make("fleet-simulated", now), []
+    for name in names:
+        by, made = by.issue(name, 1, now)
+        found.append((name, made))
+    return [
+        Signatures(
+            Membership(
+                schema=membership.SCHEMA, fleet=by.fleet, name=name, store="file:///nowhere", token="0" * 64,
+                scheduler="tls://127.0.0.1:1", ca=by.ca, certificate=made.certificate, key=made.key,
+                revoked=by.revoked(),
+            )
+        )
+        for name, made in found
+    ]  # fmt: skip
+
+
+class Simulated(NamedTuple):
+    """What was measured.  `requests`: a minute, by kind: of the scheduler, and of all machines."""
+
+    start: float
+    first: int  # requests of the scheduler until then
+    turns: list[float]
+    scheduler: dict[str, float]
+    machines: dict[str, float]
+    table: float
+    jobs: int  # in the table of `ps`
+    noticed: float
+    again: int  # jobs that were trained a second time
+
+
+def filled(count: int, lasts: float) -> tuple[Memory, Machines]:
+    """Return a store with jobs, and its machines, each of which trains one."""
+    memory = Memory()
+    store = SimulatedStore(memory, 0.0)
+    machines = Machines(memory, count, lasts)
+    code = Code(digest="0" * 64, size=1)
+
+    def submit(job: str, place: int) -> None:
+        made = Submission(
+            schema=1, job=job, words=("train.py", "--seed", job), options=(), code=code, by="ann@mini",
+            at="2026-06-10T12:00:00Z", priority=place % 3, needs={"memory": 16.0} if place % 2 else {},
+        )  # fmt: skip
+        store.create(orders.submission_key(job), orders.encode_submission(made, machines.hub))
+
+    rows = []
+    for one in range(count * FINISHED):
+        job = f"finished-{one:06}"
+        submit(job, one)
+        holder = Holder(
+            host=machines.hosts[one % count], boot="b", pid=1, nonce=job, lasts=lasts, listed=True
+        )
+        tail, _ = perform(joblog.claim(job, Tail(), holder, "2026-06-10T12:00:00Z"), store)
+        end = Outcome(number=1, claim=1, run="r", code=0, why="it ended", at="2026-06-10T13:00:00Z")
+        tail = perform(joblog.append(job, tail, 1, end), store)
+        given = orders.decode_submission(store.read(orders.submission_key(job)) or b"", machines.hub, job)
+        rows.append(job_table.row(job, job_table.Read(tail, given), (), ()))
+    for day in range(DAYS):
+        archive.add(store, f"{dt.date(2026, 1, 1) + dt.timedelta(day)}", rows[day::DAYS])
+    for one in range(count * WAITING):
+        submit(f"waits-{one:06}", one)
+    for one, host in enumerate(machines.hosts):
+        submit(f"runs-{one:06}", one)
+        machines.train(host, f"runs-{one:06}")
+        machines.card(host)
+    return memory, machines
+
+
+def simulate(count: int, lasts: float, seconds: float, say: Callable[[str], None]) -> Simulated:
+    """Measure a fleet of `count` machines.  `seconds`: for which turns are timed and requests are counted."""
+    memory, machines = filled(count, lasts)
+    say(f"{len(memory.data):,} keys in the store")
+    machines.start_thread()
+    try:
+        began = time.monotonic()
+        store, said = SimulatedStore(memory, ANSWERS), list[str]()
+        dispatcher = Dispatcher(store, machines.hub, machines, Deps(time.monotonic, run_files.utc, said.append))
+        dispatcher.turn()
+        start = time.monotonic() - began
+        say(
+            f"the scheduler has made its first turn after {start:.1f} s, with {sum(store.asked.values()):,} requests"
+        )
+        first = sum(store.asked.values())
+        before, others = store.asked.copy(), machines.store.asked.copy()
+        counts = time.monotonic()
+        turns = _turns(dispatcher, lambda: time.monotonic() >= counts + seconds)
+        minutes = (time.monotonic() - counts) / 60
+        asked = {kind: many / minutes for kind, many in (store.asked - before).items()}
+        theirs = {kind: many / minutes for kind, many in (machines.store.asked - others).items()}
+        say(
+            f"{len(turns)} turns; the scheduler's requests a minute: { {k: round(v) for k, v in asked.items()} }"
+        )
+        began = time.monotonic()
+        rows = archive.fleet(SimulatedStore(memory, ANSWERS), machines.hub, is_alive=True).jobs
+        shown = time.monotonic() - began
+        alive = [row for row in rows if row.state in (job_table.RUNNING, job_table.WAITING)]
+        say(f"ps reads {len(alive):,} jobs in {shown:.1f} s")
+        began, host = time.monotonic(), machines.vanish()
+        until = began + lasts * 4 + 60
+        turns += _turns(
+            dispatcher, lambda: orders.cordon_key(host) in memory.data or time.monotonic() > until
+        )
+        noticed = time.monotonic() - began
+        say(f"a machine that vanished is noticed after {noticed:.1f} s")
+        logs = [(key.split("/")[1], data) for key, data in list(memory.data.items()) if "/log/" in key]
+        again = {job for job, data in logs if decode(data).number > 1 and not job.startswith("runs-")}
+        return Simulated(start, first, turns, asked, theirs, shown, len(alive), noticed, len(again))
+    finally:
+        machines.close()
+
+
+def _turns(dispatcher: Dispatcher, is_over: Callable[[], bool]) -> list[float]:
+    found = []
+    while not is_over():
+        began = time.monotonic()
+        dispatcher.turn()
+        found.append(time.monotonic() - began)
+        time.sleep(TURN)
+    return found
+
+
+def goals(found: Simulated, count: int, lasts: float) -> list[Goal]:
+    """Print what was measured, and return what must hold."""
+    most = EACH * count + BESIDE
+    scheduler, machines = sum(found.scheduler.values()), sum(found.machines.values())
+    made = [
+        Goal("turn, longest, s", max(found.turns), TURN_MOST),
+        Goal("restart of the scheduler, s", found.start, START_MOST),
+        Goal("requests a minute of the scheduler", scheduler, most),
+        Goal("requests a minute of scheduler and machines", scheduler + machines, most),
+        Goal(f"jobs of ps ({found.jobs:,}) are read, s", found.table, TABLE_MOST),
+        Goal("a vanished machine is noticed, s", found.noticed, lasts + LATE),
+        Goal("jobs trained a second time", found.again, 0),
+    ]
+    rows = [(one.name, number(one.at_most), number(one.value), "yes" if one.holds else "no") for one in made]
+    print(table((f"{count} machines", "at most", "measured", "holds"), rows))
+    kinds = sorted({*found.scheduler, *found.machines})
+    counted = [
+        (kind, number(found.scheduler.get(kind, 0.0)), number(found.machines.get(kind, 0.0)))
+        for kind in kinds
+    ]
+    print(table(("requests a minute", "scheduler", "all machines"), counted))
+    return made

@@ -1,0 +1,158 @@
+"""The jobs of a fleet that are over, in one object a day: so nothing reads 100,000 logs to say what has been.
+
+    archive/<day>    Day: the rows of the jobs that a scheduler found over on that day
+    live             Live: the rows of all other jobs, if they are many; replaced as they change
+
+Both are copies for those who read.  What decides stays where it was: the log of a job is never removed, so a name is
+not used again, a finished job is not trained again, and an old order that is put back is refused.  A day that is lost
+or damaged is made again: a scheduler that starts reads each job that is in no day.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from stallguard import jsontext
+from stallguard.errors import UNREADABLE
+from stallguard.fleet import job_table, orders
+from stallguard.fleet.job_table import RUNNING, SILENT, Fleet, JobRow
+from stallguard.fleet.orders import JOB_NAME
+from stallguard.fleet.records import BEATS, OF, Damaged
+from stallguard.fleet.requests_at_once import each
+from stallguard.fleet.run_index import decode_status, status_key
+from stallguard.fleet.signing import Signatures
+from stallguard.fleet.store import Store, entry
+
+SCHEMA = 1
+FOLDER, LIVE = "archive", "live"
+READERS = 64  # requests at once: a thousand runs are read within a second
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+T = TypeVar("T", "Day", "Live", "_Names")
+
+
+class Day(msgspec.Struct, frozen=True):
+    """Jobs that are over."""
+
+    schema: int
+    jobs: list[JobRow]
+
+
+class Live(msgspec.Struct, frozen=True):
+    """Jobs that are not over.  `at`: when the scheduler wrote it, RFC 3339, by its clock."""
+
+    schema: int
+    at: str
+    jobs: list[JobRow]
+
+
+class _Name(msgspec.Struct, frozen=True):
+    job: str
+
+
+class _Names(msgspec.Struct, frozen=True):
+    schema: int
+    jobs: list[_Name]
+
+
+def names(store: Store) -> set[str]:
+    """Return the names of all jobs in it.  Raises StoreError."""
+    found = (_decoded(data, _Names) for data in _days(store))
+    return {one.job for day in found if day is not None for one in day.jobs}
+
+
+def rows(store: Store) -> dict[str, JobRow]:
+    """Return all jobs in it, by name.  Raises StoreError."""
+    found = (_decoded(data, Day) for data in _days(store))
+    return {
+        one.job: one for day in found if day is not None for one in day.jobs if JOB_NAME.fullmatch(one.job)
+    }
+
+
+def add(store: Store, day: str, over: Iterable[JobRow]) -> None:
+    """Add jobs to a day; those that are there are replaced.  `day`: as 2026-06-10.  Raises StoreError.
+
+    Two schedulers that add at once can lose what one of them added: the next start finds it.
+    """
+    key = f"{FOLDER}/{day}"
+    before = _decoded(store.read(key), Day)
+    made = {one.job: one for one in (before.jobs if before else ())} | {one.job: one for one in over}
+    store.replace(key, jsontext.exact(Day(SCHEMA, list(made.values()))))
+
+
+def write_live(store: Store, at: str, jobs: Collection[JobRow]) -> None:
+    """Replace the table of the jobs that are not over.  Raises StoreError."""
+    store.replace(LIVE, jsontext.exact(Live(SCHEMA, at, list(jobs))))
+
+
+def fleet(store: Store, signatures: Signatures | None, only: str = "", *, is_alive: bool = False) -> Fleet:
+    """Return what the store has, as job_table.read does, with as few requests as its tables allow.
+
+    `is_alive`: only jobs that run or wait.  Raises StoreError.
+    """
+    if only:
+        return job_table.read(store, signatures, only)
+    table = _live(store, dt.datetime.now(dt.UTC))
+    # A job that is over can have been begun again by hand: then its holder renews.
+    begun = {name.partition(OF)[0] for name in store.names(BEATS)}
+    if table is None:
+        over = {} if is_alive else rows(store)
+        left_out = names(store) if is_alive else set[str]()
+        these = {*store.names("jobs")} - (left_out - begun)
+        return job_table.read(
+            store, signatures, "", {name: one for name, one in over.items() if name not in begun}, these
+        )
+    ordered = {note.partition(OF)[0] for note in store.names(orders.NEWS)}
+    known = {one.job: one for one in _reported(store, table) if one.job not in ordered}
+    if is_alive:
+        these = known.keys() | begun | ordered
+        if these == known.keys():  # no card of a machine is needed
+            return Fleet(list(known.values()), [], [], sorted(known))
+        return job_table.read(store, signatures, "", known, these)
+    known |= {name: one for name, one in rows(store).items() if name not in begun | ordered}
+    return job_table.read(store, signatures, "", known)
+
+
+def _reported(store: Store, table: Sequence[JobRow]) -> list[JobRow]:
+    """Return rows with what the machines report of the runs that live."""
+
+    def reported(one: JobRow) -> JobRow:
+        data = entry(store, status_key(one.job, one.number))
+        try:
+            found = decode_status(data) if data is not None else None
+        except Damaged:
+            found = None  # it is not known how it stands
+        return replace(one, heard=found.at, status=found.status) if found else one
+
+    running = [one for one in table if one.state == RUNNING]
+    return [*(one for one in table if one.state != RUNNING), *each(reported, running, READERS)]
+
+
+def _live(store: Store, now: dt.datetime) -> list[JobRow] | None:
+    """Return the table of the jobs that are not over, None if no scheduler keeps it at present."""
+    found = _decoded(entry(store, LIVE), Live)
+    try:
+        if found is None or abs((now - dt.datetime.fromisoformat(found.at)).total_seconds()) > SILENT:
+            return None
+    except (ValueError, TypeError):  # no time, or one without a zone
+        return None
+    return [one for one in found.jobs if JOB_NAME.fullmatch(one.job)]
+
+
+def _days(store: Store) -> list[bytes | None]:
+    days = sorted(name for name in store.names(FOLDER) if _DAY.fullmatch(name))
+    return each(lambda day: entry(store, f"{FOLDER}/{day}"), days, READERS)
+
+
+def _decoded(data: bytes | None, kind: type[T]) -> T | None:
+    """Return a table; None if there is none, or one that cannot be read: it is only a copy."""
+    try:
+        found = jsontext.decode(data or b"", kind)
+    except UNREADABLE:
+        return None
+    return found if found.schema == SCHEMA else None
