@@ -23,7 +23,7 @@ class StoreError(Exception):
 
 
 class LinkInStore(StoreError):
-    """A symbolic link stands where a key or a folder of it should; stallguard makes none, so a stranger did."""
+    """A symbolic link stands where a key or a folder of it should; stallguard makes none."""
 
 
 class Store(Protocol):

@@ -245,7 +245,9 @@ def simulate(count: int, lasts: float, seconds: float, say: Callable[[str], None
     try:
         began = time.monotonic()
         store, said = SimulatedStore(memory, ANSWERS), list[str]()
-        dispatcher = Dispatcher(store, machines.hub, machines, Deps(time.monotonic, run_files.utc, said.append))
+        dispatcher = Dispatcher(
+            store, machines.hub, machines, Deps(time.monotonic, run_files.utc, said.append)
+        )
         dispatcher.turn()
         start = time.monotonic() - began
         say(
