@@ -80,19 +80,23 @@ def renew(
     signing.require_package()
     is_shared = member.schema == membership.SHARED
     with authority.alone(authority_file):
-        made = (
-            authority.make(member.fleet, now) if is_shared else authority.load(authority_file, member.fleet)
-        )
-        mine = name or own_name() if is_shared else member.name
-        made, renewed = _member(made, member, mine, days, now)
-        if is_shared:
-            try:
-                store = open_store(member.store)
-                store_owner.claim_again(store, renewed)
-                store.replace(signing.REVOKED, renewed.revoked.encode())
-            except StoreError as error:
-                raise _no_store(member.store, str(error)) from error
-        _write_authority(authority_file, made)
+        is_new = is_shared and not authority_file.exists()
+        made = authority.make(member.fleet, now) if is_new else authority.load(authority_file, member.fleet)
+        made, renewed = _member(made, member, name or own_name() if is_shared else member.name, days, now)
+        try:
+            if is_new and open_store(member.store).read(signing.REVOKED) is not None:
+                raise StallguardError(
+                    f"{member.fleet} has an authority already, made on another machine",
+                    why="what that one issued would be refused",
+                    cure="on that machine: stallguard fleet invite NAME",
+                    code=USAGE,
+                )
+            _write_authority(authority_file, made)
+            if is_shared:
+                store_owner.claim_again(open_store(member.store), renewed)
+                open_store(member.store).replace(signing.REVOKED, renewed.revoked.encode())
+        except StoreError as error:
+            raise _no_store(member.store, str(error)) from error
         _write(place, renewed, force=True)
     return renewed
 

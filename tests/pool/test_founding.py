@@ -266,7 +266,9 @@ def test_a_renewed_certificate_keeps_the_fleet_and_what_was_signed_before(fleet,
     assert "keeps store" in fleet("init", "--renew", "--store", first.store, code=USAGE)
 
 
-def test_a_fleet_whose_members_shared_one_file_is_said_and_renewed_and_its_jobs_stay(fleet, found, home):
+def test_a_fleet_whose_members_shared_one_file_is_said_and_renewed_and_its_jobs_stay(
+    fleet, found, home, monkeypatch
+):
     made = found(name="ann")
     store = open_store(made.store)
     end_of_a_job(store)
@@ -281,6 +283,11 @@ def test_a_fleet_whose_members_shared_one_file_is_said_and_renewed_and_its_jobs_
     assert "stallguard fleet init --renew" in said
     fleet("init", "--renew", "--name", "ann")
     renewed = membership.required(os.environ)
+    (home / "other").mkdir()
+    membership.write(home / "other/fleet.toml", old, replace=True)  # another machine of that fleet
+    monkeypatch.setenv("STALLGUARD_FLEET", str(home / "other/fleet.toml"))
+    assert "has an authority already" in fleet("init", "--renew", code=USAGE)
+    monkeypatch.delenv("STALLGUARD_FLEET")
     assert (renewed.fleet, renewed.name, renewed.token) == (made.fleet, "ann", made.token)
     store_owner.check(store, renewed)
     fleet("invite", "mini", "--out", str(home / "mini.toml"))
