@@ -257,7 +257,7 @@ def copies_since(seen: Seen, began: dt.datetime) -> tuple[list[RunDir], str]:
     from stallguard.fleet import job_table
 
     def lately(job: JobRow) -> bool:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, TypeError):  # the latter: a time without a zone
             return job.state == job_table.RUNNING or dt.datetime.fromisoformat(job.since) >= began
         return False
 

@@ -62,13 +62,13 @@ class _Names(msgspec.Struct, frozen=True):
 
 def names(store: Store) -> set[str]:
     """Return the names of all jobs in it.  Raises StoreError."""
-    found = (_decoded(data, _Names) for data in _days(store))
+    found = (decoded(data, _Names) for data in _days(store))
     return {one.job for day in found if day is not None for one in day.jobs}
 
 
 def rows(store: Store) -> dict[str, JobRow]:
     """Return all jobs in it, by name.  Raises StoreError."""
-    found = (_decoded(data, Day) for data in _days(store))
+    found = (decoded(data, Day) for data in _days(store))
     return {
         one.job: one for day in found if day is not None for one in day.jobs if JOB_NAME.fullmatch(one.job)
     }
@@ -80,7 +80,7 @@ def add(store: Store, day: str, over: Iterable[JobRow]) -> None:
     Two schedulers that add at once can lose what one of them added: the next start finds it.
     """
     key = f"{FOLDER}/{day}"
-    before = _decoded(store.read(key), Day)
+    before = decoded(store.read(key), Day)
     made = {one.job: one for one in (before.jobs if before else ())} | {one.job: one for one in over}
     store.replace(key, jsontext.exact(Day(SCHEMA, list(made.values()))))
 
@@ -135,7 +135,7 @@ def _reported(store: Store, table: Sequence[JobRow]) -> list[JobRow]:
 
 def _live(store: Store, now: dt.datetime) -> list[JobRow] | None:
     """Return the table of the jobs that are not over, None if no scheduler keeps it at present."""
-    found = _decoded(entry(store, LIVE), Live)
+    found = decoded(entry(store, LIVE), Live)
     try:
         if found is None or abs((now - dt.datetime.fromisoformat(found.at)).total_seconds()) > SILENT:
             return None
@@ -149,7 +149,7 @@ def _days(store: Store) -> list[bytes | None]:
     return each(lambda day: entry(store, f"{FOLDER}/{day}"), days, READERS)
 
 
-def _decoded(data: bytes | None, kind: type[T]) -> T | None:
+def decoded(data: bytes | None, kind: type[T]) -> T | None:
     """Return a table; None if there is none, or one that cannot be read: it is only a copy."""
     try:
         found = jsontext.decode(data or b"", kind)

@@ -62,10 +62,9 @@ class Dispatcher:
         self._cordons: dict[str, Cordon] = {}  # by host, also those that are lifted
         self._cordon_versions: dict[str, str] = {}
         self._cordons_at = self._archives_at = self._live_at = 0.0
-        self._live: list[tuple[str, str, str, str]] | None = (
-            None  # what the last table of jobs that are not over was made of
-        )
-        self._lived = 0.0  # when
+        # What the last table of jobs that are not over was made of, and when.
+        self._live: list[tuple[str, str, str, str]] | None = None
+        self._lived = 0.0
         self._found = 0  # jobs so far
         self._said: set[str] = set()
         self._is_writable, self._writes_at = True, 0.0

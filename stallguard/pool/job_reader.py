@@ -101,9 +101,8 @@ class JobReader:
         """`signatures`: an order that no member signed does not count."""
         self._store, self._signatures, self._now, self._say_once = store, signatures, now, say_once
         self._news_at = self._lists_at = self._beats_at = 0.0
-        self._by_hand: dict[
-            str, float
-        ] = {}  # jobs without a submission that can be read, and when it is read again
+        # Jobs without a submission that can be read, and when it is read again.
+        self._by_hand: dict[str, float] = {}
         self._listed: queue.SimpleQueue[Sequence[str] | StoreError] = queue.SimpleQueue()
         self._is_listing, self._pages = False, 0
         self._notes: set[str] = set()  # names in `news` that were read
@@ -180,10 +179,12 @@ class JobReader:
         lasts = min(job.holder.holder.lasts for _, job in listed if job.holder is not None)
         versions = self._store.versions(records.BEATS)
         now, numbers = self._now(), {name: job.tail.number for name, job in listed}
-        for name in versions:  # of holders that were killed
-            job_name, _, number = name.rpartition(records.OF)
-            if number.isdecimal() and int(number) < numbers.get(job_name, 0):
-                self.remove(f"{records.BEATS}/{name}")
+        left = []  # by holders that were killed
+        for beat in versions:
+            name, _, number = beat.rpartition(records.OF)
+            if number.isdecimal() and int(number) < numbers.get(name, 0):
+                left.append(f"{records.BEATS}/{beat}")
+        each(self.remove, left[:READERS], READERS)
         self._beats_at = now + min(BEATS, lasts / lease.PER_LEASE / 2)
         for name, job in listed:
             claim, before = job.holder, job.watch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import random
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -19,10 +20,12 @@ from stallguard.fleet.job_table import SILENT, age_of, as_seen
 from stallguard.fleet.membership import owner
 from stallguard.fleet.orders import SCHEDULER, Cordon, WorkerCard
 from stallguard.fleet.records import Damaged
+from stallguard.fleet.requests_at_once import each
 from stallguard.fleet.signing import NotSigned, Signatures
 from stallguard.fleet.store import Store, entry
 
 SCHEMA = 1
+READERS = 32  # requests at once
 FREE, TAKEN, WATCHED = "free", "taken", "watched"
 
 
@@ -46,20 +49,17 @@ class FleetMachines(msgspec.Struct, frozen=True):
     differ: list[str] = []  # versions that are not the same on all machines, in words
 
 
-def read(store: Store, signatures: Signatures, now: dt.datetime) -> list[FleetMachine]:
-    """Return all machines that have a card or a cordon, by name.  Raises StoreError."""
+def read(
+    store: Store, signatures: Signatures, now: dt.datetime, most: int | None = None
+) -> list[FleetMachine]:
+    """Return all machines that have a card or a cordon, by name; of more than `most` any.  Raises StoreError."""
     cards, cordons = store.names("workers"), store.names("cordons")
     hosts = [host for host in sorted({*cards, *cordons}) if orders.JOB_NAME.fullmatch(host)]
-    return [
-        described(
-            host,
-            entry(store, orders.worker_key(host)),
-            entry(store, orders.cordon_key(host)),
-            signatures,
-            now,
-        )
-        for host in hosts
-    ]
+    if most is not None and len(hosts) > most:
+        hosts = sorted(random.sample(hosts, most))
+    keys = [key(host) for host in hosts for key in (orders.worker_key, orders.cordon_key)]
+    found = each(lambda key: entry(store, key), keys, READERS)
+    return [described(*one, signatures, now) for one in zip(hosts, found[::2], found[1::2], strict=True)]
 
 
 def described(

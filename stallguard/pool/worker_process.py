@@ -65,6 +65,7 @@ CLEANS = 86400.0  # s between two removals of what is not used any more
 RENEWS = 60.0  # s between two cards
 WATCHES = RENEWS + 15.0  # s in which a worker that lives elsewhere has renewed its card
 LISTS = 60.0  # s between two looks at the list of revoked members
+COMPARED = 20  # machines, with whose versions its own are compared: a thousand that start would read all cards of all
 CLOCK_OFF = 60.0  # s that a clock can differ from the scheduler's before it is said
 READY, BUSY, CLOSED, CORDONED, AWAY, GONE = "ready", "busy", "closed", "cordoned", "away", "gone"
 
@@ -139,7 +140,7 @@ class _WorkerProcess:
         self._watch = system.MachineWatch()
         self._cordons, self._cards, self._lists = Asking[str](), Asking[None](), Asking[None]()
         self._lists_at = 0.0
-        self._has_found = False
+        self._has_found = self._has_compared = False
         self._clock_said = False
         self._ends = Asking[None]()
         self._names = Asking[bytes | None]()
@@ -310,7 +311,9 @@ class _WorkerProcess:
         self._dask, self._was_connected = worker, True
         offered = ", ".join(f"{name}={amount:g}" for name, amount in sorted(self._offer.resources.items()))
         self._note(f"{self._host} is connected to {self._membership.scheduler} and offers {offered}")
-        await asyncio.to_thread(self._compare)
+        if not self._has_compared:
+            self._has_compared = True
+            await asyncio.to_thread(self._compare)
         return True
 
     def _rest(self) -> dict[str, float]:
@@ -389,7 +392,7 @@ class _WorkerProcess:
         with contextlib.suppress(StoreError):  # `fleet machines` says it too
             others = machines.versions(
                 self._store, self._signatures,
-                machines.read(self._store, self._signatures, dt.datetime.now(dt.UTC)),
+                machines.read(self._store, self._signatures, dt.datetime.now(dt.UTC), COMPARED),
             )  # fmt: skip
             for line in machines.differences(others | {self._host: self._offer.versions}):
                 if self._host in line:

@@ -109,3 +109,19 @@ def test_without_a_fleet_or_its_store_the_error_says_what_to_do(home, found, fle
 def test_host_names_become_parts_of_keys(name, key):
     assert orders.host_name(name) == key
     assert orders.JOB_NAME.fullmatch(key)
+
+
+def test_a_worker_that_compares_versions_reads_some_machines_of_many(store):
+    for number in range(50):
+        store.replace(orders.worker_key(f"m{number}"), card(host=f"m{number}"))
+    asked = []
+
+    class Counting:
+        def __getattr__(self, name):
+            return lambda key: asked.append(key) or getattr(store, name)(key)
+
+    found = machines.read(Counting(), NOW, 20)
+    assert len(found) == 20
+    assert len(asked) == 2 + 2 * 20
+    assert all(one.card.host == one.host for one in found)
+    assert len(machines.read(store, NOW)) == 51

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fuzzing.targets import Target, encoded
-from stallguard.cli import ps
-from stallguard.fleet import job_table, records, run_index
+from stallguard.cli import ls, ps
+from stallguard.fleet import archive, job_table, records, run_index
 from stallguard.report import fleet_page
 from stallguard.storage import run_files
 
@@ -67,3 +67,17 @@ def targets() -> Iterator[Target]:
         return ps.job_line(row), fleet_page.make("file:///s", fleet, [], {}, {}, [], 0, "", now)
 
     yield Target("state of a job", encoded(status), shown, (records.Damaged,))
+    row = job_table.JobRow(
+        job="a", state="failed", machine="studio", number=2, since=run_files.utc(), run="a-run", newest=run_files.utc(),
+        position=position, code=3, why="ValueError", is_submitted=True, by="ann@mini", needs={"metal": 1.0},
+        command=["train.py", "--epochs", "2"], heard=run_files.utc(), status=status.status,
+    )  # fmt: skip
+
+    def listed(data: bytes) -> Any:
+        found = archive.decoded(data, archive.Day)
+        rows = found.jobs if found is not None else []
+        now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        page = fleet_page.make("file:///s", job_table.Fleet(rows, [], [], []), [], {}, {}, [], 0, "", now)
+        return [(ps.job_line(one), ls.job_line(one)) for one in rows], page
+
+    yield Target("archive of jobs", encoded(archive.Day(1, [row])), listed, ())
