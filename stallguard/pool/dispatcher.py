@@ -58,6 +58,7 @@ class Dispatcher:
         self._over: set[str] | None = None  # None: the archive is not read yet
         self._ending: dict[str, Followed] = {}  # stopped, and the holder has not ended its training yet
         self._rows: dict[str, JobRow] = {}  # that are over and not in the archive yet
+        self._left: list[str] = []  # keys of renewals whose holders are over
         self._refused: set[str] = set()  # jobs that this fleet did not sign, which was said
         self._cordons: dict[str, Cordon] = {}  # by host, also those that are lifted
         self._cordon_versions: dict[str, str] = {}
@@ -253,8 +254,10 @@ class Dispatcher:
             self._ending[name], job.looks_at = job, self._deps.now() + RESTS
             return
         self._rows[name] = self._row(name, job)
-        if job.tail.claim is not None:
-            self._reader.remove(records.beat_key(name, job.tail.claim))
+        if (
+            job.tail.claim is not None and job.tail.claim.holder.listed
+        ):  # a holder that ended has done it itself
+            self._left.append(records.beat_key(name, job.tail.claim))
 
     def _row(self, name: str, job: Followed) -> JobRow:
         found = job_table.Read(job.tail, job.submission, job.stop)
@@ -275,6 +278,10 @@ class Dispatcher:
                 self._archives_at = now + ARCHIVES
                 archive.add(self._store, self._deps.at()[:10], self._rows.values())
                 self._rows.clear()
+                return  # the rest follows with the next turn, which must not take long
+            if self._left:
+                left, self._left = self._left, []
+                each(self._reader.remove, left, READERS)
             # Of the jobs that are not over, if they are many; then the notes about them are removed.
             if len(self._followed) >= MANY and now >= self._live_at:
                 self._live_at = now + LIVE
