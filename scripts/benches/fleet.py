@@ -179,8 +179,8 @@ def victim(fleet: Fleet, jobs: list[str]) -> tuple[Machine, str]:
 
 def is_cordoned(fleet: Fleet, machine: Machine) -> bool:
     """Return whether a machine takes no jobs."""
-    data = fleet.store.read(f"cordons/{machine.host}")
-    return data is not None and not json.loads(data).get("is_lifted", False)
+    cordon = published.record(fleet.store, f"cordons/{machine.host}")
+    return bool(cordon) and not cordon.get("is_lifted", False)
 
 
 def say(text: str) -> None:

@@ -16,6 +16,7 @@ import psutil
 from detection.figures import number, table
 from detection.goals import Goal
 
+from fleets import published
 from fleets.machines import wait_for
 from stallguard.fleet.folder_store import FolderStore
 
@@ -34,7 +35,7 @@ def idle(seconds: float, say: Callable[[str], None]) -> list[Goal]:
         own = {"STALLGUARD_FLEET": str(place / "fleet.toml"), "HOME": made}
         verb = [sys.executable, "-m", "stallguard", "fleet"]
         subprocess.run(
-            [*verb, "init", "--store", f"file://{place / 'store'}", "--scheduler", address],
+            [*verb, "init", "--name", "idle", "--store", f"file://{place / 'store'}", "--scheduler", address],
             env={**os.environ, **own}, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         started = []
@@ -45,7 +46,11 @@ def idle(seconds: float, say: Callable[[str], None]) -> list[Goal]:
                     subprocess.Popen([*verb, *words], env={**os.environ, **own, **home}, cwd=place)
                 )
             store = FolderStore(place / "store")
-            wait_for("the worker is ready", lambda: b'"ready"' in (store.read("workers/idle") or b""), 120)
+            wait_for(
+                "the worker is ready",
+                lambda: published.record(store, "workers/idle").get("state") == "ready",
+                120,
+            )
             time.sleep(SETTLES)
             worker, scheduler = (psutil.Process(one.pid) for one in reversed(started))
             shares = [_watched(one, seconds) for one in (worker, scheduler)]

@@ -31,6 +31,13 @@ def entries(store: Store, job: str) -> list[dict[str, Any]]:
     return found
 
 
+def record(store: Store, key: str) -> dict[str, Any]:
+    """Return the content of a signed record, {} if there is none.  Raises StoreError."""
+    data = store.read(key)
+    found: dict[str, Any] = json.loads(json.loads(data)["content"]) if data is not None else {}
+    return found
+
+
 def read(store: Store, job: str) -> Published:
     """Return what the log of a job has.  Raises StoreError."""
     number = fenced = repeated = finished = after_end = generations = 0
