@@ -25,6 +25,7 @@ from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet import member_tls
 from stallguard.fleet.membership import Membership, owner
 from stallguard.fleet.signing import Signatures
+from stallguard.pool import quiet_dask
 from stallguard.storage import private
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def security(signatures: Signatures) -> Security:
         membership
     )  # its error says what is wrong with the file; Dask's would be that of OpenSSL
     try:
+        quiet_dask.load()
         from distributed import Security
     except ImportError as error:
         raise _missing(error) from error

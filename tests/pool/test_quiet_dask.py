@@ -37,3 +37,23 @@ def test_a_worker_and_a_scheduler_that_wait_wake_up_seldom(tmp_path):
     worker, scheduler = map(float, done.stdout.split())
     assert worker < 2.0  # 157 with Dask's own settings
     assert scheduler < 12.0
+
+
+LOADS = """
+import sys
+from stallguard.pool import quiet_dask
+quiet_dask.load()
+assert "distributed" in sys.modules
+print("numpy" in sys.modules)
+import numpy
+print(numpy.ones(2).sum())
+"""
+
+
+def test_dask_is_loaded_without_numpy_and_a_later_import_finds_it():
+    pytest.importorskip("numpy")
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["False", "2.0"]
