@@ -165,7 +165,10 @@ class CheckpointSession:
                     if self.context.resuming:
                         self.guarded("cutting files", fit.files.rewind)
                     return call.start(call.first)
-                return self._skipped(fit, call) if saved.is_over(call.epochs) else call.start(saved.epoch)
+                if saved.is_over(call.epochs):
+                    return self._skipped(fit, call)
+                self.guarded("cutting files", fit.files.cut_to_beginning)
+                return call.start(saved.epoch)
             except StartOver as reason:
                 self.context.add("fits", -1)  # the same fit begins again, and its batches are trained again
                 undo, self._undo = self._undo, None

@@ -6,6 +6,8 @@ the previous save is copied), and a resumed fit restores that content.  What it 
 
 The length of such a file when a fit first opened it, or when the fit began with it open, is recorded at once: a fit
 that starts over cuts it to that length, and so does a fit that resumes from a checkpoint that is older than an opening.
+For one that is open for appending that is the moment of the call of `fit`: Keras draws a first batch from a generator
+before the fit begins, and the pipeline can have written to the file, and read it, by then.
 
 Another user can have made a checkpoint, so it names no file that is written: a handle of a callback says which file is
 meant, and any other file gets its content back at the moment at which the script itself opens it for appending.
@@ -76,6 +78,9 @@ class WrittenFiles:
         file_events.events.listen()
         file_events.events.listener = self
         self._before = self._recorded(held=True)
+        for path in self._appending():
+            if path not in self._before:
+                self._write_down("%s%d" % (HELD, os.path.getsize(path)), path)
 
     def end(self) -> None:
         """Stop registering files."""
@@ -124,6 +129,30 @@ class WrittenFiles:
         for known in (self._due, self._copies, self._left):
             known.clear()
         self._cuts = {path: size for path, size in self._before.items() if not self._is_shared(path)}
+        self.cut_to_beginning()
+
+    def cut_to_beginning(self) -> None:
+        """Cut the files that are open for appending to what they had when the fit was first called.
+
+        So what its pipeline reads, as Keras draws a first batch, is what it read then; raises OSError.
+        """
+        for path in self._appending():
+            self._cuts.pop(path, None)
+            size = self._before.get(path)
+            if size is not None and size < os.path.getsize(path):
+                self._cut(path, size)
+
+    def _appending(self) -> list[str]:
+        """Return the files that are open for appending, by whatever opened them, and are written line by line.
+
+        Their buffers are empty then.
+        """
+        held = [one for one in descriptors.for_writing() if one.appends]
+        found = [one for one in self._of_descriptors(set(), held) if not self._is_shared(one[1])]
+        for _, _, handle in found:
+            if hasattr(handle, "flush"):
+                handle.flush()
+        return [path for _, path, _ in found]
 
     def _recorded(self, *, held: bool = False) -> dict[str, int]:
         """Return the length that each file had before this fit; register those that are shared.  Raises OSError.

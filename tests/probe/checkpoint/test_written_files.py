@@ -422,6 +422,24 @@ def test_a_fit_that_was_killed_before_its_first_checkpoint_begins_with_the_file_
     assert log.read_text() == before + "header\n1 again\n"
 
 
+@pytest.mark.parametrize("how", [how for how in OPENED if how != "anew"])
+def test_what_the_pipeline_writes_before_the_fit_begins_is_of_the_fit(tmp_path, how):
+    """Keras draws the first batch of a generator in the call of fit, and the fit begins after that."""
+    log, read = tmp_path / "log.txt", []
+    for is_last in (False, True):
+        handle = begun(how, log)
+        one = again(tmp_path)
+        one.rewind()
+        read.append(log.read_text())  # as the pipeline does
+        write(handle, "drawn\n")
+        one.changing(walked(), [])
+        write(handle, "1\n" if is_last else "1\n2\n")
+        close(handle)
+        one.end()
+    assert read[0] == read[1]
+    assert log.read_text() == "header\ndrawn\n1\n"
+
+
 @pytest.mark.parametrize("how", OPENED)
 def test_a_fit_that_starts_over_after_its_files_were_restored_begins_with_them_as_they_were(tmp_path, how):
     log = tmp_path / "log.txt"
