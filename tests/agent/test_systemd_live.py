@@ -264,7 +264,7 @@ def test_a_service_of_the_fleet_is_started_again_after_each_end_until_it_is_remo
         command = ["systemctl", "--user", *words, "stallguard-fleet-worker.service"]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout.strip()
 
-    made = fleet("init", "--store", f"file://{tmp_path}/store", "--scheduler", "127.0.0.1:1")
+    made = fleet("init", "--name", "box", "--store", f"file://{tmp_path}/store", "--scheduler", "127.0.0.1:1")
     assert made.returncode == 0, made.stderr
     try:
         installed = fleet("worker", "--install", "--name", "box")
