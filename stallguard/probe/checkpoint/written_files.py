@@ -143,7 +143,7 @@ class WrittenFiles:
                 self._cut(path, size)
 
     def _appending(self) -> list[str]:
-        """Return the files that are open for appending, by whatever opened them, and are written line by line.
+        """Return the files that are open for appending, however they were opened, and are written line by line.
 
         Their buffers are empty then.
         """
