@@ -178,7 +178,7 @@ def scheduler(listen: str, dashboard: bool, install: bool, uninstall: bool) -> N
 @click.option("--mains-only", is_flag=True, help="Take no job on battery.")
 @click.option("--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Jobs at once.")
 @click.option("--memory", metavar="SIZE", help="Memory for jobs: 48GB.  [all without an eighth]")
-@click.option("--name", metavar="HOST", help="Name of this machine in the fleet.  [its host name]")
+@click.option("--name", metavar="HOST", help="Name of this machine in the fleet.  [that of its member]")
 @_installs
 @_uninstalls
 def worker(

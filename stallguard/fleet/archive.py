@@ -3,9 +3,11 @@
     archive/<day>    Day: the rows of the jobs that a scheduler found over on that day
     live             Live: the rows of all other jobs, if they are many; replaced as they change
 
-Both are copies for those who read.  What decides stays where it was: the log of a job is never removed, so a name is
-not used again, a finished job is not trained again, and an old order that is put back is refused.  A day that is lost
-or damaged is made again: a scheduler that starts reads each job that is in no day.
+Both are copies for those who read, and not signed.  A scheduler looks at no job that a day names, so who can write to
+the store can keep a job from being started, as by damaging it; none is started by them.  What lets a job be trained
+stays where it was: the log of a job is never removed, so a name is not used again, a finished job is not trained again,
+and an old order that is put back is refused.  A day that is lost or damaged is made again: a scheduler that starts
+reads each job that is in no day.
 """
 
 from __future__ import annotations

@@ -263,11 +263,16 @@ def require_package() -> None:
     try:
         import cryptography.x509  # noqa: F401 - is it there?
     except ImportError as error:
-        raise StallguardError(
-            f"a fleet needs a package that is missing: {error.name}",
-            cure="install the extra: stallguard-train[fleet]",
-            code=CANNOT_RUN,
-        ) from error
+        raise missing(error) from error
+
+
+def missing(error: ImportError) -> StallguardError:
+    """Return the error for a package of the extra that is not installed."""
+    return StallguardError(
+        f"a fleet needs a package that is missing: {error.name}",
+        cure="install the extra: stallguard-train[fleet]",
+        code=CANNOT_RUN,
+    )
 
 
 def _envelope(data: bytes) -> _Signed:

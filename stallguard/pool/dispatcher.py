@@ -1,7 +1,7 @@
 """Reads the jobs of a store, and gives the engine those that may start.
 
 It holds nothing that matters: after a restart it reads the same from the store, so a scheduler can be ended and started
-at any time.  What it reads, and when, is in job_reader.py.  That watch of a lease is its own (fleet.lease): clocks of
+at any time.  What it reads, and when, is in job_reader.py.  Its watch of a lease is its own (fleet.lease): clocks of
 machines are never compared.  Jobs that are over it adds to the archive, and keeps a table of the others for those who
 read (fleet.archive).
 
@@ -31,10 +31,8 @@ from stallguard.pool.matcher import Waiting, match
 
 CORDONS = 3.0  # s between two listings of the cordons
 ARCHIVES = 60.0  # s between two additions to the archive
-LIVE, LIVE_AT_LEAST = (
-    15.0,
-    60.0,
-)  # s between two tables of what is not over, if it has changed, and in any case
+# s between two tables of what is not over, if it has changed, and in any case
+LIVE, LIVE_AT_LEAST = 15.0, 60.0
 MANY = 200  # jobs that are not over, from which on there is such a table: fewer are read one by one within a second
 NO_ROOM = "no machine that can take it has room"
 
@@ -363,7 +361,7 @@ class Dispatcher:
         self._deps.say(f"machine {host} takes no more jobs: {cordon.why}")
 
     def _start(self, name: str, job: Followed, address: str) -> None:
-        data = self._store.read(orders.submission_key(name))
+        data = entry(self._store, orders.submission_key(name))
         try:  # again: since it was found, its member can have been revoked
             orders.decode_submission(data or b"", self._signatures, name)
         except Damaged as error:

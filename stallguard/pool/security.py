@@ -24,7 +24,7 @@ import stallguard
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet import member_tls
 from stallguard.fleet.membership import Membership, owner
-from stallguard.fleet.signing import Signatures
+from stallguard.fleet.signing import Signatures, missing
 from stallguard.pool import quiet_dask
 from stallguard.storage import private
 
@@ -51,7 +51,7 @@ def security(signatures: Signatures) -> Security:
         quiet_dask.load()
         from distributed import Security
     except ImportError as error:
-        raise _missing(error) from error
+        raise missing(error) from error
 
     class WithRevoked(Security):  # type: ignore[misc]  # Dask has no types
         """Settings of Dask for TLS, with a list of revoked certificates in each context."""
@@ -206,11 +206,3 @@ def require_dashboard() -> None:
             cure="install bokeh beside stallguard, or leave out --dashboard",
             code=CANNOT_RUN,
         ) from error
-
-
-def _missing(error: ImportError) -> StallguardError:
-    return StallguardError(
-        f"a fleet needs a package that is missing: {error.name}",
-        cure="install the extra: stallguard-train[fleet]",
-        code=CANNOT_RUN,
-    )

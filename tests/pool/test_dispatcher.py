@@ -112,6 +112,20 @@ def test_a_link_in_place_of_a_jobs_folder_holds_up_no_other_job_and_is_said_once
     assert "alien is a symbolic link" in said
 
 
+def test_a_link_in_place_of_a_submission_that_was_read_holds_up_no_other_job(fleet, tmp_path):
+    fleet.engine.connected = []
+    fleet.submit("first")
+    fleet.submit("second")
+    fleet.turns(2)
+    folder = tmp_path / "store" / "jobs" / "first"
+    (folder / "submission").rename(folder / "moved")
+    (folder / "submission").symlink_to(tmp_path)
+    fleet.engine.connected = [MAC]
+    fleet.turns(20)
+    assert fleet.started == ["second"]
+    assert any("first is refused" in line for line in fleet.said)
+
+
 def test_a_submission_that_was_copied_to_another_name_is_refused(fleet):
     fleet.submit("own")
     fleet.store.create(orders.submission_key("copy"), fleet.store.read(orders.submission_key("own")))
