@@ -9,7 +9,9 @@ The original must get equal arguments.  The substitute for a tf.data iterator ha
 the same shapes: a graph that was traced for the one runs for the other, and the tensors are those that were drawn,
 neither copied nor cast.  If the data end, the original meets the end in the same place: in the exhausted iterator
 itself if no batch was left, otherwise after the last batch of the substitute.  If the pipeline raises, the batches
-before the error are trained, and the error is then raised from the call of the train function, once.
+before the error are trained, and the error is then raised from the call of the train function, once.  Its text names
+the operation that failed and how it was run; so that it reads as without stallguard, batches of tf.data are drawn in a
+graph if the train function is one.
 
 Not supported: an iterator of a distribution strategy, whose batches are on several devices, and every kind of data
 that is not handled here.
@@ -19,12 +21,13 @@ from __future__ import annotations
 
 import sys
 from itertools import islice
+from weakref import WeakKeyDictionary
 
 from . import own_frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any, Callable, Optional
 
     from .context import Context
@@ -40,6 +43,8 @@ TENSORFLOW = (
 JAX = "keras.src.backend.jax.trainer"
 TORCH = "keras.src.backend.torch.trainer"
 NAME = "train_function"
+# {tf.function: (the specification of its iterator, a function that draws a batch in a graph)}
+_DRAWN: WeakKeyDictionary[Any, tuple[Any, Callable[..., Any]]] = WeakKeyDictionary()
 
 
 class Lookahead:
@@ -161,7 +166,7 @@ class NextCall:
             self._owner.feed(self._model, left)
         try:
             with self._owner.context.phase("input"):
-                batches.extend(islice(data, count - len(batches)))
+                batches.extend(islice(_as_drawn_by(self.original, data), count - len(batches)))
         except Exception as error:
             return batches, error
         return batches, None
@@ -203,6 +208,58 @@ def _can_be_drawn_from(data: Any) -> bool:
     return _is_pipeline(data) or (
         hasattr(data, "__next__") and not type(data).__module__.startswith(("tensorflow.", "keras."))
     )
+
+
+def _as_drawn_by(train: Callable[..., Any], data: Any) -> Any:
+    """Return an iterator of the batches of `data` that are drawn in a graph if `train` draws them in one."""
+    graph = _graph_in(train)
+    if graph is None or not _is_pipeline(data):
+        return data
+    from tensorflow import config, errors, function, type_spec_from_value
+
+    if config.functions_run_eagerly():
+        return data
+
+    def draw(iterator: Any) -> Any:
+        return iterator.get_next()
+
+    spec = type_spec_from_value(data)
+    known, drawn = _DRAWN.get(graph, (None, draw))
+    if known != spec:  # 7 ms
+        draw.__name__ = graph.__name__  # an error names the function
+        # Not called as a tf.function: TensorFlow would count the traces, and warn of them.
+        drawn = _filtered(function(draw, autograph=False).get_concrete_function(spec))
+        _DRAWN[graph] = spec, drawn
+
+    def batches() -> Iterator[Any]:
+        while True:
+            try:
+                batch = drawn(data)
+            except errors.OutOfRangeError:
+                return
+            yield batch
+
+    return batches()
+
+
+def _graph_in(train: Callable[..., Any]) -> Any:
+    """Return the tf.function by which a train function draws and trains; None if each operation is run by itself."""
+    parts = [
+        train,
+        *(cell.cell_contents for cell in getattr(train, "__closure__", None) or ()),
+    ]  # Keras 2; Keras 3
+    graphs = [one for one in parts if hasattr(one, "get_concrete_function") and hasattr(one, "__name__")]
+    return next((one for one in graphs if one is train or one.__name__.endswith("_on_iterator")), None)
+
+
+def _filtered(drawn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `drawn` with the frames of TensorFlow left out of an error, as those of a tf.function are."""
+    try:
+        from tensorflow.python.util.traceback_utils import filter_traceback
+    except ImportError:  # not public
+        return drawn
+    filtered: Callable[..., Any] = filter_traceback(drawn)
+    return filtered
 
 
 def _stand_in(data: Any, batches: list[Any]) -> Any:

@@ -76,7 +76,11 @@ def test_a_certificate_that_a_stranger_issued_under_the_names_of_the_fleet_is_re
         OWN.verified(PLACE, eve.sign(PLACE, b"{}"))
 
 
-@pytest.mark.parametrize("text", ["", "A", "AAAA", "!", "\ud800", der(OWN.member.ca)[:-8], 40 * "MIIB"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "A", "AAAA", "!", "\ud800", der(OWN.member.ca)[:-8], 40 * "MIIB"],
+    ids=["empty", "short", "zeros", "no base64", "surrogate", "cut", "repeated"],
+)
 def test_a_hostile_certificate_or_signature_is_one_kind_of_error(text):
     good = OWN.sign(PLACE, b"{}")
     for name in ("certificate", "signature", "content"):

@@ -28,8 +28,13 @@ LOGGED = re.compile(
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def difference(home: Path, *command: str, backend: str = "tensorflow", count: int) -> str:
-    """Return how the stderr of a guarded command differs from that of the plain one, which has `count` tracebacks."""
+def difference(
+    home: Path, *command: str, backend: str = "tensorflow", count: int, options: tuple[str, ...] = ()
+) -> str:
+    """Return how the stderr of a guarded command differs from that of the plain one, which has `count` tracebacks.
+
+    `options`: those of `stallguard run`.
+    """
     # AutoGraph leaves files behind.  Not in `home`: workers of torch wait for ever if the path of a socket is too long.
     with tempfile.TemporaryDirectory() as temporary:
         environment = {**QUIET, "KERAS_BACKEND": backend, "TMPDIR": temporary}
@@ -41,7 +46,7 @@ def difference(home: Path, *command: str, backend: str = "tensorflow", count: in
             check=False,
             timeout=400,
         )
-        guarded = stallguard(home, "run", *command, env=environment, cwd=home)
+        guarded = stallguard(home, "run", *options, *command, env=environment, cwd=home)
     texts = [CHANGING.sub("", LOGGED.sub("", text)) for text in (plain.stderr.decode(), guarded.err)]
     assert texts[0].count("Traceback (most recent call last)") >= count, texts[0]
     assert guarded.code == plain.returncode == 1
@@ -73,9 +78,17 @@ def test_a_syntax_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.tf
-@pytest.mark.parametrize("script", ["errors_keras.py", "errors_tf.py"])
-def test_of_tensorflow(script: str, tmp_path: Path) -> None:
-    assert difference(tmp_path, sys.executable, str(SCRIPTS / script), count=6) == ""
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("errors_keras.py", ()),
+        ("errors_keras.py", ("--checkpoint-every", "0", "--set", "checkpoint.cost=100%")),
+        ("errors_tf.py", ()),
+    ],
+    ids=["keras", "saved at each batch", "tf"],
+)
+def test_of_tensorflow(script: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    assert difference(tmp_path, sys.executable, str(SCRIPTS / script), count=6, options=options) == ""
 
 
 @pytest.mark.parametrize(

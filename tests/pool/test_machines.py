@@ -76,7 +76,9 @@ def test_a_machine_that_renews_its_card_no_more_is_silent():
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", card(at=None), card(at=NOW.replace(tzinfo=None)), card(by=signs("eve"))]
+    "data",
+    [b"", b"{", b"[]", card(at=None), card(at=NOW.replace(tzinfo=None)), card(by=signs("eve"))],
+    ids=["empty", "cut", "list", "no time", "time without zone", "of another member"],
 )
 def test_a_damaged_card_is_said_and_hides_no_cordon(data):
     assert machines.described("studio", data, None, OWN, NOW).state == "unreadable"

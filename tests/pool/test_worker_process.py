@@ -106,7 +106,9 @@ def test_a_name_is_free_without_a_card_after_an_end_and_for_a_worker_of_the_same
     assert machines.name_state(card_of("here"), None, "mac", "here", OWN) == machines.FREE
 
 
-@pytest.mark.parametrize("card", [card_of("there", by=signs("pro")), b"{damaged"])
+@pytest.mark.parametrize(
+    "card", [card_of("there", by=signs("pro")), b"{damaged"], ids=["of another", "damaged"]
+)
 def test_a_card_that_the_machines_member_did_not_sign_is_of_no_worker(card):
     assert machines.name_state(card, None, "mac", "here", OWN) == machines.FREE
 

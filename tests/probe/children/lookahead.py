@@ -9,6 +9,7 @@ was traced, how it ended, and the sum of all that the model was given beside the
 import hashlib
 import json
 import os
+import re
 import sys
 from importlib import import_module
 
@@ -198,6 +199,8 @@ def trained(make, watch):
         history = {name: [float(value).hex() for value in values] for name, values in found.history.items()}
     except Exception as raised:
         error = type(raised).__name__
+        if "steps_per_epoch" not in options:  # for several steps at once another operation draws
+            error += ": " + re.sub(r"(?<=__inference_)\w+", "", str(raised))
     values = [np.asarray(value) for value in model.get_weights()]
     digest = hashlib.sha256(b"".join(np.ascontiguousarray(value).tobytes() for value in values)).hexdigest()
     tally = next(layer for layer in model.layers if isinstance(layer, Tally))
