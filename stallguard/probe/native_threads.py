@@ -1,4 +1,4 @@
-"""Starts the probe's threads, and lets the interpreter end only when each of them has run.
+"""Starts the probe's threads, lets the interpreter end only when each of them has run, and reads all threads' frames.
 
 They are started without `threading`, so that the script's count of threads does not change.  Python 3.9 and 3.10 end
 with SIGSEGV if a thread runs for the first time after the interpreter was taken down: it reads freed memory
@@ -7,11 +7,17 @@ with SIGSEGV if a thread runs for the first time after the interpreter was taken
 
 From Python 3.12 on, os.fork warns if the process has more than one thread, and shows that if the script itself forks.
 Without the probe a script without threads gets no such warning, so it gets none with it.
+
+Python 3.11 makes the frame objects that `sys._current_frames` returns while it holds the lock of its list of threads.
+Each new object can start a garbage collection, and a collection that frees a `threading.local` takes the same lock: the
+process stops for ever (python/cpython#106883, not mended in 3.11).  3.12 collects between two instructions instead, and
+up to 3.10 the frame objects exist.  So the collector is stopped for that call.
 """
 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from _thread import allocate_lock, start_new_thread
@@ -19,11 +25,14 @@ from _thread import allocate_lock, start_new_thread
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _thread import LockType
+    from types import FrameType
     from typing import Any, Callable
 
 FIRST_TURN = 1.0  # s that the end waits for a thread to run; on a busy machine that takes milliseconds
 _waiting: list[LockType] = []  # a lock for each thread, locked until it runs
 _living: list[int] = []  # a mark for each thread that has not ended
+_COLLECTS_INSIDE = sys.version_info[:2] == (3, 11)
+_stopped: list[int] = []  # a mark while the garbage collector is stopped for `frames`
 WARNING = "This process .* is multi-threaded, use of "  # os.fork, forkpty and subprocess: posixmodule.c
 
 
@@ -52,8 +61,27 @@ def _begin(runs: LockType, run: Callable[..., Any], args: tuple[Any, ...]) -> No
         _living.pop()
 
 
+def frames() -> dict[int, FrameType]:
+    """Return {number of each thread that Python knows: its frame}.  By one thread at a time.
+
+    A script that stops the collector within the microseconds of this call gets it started again.
+    """
+    if not _COLLECTS_INSIDE or not gc.isenabled():
+        return sys._current_frames()
+    _stopped.append(1)
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        gc.enable()
+        _stopped.clear()
+
+
 def _forked() -> None:
-    """Forget the threads: the child has none of them."""
+    """Forget the threads, the child has none of them; start the collector if one of them had stopped it."""
+    if _stopped:
+        gc.enable()
+        _stopped.clear()
     _waiting.clear()
     _living.clear()
 
@@ -80,7 +108,7 @@ def _threads() -> int:
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
-        return len(sys._current_frames())
+        return len(frames())
 
 
 def _wait() -> None:

@@ -117,7 +117,7 @@ class Sender:
         try:
             if self.waits is not None and now - self._sampled >= SAMPLE:
                 self._sampled = now
-                self.waits.look(sys._current_frames(), now)
+                self.waits.look(native_threads.frames(), now)
         except Exception:
             self.waits = None
 

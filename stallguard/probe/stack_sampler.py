@@ -32,7 +32,7 @@ import sys
 from _thread import get_ident
 from time import thread_time
 
-from . import libraries, page, wire
+from . import libraries, native_threads, page, wire
 from .outbox import encode
 from .own_frames import SKIPPED
 
@@ -136,7 +136,7 @@ class StackSampler:
         if now < self._due or not self._beats.claimed or get_ident() == self._beats.training_thread:
             return
         began = thread_time()
-        self._add(sys._current_frames(), now)
+        self._add(native_threads.frames(), now)
         self._last = now
         if now >= self._write_due:
             self.write()

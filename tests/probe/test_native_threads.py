@@ -84,3 +84,72 @@ def test_threads_that_run_are_not_waited_for(count):
     began = "import time; began = time.monotonic(); import atexit; atexit._run_exitfuncs()\n"
     check = "assert time.monotonic() - began < 0.9"
     assert ran(f"{code}\n{began}{check}", pause=0.001)[:3] == (0, "runs\n" * count, "")
+
+
+# The garbage that each look meets holds a threading.local; the collection begins at each object that the look makes.
+COLLECTED = """
+import faulthandler, gc, threading
+faulthandler.dump_traceback_later(60, exit=True)
+held = threading.Lock()
+held.acquire()
+def waits(depth):
+    return waits(depth - 1) if depth else held.acquire()
+for _ in range(8):
+    threading.Thread(target=waits, args=(5,), daemon=True).start()
+while len(sys._current_frames()) < 9: pass
+class Cycle: pass
+for made in list(range(1, 16)) * 20:
+    gc.disable()
+    cycle = Cycle()
+    cycle.itself, cycle.local = cycle, threading.local()
+    cycle.local.value = []
+    del cycle
+    gc.set_threshold(gc.get_count()[0] + made)
+    gc.enable()
+    found = native_threads.frames()
+    assert threading.get_ident() in found and len(found) >= 9
+    assert gc.isenabled()
+gc.disable()
+native_threads.frames()
+say(str(gc.isenabled()))
+os._exit(0)
+"""
+
+
+def test_a_collection_in_a_look_at_all_frames_cannot_stop_the_process(any_python):
+    assert ran(COLLECTED, python=any_python)[:3] == (0, "False\n", "")
+
+
+def test_a_collection_in_a_look_at_all_frames_cannot_stop_this_python():
+    assert ran(COLLECTED)[:3] == (0, "False\n", "")
+
+
+def test_a_process_that_is_forked_within_a_look_collects_garbage():
+    code = """
+import gc
+native_threads._COLLECTS_INSIDE = True
+native_threads.start(int)
+class Sys:
+    version_info = (3, 11)
+    @staticmethod
+    def _current_frames():
+        if os.fork() == 0:
+            say("child " + str(gc.isenabled()))
+            os._exit(0)
+        os.wait()
+        say("parent " + str(gc.isenabled()))
+native_threads.sys = Sys
+native_threads.frames()
+say("after " + str(gc.isenabled()))
+"""
+    code, out, err, _ = ran(code)
+    assert (code, err) == (0, "")
+    assert set(out.splitlines()) == {"runs", "child True", "parent False", "after True"}
+
+
+def test_the_probe_reads_frames_in_one_place():
+    probe = ROOT / "stallguard" / "probe"
+    readers = [
+        path.name for path in sorted(probe.rglob("*.py")) if "sys._current_frames(" in path.read_text("utf-8")
+    ]
+    assert readers == ["native_threads.py"]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _FOLDERS = ("/proc/self/fd", "/dev/fd")  # of Linux; of macOS
 _GETPATH, _PATH_MOST = 50, 1024  # F_GETPATH and MAXPATHLEN of macOS
+_UNKNOWN = object()
 # What these write is all that they hold; a GzipFile, for instance, has more state.
 _PLAIN = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 
@@ -101,7 +102,7 @@ class Handles:
 
     def of(self, wanted: list[Descriptor]) -> dict[int, Any]:
         """Return {number: object} of those that have one, for each the outermost; without one are raw descriptors."""
-        if any((one.number, one.key) not in self._known for one in wanted):
+        if any(self._is_unknown(one) for one in wanted):
             found: dict[int, Any] = {}
             numbers = {one.number for one in wanted}
             for handle in gc.get_objects():
@@ -118,6 +119,14 @@ class Handles:
         known = {one.number: self._known[one.number, one.key] for one in wanted}
         alive = {number: reference() for number, reference in known.items() if reference is not None}
         return {number: handle for number, handle in alive.items() if handle is not None}
+
+    def _is_unknown(self, one: Descriptor) -> bool:
+        """Return whether an object is to be looked for: also if the file was closed and has been opened again."""
+        known = self._known.get((one.number, one.key), _UNKNOWN)
+        return known is _UNKNOWN or (known is not None and known() is None)
+
+
+handles = Handles()
 
 
 def _rank(handle: Any) -> int:

@@ -68,7 +68,6 @@ class WrittenFiles:
         self._left: dict[str, int] = {}  # size at the save before, of files that were not open then
         # Path: how it changes, and its state when that was known.
         self._changing: dict[str, tuple[str, Any]] = {}
-        self._handles = descriptors.Handles()
         self._process = os.getpid()
 
     # ---- registering ----------------------------------------------------------------------------------------
@@ -78,7 +77,8 @@ class WrittenFiles:
         file_events.events.listen()
         file_events.events.listener = self
         self._before = self._recorded(held=True)
-        for path in self._appending():
+        # One that is written anew too: a script can append to it once it is there.
+        for path in self._open(appending=False):
             if path not in self._before:
                 self._write_down("%s%d" % (HELD, os.path.getsize(path)), path)
 
@@ -128,26 +128,26 @@ class WrittenFiles:
         """
         for known in (self._due, self._copies, self._left):
             known.clear()
-        self._cuts = {path: size for path, size in self._before.items() if not self._is_shared(path)}
         self.cut_to_beginning()
 
     def cut_to_beginning(self) -> None:
-        """Cut the files that are open for appending to what they had when the fit was first called.
+        """Cut the files to what they had when the fit was first called: open ones now, others as they are opened.
 
         So what its pipeline reads, as Keras draws a first batch, is what it read then; raises OSError.
         """
-        for path in self._appending():
+        self._cuts = {path: size for path, size in self._before.items() if not self._is_shared(path)}
+        for path in self._open(appending=True):
             self._cuts.pop(path, None)
             size = self._before.get(path)
             if size is not None and size < os.path.getsize(path):
                 self._cut(path, size)
 
-    def _appending(self) -> list[str]:
-        """Return the files that are open for appending, however they were opened, and are written line by line.
+    def _open(self, *, appending: bool) -> list[str]:
+        """Return the files that are open for writing, however they were opened, and are written line by line.
 
-        Their buffers are empty then.
+        Their buffers are empty then.  `appending`: those alone that are open for appending.
         """
-        held = [one for one in descriptors.for_writing() if one.appends]
+        held = [one for one in descriptors.for_writing() if one.appends or not appending]
         found = [one for one in self._of_descriptors(set(), held) if not self._is_shared(one[1])]
         for _, _, handle in found:
             if hasattr(handle, "flush"):
@@ -303,7 +303,7 @@ class WrittenFiles:
         """Return the handle of each of these files that is open, or its number; the buffers are empty then."""
         real = {os.path.realpath(path): path for path in paths}
         held = [one for one in descriptors.for_writing() if one.path in real] if real else []
-        handles = self._handles.of(held)
+        handles = descriptors.handles.of(held)
         for handle in handles.values():
             handle.flush()
         return {real[one.path]: handles.get(one.number, one.number) for one in held}
@@ -386,7 +386,7 @@ class WrittenFiles:
                 self.changes(one.path, how)
             else:
                 streams.append(one)
-        handles = self._handles.of(streams)
+        handles = descriptors.handles.of(streams)
         found: dict[str, tuple[str, str, Any]] = {}
         for one in streams:
             handle = handles.get(one.number)

@@ -440,6 +440,32 @@ def test_what_the_pipeline_writes_before_the_fit_begins_is_of_the_fit(tmp_path, 
     assert log.read_text() == "header\ndrawn\n1\n"
 
 
+def test_a_file_that_is_new_in_the_first_attempt_and_appended_to_in_the_next_begins_alike(tmp_path):
+    log, read = tmp_path / "log.txt", []
+    for is_last in (False, True):
+        handle = OPENED["appending"](log) if log.exists() else begun("anew", log)
+        one = again(tmp_path)
+        one.rewind()
+        read.append(log.read_text())
+        write(handle, "1\n" if is_last else "1\n2\n")
+        close(handle)
+        one.end()
+    assert read == ["header\n", "header\n"]
+    assert log.read_text() == "header\n1\n"
+
+
+def test_the_lines_of_a_file_that_is_opened_again_under_its_descriptors_number_are_written_before_they_are_kept(
+    tmp_path,
+):
+    log, lengths = tmp_path / "log.txt", []
+    for text in ("1\n", "2 of more\n"):
+        with open(log, "w") as handle:
+            write(handle, text)
+            kept = again(tmp_path).keep(walked(), [])
+            lengths += [size for name, _, size in kept if name.endswith("log.txt")]
+    assert lengths == [len("1\n"), len("2 of more\n")]
+
+
 @pytest.mark.parametrize("how", OPENED)
 def test_a_fit_that_starts_over_after_its_files_were_restored_begins_with_them_as_they_were(tmp_path, how):
     log = tmp_path / "log.txt"
