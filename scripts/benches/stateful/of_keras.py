@@ -32,6 +32,55 @@ _SCHEDULE = """class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return {}
 """
 
+_SCHEDULED = (
+    _ARRAY
+    + _SCHEDULE
+    + """def scheduled():
+    value = keras.Variable(np.ones(2, "float32"))
+    optimizer = keras.optimizers.SGD(Schedule())
+    optimizer.build([value])
+    return [optimizer, value]
+"""
+)
+
+_COUNTING = """class Counting:
+    def __init__(self):
+        self.calls = 0
+    def __call__(self, one, other=None, dtype=None):
+        self.calls += 1
+        return keras.ops.ones((2,)) * self.calls
+"""
+_REGULARIZED = """class Growing(keras.regularizers.Regularizer):
+    def __init__(self):
+        self.calls = 0
+    def __call__(self, weights):
+        self.calls += 1
+        return keras.ops.sum(weights) * self.calls
+def regularized():
+    layer = keras.layers.Dense(1, kernel_regularizer=Growing())
+    layer.build((None, 2))
+    return layer
+"""
+_ACTIVATED = """def growing():
+    calls = 0
+    def function(values):
+        nonlocal calls
+        calls += 1
+        return values * calls
+    return function
+def activated():
+    layer = keras.layers.Dense(1, activation=growing())
+    layer.build((None, 2))
+    return layer
+def lambda_layer():
+    return keras.layers.Lambda(growing())
+"""
+_NOTED = """def noted():
+    layer = keras.layers.Dense(1)
+    layer.noted = 0
+    return layer
+"""
+
 THINGS = (
     Thing("keras.Variable", "keras.Variable(np.zeros(3, 'float32'))", "thing.assign(keras.ops.convert_to_numpy(thing) * 0.5 + n)", "array_of(thing)", _ARRAY),
     Thing("keras.Variable-list", "[keras.Variable(0.0), keras.Variable(1.0)]", "thing[n % 2].assign(keras.ops.convert_to_numpy(thing[n % 2]) * 0.5 + n)", "[array_of(one) for one in thing]", _ARRAY),
@@ -51,6 +100,15 @@ THINGS = (
     Thing("keras.Model-weights", "other_net()", "thing.set_weights([one * 0.5 + n for one in thing.get_weights()])", "[array_of(one) for one in thing.get_weights()]", _NET),
     Thing("keras.get_weights", "[[np.zeros(2), np.ones(1)]]", "thing[0] = [one * 0.5 + n for one in thing[0]]", "[one.tolist() for one in thing[0]]"),
     Thing("keras.schedule", "Schedule()", "thing(n)", "thing.calls", _SCHEDULE),
+    Thing("keras.regularizer-of-layer", "regularized()", "thing(np.ones((1, 2), 'float32')); float(keras.ops.convert_to_numpy(thing.losses[0]))", "thing.kernel_regularizer.calls", _REGULARIZED),
+    Thing("keras.activation-of-layer", "activated()", "thing(np.ones((1, 2), 'float32'))", "thing.activation.__closure__[0].cell_contents", _ACTIVATED),
+    Thing("keras.function-of-Lambda", "lambda_layer()", "thing(np.ones((1, 2), 'float32'))", "thing.function.__closure__[0].cell_contents", _ACTIVATED),
+    Thing("keras.function-of-metric", "keras.metrics.MeanMetricWrapper(Counting())", "thing.update_state(np.ones((1, 2)), np.full((1, 2), float(n)))", "(thing._fn.calls, float(thing.result()))", _COUNTING),
+    Thing("keras.function-of-loss", "keras.losses.LossFunctionWrapper(Counting()) if hasattr(keras.losses, 'LossFunctionWrapper') else Counting()", "thing(np.ones((1, 2)), np.ones((1, 2)))", "getattr(thing, 'fn', thing).calls", _COUNTING),
+    Thing("keras.function-of-callback", "keras.callbacks.LambdaCallback(on_epoch_end=Counting())", "thing.on_epoch_end(n, n)", "thing.on_epoch_end.calls", _COUNTING),
+    Thing("keras.attribute-of-layer", "noted()", "thing.noted += n", "thing.noted", _NOTED),
+    Thing("keras.initializer-of-layer", "keras.layers.Dense(1, kernel_initializer=Counting())", "thing.kernel_initializer(n, n)", "thing.kernel_initializer.calls", _COUNTING),
+    Thing("keras.schedule-of-optimizer", "scheduled()", "thing[0].apply([keras.ops.convert_to_tensor(np.full(2, n + 1, 'float32'))], [thing[1]])", "array_of(thing[1])", _SCHEDULED),
     Thing("keras.History", "keras.callbacks.History()", "thing.history.setdefault('n', []).append(n)", "thing.history"),
     Thing("keras.Progbar", "keras.utils.Progbar(None, verbose=0)", "thing.add(1, [('n', n)])", "thing._values"),
     Thing("keras.LambdaCallback", "keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs, rows=[]: rows.append(epoch))", "thing.on_epoch_end(n, None)", "thing.on_epoch_end.__defaults__[0]"),

@@ -115,6 +115,7 @@ class Fit:
     def walk_data(self, deadline: float = NOT_READ) -> Walk:
         """Return a walk over the input pipeline.  `deadline`: as for Walk."""
         data = self._walk(deadline)
+        data.of_pipeline = True
         pipelines.enter(self.iterator, data)
         return data
 

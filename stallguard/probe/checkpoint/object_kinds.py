@@ -150,6 +150,17 @@ def is_librarys(kind: Any) -> bool:
     return file is None or not is_users(file)
 
 
+def is_of_script(value: Any) -> bool:
+    """Return whether a value is an object of a class of the script, or a function, or a method, that it defines."""
+    if isinstance(value, types.MethodType):
+        return is_of_script(value.__self__) or is_of_script(value.__func__)
+    if isinstance(value, functools.partial):
+        return is_of_script(value.func)
+    if isinstance(value, types.FunctionType):
+        return wraps_users(value)
+    return not is_librarys(type(value))
+
+
 @_cached
 def names_of_library(kind: Any) -> frozenset[str]:
     """Return the attributes of an object that its library manages: those that the library's code names."""

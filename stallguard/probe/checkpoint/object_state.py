@@ -80,14 +80,24 @@ class ObjectBaseline:
         ]
 
     def gone(self, walked: Walk) -> list[str]:
-        """Return the paths of the attributes that were removed from objects that still exist."""
+        """Return the paths of the attributes that were removed from objects that still exist.
+
+        Not of those that have another path now, because another way leads to their object first.
+        """
         before = self.walked.slots
-        lost = [path for path in self.digests if path not in walked.slots]
+        lost = [before[path] for path in self.digests if path not in walked.slots]
         return [
-            path
-            for path in lost
-            if before[path].way == object_walk.ATTRIBUTE and _holder(before[path], walked)
+            slot.path
+            for slot in lost
+            if slot.way == object_walk.ATTRIBUTE
+            and _holder(slot, walked)
+            and not _is_there(slot.holder, slot.key)
         ]
+
+
+def _is_there(holder: Any, name: str) -> bool:
+    in_slots = any(name in object_kinds.slots_of(kind) for kind in type(holder).__mro__)
+    return name in getattr(holder, "__dict__", ()) or (in_slots and hasattr(holder, name))
 
 
 def _holder(slot: Slot, walked: Walk) -> str:

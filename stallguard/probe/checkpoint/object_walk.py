@@ -27,7 +27,7 @@ import types
 import weakref
 from typing import Any
 
-from . import encoding, object_kinds, pickled, tensors
+from . import encoding, object_kinds, pickled, tensors, variables
 
 PLAIN, WHOLE, VARIABLE, TENSOR, ALIAS, STRUCTURE, OPAQUE = (
     "plain",
@@ -108,7 +108,10 @@ class Walk:
         self.slots: dict[str, Slot] = {}
         self.paths: dict[int, str] = {}  # of the objects that were reached, by id; this walk keeps them alive
         self.objects: dict[str, Any] = {}  # and by path
-        self.optimizers: list[tuple[str, Any]] = []
+        self.optimizers: list[tuple[str, Any]] = []  # whose variables are groups of the training (fit.py)
+        self.of_pipeline = (
+            False  # then the variables of optimizers are slots: they belong to the opening of the data
+        )
         self.networks: list[tuple[str, Any]] = []  # models and layers other than the fit's own
         self.modules: set[str] = set()  # with generators of the process that the script's functions name
         self.files: list[tuple[str, Any]] = []
@@ -156,6 +159,7 @@ class Walk:
             if owner is model or not object_kinds.is_librarys(type(owner)):
                 self._instance(owner, self.paths[id(owner)])
             else:
+                self._of_script_in(owner, self.paths[id(owner)])
                 self._loose(owner, self.paths[id(owner)])
         optimizer = getattr(model, "optimizer", None)
         inner = getattr(optimizer, "inner_optimizer", None)
@@ -175,6 +179,15 @@ class Walk:
                     and not _is_librarys_function(function)
                 ):
                     self.enter(function, "%s.%s" % (path, name))
+        compiled = getattr(model, "_compile_metrics", None) or getattr(model, "compiled_metrics", None)
+        for name in ("_user_metrics", "_user_weighted_metrics"):
+            for index, metric in enumerate(_leaves(getattr(compiled, name, None))):
+                if object_kinds.family(metric) == "Metric":  # its variables are those of the epoch
+                    is_librarys = object_kinds.is_librarys(type(metric))
+                    enter = self._of_script_in if is_librarys else self._instance
+                    enter(metric, "%s.%s%d" % (path, name, index))
+                elif object_kinds.is_of_script(metric):
+                    self.enter(metric, "%s.%s%d" % (path, name, index))
 
     def _loose(self, layer: Any, path: str) -> None:
         """Visit variables of a library's layer that are not in the model's list, such as the state of an RNN."""
@@ -307,7 +320,11 @@ class Walk:
                 self._visit("%s[%s]" % (path, text), value, key, ENTRY, item)
             self._attributes(value, path)
         elif object_kinds.family(value) == "Optimizer":
-            self.optimizers.append((path, value))
+            if self.of_pipeline:
+                for index, variable in enumerate(variables.of_optimizer(value)):
+                    self._visit("%s.variables[%d]" % (path, index), value, index, CONTENT, variable)
+            else:
+                self.optimizers.append((path, value))
             self._instance(value, path)
         elif object_kinds.family(value) in ("Layer", "Metric"):
             self._network(value, path)
@@ -416,8 +433,19 @@ class Walk:
         if optimizer is not None:
             self._visit(path + ".optimizer", value, None, CONTENT, optimizer)
         for index, one in enumerate([value, *getattr(value, "_flatten_layers", list)()]):
-            if not object_kinds.is_librarys(type(one)):
-                self._instance(one, path if one is value else "%s.layer%d" % (path, index))
+            place = path if one is value else "%s.layer%d" % (path, index)
+            if object_kinds.is_librarys(type(one)):
+                self._of_script_in(one, place)
+            else:
+                self._instance(one, place)
+
+    def _of_script_in(self, value: Any, path: str) -> None:
+        """Visit what the script set on an object of Keras, and its objects that are in it: a regularizer of a layer."""
+        skipped = object_kinds.names_of_library(type(value))
+        for name, item in list(vars(value).items()):
+            is_set = name not in skipped and not name.startswith("_")
+            if is_set or _is_held(value, name, item):
+                self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
 
     def _attributes(self, container: Any, path: str) -> None:
         """Visit the attributes of a container of a class of the script, or of one in which Keras put its entries."""
@@ -427,7 +455,7 @@ class Walk:
     def _instance(self, value: Any, path: str) -> None:
         skipped = object_kinds.names_of_library(type(value))
         for name, item in list(getattr(value, "__dict__", {}).items()):
-            if isinstance(name, str) and name not in skipped:
+            if isinstance(name, str) and (name not in skipped or _is_held(value, name, item)):
                 self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
         for kind in type(value).__mro__:
             for name in object_kinds.slots_of(kind):
@@ -448,6 +476,8 @@ class Walk:
             path = "class %s.%s" % (one.__module__, one.__qualname__)
             self.paths[id(one)], self.objects[path] = path, one
             for name, item in list(vars(one).items()):
+                if name == "_abc_impl":  # Python's own, of an abstract class
+                    continue
                 if name.startswith("__") and not isinstance(item, types.FunctionType):
                     continue
                 getter = item.fget if isinstance(item, property) else item
@@ -494,6 +524,23 @@ class Walk:
         if isinstance(value, types.FunctionType) and not object_kinds.wraps_users(value):
             return
         self._visit("global %s.%s" % (module, name), space, name, ENTRY, value)
+
+
+def _is_held(holder: Any, name: str, value: Any) -> bool:
+    """Return whether an attribute is an object of the script that a library's object got, not a method in another form.
+
+    Keras replaces methods of the script's classes by its own, made around them.
+    """
+    return not hasattr(type(holder), name) and object_kinds.is_of_script(value)
+
+
+def _leaves(structure: Any) -> list[Any]:
+    """Return what nested dictionaries, lists and tuples hold."""
+    if isinstance(structure, dict):
+        structure = list(structure.values())
+    if isinstance(structure, (list, tuple)):
+        return [leaf for part in structure for leaf in _leaves(part)]
+    return [structure]
 
 
 def _is_librarys_function(function: Any) -> bool:
