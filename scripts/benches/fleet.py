@@ -13,16 +13,13 @@ Needs root on Linux.  About 15 minutes for a store, 6 for Ray.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import logging
 import os
 import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -31,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import psutil
 from detection.figures import quantile, table
 from detection.goals import Goal, verdict
-from fleets import idle, published, ray_cluster, simulation
+from fleets import idle, published, ray_cluster, s3_server, simulation
 from fleets.fleet_of_machines import Fleet
 from fleets.machines import Machine, Network, wait_for
 from fleets.single_faults import Trials, Tried
@@ -41,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST = 2  # jobs at once while machines fail
 LONGEST = 900.0  # s that all jobs may take
 AWAY = 30.0  # s beyond the lease for which a machine is cut off
-IDLE = {"file": 80.0, "s3": 120.0}  # MB; 50 are s3fs and what it needs
+IDLE = {"file": 80.0, "s3": 100.0}  # MB
 EVACUATED = 75.0  # s at a lease of 60: the goal
 LONGER = 6.0  # s that a job may take over a bare run, for `submit`, the scheduler and publications
 
@@ -246,28 +243,6 @@ def one_store(kind: str, options: argparse.Namespace, environment: dict[str, str
             fleet.close()
 
 
-@contextlib.contextmanager
-def bucket(host: str) -> Iterator[dict[str, str]]:
-    """Serve S3 on the bridge; yield the variables that name it."""
-    import s3fs
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address=host, port=0, verbose=False)
-    server.start()
-    address, port = server.get_host_and_port()
-    found = {
-        "AWS_ENDPOINT_URL": f"http://{address}:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }  # fmt: skip
-    os.environ.update(found)
-    s3fs.S3FileSystem(skip_instance_cache=True).mkdir("fleet")
-    try:
-        yield found
-    finally:
-        server.stop()
-
-
 def print_table(found: list[Found]) -> list[Goal]:
     """Print what was measured, and return the goals."""
     rows = [
@@ -340,7 +315,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     if options.idle:
-        goals = idle.idle(options.seconds, say)
+        kinds = [options.store] if options.store else ["file", "s3"]
+        goals = [goal for kind in kinds for goal in idle.idle(kind, options.seconds, say)]
         print(verdict(goals))
         return int(not all(goal.holds for goal in goals))
     if options.simulate:
@@ -363,7 +339,7 @@ def main() -> int:
     network = Network()
     network.open()
     try:
-        with bucket(network.host) as s3:
+        with s3_server.bucket(network.host) as s3:
             kinds = [options.store] if options.store else ["file", "s3"]
             found = [one_store(kind, options, {**environment, **s3}, network) for kind in kinds]
     finally:

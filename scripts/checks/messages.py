@@ -35,7 +35,14 @@ FOLLOWS = re.compile(rf"\s(?:{'|'.join(THINGS)})\b")
 AFTER_A_FACT = re.compile(rf"\{{\w+\}}\s(?:{'|'.join(THINGS)})\b")
 # The command line, and the note of its verbs that a name fits several runs; a child process that answers on its
 # standard output; the report on a terminal; the script of a drill.
-PRINTERS = ("cli/", "storage/paths.py", "doctor/inside/", "report/terminal_page.py", "drills/")
+PRINTERS = (
+    "cli/",
+    "storage/paths.py",
+    "doctor/inside/",
+    "fleet/aws_settings.py",
+    "report/terminal_page.py",
+    "drills/",
+)
 
 
 def called(call: ast.Call) -> str:

@@ -1,7 +1,7 @@
 """Which store a URL names.
 
 A shared folder (`file://`, NFS, SMB or a local disk) needs no package; `s3://` needs the extra `fleet`.  Another kind
-is refused: fsspec's general way of creating a file looks first and writes then, and two machines can look at once.
+is refused: whether it creates a file only if there is none was not tried.
 """
 
 from __future__ import annotations

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import io
 import logging
 import os
 import threading
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -36,7 +39,7 @@ def one_at_a_time(application):
 )  # before each test looks for the threads that it must not leave
 def s3_server():
     """Yield the variables with which a process reaches a server on the loopback interface."""
-    files = pytest.importorskip("s3fs")
+    pytest.importorskip("obstore")
     server = pytest.importorskip("moto.server").ThreadedMotoServer(
         ip_address="127.0.0.1", port=0, verbose=False
     )
@@ -44,9 +47,6 @@ def s3_server():
     server.start()
     server._server.app = one_at_a_time(server._server.app)
     host, port = server.get_host_and_port()
-    files.S3FileSystem(
-        endpoint_url=f"http://{host}:{port}", key="test", secret="test", skip_instance_cache=True
-    ).mkdir("first")  # starts the threads of fsspec, which stay
     yield {
         "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -57,12 +57,13 @@ def s3_server():
 @pytest.fixture
 def bucket(s3_server, monkeypatch):
     """Return the URL of an empty bucket; the variables of this process name its server."""
-    import s3fs
-
     for name, value in s3_server.items():
         monkeypatch.setenv(name, value)
     name = f"fleet-{os.urandom(4).hex()}"
-    s3fs.S3FileSystem(skip_instance_cache=True).mkdir(name)
+    where = http.client.HTTPConnection(urlsplit(s3_server["AWS_ENDPOINT_URL"]).netloc, timeout=30)
+    with contextlib.closing(where):
+        where.request("PUT", f"/{name}")
+        assert where.getresponse().status == 200
     return f"s3://{name}/lab"
 
 

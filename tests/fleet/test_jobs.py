@@ -333,7 +333,7 @@ def test_a_plain_run_imports_nothing_of_a_fleet(tmp_path):
         capture_output=True, text=True, check=False, env=env,
     )  # fmt: skip
     assert done.returncode == 0
-    assert not re.search(r"fsspec|s3fs|botocore|stallguard\.fleet|fleet_run", done.stderr)
+    assert not re.search(r"obstore|botocore|stallguard\.fleet|fleet_run", done.stderr)
 
 
 def test_the_newest_end_of_a_log_is_read_with_few_requests(folder):

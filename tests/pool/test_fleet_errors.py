@@ -226,7 +226,7 @@ class Hidden:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Hidden())
 """
-ALL = "distributed dask s3fs fsspec botocore uv"  # of the extra, but what signs
+ALL = "distributed dask obstore botocore uv"  # of the extra, but what signs
 
 
 @pytest.fixture
@@ -246,8 +246,10 @@ def hiding(lab):
         ("distributed", ("fleet", "worker", "--install"), "distributed"),
         ("cryptography", ("fleet", "init", "--store", "{store}", "--force"), "cryptography"),
         ("cryptography", ("fleet", "init", "--renew"), "cryptography"),
-        ("s3fs", ("run", "--store", "s3://a/b", "--job", "j", "t.py"), "s3fs"),
-        ("s3fs", ("status", "j", "--store", "s3://a/b"), "s3fs"),
+        ("obstore", ("run", "--store", "s3://a/b", "--job", "j", "t.py"), "obstore"),
+        ("obstore", ("status", "j", "--store", "s3://a/b"), "obstore"),
+        ("botocore", ("run", "--store", "s3://a/b", "--job", "j", "t.py"), "botocore"),
+        ("botocore", ("status", "j", "--store", "s3://a/b"), "botocore"),
     ],
 )
 def test_a_verb_whose_package_is_missing_names_the_extra(hiding, hidden, words, missing):

@@ -200,7 +200,7 @@ def test_an_end_that_a_full_store_does_not_take_is_kept_here_and_published_later
 
 
 def test_a_bucket_that_is_missing_is_not_taken_for_an_empty_store(lab, monkeypatch):
-    pytest.importorskip("s3fs")
+    pytest.importorskip("obstore")
     server = pytest.importorskip("moto.server").ThreadedMotoServer(
         ip_address="127.0.0.1", port=0, verbose=False
     )
@@ -218,7 +218,7 @@ def test_a_bucket_that_is_missing_is_not_taken_for_an_empty_store(lab, monkeypat
 
 
 def test_a_server_that_never_answers_costs_each_verb_a_limited_time(lab):
-    pytest.importorskip("s3fs")
+    pytest.importorskip("obstore")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         lab.env |= {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleets import published
+from fleets import published, s3_server
 from fleets.machines import Machine, Network
 from stallguard.fleet import membership
 from stallguard.fleet.store_url import open_store
@@ -30,7 +30,7 @@ class Fleet:
         share = place / "share"
         (share / "fleet").mkdir(parents=True)
         self.folder = share / "fleet" if kind == "file" else None
-        self.url = f"file://{share}/fleet" if kind == "file" else "s3://fleet/lab"
+        self.url = f"file://{share}/fleet" if kind == "file" else s3_server.URL
         self.hub = place / "hub"
         self.project = place / "project"
         self.project.mkdir()

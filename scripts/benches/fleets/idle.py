@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -16,52 +17,67 @@ import psutil
 from detection.figures import number, table
 from detection.goals import Goal
 
-from fleets import published
+from fleets import published, s3_server
 from fleets.machines import wait_for
-from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.store_url import open_store
 
-SHARE, MEMORY = 0.5, 55.0  # % of a core, MB
+SHARE = 0.5  # % of a core
+MEMORY = {"file": 55.0, "s3": 75.0}  # MB
 SETTLES = 15.0  # s after it is connected
 
 
-def idle(seconds: float, say: Callable[[str], None]) -> list[Goal]:
-    """Start a scheduler and a worker on this machine, watch the worker, and return what must hold."""
-    with tempfile.TemporaryDirectory(prefix="sgi-") as made:
-        place = Path(made)
+def idle(kind: str, seconds: float, say: Callable[[str], None]) -> list[Goal]:
+    """Start a scheduler and a worker on this machine, watch the worker, and return what must hold.
+
+    `kind` of the store: file or s3.
+    """
+    with contextlib.ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sgi-")))
+        if kind == "s3":
+            stack.enter_context(s3_server.bucket("127.0.0.1"))
         (place / "store").mkdir()
-        with socket.socket() as chosen:
-            chosen.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{chosen.getsockname()[1]}"
-        own = {"STALLGUARD_FLEET": str(place / "fleet.toml"), "HOME": made}
-        verb = [sys.executable, "-m", "stallguard", "fleet"]
-        subprocess.run(
-            [*verb, "init", "--name", "idle", "--store", f"file://{place / 'store'}", "--scheduler", address],
-            env={**os.environ, **own}, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        started = []
-        try:
-            for words in (("scheduler", "--listen", address), ("worker", "--name", "idle")):
-                home = {"STALLGUARD_HOME": str(place / words[0])}
-                started.append(
-                    subprocess.Popen([*verb, *words], env={**os.environ, **own, **home}, cwd=place)
-                )
-            store = FolderStore(place / "store")
-            wait_for(
-                "the worker is ready",
-                lambda: published.record(store, "workers/idle").get("state") == "ready",
-                120,
-            )
-            time.sleep(SETTLES)
-            worker, scheduler = (psutil.Process(one.pid) for one in reversed(started))
-            shares = [_watched(one, seconds) for one in (worker, scheduler)]
-            memory = worker.memory_full_info().uss / 1e6
-        finally:
-            for process in reversed(started):
-                process.send_signal(signal.SIGTERM)
-                process.wait(30)
+        return _watch(
+            kind, place, f"file://{place / 'store'}" if kind == "file" else s3_server.URL, seconds, say
+        )
+
+
+def _watch(kind: str, place: Path, url: str, seconds: float, say: Callable[[str], None]) -> list[Goal]:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{chosen.getsockname()[1]}"
+    own = {"STALLGUARD_FLEET": str(place / "fleet.toml"), "HOME": str(place)}
+    verb = [sys.executable, "-m", "stallguard", "fleet"]
+    subprocess.run(
+        [*verb, "init", "--name", "idle", "--store", url, "--scheduler", address],
+        env={**os.environ, **own}, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    started = []
+    try:
+        for words in (("scheduler", "--listen", address), ("worker", "--name", "idle")):
+            home = {"STALLGUARD_HOME": str(place / words[0])}
+            started.append(subprocess.Popen([*verb, *words], env={**os.environ, **own, **home}, cwd=place))
+        store = open_store(url)
+        wait_for(
+            "the worker is ready",
+            lambda: published.record(store, "workers/idle").get("state") == "ready",
+            120,
+        )
+        time.sleep(SETTLES)
+        worker, scheduler = (psutil.Process(one.pid) for one in reversed(started))
+        shares = [_watched(one, seconds) for one in (worker, scheduler)]
+        memory = worker.memory_full_info().uss / 1e6
+    finally:
+        for process in reversed(started):
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
     (share, wakes), (other, others) = shares
-    say(f"a scheduler of one machine takes {other:.2f} % of a core, with {others:.0f} wake-ups a second")
-    goals = [Goal("idle worker, % of a core", share, SHARE), Goal("idle worker, MB", memory, MEMORY)]
+    say(
+        f"{kind}: a scheduler of one machine takes {other:.2f} % of a core, with {others:.0f} wake-ups a second"
+    )
+    goals = [
+        Goal(f"idle worker, store {kind}, % of a core", share, SHARE),
+        Goal(f"idle worker, store {kind}, MB", memory, MEMORY[kind]),
+    ]
     rows = [(one.name, number(one.at_most), number(one.value), "yes" if one.holds else "no") for one in goals]
     print(
         table(
