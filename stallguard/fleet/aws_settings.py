@@ -25,6 +25,8 @@ def main(bucket: str, *options: str) -> int:
         found = settings(bucket, find_region=FIND_REGION in options)
     except ImportError as error:
         found = {"missing": error.name or str(error)}
+    except EOFError:  # this process has no terminal: that of a service has none either
+        found = {"error": "its profile asks for a code (mfa_serial), which cannot be entered here"}
     except Exception as error:  # noqa: BLE001 - each kind of botocore, and of the programs that it runs
         found = {"error": " ".join(str(error).split()) or type(error).__name__}
     sys.stdout.write(json.dumps(found))

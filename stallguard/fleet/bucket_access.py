@@ -7,7 +7,8 @@ pipe, so secrets are in no argument, file or log.
 
 from __future__ import annotations
 
-import subprocess
+import contextlib
+import os
 import sys
 import threading
 import time
@@ -19,6 +20,8 @@ import msgspec
 from stallguard.errors import StallguardError
 from stallguard.fleet import aws_settings
 from stallguard.fleet.store import StoreError, needs_package
+from stallguard.host import tool
+from stallguard.worker import REFUSALS, Worker
 
 LIMIT = 20.0  # s that botocore has to answer: it can ask a server for credentials
 EARLY = 600.0  # s before they end that credentials are asked for again, as botocore does
@@ -57,7 +60,7 @@ class Access(msgspec.Struct, frozen=True):
 class _Failure(msgspec.Struct, frozen=True):
     """What the process says instead.  `missing`: a package."""
 
-    error: str = ""
+    error: str = "what it says of credentials cannot be read"
     missing: str = ""
 
 
@@ -67,7 +70,7 @@ class BucketAccess:
     def __init__(self, bucket: str, env: Mapping[str, str], now: Callable[[], float] = time.time) -> None:
         """Find it.  Raises StoreError if there are no credentials, StallguardError if a package is missing."""
         self._bucket, self._now = bucket, now
-        self._turn = threading.Lock()
+        self._asks = threading.Lock()  # held by the thread that asks, which alone changes what follows
         self._options: tuple[str, ...] = ()
         self._failure = ""
         self._renews_at: float | None = None
@@ -75,30 +78,61 @@ class BucketAccess:
         self._plan()
 
     def current(self) -> Access:
-        """Return what is valid now.  Raises StoreError if the credentials have ended, and no others are to be had."""
-        with self._turn:
-            if self._renews_at is not None and self._now() >= self._renews_at:
-                try:
-                    self._found, self._failure = asked(self._bucket, self._options), ""
-                    self._plan()
-                except (StoreError, StallguardError) as error:
-                    self._failure, self._renews_at = str(error), self._now() + PAUSE
-            expires = self._found.expires
-            if expires is not None and self._now() >= expires:
-                raise StoreError(
-                    self._failure
-                    or f"s3://{self._bucket}: the credentials have ended, and there are no others"
-                )
-            return self._found
+        """Return what is valid now.  Raises StoreError if the credentials have ended, and no others are to be had.
+
+        While they are valid no request waits for new ones: a server that gives them can hang.
+        """
+        if self._is_due():
+            if self._is_valid():
+                self._renew_beside()
+            else:
+                with self._asks:
+                    if self._is_due():
+                        self._renew()
+        found = self._found
+        if not self._is_valid():
+            raise StoreError(
+                self._failure or f"s3://{self._bucket}: the credentials have ended, and there are no others"
+            )
+        return found
 
     def find_region(self) -> Access:
         """Ask S3 in which region the bucket is, and return the access there.  Raises StoreError, StallguardError."""
-        with self._turn:
+        with self._asks:
             if not self._options:
                 self._options = (aws_settings.FIND_REGION,)
                 self._found = asked(self._bucket, self._options)
                 self._plan()
             return self._found
+
+    def _is_due(self) -> bool:
+        return self._renews_at is not None and self._now() >= self._renews_at
+
+    def _is_valid(self) -> bool:
+        return self._found.expires is None or self._now() < self._found.expires
+
+    def _renew_beside(self) -> None:
+        """Renew in a thread, if none does it yet."""
+        if not self._asks.acquire(blocking=False):
+            return
+
+        def renew() -> None:
+            try:
+                self._renew()
+            finally:
+                self._asks.release()
+
+        try:
+            Worker(renew, "credentials").start()
+        except REFUSALS:
+            self._asks.release()  # the next request tries again
+
+    def _renew(self) -> None:
+        try:
+            self._found, self._failure = asked(self._bucket, self._options), ""
+            self._plan()
+        except (StoreError, StallguardError) as error:
+            self._failure, self._renews_at = str(error), self._now() + PAUSE
 
     def _plan(self) -> None:
         """Set when to ask again.  What lives shorter than EARLY is asked for after half of its time."""
@@ -130,22 +164,19 @@ def from_variables(env: Mapping[str, str]) -> Access | None:
 def asked(bucket: str, options: tuple[str, ...] = ()) -> Access:
     """Ask botocore in a process.  Raises StoreError, and StallguardError if it is not installed."""
     try:
-        ended = subprocess.run(
-            [sys.executable, "-P", "-m", aws_settings.__name__, bucket, *options],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise StoreError(f"s3://{bucket}: credentials are not given within {LIMIT:g} s") from None
+        answer = tool.run(
+            [sys.executable, "-P", "-m", aws_settings.__name__, bucket, *options], LIMIT, env=os.environ
+        )
     except OSError as error:
         raise StoreError(f"s3://{bucket}: credentials cannot be asked for: {error}") from error
+    if answer.incomplete:
+        raise StoreError(f"s3://{bucket}: credentials are not given within {LIMIT:g} s")
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(answer.output, type=Access)
     try:
-        return msgspec.json.decode(ended.stdout, type=Access)
+        failure = msgspec.json.decode(answer.output, type=_Failure)
     except msgspec.DecodeError:
-        pass
-    try:
-        failure = msgspec.json.decode(ended.stdout, type=_Failure)
-    except msgspec.DecodeError:
-        failure = _Failure(f"the process that asks for credentials ended with {ended.returncode}")
+        failure = _Failure(f"the process that asks for credentials ended with {answer.code}")
     if failure.missing:
         raise needs_package("s3", ImportError(name=failure.missing))
     raise StoreError(f"s3://{bucket}: {failure.error}")
