@@ -21,9 +21,19 @@ from stallguard.fleet import aws_settings, bucket_access
 from stallguard.fleet.bucket_access import EARLY, PAUSE, Access, BucketAccess, from_variables
 from stallguard.fleet.store import StoreError
 from stallguard.fleet.store_url import open_store
+from stallguard.worker import living
 from tests.fleet.scripted_s3 import MADE, credentials, refusal, serving
 
 ROOT = Path(__file__).parents[2]
+ASKS_FOR_A_CODE = """
+[default]
+role_arn = arn:aws:iam::123456789012:role/lab
+source_profile = base
+mfa_serial = arn:aws:iam::123456789012:mfa/me
+[profile base]
+aws_access_key_id = AKIDBASE
+aws_secret_access_key = s3cr3t
+"""
 FIXED = {"AWS_ACCESS_KEY_ID": "AKIDFIXED", "AWS_SECRET_ACCESS_KEY": "s3cr3t"}
 
 
@@ -250,15 +260,13 @@ def test_no_request_waits_for_new_credentials_while_the_old_ones_are_valid(home)
     access = BucketAccess("bucket", os.environ, lambda: clock[0])
     program(home, 9000, "AKIDNEXT")
     script, gate = home / "give.py", home / "gate"
-    os.mkfifo(gate)
-    script.write_text(
-        script.read_text() + f"open({str(gate)!r}).read()\n"
-    )  # gives no answer until it is opened
+    waits = f"import time\nwhile not os.path.exists({str(gate)!r}):\n    time.sleep(0.02)\n"
+    script.write_text(script.read_text().replace("end =", f"{waits}end ="))
     clock[0] += 3600 - EARLY + 60
     assert access.current().key == "AKIDPROGRAM"
     until(lambda: len(asked.read_text().splitlines()) == 2)
     assert access.current().key == "AKIDPROGRAM"
-    gate.write_text("")
+    gate.touch()
     until(lambda: access.current().key == "AKIDNEXT")
     assert len(asked.read_text().splitlines()) == 2
 
@@ -283,6 +291,7 @@ def test_credentials_that_live_for_a_short_time_are_not_asked_for_with_each_requ
     for _ in range(29):
         clock[0] += 1
         access.current()
+    assert not [one for one in living() if one.name == "credentials"]
     assert asked.read_text() == before
     clock[0] += 5
     access.current()
@@ -329,11 +338,7 @@ def test_a_store_writes_with_the_new_credentials(home, server, monkeypatch):
         ("", "there are no credentials"),
         ("[default]\ncredential_process = /bin/false\n", "s3://bucket: "),
         ("[default\n", "s3://bucket: .*config"),
-        (
-            "[default]\nrole_arn = arn:aws:iam::1:role/lab\nsource_profile = b\nmfa_serial = x\n[profile b]\n"
-            + "aws_access_key_id = AKID\naws_secret_access_key = s3cr3t\n",
-            "asks for a code",
-        ),
+        (ASKS_FOR_A_CODE, "asks for a code"),
     ],
     ids=["none", "a program that fails", "a damaged file", "a code"],
 )
