@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST = 2  # jobs at once while machines fail
 LONGEST = 900.0  # s that all jobs may take
 AWAY = 30.0  # s beyond the lease for which a machine is cut off
-IDLE = {"file": 80.0, "s3": 100.0}  # MB
+IDLE = {"file": 80.0, "s3": 80.0}  # MB
 EVACUATED = 75.0  # s at a lease of 60: the goal
 LONGER = 6.0  # s that a job may take over a bare run, for `submit`, the scheduler and publications
 
