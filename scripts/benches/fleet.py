@@ -34,6 +34,8 @@ from fleets.machines import Machine, Network, wait_for
 from fleets.single_faults import Trials, Tried
 from fleets.trainings import COPIES, EPOCHS, SEEDS, all_jobs, arguments
 
+from stallguard.fleet import lease
+
 ROOT = Path(__file__).resolve().parents[2]
 MOST = 2  # jobs at once while machines fail
 LONGEST = 900.0  # s that all jobs may take
@@ -294,7 +296,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--store", choices=["file", "s3"], help="only this one")
-    parser.add_argument("--lease", type=float, default=60.0, help="seconds [60]")
+    parser.add_argument("--lease", type=float, help=f"seconds [60; with --simulate {lease.LASTS:g}]")
     parser.add_argument("--overhead", type=int, default=3, help="pairs of a job and a bare run [3]")
     parser.add_argument(
         "--ray", metavar="PROGRAM", help="the program ray: the jobs go through a cluster of it instead"
@@ -321,12 +323,13 @@ def main() -> int:
         return int(not all(goal.holds for goal in goals))
     if options.simulate:
         goals = simulation.goals(
-            simulation.simulate(options.simulate, options.lease, options.seconds, say),
+            simulation.simulate(options.simulate, options.lease or lease.LASTS, options.seconds, say),
             options.simulate,
-            options.lease,
+            options.lease or lease.LASTS,
         )
         print(verdict(goals))
         return int(not all(goal.holds for goal in goals))
+    options.lease = options.lease or 60.0
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     if options.ray:
         goals = ray_cluster.through_ray(Path(options.ray).resolve(), environment, say)

@@ -90,7 +90,7 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str = ""
     job: str = ""
     project: str = ""
-    lease: float = 60.0  # seconds; a holder renews six times in it
+    lease: float = 120.0  # seconds; a holder renews three times in it, its machine twice
     if_away: str = "end"
     cost: float = 0.01  # share of the time, as processor time of publishing
 

@@ -28,6 +28,7 @@ tests/fleet/ does them in random order, with each request delayed, lost or repea
 from __future__ import annotations
 
 from collections.abc import Generator
+from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -189,10 +190,13 @@ def append(job: str, tail: Tail, number: int, entry: Generation | Outcome) -> St
             raise StoreError(f"slot {slot} of {job} exists and cannot be read")
 
 
-def renew(job: str, tail: Tail, number: int, beat: int) -> Steps[Tail]:
-    """Renew the lease, and return the log's end.  Raises Fenced, and StoreError.  `beat`: another each time."""
-    assert tail.claim is not None  # noqa: S101 - the holder's own is there
-    yield Request("replace", records.beat_key(job, tail.claim), b"%d" % beat)
+def renew(job: str, claim: Claim, beat: int) -> Steps[None]:
+    """Renew the lease of a claim.  Raises StoreError.  `beat`: another each time."""
+    yield Request("replace", records.beat_key(job, claim), b"%d" % beat)
+
+
+def still_held(job: str, tail: Tail, number: int) -> Steps[Tail]:
+    """Return the log's end.  Raises Fenced if the holder `number` has been replaced, and StoreError."""
     tail = yield from catch_up(job, tail)
     if tail.claim is not None and tail.number != number:
         raise Fenced(tail.claim)
@@ -200,10 +204,16 @@ def renew(job: str, tail: Tail, number: int, beat: int) -> Steps[Tail]:
 
 
 def look(job: str, tail: Tail) -> Steps[tuple[Tail, str]]:
-    """Return the log's end, and all that its holder changes, as a text for lease.watched."""
+    """Return the log's end, and all that its holder and its machine change, as a text for lease.watched."""
     tail = yield from catch_up(job, tail)
-    beat = (yield Request("read", records.beat_key(job, tail.claim))) if tail.claim is not None else None
-    return tail, f"{tail.slot} {(beat or b'').decode('ascii', 'replace')}"
+    if tail.claim is None:
+        return tail, f"{tail.slot} "
+    beat = yield Request("read", records.beat_key(job, tail.claim))
+    host, card = tail.claim.holder.host, None
+    if (yield Request("read", records.mark_key(records.beat_name(job, tail.claim), host))) is not None:
+        card = yield Request("read", f"{records.CARDS}/{host}")
+    seen = f" {sha256(card).hexdigest()[:16]}" if card is not None else ""
+    return tail, f"{tail.slot} {(beat or b'').decode('ascii', 'replace')}{seen}"
 
 
 def entry_at(job: str, slot: int) -> Steps[Entry | None]:

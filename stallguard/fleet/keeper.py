@@ -1,8 +1,13 @@
 """Keeps the lease of a job while its training goes on, and ends the training if that is not possible.
 
 Two threads: one renews, and can stand still as long as the store does not answer; the other counts, and never touches
-the store.  They share one queue.  The second gives the orders of lease.judge to the run.  With each renewal the first
-one also reads whether a person has stopped the job; then the training ends with a checkpoint, as at the end of a lease.
+the store.  They share one queue.  The second gives the orders of lease.judge to the run.
+
+If the worker of the machine renews the lease with its card (machine_beat.py), the second thread sees it in a file, and
+the first one writes nothing.  If the card is overdue, the first one renews, as it does without a worker.
+
+With each renewal of its own, if the worker asks for it, and else every STOPS seconds, the first thread also reads
+whether a person has stopped the job; then the training ends with a checkpoint, as at the end of a lease.
 """
 
 from __future__ import annotations
@@ -14,14 +19,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stallguard.fleet import joblog, lease
-from stallguard.fleet.joblog import Fenced, Tail, perform
-from stallguard.fleet.lease import Tenure
-from stallguard.fleet.records import beat_key
+from stallguard.fleet.joblog import Fenced, Steps, Tail, perform
+from stallguard.fleet.lease import Tenure, Upkeep
+from stallguard.fleet.machine_beat import RunSide
+from stallguard.fleet.records import beat_key, beat_name
 from stallguard.fleet.store import Store, StoreError
 from stallguard.worker import Worker
 
-TICKS = 10  # for each renewal: how often is counted
-RETRIES = 3  # for each renewal: how soon one that failed is repeated
+TICKS = 60  # for each lease: how often is counted
+SHOWS = 0.5  # s, the least between two signs for the worker of the machine
+# s between two looks at the order to stop a job, if the worker of the machine is notified of one
+STOPS = 600.0
 CLOSES = 2.0  # s that the end of a run waits for the thread that counts
 
 Act = Callable[[str, str], None]  # given an order of lease.ORDERS, and why
@@ -43,24 +51,52 @@ class _Attached(NamedTuple):
     act: Act
 
 
+def kept(
+    what: str, job: str, tail: Tail, beat: int, upkeep: Upkeep, now: Callable[[], float], lasts: float
+) -> Steps[tuple[Tail, Upkeep]]:
+    """Do what lease.due found for a holder; return its log's end, and what is done.  Raises Fenced, and StoreError.
+
+    `tail`: with its claim; `beat`: another number each time; `upkeep`: tried just now.
+    """
+    assert tail.claim is not None  # noqa: S101 - the holder's own
+    is_sure = what != lease.CHECK
+    if what == lease.RENEW:
+        yield from joblog.renew(job, tail.claim, beat)
+        is_sure = lease.is_unbroken(upkeep.renewed, now(), lasts)
+    if not is_sure:
+        tail = yield from joblog.still_held(job, tail, tail.number)
+        upkeep = upkeep._replace(checked=upkeep.tried)
+    return tail, upkeep._replace(renewed=upkeep.tried, by_machine=False) if what == lease.RENEW else upkeep
+
+
 class LeaseKeeper:
     """Of one holder, from `start` to `close`."""
 
     def __init__(
         self, store: Store, job: str, tail: Tail, began: float, lasts: float, now: Callable[[], float],
-        *, ends_if_away: bool = True, asked: Callable[[], str] = lambda: "",
+        *, ends_if_away: bool = True, asked: Callable[[], str] = lambda: "", machine: RunSide | None = None,
     ) -> None:  # fmt: skip
         """`tail`: with our claim, which was made at `began` by `now`; `lasts`: seconds of a lease.
 
         `ends_if_away`: end the training if the lease cannot be renewed; else only if another machine has it;
-        `asked`: reads why a person has stopped the job, "" if it is not stopped; it can raise StoreError.
+        `asked`: reads why a person has stopped the job, "" if it is not stopped; it can raise StoreError;
+        `machine`: what there is to do with the worker of this machine, None: it has none.
         """
         self.stopped = ""  # why a person has stopped the job
         self._asked = asked
         self._ends_if_away = ends_if_away
         self._store, self._job, self._lasts, self._now = store, job, lasts, now
+        assert tail.claim is not None  # noqa: S101 - ours
         self._tail, self._number, self._claim = tail, tail.number, tail.claim
         self._tenure = Tenure(lease.HELD, tail.number, began)
+        self._machine, self._shown_at = machine, 0.0
+        # Of the last card that stood for this lease: when it began, and how often its worker has asked.
+        self._card, self._asks = 0.0, 0
+        is_expected = self._has_worker()
+        # Without a worker the first is due at once: a claim alone does not show a reader that its holder lives.
+        due_since = began if is_expected else began - lasts * lease.ALONE
+        self._upkeep = Upkeep(due_since, began, began - lasts, is_expected)
+        self._beat, self._heard, self._heard_at = 0, 0, began
         self._news: queue.SimpleQueue[_Renewed | _Lost | _Stopped | _Attached] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._trouble = ""
@@ -84,28 +120,62 @@ class LeaseKeeper:
         """Stop renewing: the run is over."""
         self._closed.set()
         self._counter.join(CLOSES)
+        if self._machine is not None:
+            self._machine.leave(self._job)
         self._renewer.join(CLOSES)
 
+    def _has_worker(self) -> bool:
+        """Return whether the worker of this machine has written a card just now: soon one stands for this lease."""
+        found = self._machine.renewals() if self._machine is not None else None
+        return found is not None and self._now() - found.began < self._lasts * lease.OVERDUE
+
     def _renew(self) -> None:
-        beat, period = 0, self._lasts / lease.PER_LEASE
-        wait = 0.0  # the first at once: a claim alone does not show a reader that its holder lives
-        while not self._closed.wait(wait):
-            began, beat = self._now(), beat + 1
+        while not self._closed.is_set():
             try:
-                self._tail = perform(joblog.renew(self._job, self._tail, self._number, beat), self._store)
+                self._keep()
             except Fenced as error:
                 self._news.put(_Lost(str(error)))
                 break
             except StoreError as error:
                 self._trouble = str(error)
-                wait = period / RETRIES
-            else:
-                self._news.put(_Renewed(began))
-                self._hear()
-                wait = max(0.0, began + period - self._now())
-        if self._claim is not None and self._claim.holder.listed:  # else it would be listed for ever
+            self._closed.wait(self._lasts / TICKS)
+        if self._beat and self._claim.holder.listed:  # else it would be listed for ever
             with contextlib.suppress(StoreError):
                 self._store.remove(beat_key(self._job, self._claim))
+
+    def _keep(self) -> None:
+        """Do what is due for the lease.  Raises Fenced, and StoreError."""
+        now, upkeep = self._now(), self._upkeep
+        if self._card > upkeep.renewed:
+            upkeep = upkeep._replace(renewed=self._card, by_machine=True)
+        what = lease.due(upkeep, now, self._lasts)
+        self._upkeep = upkeep._replace(tried=now) if what else upkeep
+        if what:
+            self._beat += 1
+            steps = kept(what, self._job, self._tail, self._beat, self._upkeep, self._now, self._lasts)
+            self._tail, self._upkeep = perform(steps, self._store)
+        if what == lease.RENEW:
+            self._news.put(_Renewed(now))
+        if what == lease.RENEW or self._asks != self._heard or now >= self._heard_at + STOPS:
+            self._heard, self._heard_at = self._asks, now
+            self._hear()
+
+    def _with_machine(self, machine: RunSide, tenure: Tenure, now: float) -> Tenure:
+        """Show the worker of the machine that this run lives; return the tenure after what its last card renewed."""
+        if tenure.state == lease.FENCED:
+            machine.leave(self._job)
+            return tenure
+        if now >= self._shown_at + max(SHOWS, self._lasts / TICKS):
+            self._shown_at = now
+            machine.show(self._job, self._number, self._lasts, now)
+        found, name = machine.renewals(), beat_name(self._job, self._claim)
+        if found is None or name not in found.asks:
+            return tenure
+        self._asks = found.asks[name]
+        after = lease.renewed_by_machine(tenure, found.began, found.answered, self._lasts)
+        if after != tenure:
+            self._card = found.began
+        return after
 
     def _hear(self) -> None:
         """Look whether the job was stopped; a store that does not answer is asked with the next renewal.
@@ -120,7 +190,7 @@ class LeaseKeeper:
     def _count(self) -> None:
         act: Act | None = None
         pending: list[tuple[str, str]] = []
-        tick = self._lasts / lease.PER_LEASE / TICKS
+        tick = self._lasts / TICKS
         why, counted = "", self._now()
         while not self._closed.is_set():
             news: _Renewed | _Lost | _Stopped | _Attached | None
@@ -129,7 +199,7 @@ class LeaseKeeper:
             except queue.Empty:
                 news = None
             now, tenure = self._now(), self._tenure
-            if now - counted > self._lasts / lease.PER_LEASE:
+            if now - counted > self._lasts * lease.STILL:
                 tenure = tenure._replace(woke=now)
             counted = now
             if isinstance(news, _Renewed):
@@ -140,6 +210,8 @@ class LeaseKeeper:
                 pending.append(("end", news.why))
             elif news is not None:
                 act = news.act
+            if self._machine is not None:
+                tenure = self._with_machine(self._machine, tenure, now)
             orders: tuple[str, ...] = ()
             if self._ends_if_away or tenure.state == lease.FENCED:
                 tenure, orders = lease.judge(tenure, now, self._lasts)

@@ -27,6 +27,7 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
+from stallguard.fleet import records
 from stallguard.fleet.records import OF, Damaged
 from stallguard.fleet.signing import Signatures, unverified
 
@@ -206,7 +207,7 @@ def code_key(digest: str) -> str:
 
 def worker_key(host: str) -> str:
     """Return the key of a machine's card as a worker."""
-    return f"workers/{host}"
+    return f"{records.CARDS}/{host}"
 
 
 def cordon_key(host: str) -> str:

@@ -4,6 +4,7 @@
     jobs/<job>/log/<slot>        Entry, exclusive; slots are numbers from 1 on, without gaps
     beats/<job>@<number>         changes while the holder of the lease with that number renews it: in one folder for
                                  all jobs, so that one listing shows a scheduler who lives
+    beats/<job>@<number>@<host>  while it is there, the card of that machine (workers/<host>) renews that lease too
     jobs/<job>/beats/<number>    the same, of a holder that does not say that it is `listed`
     jobs/<job>/data/<number>/<name>      files of generations that this holder published
     jobs/<job>/runs/<number>/    what is readable of its run (run_index.py)
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +26,7 @@ from stallguard.errors import CANNOT_RUN, NOT_FOUND, OWN_FAILURE, SIGNALLED, STO
 SCHEMA = 1
 # The paths of files that are no checkpoints: what W&B, MLflow and TensorBoard go on with.
 TRACKERS = "trackers/"
+CARDS = "workers"
 LOG, BEATS, DATA, RUNS = "log", "beats", "data", "runs"
 LONGEST_LEASE = 86400.0  # s
 # Ends of `stallguard run` itself, before or beside the script: another machine can do better.
@@ -55,7 +57,7 @@ class Holder(msgspec.Struct, frozen=True):
     boot: str
     pid: int
     nonce: str
-    lasts: float = 60.0
+    lasts: float = 60.0  # of claims that do not say it
     about: dict[str, Any] = {}
     listed: bool = False
 
@@ -220,6 +222,31 @@ def beat_key(job: str, claim: Claim) -> str:
 def beat_name(job: str, claim: Claim) -> str:
     """Return its name in the folder of all beats.  No name of a job has the sign."""
     return f"{job}{OF}{claim.number}"
+
+
+def mark_key(name: str, host: str) -> str:
+    """Return the key that says that the card of a machine stands for a holder.  `name`: from `beat_name`."""
+    return f"{BEATS}/{name}{OF}{host}"
+
+
+class Beat(NamedTuple):
+    """A name in the folder of all beats.  `host`: the machine whose card stands for the holder, "" for its own key."""
+
+    job: str
+    number: int
+    host: str
+
+
+def job_of(name: str) -> str:
+    """Return the job of a name in the folder of all beats."""
+    return name.partition(OF)[0]
+
+
+def beat_of(name: str) -> Beat | None:
+    """Return what a name in the folder of all beats means; None for one that no stallguard writes."""
+    job, _, rest = name.partition(OF)
+    number, _, host = rest.partition(OF)
+    return Beat(job, int(number), host) if job and number.isdecimal() else None
 
 
 def data_folder(job: str, number: int) -> str:

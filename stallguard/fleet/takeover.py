@@ -1,7 +1,7 @@
 """How a machine gets a job: at once if it is free, after a silence if its holder is gone, not at all if it is done.
 
-Whether a holder lives cannot be asked, only watched: a live one changes its key within a sixth of the lease, so a
-second start of a job that is being trained says within seconds who has it.
+Whether a holder lives cannot be asked, only watched: a live one, or its machine, changes a key within half of the
+lease, so a second start of a job that is being trained says within that time who has it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from stallguard.fleet.joblog import Tail, perform
 from stallguard.fleet.lease import Watch
 from stallguard.fleet.records import Claim, Holder, Outcome
 from stallguard.fleet.store import Store
-
-LOOKS = 4  # for each renewal that a live holder would make
 
 
 class HeldElsewhere(Exception):
@@ -83,7 +81,7 @@ def take(
             watching.says(tail.claim)
         elif watch.mark != before.mark:
             raise HeldElsewhere(tail.claim)
-        watching.sleep(lasts / lease.PER_LEASE / LOOKS)
+        watching.sleep(lasts / lease.LOOKS)
 
 
 def _lasts(tail: Tail) -> float:

@@ -90,6 +90,24 @@ class DaskEngine:
         if future is not None:
             future.cancel(asynchronous=False)
 
+    def notify(self, address: str, job: str) -> None:
+        """See engine.Engine."""
+        self._loop.call_soon_threadsafe(self._send, address, job)
+
+    def notify_all(self) -> None:
+        """Have all machines look at the list of revoked members; called in the loop."""
+        for address in list(self._scheduler.stream_comms):
+            self._send(address, "")
+
+    def _send(self, address: str, job: str) -> None:
+        """Send by the connection that the worker opened: none to it has to be let through."""
+        from distributed.comm import CommClosedError
+
+        stream = self._scheduler.stream_comms.get(address)
+        if stream is not None:
+            with contextlib.suppress(CommClosedError):  # it asks the store itself while it is not connected
+                stream.send({"op": dask_task.NOTICE, "job": job})
+
     def retire(self, address: str) -> None:
         """See engine.Engine."""
         if address not in self._retired:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stallguard.pool.runs_here import RunsHere
 
+NOTICE = (
+    "stallguard-notice"  # the scheduler's message to a worker: look at the store.  Nothing is believed of it
+)
 _HERE: list[RunsHere] = []
 
 

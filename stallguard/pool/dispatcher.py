@@ -66,6 +66,7 @@ class Dispatcher:
         self._lived = 0.0
         self._found = 0  # jobs so far
         self._said: set[str] = set()
+        self._addresses: dict[str, str] = {}  # of the machines that are connected, by host
         self._is_writable, self._writes_at = True, 0.0
 
     def turn(self) -> None:
@@ -73,6 +74,7 @@ class Dispatcher:
         self._find_jobs()
         self._read_cordons()
         machines = self._engine.machines()
+        self._addresses = {one.host: one.address for one in machines}
         refused = [one for one in machines if one.host in self._kept_out()]
         self._read_cordons_of([one.host for one in refused])  # a worker can have lifted its own just now
         for machine in refused:
@@ -250,12 +252,19 @@ class Dispatcher:
         self._over.add(name)
         if not job.tail.is_free:
             self._ending[name], job.looks_at = job, self._deps.now() + RESTS
+            self._notify(name, job)
             return
         self._rows[name] = self._row(name, job)
-        if (
-            job.tail.claim is not None and job.tail.claim.holder.listed
-        ):  # a holder that ended has done it itself
-            self._left.append(records.beat_key(name, job.tail.claim))
+        claim = job.tail.claim
+        # A holder that has ended, and its machine, have done it themselves; one that was killed has not.
+        if claim is not None and claim.holder.listed:
+            mark = records.mark_key(records.beat_name(name, claim), claim.holder.host)
+            self._left += [records.beat_key(name, claim), mark]
+
+    def _notify(self, name: str, job: Followed) -> None:
+        """Have the machine of a holder look at the order to stop its job."""
+        if job.holder is not None and (address := self._addresses.get(job.holder.holder.host)):
+            self._engine.notify(address, name)
 
     def _row(self, name: str, job: Followed) -> JobRow:
         found = job_table.Read(job.tail, job.submission, job.stop)
@@ -271,6 +280,8 @@ class Dispatcher:
             if job.tail.is_free:
                 del self._ending[name]
                 self._end(name, job)
+            else:
+                self._notify(name, job)  # again: a message can be lost
         try:
             if self._rows and now >= self._archives_at:
                 self._archives_at = now + ARCHIVES

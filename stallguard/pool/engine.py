@@ -49,5 +49,8 @@ class Engine(Protocol):
     def forget(self, job: str) -> None:
         """Give up the last start of a job, if it has not begun."""
 
+    def notify(self, address: str, job: str) -> None:
+        """Have a machine look at the orders for a job; a message that is lost is like one that came late."""
+
     def retire(self, address: str) -> None:
         """Disconnect a machine; what is queued for it goes elsewhere."""

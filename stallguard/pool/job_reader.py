@@ -6,8 +6,9 @@ A store with a thousand machines has 100,000 jobs that are over and 10,000 that 
 - all names of jobs are listed seldom, if they are many: a member that orders something leaves a note in `news`;
 - of a job without a holder one listing shows whether there is a log, an order to stop it, a refusal; it is read before
   it is started, and else by turns;
-- whether holders live is one listing of all their renewals.  It can say only that one has renewed: a holder that seems
-  silent is read as any other reader reads it (joblog.look), and only that counts as its end.
+- whether holders live is one listing of all their renewals, and one of the cards of their machines, which stand for
+  them.  They can say only that one has renewed: a holder that seems silent is read as any other reader reads it
+  (joblog.look), and only that counts as its end.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from stallguard.fleet.store import Store, StoreError
 from stallguard.worker import Worker
 
 READERS = 32  # requests at once: 10,000 jobs are read within 15 s when a scheduler starts
-LOOKS = 4  # at a lease, for each renewal that a live holder makes
 RESTS = 5.0  # s between two looks at a job without a holder
 # The same for each job that is not over, if these are more.  From half of it to one and a half, by the job's place:
 # else all that were found at once would be due at once each time.
@@ -178,19 +178,22 @@ class JobReader:
             return
         lasts = min(job.holder.holder.lasts for _, job in listed if job.holder is not None)
         versions = self._store.versions(records.BEATS)
+        found = {one: beat for one in versions if (beat := records.beat_of(one)) is not None}
+        hosts = {(beat.job, beat.number): beat.host for beat in found.values() if beat.host}
+        cards = self._store.versions(records.CARDS) if hosts else {}
         now, numbers = self._now(), {name: job.tail.number for name, job in listed}
-        left = []  # by holders that were killed
-        for beat in versions:
-            name, _, number = beat.rpartition(records.OF)
-            if number.isdecimal() and int(number) < numbers.get(name, 0):
-                left.append(f"{records.BEATS}/{beat}")
+        # By holders that were killed.
+        left = [
+            f"{records.BEATS}/{one}" for one, beat in found.items() if beat.number < numbers.get(beat.job, 0)
+        ]
         each(self.remove, left[:READERS], READERS)
-        self._beats_at = now + min(BEATS, lasts / lease.PER_LEASE / 2)
+        self._beats_at = now + min(BEATS, lasts / lease.LOOKS * 2)
         for name, job in listed:
             claim, before = job.holder, job.watch
             if claim is None:
                 continue
-            version = versions.get(records.beat_name(name, claim), "")
+            card = cards.get(hosts.get((name, claim.number), ""), "")
+            version = f"{versions.get(records.beat_name(name, claim), '')} {card}"
             if before is None or version != job.beat:
                 job.beat, job.watch = version, Watch("", 0.0, now)
             else:
@@ -233,7 +236,7 @@ class JobReader:
                 before = before._replace(mark=found.mark)
             job.watch = lease.watched(before, found.mark, found.at, lasts)
             if not claim.holder.listed or lease.is_suspect(job.watch, lasts):
-                rests = min(RESTS, lasts / lease.PER_LEASE / LOOKS)
+                rests = min(RESTS, lasts / lease.LOOKS)
         job.looks_at = self._now() + rests
 
     def _look(self, name: str, job: Followed) -> _Seen:

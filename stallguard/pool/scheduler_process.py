@@ -86,14 +86,14 @@ async def _serve(
         )
         inside = f"tls://127.0.0.1:{port}" if host in ANY else f"tls://{host}:{port}"
         client = await asyncio.to_thread(Client, inside, security=own, set_as_default=False)
-        dispatcher = Dispatcher(
-            store, signatures, DaskEngine(scheduler, loop, client), Deps(_now(), run_files.utc, say)
-        )
+        engine = DaskEngine(scheduler, loop, client)
+        dispatcher = Dispatcher(store, signatures, engine, Deps(_now(), run_files.utc, say))
         stopping, failed = threading.Event(), list[Exception]()
 
         def drop() -> None:
             for name in sorted(security.drop(scheduler, signatures)):
                 say(f"{name} is revoked: its connections are ended")
+            engine.notify_all()
 
         def take_list() -> None:
             """Take a newer list of revoked members, if there is one."""

@@ -7,7 +7,8 @@ disconnects, and what runs goes on to its end.  In both cases a job that is stil
 A store that does not answer must not hold up the loop: signals and hours take effect all the same (beside_loop.py).
 
 The store has a card of the machine, which is renewed once a minute, so that each member can see it without a
-connection to the scheduler.
+connection to the scheduler.  It renews the leases of all runs here too (machine_leases.py).  What has to be read from
+the store is read seldom while the scheduler is connected, which says when there is something to read.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ from stallguard.fleet.records import Damaged
 from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host import system
+from stallguard.host.clock import SystemClock
 from stallguard.pool import (
     cleaning,
     dask_task,
     hours,
     machine,
+    machine_leases,
     machines,
     offers,
     preparing,
@@ -49,6 +52,7 @@ from stallguard.pool import (
 )
 from stallguard.pool.beside_loop import Asking
 from stallguard.pool.dask_engine import worker_name
+from stallguard.pool.machine_leases import MachineLeases
 from stallguard.pool.offers import Offer
 from stallguard.pool.runs_here import Edges, RunsHere
 from stallguard.pool.worker_options import WorkerOptions
@@ -64,7 +68,9 @@ CONNECTS, CLOSES = 10.0, 5.0  # s that the scheduler has to answer, and a connec
 CLEANS = 86400.0  # s between two removals of what is not used any more
 RENEWS = 60.0  # s between two cards
 WATCHES = RENEWS + 15.0  # s in which a worker that lives elsewhere has renewed its card
-LISTS = 60.0  # s between two looks at the list of revoked members
+# s between two looks at the list of revoked members: without a connection to the scheduler, and in any case
+LISTS, LISTS_AT_LEAST = 60.0, 300.0
+NAMES = 300.0  # s between two looks whether a worker elsewhere has written the card
 COMPARED = 20  # machines, with whose versions its own are compared: a thousand that start would read all cards of all
 CLOCK_OFF = 60.0  # s that a clock can differ from the scheduler's before it is said
 READY, BUSY, CLOSED, CORDONED, AWAY, GONE = "ready", "busy", "closed", "cordoned", "away", "gone"
@@ -136,10 +142,12 @@ class _WorkerProcess:
         self._cordon, self._noted, self._was_connected = "", "", False
         self._troubles: set[str] = set()
         self._card: WorkerCard | None = None
-        self._carded, self._asks_at = -RENEWS, 0.0
+        self._carded, self._asks_at, self._names_at = -RENEWS, 0.0, 0.0
+        clock = SystemClock()
+        self._leases = MachineLeases(store, host, system.boot(), lambda: clock.monotonic() + clock.asleep())
         self._watch = system.MachineWatch()
         self._cordons, self._cards, self._lists = Asking[str](), Asking[None](), Asking[None]()
-        self._lists_at = 0.0
+        self._lists_at = -LISTS_AT_LEAST
         self._has_found = self._has_compared = False
         self._clock_said = False
         self._ends = Asking[None]()
@@ -202,7 +210,8 @@ class _WorkerProcess:
 
     async def _look(self) -> None:
         """Do what the present state of the machine asks for.  Raises _MustLeave."""
-        if asyncio.get_running_loop().time() >= self._lists_at:
+        rests = LISTS_AT_LEAST if self._is_connected() else LISTS
+        if asyncio.get_running_loop().time() >= self._lists_at + rests:
             await self._take_list()
         if not self._has_found:  # before it takes a job: what runs here takes room
             try:
@@ -236,7 +245,7 @@ class _WorkerProcess:
 
     async def _take_list(self) -> None:
         """Take a newer list of revoked members, if there is one, also for what is connected.  Raises _MustLeave."""
-        before, self._lists_at = self._signatures.number, asyncio.get_running_loop().time() + LISTS
+        before, self._lists_at = self._signatures.number, asyncio.get_running_loop().time()
         with self._telling("read"):
             await self._lists.answered(partial(_take_list, self._signatures, self._store, self._say_once))
         if self._signatures.number > before and self._dask is not None:
@@ -300,6 +309,7 @@ class _WorkerProcess:
                 resources=self._rest(), dashboard=False, death_timeout=CONNECTS, protocol="tls",
                 local_directory=str(paths.home() / "fleet" / "dask"),
             )  # fmt: skip
+            worker.stream_handlers[dask_task.NOTICE] = self._notified
             await asyncio.wait_for(worker, CONNECTS * 2)
         except Exception as error:  # noqa: BLE001 - Dask, tornado and TLS raise many kinds: it is not connected
             self._note(
@@ -315,6 +325,13 @@ class _WorkerProcess:
             self._has_compared = True
             await asyncio.to_thread(self._compare)
         return True
+
+    def _notified(self, job: str) -> None:
+        """Look at the order to stop a job, or at the list of revoked members: the scheduler has seen something new."""
+        if job:
+            self._leases.ask(job)
+        else:
+            self._lists_at = -LISTS_AT_LEAST
 
     def _rest(self) -> dict[str, float]:
         """Return what is offered less what the runs take that Dask does not count."""
@@ -340,23 +357,29 @@ class _WorkerProcess:
             resources=self._offer.resources, jobs=self._runs.jobs, versions=self._offer.versions, about=self._about,
             home=self._home, clock=self._clock(),
         )  # fmt: skip
-        if card == self._card and loop.time() < self._carded + RENEWS:
+        alive = self._leases.alive() if state != GONE else {}
+        renews = machine_leases.period(alive, RENEWS)
+        if card == self._card and loop.time() < self._carded + renews and self._leases.is_for(alive):
             return
         data = orders.encode_card(replace(card, at=run_files.utc()), self._signatures)
         key = orders.worker_key(self._host)
-        has_written = self._card is not None
+        # The first card is written without: `_has_name` has just looked.
+        reads, is_notified = self._card is not None and loop.time() >= self._names_at, self._is_connected()
 
         def renew() -> None:
-            now = self._store.read(key) if has_written else None
+            now = self._store.read(key) if reads else None
             with contextlib.suppress(Damaged):
                 card = orders.decode_card(now, self._host, self._signatures) if now is not None else None
                 if card is not None and card.state != GONE and card.home not in ("", self._home):
                     raise _name_taken(self._host, now, self._signatures)
-            self._store.replace(key, data)
+            self._leases.write(data, alive, is_notified=is_notified)
 
         with self._telling("written"):  # the next look tries again
+            began = loop.time()
             await self._cards.answered(renew)
-            self._card, self._carded = card, loop.time()
+            if reads or self._card is None:
+                self._names_at = began + NAMES
+            self._card, self._carded = card, began
 
     def _clock(self) -> float | None:
         """Return the seconds, in whole minutes, that this machine's clock is ahead of the scheduler's."""

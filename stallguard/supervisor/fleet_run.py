@@ -25,6 +25,7 @@ from stallguard.fleet import fetching, joblog, kept_ends, lineage, membership, r
 from stallguard.fleet.joblog import Fenced, Tail, perform
 from stallguard.fleet.keeper import LeaseKeeper
 from stallguard.fleet.kept_ends import KeptEnd
+from stallguard.fleet.machine_beat import RunSide
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import JOB_NAME, Stop, decode_stop, host_name, stop_key
 from stallguard.fleet.publication import Publication, verify
@@ -70,6 +71,12 @@ class Job(NamedTuple):
     def tail(self) -> Tail:
         """The log as our claim found it."""
         return self.claimed.tail
+
+    @property
+    def machine(self) -> RunSide:
+        """What there is to do with the worker of this machine."""
+        assert self.tail.claim is not None  # noqa: S101 - ours
+        return RunSide(self.store.url, self.tail.claim.holder.host, self.tail.claim.holder.boot)
 
 
 def guard(
@@ -254,7 +261,7 @@ def _trained(
     publication = Publication(job.name, job.tail.number, job.tail, signatures)
     keeper = LeaseKeeper(
         job.store, job.name, job.tail, job.claimed.began, job.lasts, job.now,
-        ends_if_away=loaded.config.store.if_away == "end", asked=asked,
+        ends_if_away=loaded.config.store.if_away == "end", asked=asked, machine=job.machine,
     )  # fmt: skip
     keeper.start()
     request: Request | None = None

@@ -40,9 +40,9 @@ def test_a_change_begins_the_count_anew():
     assert not has_run_out(watch(*reads, (60, "b"), (65, "b")), LASTS)
 
 
-def test_an_outage_leaves_a_living_holder_half_of_a_lease_to_renew():
-    """It was away for all: what was quiet before it is a sixth at most."""
-    assert not has_run_out(watch((0, "a"), (10, "a"), (3605, "a"), (3634, "a")), LASTS)
+def test_an_outage_leaves_a_living_holder_a_third_of_a_lease_to_renew():
+    """It was away for all: of an outage a sixth counts."""
+    assert not has_run_out(watch(*((one, "a") for one in (0, 10, 20, 30, 3605, 3614, 3623))), LASTS)
 
 
 def test_a_store_that_answers_slowly_does_not_keep_a_dead_holder():
@@ -62,7 +62,7 @@ def orders_of(tenure, seconds, lasts=LASTS):
 
 
 def test_a_holder_that_cannot_renew_ends_its_training_before_a_reader_can_claim():
-    assert orders_of(Tenure(HELD, 1, renewed=0.0, woke=-99), 120) == [(30, "end"), (42, "term"), (51, "kill")]
+    assert orders_of(Tenure(HELD, 1, renewed=0.0, woke=-99), 120) == [(42, "end"), (48, "term"), (54, "kill")]
 
 
 def test_a_holder_that_renews_orders_nothing():
@@ -75,9 +75,9 @@ def test_a_holder_that_renews_orders_nothing():
 
 
 def test_an_end_that_was_ordered_stays_ordered():
-    tenure, orders = judge(Tenure(HELD, 1, renewed=0.0, woke=-99), 31.0, LASTS)
+    tenure, orders = judge(Tenure(HELD, 1, renewed=0.0, woke=-99), 43.0, LASTS)
     assert (tenure.state, orders) == (ENDING, ("end",))
-    tenure, orders = judge(renewed(tenure, 32.0), 40.0, LASTS)
+    tenure, orders = judge(renewed(tenure, 44.0), 50.0, LASTS)
     assert (tenure.state, orders) == (ENDING, ())
 
 

@@ -26,6 +26,8 @@ class Schedule(RuleBasedStateMachine):
         self.world = World(Random(seed))
         self.world.machines = [Machine(self.world, f"m{n}", 1 + drift) for n, drift in enumerate(drifts)]
         self.checker = Checker(self.world)
+        if seed % 2:
+            self.world.machines[0].start_worker()
         self.world.machines[0].start()
 
     def machine(self, number):
@@ -47,6 +49,18 @@ class Schedule(RuleBasedStateMachine):
     @rule(number=which)
     def freeze_or_thaw(self, number):
         self.machine(number).frozen = not self.machine(number).frozen
+
+    @rule(number=which)
+    def hang_or_go_on(self, number):
+        self.machine(number).hung = not self.machine(number).hung
+
+    @rule(number=which)
+    def start_or_kill_the_worker(self, number):
+        machine = self.machine(number)
+        if machine.worker is None:
+            machine.start_worker()
+        else:
+            machine.worker = None
 
     @rule(number=which)
     def cut_off_or_reconnect(self, number):
@@ -143,6 +157,19 @@ def _take_over_from_a_frozen_one(world):
     yield 30
 
 
+def _take_over_from_one_that_was_frozen_with_its_worker(world):
+    first, second, _ = world.machines
+    first.start_worker()
+    first.start()
+    yield 50
+    world.still = True  # so nothing is published, which would show who has the job
+    first.frozen = True
+    second.start()
+    yield 2 * int(LASTS)
+    first.frozen = False
+    yield 4 * int(LASTS)
+
+
 def _take_over_from_one_that_is_cut_off(world):
     first, second, _ = world.machines
     first.start()
@@ -195,6 +222,12 @@ BREAKS = {
         "is_further",
         lambda entry, before: True,
     ),
+    "believes a card after a pause": (
+        _take_over_from_one_that_was_frozen_with_its_worker,
+        lease,
+        "is_unbroken",
+        lambda *_: True,
+    ),
     "removes too much": (_train, publication.Publication, "clean", _cleans_all_but_the_newest_it_knows),
 }
 
@@ -207,3 +240,95 @@ def test_the_checker_finds_what_is_broken_on_purpose(name, monkeypatch):
     monkeypatch.setattr(where, what, broken)
     with pytest.raises(AssertionError):
         _follow_all(schedule)
+
+
+# ---- the worker of a machine renews the leases of its runs ----------------------------------------------------------
+
+
+def _beside_a_worker(world):
+    """A run whose lease the card of its machine renews, and another machine that waits for the job."""
+    first, second, _ = world.machines
+    first.start_worker()
+    first.start()
+    second.start()
+    yield 3 * int(LASTS)
+    assert world.disk["beats/job@1@m0"]
+    assert "beats/job@1" not in world.disk
+    assert len(world.claims) == 1
+
+
+def _the_run_is_killed(world):
+    yield from _beside_a_worker(world)
+    world.machines[0].kill()
+
+
+def _the_run_stands_still(world):
+    yield from _beside_a_worker(world)
+    world.machines[0].hung = True
+
+
+def _the_run_and_its_worker_are_killed_and_a_worker_begins(world):
+    yield from _beside_a_worker(world)
+    world.machines[0].kill()
+    world.machines[0].worker = None
+    yield int(LASTS) // 2
+    world.machines[0].start_worker()
+
+
+def _its_mark_cannot_be_removed_and_the_answer_comes_late(world):
+    yield from _beside_a_worker(world)
+    world.machines[0].kill()
+    world.machines[0].slow = 6
+    yield 20
+    world.machines[0].slow = 0
+
+
+ENDS = [
+    _the_run_is_killed,
+    _the_run_stands_still,
+    _the_run_and_its_worker_are_killed_and_a_worker_begins,
+    _its_mark_cannot_be_removed_and_the_answer_comes_late,
+]
+
+
+def _claims(schedule, seconds, seed=0):
+    """Return how many holders a job had, so many seconds after the schedule."""
+
+    def then(world):
+        worlds.append(world)
+        yield from schedule(world)
+        yield seconds
+
+    worlds = []
+    _follow(then, seed)
+    return len(worlds[0].claims)
+
+
+@pytest.mark.parametrize("schedule", ENDS)
+def test_a_worker_that_lives_keeps_no_lease_for_a_run_that_does_not(schedule):
+    assert {_claims(schedule, int(LASTS * 1.6), seed) for seed in range(SEEDS)} == {2}
+
+
+@pytest.mark.parametrize("schedule", ENDS[:3])
+def test_the_worker_that_keeps_each_mark_is_found(schedule, monkeypatch):
+    monkeypatch.setattr("tests.fleet.world.Standing.renew", _keeps_each_mark)
+    assert _claims(schedule, 6 * int(LASTS)) == 1
+
+
+def _keeps_each_mark(self, alive, card):
+    for name in set(alive) - self._marked:
+        yield joblog.Request("replace", f"beats/{name}@{self._host}", b"1")
+        self._marked.add(name)
+    yield joblog.Request("replace", f"workers/{self._host}", card)
+    return frozenset(self._marked)
+
+
+def test_a_run_whose_worker_is_dead_renews_by_itself():
+    def schedule(world):
+        yield from _beside_a_worker(world)
+        world.machines[0].worker = None
+        yield 10 * int(LASTS)
+        assert world.machines[0].trainings[0].lives
+        assert "beats/job@1" in world.disk
+
+    assert _claims(schedule, 0) == 1

@@ -1,8 +1,9 @@
 """Machines, their clocks, a network and a store, in simulated time: what runs is the product's own steps.
 
-Each machine has a supervisor that can be killed and frozen, and a training that lives on without it.  Each request to
-the store takes a time, can be lost, or be done long after its sender gave up.  What must hold is checked by `Checker`
-from the raw content of the store and from what the trainings really did, with none of the product's code.
+Each machine has a supervisor that can be killed and frozen, a training that lives on without it, and a worker, whose
+card renews the lease of the supervisor.  Each request to the store takes a time, can be lost, or be done long after its
+sender gave up.  What must hold is checked by `Checker` from the raw content of the store and from what the trainings
+really did, with none of the product's code.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 from dataclasses import dataclass, field
 from random import Random
 
-from stallguard.fleet import joblog, lease
+from stallguard.fleet import joblog, keeper, lease
 from stallguard.fleet.joblog import Fenced, Tail
+from stallguard.fleet.lease import Upkeep
+from stallguard.fleet.machine_beat import FRESH, FRESH_LEAST, Standing
 from stallguard.fleet.publication import Found, Publication
 from stallguard.fleet.records import Holder, Position
 from stallguard.fleet.store import StoreError
@@ -88,11 +91,15 @@ class Machine:
         self.world, self.name, self.rate = world, name, rate
         self.wall = 0  # seconds by which its clock on the wall is wrong
         self.frozen = self.cut_off = False
-        self.slow = 0
+        self.slow = self.able = 0
         self.last_frozen = -1000
         self.trainings = []
         self.boots = 0
         self.supervisor = None
+        self.hung = False  # the supervisor alone stands still
+        self.worker = self.held = self.card = (
+            None  # files: a lease and when it was said; a card and for whom it stands
+        )
 
     @property
     def now(self):
@@ -107,21 +114,54 @@ class Machine:
         if self.supervisor is not None:
             self.supervisor = None  # the training lives on
 
+    def start_worker(self):
+        if self.worker is None:
+            self.worker = Worker(self)
+
+    def alive(self):
+        """Return the names of the leases whose runs have said lately that they live."""
+        is_fresh = self.held is not None and self.now - self.held[1] <= max(FRESH_LEAST, LASTS * FRESH)
+        return {self.held[0]} if is_fresh else set()
+
+
+class Worker:
+    """What the worker of a machine does for leases: it renews its card."""
+
+    def __init__(self, machine):
+        self.machine, self.sent = machine, {}
+        self.threads = {"card": Thread(self.working())}
+
+    def lives(self):
+        return self.machine.worker is self
+
+    def working(self):
+        machine, standing, carded, cards = self.machine, Standing(self.machine.name), -LASTS, 0
+        nonce = machine.world.random.random()
+        while True:
+            alive = machine.alive()
+            if machine.now >= carded + LASTS * lease.BY_MACHINE or not standing.is_for(alive):
+                began, cards = machine.now, cards + 1
+                try:
+                    stands = yield from standing.renew(alive, f"{nonce} {cards}".encode())
+                    machine.card, carded = (began, machine.now, stands), began
+                except StoreError:
+                    pass
+            yield None
+
 
 class Supervisor:
     """What `stallguard run --store` does, without processes: three threads of steps, and the timer."""
 
     def __init__(self, machine, run):
         self.machine, self.run = machine, run
-        self.holder = Holder(host=machine.name, boot="b", pid=machine.boots, nonce=run)
+        self.holder = Holder(host=machine.name, boot="b", pid=machine.boots, nonce=run, listed=True)
         self.watch = self.tenure = self.training = self.publication = None
         self.sent = {}
-        self.beat = 0
+        self.beat, self.card = 0, 0.0
         self.ticked = machine.now
         self.threads = {"claim": Thread(self.claiming())}
-        self.ending = None
 
-    def alive(self):
+    def lives(self):
         return self.machine.supervisor is self
 
     def at(self):
@@ -154,23 +194,30 @@ class Supervisor:
         progress = tail.generation.position.batch if tail.generation else 0
         self.training = Training(self.run, tail.newest, progress)
         self.machine.trainings.append(self.training)
-        self.threads["renew"] = Thread(self.renewing(tail))
+        self.threads["renew"] = Thread(self.renewing(tail, began))
         self.threads["publish"] = Thread(self.publishing())
 
-    def renewing(self, tail):
+    def renewing(self, tail, began):
+        is_expected = self.machine.worker is not None
+        upkeep = Upkeep(began if is_expected else began - LASTS, began, began - LASTS, is_expected)
         while True:
-            began = self.machine.now
-            self.beat += 1
-            try:
-                tail = yield from joblog.renew(JOB, tail, self.tenure.number, self.beat)
-                self.tenure = lease.renewed(self.tenure, began)
-            except Fenced:
-                self.tenure = lease.moved(self.tenure, "fenced", self.machine.now)
-                return
-            except StoreError:
-                pass
-            while self.machine.now < began + LASTS / lease.PER_LEASE:
-                yield None
+            now = self.machine.now
+            if self.card > upkeep.renewed:
+                upkeep = upkeep._replace(renewed=self.card, by_machine=True)
+            what = lease.due(upkeep, now, LASTS)
+            if what:
+                self.beat, upkeep = self.beat + 1, upkeep._replace(tried=now)
+                try:
+                    steps = keeper.kept(what, JOB, tail, self.beat, upkeep, lambda: self.machine.now, LASTS)
+                    tail, upkeep = yield from steps
+                    if what == lease.RENEW:
+                        self.tenure = lease.renewed(self.tenure, now)
+                except Fenced:
+                    self.tenure = lease.moved(self.tenure, "fenced", self.machine.now)
+                    return
+                except StoreError:
+                    pass
+            yield None
 
     def publishing(self):
         while True:
@@ -204,9 +251,11 @@ class Supervisor:
         now, random = self.machine.now, self.machine.world.random
         if self.tenure is None:
             return
-        if now - self.ticked > LASTS / lease.PER_LEASE:
+        if now - self.ticked > LASTS * lease.STILL:
             self.tenure = self.tenure._replace(woke=now)
         self.ticked = now
+        if self.tenure.state != lease.FENCED:
+            self.see_card()
         self.tenure, orders = lease.judge(self.tenure, now, LASTS)
         for order in orders:
             obeys = order == "kill" or random.random() < {"end": 0.4, "term": 0.6}[order]
@@ -214,6 +263,14 @@ class Supervisor:
                 self.training.lives, self.training.end = False, 75
         if self.tenure.state == lease.FENCED and not self.training.lives:
             self.machine.supervisor = None
+
+    def see_card(self):
+        name, card = f"{JOB}@{self.tenure.number}", self.machine.card
+        self.machine.held = name, self.machine.now
+        if card is not None and name in card[2]:
+            after = lease.renewed_by_machine(self.tenure, card[0], card[1], LASTS)
+            if after != self.tenure:
+                self.tenure, self.card = after, card[0]
 
 
 @dataclass
@@ -226,6 +283,7 @@ class World:
     late: list = field(default_factory=list)
     now: int = 0
     away: bool = False  # the store
+    still: bool = False  # no training gets further
     claims: list = field(default_factory=list)
 
     def pass_second(self):
@@ -236,43 +294,49 @@ class World:
             self.apply(sent)
         for machine in self.machines:
             for training in machine.trainings:
-                if training.lives:
+                if training.lives and not self.still:
                     training.progress += self.random.choice((0, 0, 0, 1, 2))
-            if machine.frozen:
+            if machine.frozen or machine.hung:
                 machine.last_frozen = self.now
-            elif machine.supervisor is not None:
-                supervisor = machine.supervisor
-                supervisor.tick()
-                for name in list(supervisor.threads):
-                    self.run_thread(machine, supervisor, name)
+            if machine.supervisor is not None and not machine.frozen and not machine.hung:
+                machine.supervisor.tick()
+                self.run_threads(machine, machine.supervisor)
+            if machine.worker is not None and not machine.frozen:
+                self.run_threads(machine, machine.worker)
+        self.check_replaced()
 
-    def run_thread(self, machine, supervisor, name):
+    def run_threads(self, machine, process):
+        if process is not None:
+            for name in list(process.threads):
+                self.run_thread(machine, process, name)
+
+    def run_thread(self, machine, process, name):
         """Let a thread run until it waits for the next second or for the store."""
         for _ in range(60):
-            thread, sent = supervisor.threads[name], supervisor.sent.get(name)
-            if machine.supervisor is not supervisor:
+            thread, sent = process.threads[name], process.sent.get(name)
+            if not process.lives():
                 return
             if sent is None:
                 if thread.resume():
-                    del supervisor.threads[name]
+                    del process.threads[name]
                     return
             elif sent.answered is not None and sent.answered <= self.now and self.apply(sent):
-                del supervisor.sent[name]
+                del process.sent[name]
                 if sent in self.late:
                     self.late.remove(sent)
                 if thread.resume(answer=sent.answer):
-                    supervisor.threads.pop(name, None)
+                    process.threads.pop(name, None)
                     return
             elif self.now - sent.sent >= PATIENCE:
-                del supervisor.sent[name]
+                del process.sent[name]
                 if thread.resume(error=StoreError("no answer")):
-                    supervisor.threads.pop(name, None)
+                    process.threads.pop(name, None)
                     return
             else:
                 return
             if thread.waits is None:
                 return
-            supervisor.sent[name] = self.send(machine, thread.waits)
+            process.sent[name] = self.send(machine, thread.waits)
 
     def send(self, machine, request):
         """Send a request; in a bad network it can be done late, or never, or its answer can be lost."""
@@ -300,6 +364,19 @@ class World:
                     self.check_punctual()
         return True
 
+    def check_replaced(self):
+        """A holder that was replaced, and could run and reach the store for a lease since, has ended its training."""
+        number = self.claims[-1][1]["number"] if self.claims else 0
+        for machine in self.machines:
+            supervisor = machine.supervisor
+            is_able = not (self.away or machine.cut_off or machine.slow or machine.frozen or machine.hung)
+            is_replaced = (
+                supervisor is not None and supervisor.tenure is not None and supervisor.tenure.number < number
+            )
+            machine.able = machine.able + 1 if is_able and is_replaced else 0
+            if machine.able > LASTS:
+                assert not supervisor.training.lives, f"{machine.name} was replaced, and trains on"
+
     def check_punctual(self):
         """After a claim no other training lives, unless its supervisor was killed, or stood still not long ago."""
         holder = self.claims[-1][1]["holder"]["host"]
@@ -307,7 +384,7 @@ class World:
             supervisor = machine.supervisor
             if supervisor is None or supervisor.training is None or machine.name == holder:
                 continue
-            stood_still = machine.frozen or self.now - machine.last_frozen <= 2 * LASTS
+            stood_still = machine.frozen or machine.hung or self.now - machine.last_frozen <= 2 * LASTS
             assert not supervisor.training.lives or stood_still, f"{machine.name} still trains"
 
 

@@ -25,7 +25,7 @@ class TestEngine:
 
     def __init__(self):
         self.connected = [MAC, BOX]
-        self.starts, self.forgotten, self.retired = [], [], []
+        self.starts, self.forgotten, self.retired, self.notified = [], [], [], []
         self.states = {}
         self.begins = True  # what a machine is given
 
@@ -47,6 +47,9 @@ class TestEngine:
     def forget(self, job):
         self.forgotten.append(job)
         self.states.pop(job, None)
+
+    def notify(self, address, job):
+        self.notified.append((address, job))
 
     def retire(self, address):
         self.retired.append(address)
@@ -93,7 +96,7 @@ class Fleet:
 
     def renew(self, job="job"):
         tail = self.tail(job)
-        perform(joblog.renew(job, tail, tail.number, int(self.now * 1000)), self.store)
+        perform(joblog.renew(job, tail.claim, int(self.now * 1000)), self.store)
 
     def publish(self, batch, job="job"):
         file = StoredFile("a", 1, f"{batch:064x}", f"{batch}-x")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 sortedcontainers = pytest.importorskip("sortedcontainers")
+from stallguard.pool import dask_task, security  # noqa: E402
 from stallguard.pool.dask_engine import DaskEngine, worker_name  # noqa: E402
 
 
@@ -42,3 +43,33 @@ def test_machines_can_be_read_while_they_come_and_go():
         sys.setswitchinterval(interval)
         thread.join()
         loop.close()
+
+
+def test_a_machine_is_told_by_the_connection_that_it_opened(tmp_path):
+    dask, distributed, notified = pytest.importorskip("dask"), pytest.importorskip("distributed"), []
+
+    async def steps():
+        is_notified = asyncio.Event()
+
+        def hear(job):
+            notified.append(job)
+            if len(notified) == 2:
+                is_notified.set()
+
+        hub = security.without_http(distributed.Scheduler)(host="127.0.0.1", port=0, dashboard=False)
+        async with hub as scheduler:
+            worker = security.without_http(distributed.Worker)(
+                scheduler.address, host="127.0.0.1", nthreads=1, memory_limit=0, dashboard=False
+            )  # fmt: skip
+            worker.stream_handlers[dask_task.NOTICE] = hear
+            async with worker:
+                engine = DaskEngine(scheduler, asyncio.get_running_loop(), client=None)
+                engine.notify("tcp://127.0.0.1:1", "lost")  # one that is not connected
+                engine.notify(worker.address, "count")
+                await asyncio.sleep(0)
+                engine.notify_all()
+                await is_notified.wait()
+
+    with dask.config.set(temporary_directory=str(tmp_path)):
+        asyncio.run(asyncio.wait_for(steps(), 60))
+    assert notified == ["count", ""]

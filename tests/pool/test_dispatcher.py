@@ -180,6 +180,25 @@ def test_what_failed_is_not_started_again_also_by_the_next_scheduler(fleet):
     assert fleet.said.count("job job: it failed: exit code 1") == 2  # its log says the same
 
 
+def test_the_machine_of_a_job_that_is_stopped_is_told_until_its_run_has_ended(fleet):
+    fleet.submit()
+    fleet.turns()
+    fleet.claim("box")
+    fleet.turns(10)
+    assert fleet.engine.notified == []
+    fleet.store.replace(orders.stop_key("job"), orders.encode_stop(Stop(schema=1, job="job"), OWN))
+    fleet.store.replace(orders.news_key("job"), b"")
+    fleet.turns(4)
+    assert fleet.engine.notified == [("tls://box", "job")]
+    fleet.turns(30)
+    assert len(fleet.engine.notified) > 3
+    fleet.end(75)
+    fleet.turns(6)
+    notified = len(fleet.engine.notified)
+    fleet.turns(30)
+    assert len(fleet.engine.notified) == notified
+
+
 def test_a_stop_that_is_signed_ends_a_job_and_another_does_not(fleet):
     fleet.submit()
     fleet.store.replace(orders.stop_key("job"), orders.encode_stop(Stop(schema=1, job="job"), OTHER))

@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests" / "fleet" / "scripts"
 PATIENCE = 90.0
 LEASE = 6.0
-QUICK = ("--set", f"store.lease={LEASE:g}s", "--set", "checkpoint.cost=1", "--checkpoint-every", "0.3s")
+QUICK = ("--set", "checkpoint.cost=1", "--checkpoint-every", "0.3s")
 PAUSE = "0.05"
 LOCK = """version = 1
 requires-python = ">=3.10"
@@ -94,8 +94,9 @@ class Lab:
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
-    def submit(self, job, *words, cwd=None):
-        return self.call("submit", "--name", job, *QUICK, "--", *map(str, words), cwd=cwd)
+    def submit(self, job, *words, cwd=None, lease=LEASE):
+        quick = ("--set", f"store.lease={lease:g}s", *QUICK)
+        return self.call("submit", "--name", job, *quick, "--", *map(str, words), cwd=cwd)
 
     def start(self, home, *words, **more):
         """Start a command of a machine."""
@@ -337,6 +338,18 @@ def test_a_cordoned_machine_ends_what_it_trains_and_takes_nothing_more(lab):
     lab.call("fleet", "uncordon", "m1")
     lab.until(lambda: lab.is_done("next"))
     assert lab.outcomes("count") == [(1, 0)]
+
+
+def test_a_run_whose_lease_its_machine_renews_ends_as_soon_as_its_job_is_stopped(lab):
+    lab.scheduler()
+    lab.worker("m1")
+    lab.submit("count", "count.py", 4000, PAUSE, lease=120)
+    lab.until(lambda: lab.has_published("count") and lab.store.read("beats/count@1@m1"))
+    assert lab.store.read("beats/count@1") is None
+    lab.call("stop", "count")
+    lab.until(lambda: lab.outcomes("count") == [(1, 75)])
+    assert lab.log("count")[-1].final
+    lab.until(lambda: lab.store.names("beats") == [])
 
 
 def test_outside_its_hours_a_machine_takes_nothing_and_one_job_can_be_trained_by_hand(lab):

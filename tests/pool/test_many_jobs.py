@@ -85,6 +85,23 @@ def test_a_minute_of_a_job_that_is_trained_costs_a_listing_every_few_seconds(tmp
     assert len(counting.asked) < 150
 
 
+def test_a_job_for_which_the_card_of_its_machine_stands_costs_no_more_and_is_missed_in_time(tmp_path):
+    fleet, counting = held(tmp_path, Counting)
+    fleet.store.replace("beats/held@1@mac", b"1")
+    for number in range(40):
+        if not number % 6:  # each 30 s, half of the lease
+            fleet.store.replace(orders.worker_key("mac"), b"%d" % number)
+        fleet.turns(5)
+    assert fleet.cordon("mac") is None
+    assert len([key for key in counting.asked if "held" in key]) <= 12
+    fleet.store.remove("beats/held@1@mac")  # its run is dead, its worker lives
+    silent_since = fleet.now
+    while fleet.cordon("mac") is None:
+        fleet.store.replace(orders.worker_key("mac"), b"%d" % fleet.now)
+        fleet.turns(5)
+        assert fleet.now <= silent_since + LASTS + 15
+
+
 def test_a_listing_that_shows_old_renewals_makes_no_holder_silent(tmp_path):
     fleet, _ = held(tmp_path, lambda store: Counting(store, stale=True))
     for _ in range(40):

@@ -176,7 +176,7 @@ def test_the_name_of_a_worker_that_is_dead_is_taken_over_and_one_that_comes_back
         assert any("watched whether it lives" in line for line in said)
         back = card_of("there", at="2026-06-10T13:00:00Z", by=made._signatures)
         store.replace(key, back)
-        made._carded = -worker_process.RENEWS  # a minute later
+        made._carded, made._names_at = -worker_process.RENEWS, 0.0  # some minutes later
         with pytest.raises(StallguardError, match="another worker has the name mac"):
             await asyncio.wait_for(running, PATIENCE)
         assert store.read(key) == back  # its card stays

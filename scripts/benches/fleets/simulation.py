@@ -19,18 +19,20 @@ from detection.goals import Goal
 from fleets.simulated_store import Memory, SimulatedStore
 from stallguard.fleet import archive, job_table, joblog, lease, membership, orders, run_index
 from stallguard.fleet.joblog import Tail, perform
+from stallguard.fleet.keeper import STOPS
+from stallguard.fleet.machine_beat import Standing
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import Code, Submission, WorkerCard
-from stallguard.fleet.records import Holder, Outcome, decode
+from stallguard.fleet.records import OF, Holder, Outcome, decode
 from stallguard.fleet.run_index import Status
-from stallguard.fleet.signing import Signatures
+from stallguard.fleet.signing import REVOKED, Signatures
 from stallguard.jsontext import exact
 from stallguard.pool import authority
 from stallguard.pool.dispatch import Machine
 from stallguard.pool.dispatcher import Deps, Dispatcher
 from stallguard.pool.engine import UNKNOWN, Placed, Start
 from stallguard.pool.scheduler_process import TURN
-from stallguard.pool.worker_process import RENEWS
+from stallguard.pool.worker_process import LISTS_AT_LEAST, NAMES, RENEWS
 from stallguard.storage import run_files
 
 ANSWERS = 0.02  # s
@@ -46,7 +48,12 @@ class _Run:
     """A job that a machine trains."""
 
     def __init__(self, job: str, tail: Tail, due: float) -> None:
-        self.job, self.tail, self.due, self.beats = job, tail, due, 0
+        self.job, self.tail, self.due = job, tail, due  # when it looks again whether it is stopped
+
+    @property
+    def name(self) -> str:
+        """Its name in the folder of all beats."""
+        return f"{self.job}{OF}{self.tail.number}"
 
 
 class Machines:
@@ -61,15 +68,19 @@ class Machines:
         self._asked: list[Start] = []
         self._placed: dict[str, Placed] = {}
         self._away: set[str] = set()
-        self._cards = {
-            host: time.monotonic() + RENEWS * place / count for place, host in enumerate(self.hosts)
-        }
+        began, self._renews = time.monotonic(), min(RENEWS, lasts * lease.BY_MACHINE)
+        self._cards = dict.fromkeys(self.hosts, began)
+        self._looks = {host: began + NAMES * place / count for place, host in enumerate(self.hosts)}
+        self._lists = {host: began + LISTS_AT_LEAST * place / count for place, host in enumerate(self.hosts)}
+        self._standing = {host: Standing(host) for host in self.hosts}
         self._ends = time.monotonic() + JOB / count
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self.work, daemon=True)
 
     def start_thread(self) -> None:
-        """Let all machines work."""
+        """Let all machines work; they did not begin at once."""
+        now, each = time.monotonic(), self._renews / len(self.hosts)
+        self._cards = {host: now + each * place for place, host in enumerate(self.hosts)}
         self._thread.start()
 
     def close(self) -> None:
@@ -82,9 +93,9 @@ class Machines:
         holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}-{job}", lasts=self._lasts, listed=True)
         tail = perform(joblog.read_end(job), self.store)
         tail, _ = perform(joblog.claim(job, tail, holder, run_files.utc()), self.store)
-        due = time.monotonic() + self._lasts / lease.PER_LEASE * (hash(host) % 997 / 997)
+        due = time.monotonic() + STOPS * (hash(host) % 997 / 997)
         self._runs[host] = _Run(job, tail, due)
-        self.renew(self._runs[host])
+        self._cards[host] = 0.0  # its worker sees that it has another run
         status = Status(run_index.SCHEMA, run_files.utc(), {"state": "running", "rates": {"batches": 12.5}})
         self.store.replace(run_index.status_key(job, tail.number), exact(status))
 
@@ -103,12 +114,20 @@ class Machines:
                 now = time.monotonic()
                 for host, due in self._cards.items():
                     if due <= now and host not in self._away:
-                        self._cards[host] = due + RENEWS
+                        self._cards[host] = now + self._renews
                         self.card(host)
+                for host, due in self._looks.items():
+                    if due <= now and host not in self._away:
+                        self._looks[host] = due + NAMES
+                        self.store.read(orders.worker_key(host))
+                for host, due in self._lists.items():
+                    if due <= now and host not in self._away:
+                        self._lists[host] = due + LISTS_AT_LEAST
+                        self.store.read(REVOKED)
                 for run in self._runs.values():
                     if run.due <= now:
-                        run.due += self._lasts / lease.PER_LEASE
-                        self.renew(run)
+                        run.due += STOPS
+                        self.store.read(orders.stop_key(run.job))
                 if self._ends <= now and self._runs:
                     self._ends = now + JOB / len(self.hosts)
                     self.end(next(iter(self._runs)))
@@ -118,21 +137,15 @@ class Machines:
                 self._asked.clear()
 
     def card(self, host: str) -> None:
-        """Renew the card of a machine, as its worker does."""
+        """Renew the card of a machine, and with it the lease of its run, as its worker does."""
         jobs = (self._runs[host].job,) if host in self._runs else ()
         card = WorkerCard(
             schema=orders.SCHEMA, host=host, at=run_files.utc(), state="busy" if jobs else "ready", worker="w",
             address=host, resources={"slots": 1.0, "memory": 32.0}, jobs=jobs, versions={"keras": "3.12"}, home=host,
         )  # fmt: skip
-        self.store.read(orders.worker_key(host))
         data = orders.encode_card(card, self._members[self.hosts.index(host)])
-        self.store.replace(orders.worker_key(host), data)
-
-    def renew(self, run: _Run) -> None:
-        """Renew the lease of a job, as its keeper does."""
-        run.beats += 1
-        run.tail = perform(joblog.renew(run.job, run.tail, run.tail.number, run.beats), self.store)
-        self.store.read(orders.stop_key(run.job))
+        alive = (self._runs[host].name,) if host in self._runs else ()
+        perform(self._standing[host].renew(alive, data), self.store)
 
     def end(self, host: str) -> None:
         """End what a machine trains."""
@@ -140,6 +153,7 @@ class Machines:
         end = Outcome(number=run.tail.number, claim=0, run="r", code=0, why="it ended")
         perform(joblog.append(run.job, run.tail, run.tail.number, end), self.store)
         self._placed[run.job] = Placed(True)
+        self._cards[host] = 0.0
 
     def machines(self) -> list[Machine]:
         """See engine.Engine."""
@@ -165,6 +179,9 @@ class Machines:
         self._placed.pop(job, None)
 
     def retire(self, address: str) -> None:
+        """See engine.Engine."""
+
+    def notify(self, address: str, job: str) -> None:
         """See engine.Engine."""
 
 
