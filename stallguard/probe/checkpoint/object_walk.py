@@ -57,6 +57,8 @@ _STILL = (
     types.WrapperDescriptorType,
 )
 _WRITERS = ("csv", "_csv")
+# Dictionaries of a module of torch, which Keras' layers are there: functions that are called at each use of the layer.
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _VIEWS: tuple[Any, ...] = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
 GENERATORS = ("Generator", "SeedGenerator", "RandomGenerator")  # of TensorFlow, Keras 3 and Keras 2
 
@@ -158,6 +160,7 @@ class Walk:
                 self._visit(self.paths[id(owner)] + ".optimizer", owner, None, CONTENT, optimizer)
             if owner is model or not object_kinds.is_librarys(type(owner)):
                 self._instance(owner, self.paths[id(owner)])
+                self._hooks(owner, self.paths[id(owner)])
             else:
                 self._of_script_in(owner, self.paths[id(owner)])
                 self._loose(owner, self.paths[id(owner)])
@@ -326,6 +329,8 @@ class Walk:
             else:
                 self.optimizers.append((path, value))
             self._instance(value, path)
+            if variables.inner_of(value) is not value:
+                self._instance(variables.inner_of(value), path + ".inner")
         elif object_kinds.family(value) in ("Layer", "Metric"):
             self._network(value, path)
         elif object_kinds.family(value):
@@ -438,6 +443,7 @@ class Walk:
                 self._of_script_in(one, place)
             else:
                 self._instance(one, place)
+                self._hooks(one, place)
 
     def _of_script_in(self, value: Any, path: str) -> None:
         """Visit what the script set on an object of Keras, and its objects that are in it: a regularizer of a layer."""
@@ -446,6 +452,14 @@ class Walk:
             is_set = name not in skipped and not name.startswith("_")
             if is_set or _is_held(value, name, item):
                 self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
+        self._hooks(value, path)
+
+    def _hooks(self, value: Any, path: str) -> None:
+        """Visit the script's functions that a layer calls, as a module of torch."""
+        for name in _HOOKS:
+            for index, hook in enumerate((vars(value).get(name) or {}).values()):
+                if object_kinds.is_of_script(hook):
+                    self._visit("%s.%s[%d]" % (path, name, index), value, None, CONTENT, hook)
 
     def _attributes(self, container: Any, path: str) -> None:
         """Visit the attributes of a container of a class of the script, or of one in which Keras put its entries."""

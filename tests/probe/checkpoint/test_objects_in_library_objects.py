@@ -65,6 +65,9 @@ optimizer = keras.optimizers.SGD(schedule)
 metric = keras.metrics.MeanMetricWrapper(distance, name="distance")
 model = keras.Sequential([keras.Input((2,)), layer, keras.layers.Lambda(growing()), keras.layers.Dense(1)])
 model.compile(keras.optimizers.SGD(0.05), "mse", metrics=[metric, own], run_eagerly=True)
+hook = growing()
+if hasattr(layer, "register_forward_hook"):
+    layer.register_forward_hook(lambda module, inputs, output: hook(output))
 beside = keras.Variable(np.ones(2, "float32")) if hasattr(keras, "Variable") else None
 if beside is not None:
     optimizer.build([beside])
@@ -81,7 +84,7 @@ class Used(keras.callbacks.Callback):
 
 x = np.arange(24, dtype="float32").reshape(12, 2) / 24
 history = model.fit(x, x[:, :1], batch_size=2, epochs=3, verbose=0, shuffle=False, callbacks=[Used()])
-functions = [layer.activation, model.layers[1].function]
+functions = [layer.activation, model.layers[1].function, hook]
 print(json.dumps({
     "weights": [value.tolist() for value in model.get_weights()], "history": history.history,
     "calls": [one.calls for one in (regularizer, constraint, schedule, distance, own)], "noted": layer.noted,
