@@ -113,7 +113,11 @@ def test_a_card_that_the_machines_member_did_not_sign_is_of_no_worker(card):
     assert machines.name_state(card, None, "mac", "here", OWN) == machines.FREE
 
 
-@pytest.mark.parametrize("card", [card_of("there"), card_of(""), OWN.sign("workers/mac", b'{"schema":2}')])
+@pytest.mark.parametrize(
+    "card",
+    [card_of("there"), card_of(""), OWN.sign("workers/mac", b'{"schema":2}')],
+    ids=["of another", "of none", "of a later version"],
+)
 def test_a_card_of_another_home_is_watched_and_the_name_is_taken_once_it_changes(card):
     later = card_of("there", at="2026-06-10T12:01:00Z")
     assert machines.name_state(card, None, "mac", "here", OWN) == machines.WATCHED

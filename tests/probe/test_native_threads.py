@@ -126,7 +126,8 @@ def test_a_collection_in_a_look_at_all_frames_cannot_stop_this_python():
 
 def test_a_process_that_is_forked_within_a_look_collects_garbage():
     code = """
-import gc
+import gc, warnings
+warnings.simplefilter("ignore")  # of the fork beside the thread
 native_threads._COLLECTS_INSIDE = True
 native_threads.start(int)
 class Sys:

@@ -35,7 +35,7 @@ _SCHEDULE = """class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 _SCHEDULED = (
     _ARRAY
     + _SCHEDULE
-    + """def scheduled(wrapper=lambda optimizer: optimizer):
+    + """def with_schedule(wrapper=lambda optimizer: optimizer):
     value = keras.Variable(np.ones(2, "float32"))
     optimizer = wrapper(keras.optimizers.SGD(Schedule()))
     optimizer.build([value])
@@ -108,8 +108,8 @@ THINGS = (
     Thing("keras.function-of-callback", "keras.callbacks.LambdaCallback(on_epoch_end=Counting())", "thing.on_epoch_end(n, n)", "thing.on_epoch_end.calls", _COUNTING),
     Thing("keras.attribute-of-layer", "noted()", "thing.noted += n", "thing.noted", _NOTED),
     Thing("keras.initializer-of-layer", "keras.layers.Dense(1, kernel_initializer=Counting())", "thing.kernel_initializer(n, n)", "thing.kernel_initializer.calls", _COUNTING),
-    Thing("keras.schedule-of-inner-optimizer", "scheduled(keras.optimizers.LossScaleOptimizer)", "thing[0].apply([keras.ops.convert_to_tensor(np.full(2, n + 1, 'float32'))], [thing[1]])", "array_of(thing[1])", _SCHEDULED),
-    Thing("keras.schedule-of-optimizer", "scheduled()", "thing[0].apply([keras.ops.convert_to_tensor(np.full(2, n + 1, 'float32'))], [thing[1]])", "array_of(thing[1])", _SCHEDULED),
+    Thing("keras.schedule-of-inner-optimizer", "with_schedule(keras.optimizers.LossScaleOptimizer)", "thing[0].apply([keras.ops.convert_to_tensor(np.full(2, n + 1, 'float32'))], [thing[1]])", "array_of(thing[1])", _SCHEDULED),
+    Thing("keras.schedule-of-optimizer", "with_schedule()", "thing[0].apply([keras.ops.convert_to_tensor(np.full(2, n + 1, 'float32'))], [thing[1]])", "array_of(thing[1])", _SCHEDULED),
     Thing("keras.History", "keras.callbacks.History()", "thing.history.setdefault('n', []).append(n)", "thing.history"),
     Thing("keras.Progbar", "keras.utils.Progbar(None, verbose=0)", "thing.add(1, [('n', n)])", "thing._values"),
     Thing("keras.LambdaCallback", "keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs, rows=[]: rows.append(epoch))", "thing.on_epoch_end(n, None)", "thing.on_epoch_end.__defaults__[0]"),
