@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stallguard.pool.runs_here import RunsHere
 
-NOTICE = (
-    "stallguard-notice"  # the scheduler's message to a worker: look at the store.  Nothing is believed of it
-)
+# The scheduler's message to a worker: look at the store.  What it says is not used for anything else.
+NOTICE = "stallguard-notice"
 _HERE: list[RunsHere] = []
 
 

@@ -164,9 +164,14 @@ class NextCall:
         batches, left = self.fed[:count], self.fed[count:]
         if left:
             self._owner.feed(self._model, left)
+        source = data
+        try:
+            source = _as_drawn_by(self.original, data)
+        except Exception as unexpected:  # not the pipeline's: nothing was drawn
+            self._owner.context.surprise("preparing to draw a batch", unexpected)
         try:
             with self._owner.context.phase("input"):
-                batches.extend(islice(_as_drawn_by(self.original, data), count - len(batches)))
+                batches.extend(islice(source, count - len(batches)))
         except Exception as error:
             return batches, error
         return batches, None
@@ -244,10 +249,8 @@ def _as_drawn_by(train: Callable[..., Any], data: Any) -> Any:
 
 def _graph_in(train: Callable[..., Any]) -> Any:
     """Return the tf.function by which a train function draws and trains; None if each operation is run by itself."""
-    parts = [
-        train,
-        *(cell.cell_contents for cell in getattr(train, "__closure__", None) or ()),
-    ]  # Keras 2; Keras 3
+    # Of Keras 2 it is one itself, of Keras 3 a function around one.
+    parts = [train, *(cell.cell_contents for cell in getattr(train, "__closure__", None) or ())]
     graphs = [one for one in parts if hasattr(one, "get_concrete_function") and hasattr(one, "__name__")]
     return next((one for one in graphs if one is train or one.__name__.endswith("_on_iterator")), None)
 

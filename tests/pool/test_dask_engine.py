@@ -51,7 +51,7 @@ def test_a_machine_is_told_by_the_connection_that_it_opened(tmp_path):
     async def steps():
         is_notified = asyncio.Event()
 
-        def hear(job):
+        def note(job):
             notified.append(job)
             if len(notified) == 2:
                 is_notified.set()
@@ -61,7 +61,7 @@ def test_a_machine_is_told_by_the_connection_that_it_opened(tmp_path):
             worker = security.without_http(distributed.Worker)(
                 scheduler.address, host="127.0.0.1", nthreads=1, memory_limit=0, dashboard=False
             )  # fmt: skip
-            worker.stream_handlers[dask_task.NOTICE] = hear
+            worker.stream_handlers[dask_task.NOTICE] = note
             async with worker:
                 engine = DaskEngine(scheduler, asyncio.get_running_loop(), client=None)
                 engine.notify("tcp://127.0.0.1:1", "lost")  # one that is not connected

@@ -55,12 +55,12 @@ class Lab:
         self.leases = MachineLeases(self.store, "mac", "b", lambda: self.now)
         self.theirs = FolderStore(folder)
         self.tail, _ = joblog.perform(joblog.claim("job", joblog.Tail(), HOLDER, ""), self.theirs)
-        self.heard, self.orders = 0, []
+        self.reads, self.orders = 0, []
 
     def begin(self):
         """Start the run, and wait until its worker has seen it."""
         self.keeper = LeaseKeeper(
-            self.store, "job", self.tail, self.now, LASTS, lambda: self.now, asked=self.hear,
+            self.store, "job", self.tail, self.now, LASTS, lambda: self.now, asked=self.read_order,
             machine=RunSide(self.store.url, "mac", "b"),
         )  # fmt: skip
         self.keeper.attach(lambda order, why: self.orders.append((order, why)))
@@ -68,8 +68,8 @@ class Lab:
         until(lambda: "job@1" in self.leases.alive())
         self.store.asked.clear()
 
-    def hear(self):
-        self.heard += 1
+    def read_order(self):
+        self.reads += 1
         return ""
 
     def card(self, alive=None, *, is_notified=True):
@@ -105,13 +105,13 @@ def test_a_run_beside_a_worker_asks_the_store_for_nothing(lab):
         until(lambda: lab.keeper._tenure.renewed == lab.now)
     assert {key for _, key in lab.store.asked} == {"workers/mac", "beats/job@1@mac"}
     assert lab.store.asked.count(("replace", "beats/job@1@mac")) == 1
-    assert (lab.heard, lab.orders) == (0, [])
+    assert (lab.reads, lab.orders) == (0, [])
 
 
 def test_a_run_without_a_worker_renews_at_once(lab):
     lab.begin()
     until(lambda: lab.theirs.read("beats/job@1"))
-    until(lambda: lab.heard)
+    until(lambda: lab.reads)
 
 
 def test_a_run_whose_worker_writes_no_card_renews_before_its_training_is_ended(lab):
@@ -132,10 +132,10 @@ def test_a_run_looks_at_its_orders_when_its_worker_hears_of_one_and_at_each_card
     lab.begin()
     lab.card()
     lab.leases.ask("job")
-    until(lambda: lab.heard == 1)
+    until(lambda: lab.reads == 1)
     lab.leases.ask("another")
     lab.card(is_notified=False)
-    until(lambda: lab.heard == 2)
+    until(lambda: lab.reads == 2)
 
 
 def test_a_run_that_stood_still_reads_the_log_before_it_believes_a_card(lab):

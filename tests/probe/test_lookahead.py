@@ -60,6 +60,7 @@ def calls(servers):
         "look_passes",
         "refused",
         "strange_data",
+        "no_graph",
     ]
     return ran(servers, "lookahead_calls.py", sys.executable, cases, KERAS_BACKEND="tensorflow")
 
@@ -89,6 +90,11 @@ class TestOneCall:
 
     def test_what_cannot_be_looked_into_is_left_as_it_was(self, calls):
         assert calls["refused"] == [False, False, False]
+
+    def test_an_error_of_our_own_before_the_draw_is_reported_and_is_not_the_pipelines(self, calls):
+        alone, looked, seen, surprises = calls["no_graph"]
+        assert looked == alone
+        assert (seen, surprises) == ([1], ["an empty cell"])
 
     def test_unknown_data_reach_the_train_function_untouched(self, calls):
         assert calls["strange_data"] == [1, []]

@@ -111,9 +111,8 @@ class Walk:
         self.paths: dict[int, str] = {}  # of the objects that were reached, by id; this walk keeps them alive
         self.objects: dict[str, Any] = {}  # and by path
         self.optimizers: list[tuple[str, Any]] = []  # whose variables are groups of the training (fit.py)
-        self.of_pipeline = (
-            False  # then the variables of optimizers are slots: they belong to the opening of the data
-        )
+        # Whether it is over the input pipeline: then they are slots, which belong to the opening of the data.
+        self.of_pipeline = False
         self.networks: list[tuple[str, Any]] = []  # models and layers other than the fit's own
         self.modules: set[str] = set()  # with generators of the process that the script's functions name
         self.files: list[tuple[str, Any]] = []
@@ -158,11 +157,8 @@ class Walk:
             optimizer = vars(owner).get("optimizer") or vars(owner).get("_optimizer")
             if owner is not model and optimizer is not None:  # of a model in this one
                 self._visit(self.paths[id(owner)] + ".optimizer", owner, None, CONTENT, optimizer)
-            if owner is model or not object_kinds.is_librarys(type(owner)):
-                self._instance(owner, self.paths[id(owner)])
-                self._hooks(owner, self.paths[id(owner)])
-            else:
-                self._of_script_in(owner, self.paths[id(owner)])
+            self._of_keras(owner, self.paths[id(owner)], is_main=owner is model)
+            if owner is not model and object_kinds.is_librarys(type(owner)):
                 self._loose(owner, self.paths[id(owner)])
         optimizer = getattr(model, "optimizer", None)
         inner = getattr(optimizer, "inner_optimizer", None)
@@ -186,9 +182,7 @@ class Walk:
         for name in ("_user_metrics", "_user_weighted_metrics"):
             for index, metric in enumerate(_leaves(getattr(compiled, name, None))):
                 if object_kinds.family(metric) == "Metric":  # its variables are those of the epoch
-                    is_librarys = object_kinds.is_librarys(type(metric))
-                    enter = self._of_script_in if is_librarys else self._instance
-                    enter(metric, "%s.%s%d" % (path, name, index))
+                    self._of_keras(metric, "%s.%s%d" % (path, name, index))
                 elif object_kinds.is_of_script(metric):
                     self.enter(metric, "%s.%s%d" % (path, name, index))
 
@@ -438,24 +432,21 @@ class Walk:
         if optimizer is not None:
             self._visit(path + ".optimizer", value, None, CONTENT, optimizer)
         for index, one in enumerate([value, *getattr(value, "_flatten_layers", list)()]):
-            place = path if one is value else "%s.layer%d" % (path, index)
-            if object_kinds.is_librarys(type(one)):
-                self._of_script_in(one, place)
-            else:
-                self._instance(one, place)
-                self._hooks(one, place)
+            self._of_keras(one, path if one is value else "%s.layer%d" % (path, index))
 
-    def _of_script_in(self, value: Any, path: str) -> None:
-        """Visit what the script set on an object of Keras, and its objects that are in it: a regularizer of a layer."""
-        skipped = object_kinds.names_of_library(type(value))
-        for name, item in list(vars(value).items()):
-            is_set = name not in skipped and not name.startswith("_")
-            if is_set or _is_held(value, name, item):
-                self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
-        self._hooks(value, path)
+    def _of_keras(self, value: Any, path: str, *, is_main: bool = False) -> None:
+        """Visit what the script set on an object of Keras, and its objects that are in it: a regularizer of a layer.
 
-    def _hooks(self, value: Any, path: str) -> None:
-        """Visit the script's functions that a layer calls, as a module of torch."""
+        `is_main`: the fit's model: also what has a private name.
+        """
+        if is_main or not object_kinds.is_librarys(type(value)):
+            self._instance(value, path)
+        else:
+            skipped = object_kinds.names_of_library(type(value))
+            for name, item in list(vars(value).items()):
+                is_set = name not in skipped and not name.startswith("_")
+                if is_set or _is_held(value, name, item):
+                    self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
         for name in _HOOKS:
             for index, hook in enumerate((vars(value).get(name) or {}).values()):
                 if object_kinds.is_of_script(hook):

@@ -154,6 +154,24 @@ def strange_data():
     return [int(model.optimizer.iterations), seen]
 
 
+def no_graph():
+    """What draws in a graph fails; beside a training that nothing looks into."""
+    module, context = import_module("_stallguard_probe.lookahead"), probe.context
+    plain = drained(network(), batches())
+
+    def fails(train):
+        raise ValueError("an empty cell")
+
+    surprises, usual, model, seen = [], module._graph_in, network(), []
+    report, context.surprise = context.surprise, lambda what, error: surprises.append(str(error))
+    module._graph_in = fails
+    try:
+        lookahead.arrange(model, lambda found: seen.append(len(found)))
+        return [plain, drained(model, batches()), seen, surprises]
+    finally:
+        module._graph_in, context.surprise = usual, report
+
+
 CASES = {
     "fed": lambda: fed(2),
     "fed_strides": lambda: fed(4, steps_per_execution=3),
@@ -164,6 +182,7 @@ CASES = {
     "look_passes": look_passes,
     "refused": refused,
     "strange_data": strange_data,
+    "no_graph": no_graph,
 }
 
 if __name__ == "__main__":
