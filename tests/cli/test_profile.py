@@ -36,7 +36,7 @@ def produce(batches):
         batches.put(0)
 
 def work():
-    end = time.monotonic() + 0.05
+    end = time.monotonic() + 0.1
     while time.monotonic() < end:
         pass
 
@@ -90,16 +90,14 @@ def test_the_lines_are_named_with_what_they_do_the_most_expensive_first(home):
     made = is_of_type(answer.out, ProfileDocument)
 
     [one] = made["trainings"]
-    worst, second = one["training"][:2]
-    assert (worst["where"], worst["calls"], worst["does"]) == (
-        f"main() at loop.py:{GET}",
-        "queue.get",
-        "lock",
-    )
-    assert second["where"].startswith("work() at loop.py:")
+    seconds = [line["seconds"] for line in one["training"]]
+    waits = [line for line in one["training"] if line["where"] == f"main() at loop.py:{GET}"]
+    assert [(line["calls"], line["does"]) for line in waits] == [("queue.get", "lock")]
+    # Half of the time each: which of both is more is chance, and a busy machine takes a sample a second or less.
+    assert any(line["where"].startswith("work() at loop.py:") for line in one["training"])
+    assert seconds == sorted(seconds, reverse=True)
     assert one["feeders"][0]["where"] == f"produce() at loop.py:{SLEEP}"
-    assert worst["seconds"] > second["seconds"]
-    assert sum(line["seconds"] for line in one["training"]) == pytest.approx(one["seconds"], rel=0.05)
+    assert sum(seconds) == pytest.approx(one["seconds"], rel=0.05)
     assert sum(line["share"] for line in one["training"]) == pytest.approx(1.0, rel=0.05)
     assert one["seconds"] - 1 <= one["present_seconds"] <= json.loads(outcome)["duration_seconds"] + 1
     assert (one["attempt"], one["title"], one["from_journal"]) == (1, "", False)
