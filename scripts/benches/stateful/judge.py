@@ -104,16 +104,22 @@ def judged(found: dict[str, Any]) -> Verdict:
     if inexact or (
         named and all(_is_named(one, case, named) for one in differing if one in places or one == "pipe")
     ):
-        only_over = inexact and all(_OVER in text and _STAYS not in text for text in inexact)
+        # A start over does not undo what was done to a file in place, and the beginning of the training names that.
+        # The data alone differ if no thing does.
+        held = [one for one in differing if one in places] or ["pipe"]
+        stays = all(_files_are_named(one, case, named) for one in held)
+        only_over = inexact and not stays and all(_OVER in text and _STAYS not in text for text in inexact)
         return Verdict(OVER if only_over else SAID, case, (inexact or named)[0], things, *rest)
     return Verdict(SILENT, case, detail, things, *rest)
 
 
 def _last(attempt: dict[str, Any]) -> str:
-    """Return how an attempt ended."""
+    """Return how an attempt ended: of a traceback the line of the error, which Keras follows with the arguments."""
     lines = [line for line in attempt.get("err", "").splitlines() if line.strip()]
+    frames = [at for at, line in enumerate(lines) if line.startswith(("  File ", "    "))]
+    words = [line for line in lines[frames[-1] + 1 :] if not line.startswith(" ")][:1] if frames else []
     end = "did not end" if attempt["code"] is None else f"exit code {attempt['code']}"
-    return f"{end}: {lines[-1].strip()[:160] if lines else 'no words'}"
+    return f"{end}: {(words or lines[-1:] or ['no words'])[0].strip()[:160]}"
 
 
 def _is_past_lost(number: str, attempts: list[dict[str, Any]]) -> bool:
@@ -139,11 +145,10 @@ def _appended_before(attempts: list[dict[str, Any]], things: tuple[tuple[str, st
 
 def _is_named(number: str, case: Case, texts: list[str]) -> bool:
     """Return whether a sentence names a thing as what a checkpoint lacks, by what holds it."""
+    if _files_are_named(number, case, texts):
+        return True
     if number == "pipe":
-        in_files = [
-            name for name, place in case.things if place == "pipeline" and _file_is_named(name, texts)
-        ]
-        return bool(in_files) or any(_PIPELINE.search(text) for text in texts)
+        return any(_PIPELINE.search(text) for text in texts)
     name, place = case.things[int(number)]
     names = {
         "global": f"THING_{number}",
@@ -152,11 +157,16 @@ def _is_named(number: str, case: Case, texts: list[str]) -> bool:
     }
     # What a class of the script has is named by the class, a function or a class that is the thing by its own name.
     found = (names.get(place, "held"), "more", "class __main__.", f"global __main__.{catalog()[name].make} ")
-    return _file_is_named(name, texts) or any(word in text for text in texts for word in found)
+    return any(word in text for text in texts for word in found)
 
 
-def _file_is_named(name: str, texts: list[str]) -> bool:
+def _files_are_named(number: str, case: Case, texts: list[str]) -> bool:
     """Return whether a sentence names the file that a thing is in, as "kept.dat (changed in place)"."""
-    code = catalog()[name].make + catalog()[name].setup
+    names = (
+        [name for name, place in case.things if place == "pipeline"]
+        if number == "pipe"
+        else [case.things[int(number)][0]]
+    )
+    code = " ".join(catalog()[name].make + catalog()[name].setup for name in names)
     files = {Path(file).name for text in texts for file in _FILE.findall(text)}
     return any(f"'{file}'" in code for file in files)

@@ -72,6 +72,14 @@ class Records:
         """Return whether an earlier attempt left a generation of a later fit: it had finished this one."""
         return self.resuming and any(one > ordinal and self.store(one).exists() for one in self._ordinals())
 
+    def start_over(self, ordinal: int) -> int:
+        """Remove what this fit saved, and the records of all later ones.  Return how many later ones there were."""
+        try:
+            self.store(ordinal).start_over()
+        except OSError:
+            self.store(ordinal).forget()
+        return self.forget_from(ordinal + 1)
+
     def forget_from(self, ordinal: int) -> int:
         """Remove the records of this fit and of all later ones, which depend on it.  Return how many."""
         stale = [one for one in self._ordinals() if one >= ordinal]

@@ -44,7 +44,7 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
     now = random_state.capture()
     if resuming:
         session.digested(fit.enter)
-        session.guarded("noting files", fit.files.note_sizes)
+        session.guarded("shortening files", fit.files.draw_again)
         fit.passed = True
         finished_epochs(session, fit, iterator, original)
         now = random_state.capture()
@@ -119,8 +119,10 @@ def open_again(session: CheckpointSession, fit: Fit, saved: bool) -> None:
     """
     if saved:
         session.digested(fit.restore_opening)
+        session.guarded("restoring files", lambda: fit.files.data_open(again=True))
     else:
         fit.restore_entered()
+        session.guarded("restoring files", fit.files.drawn_again)
         session.guarded("noting the pipeline's state", lambda: session.digested(fit.note_data))
 
 
@@ -241,7 +243,7 @@ def draw(session: CheckpointSession, fit: Fit, source: Any, now: dict[str, Any])
         _restore_generators(fit)
     fit.restore_uses()
     fit.restore_metrics()
-    written = session.guarded("cutting files", fit.files.cut_to_sizes)
+    written = session.guarded("restoring files", fit.files.drawn_again)
     if written and pipelines.draws_ahead(fit.iterator):
         text = announcements.LINES_AHEAD % announcements.listed(written)
         session.context.say("inexact", "fit %d: %s" % (fit.ordinal, text))

@@ -55,6 +55,9 @@ class FileEvents:
         self.listener: Optional[Listener] = None  # of the fit that runs
         self.changed: dict[str, str] = {}  # path: how, of what is open for changes in place
         self.unbuffered: dict[str, None] = {}  # opened by os.open
+        self.appended: dict[
+            str, int
+        ] = {}  # before a fit: length before the script first opened it for appending
         self._read: dict[Any, None] = {}
         self._listens = False
 
@@ -95,6 +98,13 @@ class FileEvents:
         if self.listener is None:
             if not flags & os.O_APPEND and (flags & os.O_RDWR or not flags & NEW):
                 self.changes(path, IN_PLACE)
+            elif (
+                flags & os.O_APPEND
+                and path not in self.appended
+                and len(self.appended) < MOST
+                and is_scripts()
+            ):
+                self.appended[path] = os.path.getsize(path) if os.path.isfile(path) else 0
         elif is_scripts():
             if not flags & (os.O_APPEND | NEW):
                 self.listener.changes(path, IN_PLACE)

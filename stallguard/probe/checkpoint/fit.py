@@ -514,7 +514,8 @@ class Fit:
         return self.batches() <= self.executions * self.per_execution
 
     def note_data(self, seconds: float) -> None:
-        """Store the state of the pipeline's functions and objects, before the data's iterator opens."""
+        """Store the state of the pipeline's functions, objects and files, before the data's iterator opens."""
+        self.files.data_open(again=False)
         if self.data_baseline is not None and self.data_baseline.digests:
             data = self.walk_data(time.monotonic() + seconds)
             self.data_opened, self.data_at_opening = self.data_state(data), ObjectBaseline(data)

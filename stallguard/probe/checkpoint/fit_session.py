@@ -201,6 +201,7 @@ class CheckpointSession:
         """
         fit.callbacks = fit.skipping if fit.skipping is not None else callbacks
         fit.rate = self.guarded("reading the learning rate", lambda: identity.rate(fit.model))
+        self.guarded("noting files", fit.files.loop_begins)
         self._read_start(fit)
         if fit.saved is None:
             fit.call.checked()

@@ -97,7 +97,7 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
     handler._initial_epoch = fit.first
     if fit.saved is not None:
         session.digested(fit.enter)
-        session.guarded("noting files", fit.files.note_sizes)
+        session.guarded("shortening files", fit.files.draw_again)
         random_state.restore(fit.past.random("open"))
         if handler._inferred_steps is None:
             handler._inferred_steps = fit.past.facts["length"]

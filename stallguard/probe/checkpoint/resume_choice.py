@@ -84,7 +84,7 @@ class ResumeChoice:
                     self._back = True
                     return saved
         text = announcements.STARTS_OVER if fit.skipping is None else announcements.TRAINED_AGAIN
-        dropped = self._records.forget_from(fit.ordinal) - 1
+        dropped = self._records.start_over(fit.ordinal)
         later = announcements.LATER % announcements.counted(dropped, "later fit") if dropped > 0 else ""
         text = text % (fit.ordinal, why) + later
         stays = fit.past.facts.get("stays") if fit.saved is not None else None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _BLOBS = "tensors.bin"
 NEXT, MADE = "next", "made"
+BASE, CUT = "base", "cut-off"  # what the script's files held as the fit first began; what was cut off of them
 _PIECE = 16 << 20  # bytes that are checked at once; the training's other threads can run in between
 
 
@@ -60,6 +61,16 @@ class Store:
     def forget(self) -> None:
         """Remove all generations."""
         self._generations.forget()
+
+    def start_over(self) -> None:
+        """Remove all generations and copies; what the files had as the fit first began stays, and what was cut off."""
+        kept = {os.path.join(self.files, name) for name in (BASE, CUT)}
+        for folder, _, names in os.walk(self.folder, topdown=False):
+            for path in (os.path.join(folder, name) for name in names):
+                if path not in kept:
+                    os.unlink(path)
+            if folder not in (self.folder, self.files):
+                os.rmdir(folder)
 
     def exists(self) -> bool:
         """Return whether there is a generation."""

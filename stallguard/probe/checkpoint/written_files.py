@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from .. import process_key
 from . import descriptors, file_events
 from .generations import no_link
+from .store import BASE, CUT
 
 if TYPE_CHECKING:
     from .descriptors import Descriptor
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 TAIL = 4096  # bytes before the end that are compared to decide whether a file has only grown
 CSV, CSV_NAME = "CSVLogger", "csv "
 DIGITS = 20  # of a size, at most
-CUT, BASE, NOT_ALONE = "cut-off", "base", "shared"
+NOT_ALONE = "shared"
 HELD = "+"  # before the length of a file that was open as the fit began
+CLOSED = "~"  # before that of one that the script had appended to by then, and closed
 COMPRESSED, SHARED = "compressed", "another process writes to it too"
 _MAGIC = {
     b"SQLite format 3\0": file_events.SQLITE,
@@ -62,8 +64,16 @@ class WrittenFiles:
         self._copies: dict[str, str] = {}  # name of a file: its copy
         self._due: dict[str, bytes] = {}  # content that a file has to have when the script opens it
         self._cuts: dict[str, int] = {}  # length that a file has to have then
-        self._sizes: dict[str, int] | None = None  # of restored files, while the data are drawn again
+        # Restored files: copy, length, and length as the iterator of the data opened.
+        self._kept: dict[str, tuple[str, int, int]] = {}
+        self._opened: dict[str, int] = {}  # length of each file as the iterator opened
+        self._filled: dict[str, int] = {}  # length that it was set to last, while the data are drawn again
+        self._since: dict[str, bytes] = {}  # what was written to it from the resume until then
+        self._drawing = False  # the data are drawn again
+        # As the loop first began in this process: a length, and what a file had beyond it.
+        self._at_loop: dict[str, tuple[int, bytes]] | None = None
         self._before: dict[str, int] = {}  # recorded length of each file before this fit
+        self._closed: dict[str, int] = {}  # of those that the script had appended to before, and closed
         self._restored: set[str] = set()  # files that got the content of a checkpoint in this process
         self._left: dict[str, int] = {}  # size at the save before, of files that were not open then
         # Path: how it changes, and its state when that was known.
@@ -76,11 +86,16 @@ class WrittenFiles:
         """Register what the script opens for writing from now on; raises OSError after that."""
         file_events.events.listen()
         file_events.events.listener = self
-        self._before = self._recorded(held=True)
+        self._before = self._recorded("", HELD)
         # One that is written anew too: a script can append to it once it is there.
         for path in self._open(appending=False):
             if path not in self._before:
                 self._write_down("%s%d" % (HELD, os.path.getsize(path)), path)
+        # The script appends to it at each start.
+        self._closed = self._recorded(CLOSED)
+        for path in file_events.events.appended:
+            if path not in self._closed and os.path.isfile(path):
+                self._write_down("%s%d" % (CLOSED, os.path.getsize(path)), path)
 
     def end(self) -> None:
         """Stop registering files."""
@@ -99,6 +114,7 @@ class WrittenFiles:
         self._bring_back(path)
         if path not in self.appended:
             self.appended[path] = size if not os.path.isfile(path) else os.path.getsize(path)
+            self._opened.setdefault(path, self.appended[path])
             self._write_down("%d" % self.appended[path], path)
 
     def changes(self, path: str, how: str) -> None:
@@ -136,11 +152,39 @@ class WrittenFiles:
         So what its pipeline reads, as Keras draws a first batch, is what it read then; raises OSError.
         """
         self._cuts = {path: size for path, size in self._before.items() if not self._is_shared(path)}
+        # Those that have nothing more but what this attempt appended before the fit, if the fit appends to them too.
+        self._cuts.update(self._closed.items() & file_events.events.appended.items())
         for path in self._open(appending=True):
             self._cuts.pop(path, None)
             size = self._before.get(path)
             if size is not None and size < os.path.getsize(path):
                 self._cut(path, size)
+
+    def loop_begins(self) -> None:
+        """Note what the files have as the loop begins; restore it if the same fit starts over.  Raises OSError.
+
+        Keras on torch and JAX draws a first batch before that to build the model, and not again for a model that is
+        built.  The pipeline can have written to a file then, and reads it.
+        """
+        paths = {path for path in (*self._open(appending=False), *self.appended) if os.path.isfile(path)}
+        if self._at_loop is None:
+            self._at_loop = {}
+            for path in paths:
+                size = os.path.getsize(path)
+                with open(path, "rb") as file:
+                    begin = file.seek(min(self._before.get(path, size), size))
+                    self._at_loop[path] = begin, file.read(size - begin)
+            return
+        handles = self._handles_of(paths)
+        for path in paths & set(self._at_loop):
+            size, rest = self._at_loop[path]
+            self._cuts.pop(path, None)
+            if os.path.getsize(path) > size:
+                self._shorten(path, size, handles.get(path), [])
+            with open(path, "ab") as file:
+                file.write(rest)
+            with descriptors.appending(handles.get(path)):
+                self._to_end(handles.get(path), path, [])
 
     def _open(self, *, appending: bool) -> list[str]:
         """Return the files that are open for writing, however they were opened, and are written line by line.
@@ -154,10 +198,10 @@ class WrittenFiles:
                 handle.flush()
         return [path for _, path, _ in found]
 
-    def _recorded(self, *, held: bool = False) -> dict[str, int]:
+    def _recorded(self, *kinds: str) -> dict[str, int]:
         """Return the length that each file had before this fit; register those that are shared.  Raises OSError.
 
-        `held`: also of those that were open as the fit began.
+        `kinds`: HELD, CLOSED, "" of a file that was opened in the fit.
         """
         base, found = os.path.join(self.folder, BASE), dict[str, int]()
         if os.path.exists(base):
@@ -168,8 +212,8 @@ class WrittenFiles:
                 if fact == NOT_ALONE:
                     self._changing[path] = (SHARED, None)
                     continue
-                size = fact.removeprefix(HELD) if held else fact
-                if size.isdecimal() and len(size) <= DIGITS:
+                size = fact.lstrip(HELD + CLOSED)
+                if fact.removesuffix(size) in kinds and size.isdecimal() and len(size) <= DIGITS:
                     found.setdefault(path, int(size))  # the first record of a file holds
         return {path: size for path, size in found.items() if not self._is_shared(path)}
 
@@ -179,10 +223,9 @@ class WrittenFiles:
         if self._is_shared(path):
             return
         if content is not None:
-            self._set(path, content)
+            self._filled[path] = self._kept[path][2] if self._drawing else len(content)
+            self._set(path, content[: self._filled[path]])
             self._restored.add(path)
-            if self._sizes is not None:
-                self._sizes[path] = len(content)
             self.appended.setdefault(path, len(content))
         elif size is not None and os.path.isfile(path) and os.path.getsize(path) > size:
             self._cut(path, size)
@@ -190,10 +233,11 @@ class WrittenFiles:
     # ---- saving and restoring -------------------------------------------------------------------------------
 
     def keep(self, state: Walk, callbacks: list[Any]) -> list[list[Any]]:
-        """Return [name, copy, size] of each file as it is now; raises OSError."""
+        """Return [name, copy, size, size as the iterator opened] of each file as it is now; raises OSError."""
         held = descriptors.for_writing()
         found: list[list[Any]] = [
-            [self._portable(path), self._copies[path], len(content)] for path, content in self._due.items()
+            [self._portable(path), self._copies[path], len(content), self._opened.get(path, len(content))]
+            for path, content in self._due.items()
         ]
         for name, path, handle in self._written(state, callbacks, held):
             if hasattr(handle, "flush"):
@@ -204,7 +248,8 @@ class WrittenFiles:
             if _is_anothers(path, size, held):
                 self._share(path)
             else:
-                found.append([self._portable(name), self._copied(name, path, size), size])
+                opened = min(self._opened.get(path, size), size)
+                found.append([self._portable(name), self._copied(name, path, size), size, opened])
         open_now = {one.path for one in held}
         closed = [path for path in list(self.appended) if os.path.realpath(path) not in open_now]
         self._left = {
@@ -221,9 +266,9 @@ class WrittenFiles:
         """
         held = descriptors.for_writing()
         there = {name: (path, handle) for name, path, handle in self._written(state, callbacks, held)}
-        later = self._recorded()
+        later = self._recorded("")
         changed = 0
-        for known, copy, size in kept:
+        for known, copy, size, *opened in kept:
             name = process_key.native(known, self._root)
             path, handle = there.get(name, (name, None))
             later.pop(path, None)
@@ -234,6 +279,8 @@ class WrittenFiles:
             with open(os.path.join(self.folder, copy), "rb") as file:
                 content = file.read(size)
             self._copies[name] = copy
+            self._kept[path] = copy, size, opened[0] if opened else size
+            self._opened[path] = self._kept[path][2]
             if name not in there:
                 self._due[path] = content
                 if os.path.isfile(path):
@@ -265,7 +312,7 @@ class WrittenFiles:
 
         A file that the script opened anew in this attempt has nothing of an earlier one, unless it was restored.
         """
-        known = self._recorded(held=True)
+        known = self._recorded("", HELD)
         appending = {one.path for one in held if one.appends}
         for _, path, handle in written:
             if handle is None or not os.path.isfile(path) or self._is_shared(path):
@@ -280,24 +327,61 @@ class WrittenFiles:
             if path not in known:
                 self._write_down("%s%d" % (HELD, size), path)
 
-    def note_sizes(self) -> None:
-        """Note the length of the restored files, before the batches of a resumed fit are drawn again; raises OSError.
+    def draw_again(self) -> None:
+        """Have the restored files hold what they held as the loop began, while batches are drawn again; raises OSError.
 
-        What the pipeline's functions write to them meanwhile is in the checkpoint's content already.
+        The pipeline's functions write to them anew then, and can read them.
         """
+        self._drawing = True
         self._handles_of(self._restored)
-        self._sizes = {path: os.path.getsize(path) for path in self._restored if os.path.isfile(path)}
+        for path in self._restored & set(self._kept):
+            with open(path, "rb") as file:
+                file.seek(self._kept[path][1])
+                self._since[path] = file.read()
+        begun = {path: begin + len(rest) for path, (begin, rest) in (self._at_loop or {}).items()}
+        self._fill({path: min(begun.get(path, size), size) for path, (_, size, _) in self._kept.items()})
 
-    def cut_to_sizes(self) -> list[str]:
-        """Cut off what was written since `note_sizes`; return the names of the files.  Raises OSError."""
-        sizes, self._sizes = self._sizes or {}, None
-        handles = self._handles_of(set(sizes))
-        grown = [
-            path for path, size in sizes.items() if os.path.getsize(path) > size and not self._is_shared(path)
-        ]
-        for path in grown:
-            self._shorten(path, sizes[path], handles.get(path), [])
-        return sorted(map(os.path.basename, grown))
+    def data_open(self, *, again: bool) -> None:
+        """Note what the files hold as the iterator opens; `again`: restore what they held then.  Raises OSError."""
+        if again:
+            self._fill({path: opened for path, (_, _, opened) in self._kept.items()})
+        else:
+            paths = (*self._open(appending=False), *self.appended)
+            self._opened = {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
+
+    def drawn_again(self) -> list[str]:
+        """Have the restored files hold what they held before that; return the names of those that grew meanwhile.
+
+        Raises OSError.
+        """
+        self._drawing = False
+        return self._fill({path: size for path, (_, size, _) in self._kept.items()}, self._since)
+
+    def _fill(self, lengths: dict[str, int], since: dict[str, bytes] | None = None) -> list[str]:
+        """Have restored files hold the beginning of what the checkpoint has, and then what they had `since`.
+
+        Return the names of those that grew since the last call; raises OSError.
+        """
+        handles = self._handles_of(self._restored)
+        grown: list[str] = []
+        for path in sorted(self._restored & set(lengths)):
+            copy, length = self._kept[path][0], lengths[path]
+            if self._is_shared(path) or not os.path.isfile(path):
+                continue
+            with open(os.path.join(self.folder, copy), "rb") as file:
+                content = file.read(length) + (since or {}).get(path, b"")
+            with open(path, "rb") as file:
+                now = file.read()
+            if len(now) > self._filled.get(path, len(now)):
+                grown.append(os.path.basename(path))
+            self._filled[path] = len(content)
+            if now != content:
+                with descriptors.appending(handles.get(path)):
+                    with open(path, "r+b") as file:
+                        file.write(content)
+                        file.truncate()
+                    self._to_end(handles.get(path), path, [])
+        return grown
 
     def _handles_of(self, paths: set[str]) -> dict[str, Any]:
         """Return the handle of each of these files that is open, or its number; the buffers are empty then."""

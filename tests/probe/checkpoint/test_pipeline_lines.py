@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from stallguard.probe.checkpoint import file_events
+from stallguard.probe.checkpoint.object_walk import Walk
+from stallguard.probe.checkpoint.store import Store
 from stallguard.probe.checkpoint.written_files import WrittenFiles
 from tests.probe.checkpoint.restarts import Restarts
 
@@ -31,6 +34,118 @@ def test_a_line_that_a_thread_writes_while_its_file_is_shortened_leaves_no_null_
     finally:
         os.close(number)
     assert Path(path).read_bytes() == b"8\n1\n6\n7\n"
+
+
+OPENED = {"appending": "a", "anew": "w"}
+
+
+def attempt(folder):
+    """Return what another attempt has of a fit's files, after the call of `fit` has cut them."""
+    files = WrittenFiles(str(folder / "copies"))
+    files.begin()
+    files.cut_to_beginning()
+    return files
+
+
+def drawn(handle, *lines):
+    """Write lines as the function of a pipeline does."""
+    for line in lines:
+        handle.write(f"{line}\n")
+    handle.flush()
+
+
+@pytest.mark.parametrize("mode", OPENED.values(), ids=OPENED)
+def test_batches_that_are_drawn_again_find_the_file_as_they_found_it_first(tmp_path, mode):
+    log, found = tmp_path / "log.txt", []
+    with log.open(mode) as handle:
+        first = attempt(tmp_path)
+        drawn(handle, "built")  # Keras draws a batch to build the model
+        first.loop_begins()
+        first.data_open(again=False)
+        drawn(handle, 0, 1)
+        first.data_open(again=False)
+        drawn(handle, 2)
+        kept = first.keep(Walk(), [])
+        drawn(handle, 3)
+        first.end()
+    with log.open(mode) as handle:
+        second = attempt(tmp_path)
+        drawn(handle, "built")
+        second.loop_begins()
+        second.restore(kept, Walk(), [])
+        second.draw_again()
+        found.append(log.read_text().split())
+        drawn(handle, 0, 1)
+        second.data_open(again=True)
+        found.append(log.read_text().split())
+        drawn(handle, 2, 3)  # one more than was drawn by then
+        assert second.drawn_again() == ["log.txt"]
+        found.append(log.read_text().split())
+        drawn(handle, 3)
+        second.end()
+    assert found == [["built"], ["built", "0", "1"], ["built", "0", "1", "2"]]
+    assert log.read_text().split() == ["built", "0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("mode", OPENED.values(), ids=OPENED)
+@pytest.mark.parametrize("again", [True, False], ids=["drawn again", "not drawn again"])
+def test_a_fit_that_starts_over_finds_the_file_with_the_batch_that_built_the_model(tmp_path, mode, again):
+    """Keras on torch and JAX does not build a model again; the first batch of a generator is drawn in each fit."""
+    log = tmp_path / "log.txt"
+    with log.open(mode) as handle:
+        files = attempt(tmp_path)
+        drawn(handle, "built")
+        files.loop_begins()
+        drawn(handle, 0, 1)
+        kept = files.keep(Walk(), [])
+        files.end()
+    with log.open(mode) as handle:
+        files = attempt(tmp_path)
+        drawn(handle, "built")
+        files.loop_begins()
+        files.restore(kept, Walk(), [])
+        drawn(handle, 2)
+        files.rewind()
+        if again:
+            drawn(handle, "built")
+        files.loop_begins()
+        drawn(handle, 0)
+        files.end()
+    assert log.read_text().split() == ["built", "0"]
+
+
+@pytest.mark.parametrize("others", ["", "of another program\n"])
+def test_what_a_script_appends_before_its_fit_is_there_once_if_the_fit_appends_too_and_no_other_program(
+    tmp_path, others, monkeypatch
+):
+    log, starts = tmp_path / "log.txt", tmp_path / "starts.txt"
+    for is_last in (False, True):
+        monkeypatch.setattr(file_events.events, "appended", {})  # as in a new process
+        for file in (log, starts):
+            with file.open("a") as handle:
+                drawn(handle, "a start")
+        files = attempt(tmp_path)
+        if is_last:  # the other is killed before it opens the file
+            with log.open("a") as handle:
+                drawn(handle, 1)
+        files.end()
+        with os.fdopen(os.open(log, os.O_WRONLY), "w") as handle:
+            handle.seek(0, os.SEEK_END)
+            handle.write(others)
+    assert log.read_text() == (f"a start\n{others}a start\n1\n{others}" if others else "a start\n1\n")
+    assert starts.read_text() == "a start\n" * 2
+
+
+def test_the_beginning_of_the_files_and_what_was_cut_off_outlive_a_start_over(tmp_path):
+    store = Store(str(tmp_path / "fit-0001"))
+    store.write({"format": 2}, [b"tensors"])
+    for name in ("base", "cut-off", "1"):
+        (tmp_path / "fit-0001" / "files").mkdir(exist_ok=True)
+        (tmp_path / "fit-0001" / "files" / name).write_text("7 log.txt\n")
+    store.start_over()
+    assert not store.exists()
+    left = sorted(path.name for path in (tmp_path / "fit-0001").rglob("*") if path.is_file())
+    assert left == ["base", "cut-off"]
 
 
 PIPELINE = """

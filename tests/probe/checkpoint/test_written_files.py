@@ -101,11 +101,11 @@ def test_only_what_came_since_the_save_before_is_copied(tmp_path, files, monkeyp
     files.keep(walked(), [])
     append(log, "end")
     first = (tmp_path / "copies" / "1").stat()
-    ((_, copy, size),) = files.keep(walked(), [])
+    ((_, copy, size, _),) = files.keep(walked(), [])
     assert (copy, size) == ("1", 100_003)
     assert (tmp_path / "copies" / "1").stat().st_ino == first.st_ino
     log.write_text("anew")
-    assert files.keep(walked(), [])[0][1:] == ["2", 4]  # it did not grow: another copy, the first stays
+    assert files.keep(walked(), [])[0][1:3] == ["2", 4]  # it did not grow: another copy, the first stays
 
 
 def test_a_log_that_the_script_opens_anew_has_its_lines_again_and_goes_on_after_them(tmp_path, files):
@@ -222,7 +222,7 @@ def test_a_checkpoint_writes_no_file_that_the_script_does_not_open(tmp_path, fil
     """A checkpoint that somebody else made names a file of the user."""
     profile, log = tmp_path / ".profile", tmp_path / "log.txt"
     append(log, "evil\n")
-    ((_, copy, size),) = files.keep(walked(), [])
+    ((_, copy, size, _),) = files.keep(walked(), [])
     profile.write_text("mine\n")
     (tmp_path / "copies" / "base").write_text(f"0 {profile}\n")
     other = again(tmp_path)
@@ -326,7 +326,7 @@ def test_a_child_that_writes_by_the_descriptor_of_the_script_is_no_other_process
     with open(tmp_path / "log.txt", "a", buffering=1) as log:
         log.write("1\n")
         subprocess.run(["echo", "2"], stdout=log, check=True)
-        ((_, _, size),) = files.keep(walked(), [])
+        ((_, _, size, _),) = files.keep(walked(), [])
     assert size == 4
 
 
@@ -462,7 +462,7 @@ def test_the_lines_of_a_file_that_is_opened_again_under_its_descriptors_number_a
         with open(log, "w") as handle:
             write(handle, text)
             kept = again(tmp_path).keep(walked(), [])
-            lengths += [size for name, _, size in kept if name.endswith("log.txt")]
+            lengths += [size for name, _, size, _ in kept if name.endswith("log.txt")]
     assert lengths == [len("1\n"), len("2 of more\n")]
 
 
