@@ -10,14 +10,15 @@ AWS_ENDPOINT_URL and the files of ~/.aws (bucket_access.py).
 from __future__ import annotations
 
 import contextlib
+import html
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stallguard.fleet import bucket_errors
 from stallguard.fleet.bucket_access import Access, BucketAccess
 from stallguard.fleet.requests_at_once import each
 from stallguard.fleet.store import StoreError, needs_package
@@ -31,6 +32,20 @@ PART, MOST_PARTS = 5 << 20, 9_000  # bytes; S3 takes 10,000 parts
 CHUNK = 1 << 20  # of a file that is fetched
 PAGE = 1000  # keys
 WHOLE = timedelta(days=30)  # for a request in all, else 30 s: a checkpoint of many GB takes what it takes
+REASON = 300  # characters of why a request failed
+# obstore has few classes of errors; what happened is in the text, with S3's answer.
+_NO_BUCKET = "<Code>NoSuchBucket</Code>"
+_WRONG_REGION = re.compile(
+    r"<Code>(?:PermanentRedirect|AuthorizationHeaderMalformed)</Code>|redirect without LOCATION",
+    re.IGNORECASE,
+)
+_DETAILS = "\n\nDebug source:"  # begins the second part of a text: the values in Rust
+_S3_SAYS = re.compile(r"<Error>.*?<Message>([^<]+)</Message>", re.DOTALL)
+_STATUS = re.compile(r"status code: (\d{3}[A-Za-z ]*)")
+_SERVER = re.compile(r"Error performing [A-Z]+ (\w+://[^/?\s]+)")
+_TIMEOUT = re.compile(r"kind: Timeout\b|\bTimedOut\b")
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
+_SYSTEM_SAYS = re.compile(r'(?:message|error): "([^"]+)"')
 T = TypeVar("T")
 
 
@@ -60,9 +75,7 @@ class ObjectStore:
                 # AlreadyExistsError; or 409, if two creations meet; or no answer to one that was done.
                 there = self.read(key)
                 if there is None:
-                    raise StoreError(
-                        f"cannot create {self.url}/{key}: {bucket_errors.reason(error)}"
-                    ) from error
+                    raise StoreError(f"cannot create {self.url}/{key}: {_reason(error)}") from error
                 return there == data
             return True
 
@@ -152,7 +165,7 @@ class ObjectStore:
         try:
             return _interruptibly(request, self._client(access, size))
         except Exception as error:
-            if not bucket_errors.is_wrong_region(error):
+            if not _is_wrong_region(error):
                 raise
             there = self._access.find_region()
             if there.region == access.region:
@@ -170,7 +183,7 @@ class ObjectStore:
 
     def _must_have_bucket(self, error: FileNotFoundError) -> None:
         """Raise `error` if it is the bucket that is not there: it must not look like an empty store."""
-        if bucket_errors.is_missing_bucket(error):
+        if _is_missing_bucket(error):
             raise error
 
     @contextlib.contextmanager
@@ -181,9 +194,9 @@ class ObjectStore:
         except StoreError:
             raise
         except Exception as error:
-            if bucket_errors.is_missing_bucket(error):
+            if _is_missing_bucket(error):
                 raise StoreError(f"there is no bucket {self._bucket}") from error
-            raise StoreError(f"s3://{self._place}/{key}: {bucket_errors.reason(error)}") from error
+            raise StoreError(f"s3://{self._place}/{key}: {_reason(error)}") from error
 
 
 def _connections(bucket: str, access: Access, limit: int) -> Any:
@@ -224,3 +237,41 @@ def _interruptibly(request: Callable[[Any], T], client: Any) -> T:
     if threading.current_thread() is threading.main_thread():
         return each(request, [client])[0]
     return request(client)
+
+
+def _is_missing_bucket(error: BaseException) -> bool:
+    """Return whether S3 says that there is no such bucket.  obstore's class is also that of a key that is not there."""
+    return _NO_BUCKET in str(error)
+
+
+def _is_wrong_region(error: BaseException) -> bool:
+    """Return whether S3 says that the bucket is in another region.  Nothing was done then."""
+    return bool(_WRONG_REGION.search(str(error)))
+
+
+def _reason(error: BaseException) -> str:
+    """Return in a line why a request failed."""
+    text, _, details = str(error).partition(_DETAILS)
+    if says := _S3_SAYS.search(text):
+        found = html.unescape(says[1])
+    elif status := _STATUS.search(text):
+        found = f"its server answers {status[1].strip()}"
+    elif _is_wrong_region(error):
+        found = "the bucket is in another region than the one that is set"
+    elif "HTTP error" in text:
+        found = _of_network(text, details)
+    elif "No CA certificates" in details:
+        found = "this system has no certificates of authorities; name a file of them with AWS_CA_BUNDLE"
+    else:
+        found = text
+    return " ".join(found.split())[:REASON] or type(error).__name__
+
+
+def _of_network(text: str, details: str) -> str:
+    server = found[1] if (found := _SERVER.search(text)) else "its server"
+    if _TIMEOUT.search(details):
+        return f"{server} does not answer in time"
+    if refused := _CERTIFICATE.search(details):
+        return f"the certificate of {server} is not accepted: {refused[1]}"
+    says = _SYSTEM_SAYS.findall(details)
+    return f"{server} cannot be reached: {says[-1]}" if says else f"{server} cannot be reached"

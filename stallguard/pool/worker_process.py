@@ -7,8 +7,8 @@ disconnects, and what runs goes on to its end.  In both cases a job that is stil
 A store that does not answer must not hold up the loop: signals and hours take effect all the same (beside_loop.py).
 
 The store has a card of the machine, which is renewed once a minute, so that each member can see it without a
-connection to the scheduler.  It renews the leases of all runs here too (machine_leases.py).  What has to be read from
-the store is read seldom while the scheduler is connected, which says when there is something to read.
+connection to the scheduler.  It renews the leases of all runs here too (fleet/machine_beat.py).  What has to be read
+from the store is read seldom while the scheduler is connected, which says when there is something to read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from msgspec.structs import replace
 
 from stallguard.core.messages import duration
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.fleet import kept_ends, member_tls, orders, store_owner
+from stallguard.fleet import kept_ends, machine_beat, member_tls, orders, store_owner
+from stallguard.fleet.machine_beat import MachineLeases
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import WorkerCard
 from stallguard.fleet.records import Damaged
@@ -43,7 +44,6 @@ from stallguard.pool import (
     dask_task,
     hours,
     machine,
-    machine_leases,
     machines,
     offers,
     preparing,
@@ -52,7 +52,6 @@ from stallguard.pool import (
 )
 from stallguard.pool.beside_loop import Asking
 from stallguard.pool.dask_engine import worker_name
-from stallguard.pool.machine_leases import MachineLeases
 from stallguard.pool.offers import Offer
 from stallguard.pool.runs_here import Edges, RunsHere
 from stallguard.pool.worker_options import WorkerOptions
@@ -358,7 +357,7 @@ class _WorkerProcess:
             home=self._home, clock=self._clock(),
         )  # fmt: skip
         alive = self._leases.alive() if state != GONE else {}
-        renews = machine_leases.period(alive, RENEWS)
+        renews = machine_beat.period(alive, RENEWS)
         if card == self._card and loop.time() < self._carded + renews and self._leases.is_for(alive):
             return
         data = orders.encode_card(replace(card, at=run_files.utc()), self._signatures)

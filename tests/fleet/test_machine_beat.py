@@ -14,10 +14,9 @@ from stallguard.fleet import joblog
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.keeper import LeaseKeeper
 from stallguard.fleet.lease import FENCED
-from stallguard.fleet.machine_beat import RunSide, Standing, WorkerSide
+from stallguard.fleet.machine_beat import MachineLeases, RunSide, Standing, WorkerSide, period
 from stallguard.fleet.records import Holder
 from stallguard.fleet.store import StoreError
-from stallguard.pool.machine_leases import MachineLeases, period
 
 LASTS, PATIENCE = 6.0, 60.0
 HOLDER = Holder(host="mac", boot="b", pid=1, nonce="n", lasts=LASTS, listed=True)
