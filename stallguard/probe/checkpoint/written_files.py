@@ -155,9 +155,8 @@ class WrittenFiles:
         # Those that have nothing more but what this attempt appended before the fit, if the fit appends to them too.
         self._cuts.update(self._closed.items() & file_events.events.appended.items())
         for path in self._open(appending=True):
-            self._cuts.pop(path, None)
-            size = self._before.get(path)
-            if size is not None and size < os.path.getsize(path):
+            size = self._cuts.pop(path, None)
+            if size is not None:
                 self._cut(path, size)
 
     def loop_begins(self) -> None:
@@ -179,12 +178,14 @@ class WrittenFiles:
         for path in paths & set(self._at_loop):
             size, rest = self._at_loop[path]
             self._cuts.pop(path, None)
-            if os.path.getsize(path) > size:
-                self._shorten(path, size, handles.get(path), [])
-            with open(path, "ab") as file:
-                file.write(rest)
-            with descriptors.appending(handles.get(path)):
-                self._to_end(handles.get(path), path, [])
+            if os.path.getsize(path) < size:  # the script has written it anew
+                continue
+            handle = handles.get(path)
+            self._shorten(path, size, handle, [])
+            with descriptors.appending(handle):
+                with open(path, "ab") as file:
+                    file.write(rest)
+                self._to_end(handle, path, [])
 
     def _open(self, *, appending: bool) -> list[str]:
         """Return the files that are open for writing, however they were opened, and are written line by line.
@@ -227,7 +228,7 @@ class WrittenFiles:
             self._set(path, content[: self._filled[path]])
             self._restored.add(path)
             self.appended.setdefault(path, len(content))
-        elif size is not None and os.path.isfile(path) and os.path.getsize(path) > size:
+        elif size is not None and os.path.isfile(path):
             self._cut(path, size)
 
     # ---- saving and restoring -------------------------------------------------------------------------------
@@ -350,10 +351,7 @@ class WrittenFiles:
             self._opened = {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
     def drawn_again(self) -> list[str]:
-        """Have the restored files hold what they held before that; return the names of those that grew meanwhile.
-
-        Raises OSError.
-        """
+        """Have the restored files hold what they held before; return the names of those that grew.  Raises OSError."""
         self._drawing = False
         return self._fill({path: size for path, (_, size, _) in self._kept.items()}, self._since)
 
@@ -532,7 +530,9 @@ class WrittenFiles:
         return True
 
     def _cut(self, path: str, size: int) -> None:
-        """Shorten a file, and keep the end that is cut off."""
+        """Shorten a file that is longer, and keep the end that is cut off."""
+        if os.path.getsize(path) <= size:
+            return
         with open(path, "rb") as file:
             file.seek(size)
             end = file.read()
