@@ -117,16 +117,22 @@ class Handles:
                 handle = found.get(one.number)
                 self._known[one.number, one.key] = None if handle is None else weakref.ref(handle)
         known = {one.number: self._known[one.number, one.key] for one in wanted}
-        alive = {number: reference() for number, reference in known.items() if reference is not None}
+        alive = {number: _open(reference) for number, reference in known.items() if reference is not None}
         return {number: handle for number, handle in alive.items() if handle is not None}
 
     def _is_unknown(self, one: Descriptor) -> bool:
         """Return whether an object is to be looked for: also if the file was closed and has been opened again."""
         known = self._known.get((one.number, one.key), _UNKNOWN)
-        return known is _UNKNOWN or (known is not None and known() is None)
+        return known is _UNKNOWN or (known is not None and _open(known) is None)
 
 
 handles = Handles()
+
+
+def _open(reference: Any) -> Any:
+    """Return the object that a weak reference leads to; None if it is gone, or closed while the script keeps it."""
+    handle = reference()
+    return None if handle is None or handle.closed else handle
 
 
 def _rank(handle: Any) -> int:

@@ -76,7 +76,7 @@ class Records:
         """Remove what this fit saved, and the records of all later ones.  Return how many later ones there were."""
         try:
             self.store(ordinal).start_over()
-        except OSError:
+        except OSError:  # a checkpoint that is left would be used: rather none, and no record of the files
             self.store(ordinal).forget()
         return self.forget_from(ordinal + 1)
 

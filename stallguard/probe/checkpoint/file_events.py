@@ -6,7 +6,8 @@ opening for reading costs 0.4 us.  What C libraries open has no event: descripto
 h5py is wrapped.
 
 Of an opening before a fit only that is kept which its descriptor does not show later: that it changes the file in
-place, that it is a database, that there is no buffer above it.  Texts alone are kept, of a limited number.
+place, that it is a database, that there is no buffer above it, that the script appended to it and what length it had.
+Texts and lengths alone are kept, of a limited number.
 """
 
 from __future__ import annotations
@@ -33,12 +34,21 @@ if TYPE_CHECKING:
             """Handle a file that is changed in a way that cannot be undone."""
 
 
-IN_PLACE, SQLITE, HDF5, REREAD = (
+IN_PLACE, SQLITE, HDF5, REREAD, COMPRESSED = (
     "changed in place",
     "an SQLite database",
     "an HDF5 file",
     "read and written anew",
+    "compressed",
 )
+_BEGINNINGS = {
+    b"SQLite format 3\0": SQLITE,
+    b"\x89HDF\r\n\x1a\n": HDF5,
+    b"\x1f\x8b": COMPRESSED,
+    b"BZh": COMPRESSED,
+    b"\xfd7zXZ": COMPRESSED,
+    b"PK\x03\x04": "an archive",
+}
 WRITES = os.O_WRONLY | os.O_RDWR
 NEW = os.O_TRUNC | os.O_EXCL
 _UNCHANGED = ("mode=ro", "mode=memory", "immutable=1")  # in the address of a database
@@ -134,6 +144,11 @@ def _hook(event: str, args: Any) -> None:
             events.handle(event, args)
         except Exception:  # the script goes on in any case
             pass
+
+
+def by_beginning(content: bytes) -> str:
+    """Return how a file of this beginning changes, "" if by what is written at its end."""
+    return next((how for beginning, how in _BEGINNINGS.items() if content.startswith(beginning)), "")
 
 
 def _is_asked_for(path: str) -> bool:

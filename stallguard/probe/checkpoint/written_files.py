@@ -43,15 +43,7 @@ DIGITS = 20  # of a size, at most
 NOT_ALONE = "shared"
 HELD = "+"  # before the length of a file that was open as the fit began
 CLOSED = "~"  # before that of one that the script had appended to by then, and closed
-COMPRESSED, SHARED = "compressed", "another process writes to it too"
-_MAGIC = {
-    b"SQLite format 3\0": file_events.SQLITE,
-    b"\x89HDF\r\n\x1a\n": file_events.HDF5,
-    b"\x1f\x8b": COMPRESSED,
-    b"BZh": COMPRESSED,
-    b"\xfd7zXZ": COMPRESSED,
-    b"PK\x03\x04": "an archive",
-}
+SHARED = "another process writes to it too"
 
 
 class WrittenFiles:
@@ -67,11 +59,14 @@ class WrittenFiles:
         # Restored files: copy, length, and length as the iterator of the data opened.
         self._kept: dict[str, tuple[str, int, int]] = {}
         self._opened: dict[str, int] = {}  # length of each file as the iterator opened
-        self._filled: dict[str, int] = {}  # length that it was set to last, while the data are drawn again
-        self._since: dict[str, bytes] = {}  # what was written to it from the resume until then
-        self._drawing = False  # the data are drawn again
-        # As the loop first began in this process: a length, and what a file had beyond it.
+        # While batches are drawn again: the length that a file is to have now, the one that it was set to last, and
+        # what was written to it from the resume until then.
+        self._lengths: dict[str, int] = {}
+        self._filled: dict[str, int] = {}
+        self._since: dict[str, bytes] = {}
+        # As the loop first began in this process: a length, and what a file had beyond it; the open handles.
         self._at_loop: dict[str, tuple[int, bytes]] | None = None
+        self._handles: list[Any] = []
         self._before: dict[str, int] = {}  # recorded length of each file before this fit
         self._closed: dict[str, int] = {}  # of those that the script had appended to before, and closed
         self._restored: set[str] = set()  # files that got the content of a checkpoint in this process
@@ -91,7 +86,6 @@ class WrittenFiles:
         for path in self._open(appending=False):
             if path not in self._before:
                 self._write_down("%s%d" % (HELD, os.path.getsize(path)), path)
-        # The script appends to it at each start.
         self._closed = self._recorded(CLOSED)
         for path in file_events.events.appended:
             if path not in self._closed and os.path.isfile(path):
@@ -151,6 +145,7 @@ class WrittenFiles:
 
         So what its pipeline reads, as Keras draws a first batch, is what it read then; raises OSError.
         """
+        self._lengths = {}
         self._cuts = {path: size for path, size in self._before.items() if not self._is_shared(path)}
         # Those that have nothing more but what this attempt appended before the fit, if the fit appends to them too.
         self._cuts.update(self._closed.items() & file_events.events.appended.items())
@@ -165,7 +160,9 @@ class WrittenFiles:
         Keras on torch and JAX draws a first batch before that to build the model, and not again for a model that is
         built.  The pipeline can have written to a file then, and reads it.
         """
-        paths = {path for path in (*self._open(appending=False), *self.appended) if os.path.isfile(path)}
+        opened = self._open(appending=False)
+        self._handles = [handle for handle in opened.values() if hasattr(handle, "flush")]
+        paths = {path for path in (*opened, *self.appended) if os.path.isfile(path)}
         if self._at_loop is None:
             self._at_loop = {}
             for path in paths:
@@ -174,30 +171,29 @@ class WrittenFiles:
                     begin = file.seek(min(self._before.get(path, size), size))
                     self._at_loop[path] = begin, file.read(size - begin)
             return
-        handles = self._handles_of(paths)
         for path in paths & set(self._at_loop):
             size, rest = self._at_loop[path]
             self._cuts.pop(path, None)
             if os.path.getsize(path) < size:  # the script has written it anew
                 continue
-            handle = handles.get(path)
+            handle = opened.get(path)
             self._shorten(path, size, handle, [])
             with descriptors.appending(handle):
                 with open(path, "ab") as file:
                     file.write(rest)
                 self._to_end(handle, path, [])
 
-    def _open(self, *, appending: bool) -> list[str]:
+    def _open(self, *, appending: bool) -> dict[str, Any]:
         """Return the files that are open for writing, however they were opened, and are written line by line.
 
-        Their buffers are empty then.  `appending`: those alone that are open for appending.
+        Each has its handle or its number; the buffers are empty then.  `appending`: those that are open for appending.
         """
         held = [one for one in descriptors.for_writing() if one.appends or not appending]
         found = [one for one in self._of_descriptors(set(), held) if not self._is_shared(one[1])]
         for _, _, handle in found:
             if hasattr(handle, "flush"):
                 handle.flush()
-        return [path for _, path, _ in found]
+        return {path: handle for _, path, handle in found}
 
     def _recorded(self, *kinds: str) -> dict[str, int]:
         """Return the length that each file had before this fit; register those that are shared.  Raises OSError.
@@ -224,7 +220,7 @@ class WrittenFiles:
         if self._is_shared(path):
             return
         if content is not None:
-            self._filled[path] = self._kept[path][2] if self._drawing else len(content)
+            self._filled[path] = self._lengths.get(path, len(content))
             self._set(path, content[: self._filled[path]])
             self._restored.add(path)
             self.appended.setdefault(path, len(content))
@@ -333,13 +329,13 @@ class WrittenFiles:
 
         The pipeline's functions write to them anew then, and can read them.
         """
-        self._drawing = True
         self._handles_of(self._restored)
         for path in self._restored & set(self._kept):
             with open(path, "rb") as file:
                 file.seek(self._kept[path][1])
                 self._since[path] = file.read()
         begun = {path: begin + len(rest) for path, (begin, rest) in (self._at_loop or {}).items()}
+        begun = {**self._before, **begun}
         self._fill({path: min(begun.get(path, size), size) for path, (_, size, _) in self._kept.items()})
 
     def data_open(self, *, again: bool) -> None:
@@ -347,20 +343,27 @@ class WrittenFiles:
         if again:
             self._fill({path: opened for path, (_, _, opened) in self._kept.items()})
         else:
-            paths = (*self._open(appending=False), *self.appended)
+            for handle in self._handles:
+                if not handle.closed:
+                    handle.flush()
+            paths = (
+                *(self._at_loop or ()),
+                *self.appended,
+            )  # a search for others takes 1 ms, and this is each epoch
             self._opened = {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
     def drawn_again(self) -> list[str]:
         """Have the restored files hold what they held before; return the names of those that grew.  Raises OSError."""
-        self._drawing = False
-        return self._fill({path: size for path, (_, size, _) in self._kept.items()}, self._since)
+        grown = self._fill({path: size for path, (_, size, _) in self._kept.items()}, self._since)
+        self._lengths = {}
+        return grown
 
     def _fill(self, lengths: dict[str, int], since: dict[str, bytes] | None = None) -> list[str]:
         """Have restored files hold the beginning of what the checkpoint has, and then what they had `since`.
 
         Return the names of those that grew since the last call; raises OSError.
         """
-        handles = self._handles_of(self._restored)
+        handles, self._lengths = self._handles_of(self._restored), lengths
         grown: list[str] = []
         for path in sorted(self._restored & set(lengths)):
             copy, length = self._kept[path][0], lengths[path]
@@ -444,7 +447,7 @@ class WrittenFiles:
                     if descriptors.is_plain(handle):
                         found.append((slot, path, handle))
                     else:
-                        self.changes(path, COMPRESSED)
+                        self.changes(path, file_events.COMPRESSED)
         found += self._of_descriptors({os.path.realpath(path) for path in known}, held)
         # By its path: this attempt has opened it in the fit, and the next one can be resumed before it does.
         opened = {os.path.realpath(path): path for path in sorted(self.appended)}
@@ -463,7 +466,7 @@ class WrittenFiles:
         for one in held:
             if one.path in known or one.path.startswith(own):
                 continue
-            how = events.changed.get(one.path) or _magic(descriptors.beginning(one, TAIL))
+            how = events.changed.get(one.path) or file_events.by_beginning(descriptors.beginning(one, TAIL))
             if how:
                 self.changes(one.path, how)
             else:
@@ -475,11 +478,11 @@ class WrittenFiles:
             if handle is None and not one.appends and one.path not in events.unbuffered:
                 continue  # a C library's, such as TensorFlow's files of events: they are new in each attempt
             with open(one.path, "rb") as file:
-                how = _magic(file.read(TAIL))
+                how = file_events.by_beginning(file.read(TAIL))
             if one.is_read and not one.appends:
                 self.changes(one.path, file_events.IN_PLACE)
             elif how or not (handle is None or descriptors.is_plain(handle)):
-                self.changes(one.path, how or COMPRESSED)
+                self.changes(one.path, how or file_events.COMPRESSED)
             else:
                 found.setdefault(one.path, (one.path, one.path, one.number if handle is None else handle))
         return list(found.values())
@@ -585,11 +588,6 @@ def _is_anothers(path: str, size: int, held: list[Descriptor]) -> bool:
     positions = [os.lseek(one.number, 0, os.SEEK_CUR) for one in mine]
     only_append = all(one.appends and not one.is_read for one in mine)
     return bool(mine) and only_append and all(0 < position < size for position in positions)
-
-
-def _magic(beginning: bytes) -> str:
-    """Return how a file of this beginning changes, "" if by what is written at its end."""
-    return next((how for magic, how in _MAGIC.items() if beginning.startswith(magic)), "")
 
 
 def _is_standard(handle: Any) -> bool:

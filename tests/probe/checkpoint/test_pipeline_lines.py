@@ -86,6 +86,37 @@ def test_batches_that_are_drawn_again_find_the_file_as_they_found_it_first(tmp_p
     assert log.read_text().split() == ["built", "0", "1", "2", "3"]
 
 
+def test_a_file_that_is_opened_for_each_line_is_as_it_was_when_the_pipeline_opens_it(tmp_path):
+    log, found = tmp_path / "log.txt", []
+
+    def append(*lines):
+        with log.open("a") as handle:
+            drawn(handle, *lines)
+        found.append(log.read_text().split())
+
+    first = attempt(tmp_path)
+    first.loop_begins()
+    first.data_open(again=False)
+    append(0, 1)
+    first.data_open(again=False)
+    append(2)
+    kept = first.keep(Walk(), [])
+    append(3)
+    first.end()
+    found.clear()
+    second = attempt(tmp_path)
+    second.loop_begins()
+    second.restore(kept, Walk(), [])
+    second.draw_again()
+    append(0)
+    second.data_open(again=True)
+    append(2)
+    second.drawn_again()
+    append(3)
+    second.end()
+    assert found == [["0"], ["0", "1", "2"], ["0", "1", "2", "3"]]
+
+
 @pytest.mark.parametrize("mode", OPENED.values(), ids=OPENED)
 @pytest.mark.parametrize("again", [True, False], ids=["drawn again", "not drawn again"])
 def test_a_fit_that_starts_over_finds_the_file_with_the_batch_that_built_the_model(tmp_path, mode, again):

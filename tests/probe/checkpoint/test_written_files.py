@@ -466,6 +466,16 @@ def test_the_lines_of_a_file_that_is_opened_again_under_its_descriptors_number_a
     assert lengths == [len("1\n"), len("2 of more\n")]
 
 
+def test_a_file_that_is_opened_again_beside_its_closed_object_is_written_before_it_is_kept(tmp_path):
+    handles = []
+    for text in ("1\n", "2 of more\n"):
+        handles.append((tmp_path / "log.txt").open("w"))
+        write(handles[-1], text)
+        kept = again(tmp_path).keep(walked(), [])
+        close(handles[-1])
+    assert [size for name, _, size, _ in kept if name.endswith("log.txt")] == [len("2 of more\n")]
+
+
 @pytest.mark.parametrize("how", OPENED)
 def test_a_fit_that_starts_over_after_its_files_were_restored_begins_with_them_as_they_were(tmp_path, how):
     log = tmp_path / "log.txt"
