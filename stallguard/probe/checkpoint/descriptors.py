@@ -129,6 +129,47 @@ class Handles:
 handles = Handles()
 
 
+def is_anothers(path: str, size: int, held: list[Descriptor]) -> bool:
+    """Return whether another process wrote last: no descriptor that only appends has its position at the end.
+
+    At the position 0 nothing was written by it.
+    """
+    now = os.stat(path)
+    mine = [one for one in held if one.key == (now.st_dev, now.st_ino)]
+    positions = [os.lseek(one.number, 0, os.SEEK_CUR) for one in mine]
+    only_append = all(one.appends and not one.is_read for one in mine)
+    return bool(mine) and only_append and all(0 < position < size for position in positions)
+
+
+def is_standard(handle: Any) -> bool:
+    """Return whether an open file is a standard stream, or has no descriptor."""
+    try:
+        return int(handle.fileno()) in (0, 1, 2)
+    except (OSError, ValueError):
+        return True
+
+
+def of_logging() -> list[tuple[str, Any]]:
+    """Return (name, open file) of the handlers of all loggers.
+
+    The name has no folder, because a project can move; of files with the same name it has their number.
+    """
+    logging: Any = sys.modules.get("logging")
+    if logging is None:
+        return []
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    handlers = [handler for one in loggers for handler in getattr(one, "handlers", ())]
+    streams = [getattr(handler, "stream", None) for handler in handlers]
+    files: list[Any] = [one for one in streams if isinstance(one, io.IOBase)]
+    found: dict[str, Any] = {}
+    for one in {id(one): one for one in files}.values():
+        path = getattr(one, "name", None)
+        if isinstance(path, str):
+            name = "log " + os.path.basename(path)
+            found[name if name not in found else "%s %d" % (name, len(found))] = one
+    return list(found.items())
+
+
 def _open(reference: Any) -> Any:
     """Return the object that a weak reference leads to; None if it is gone, or closed while the script keeps it."""
     handle = reference()

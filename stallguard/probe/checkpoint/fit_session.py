@@ -26,6 +26,7 @@ from . import (
     identity,
     pipelines,
     schedule,
+    variables,
 )
 from .fit import Fit, callbacks_of
 from .object_state import ObjectBaseline
@@ -174,6 +175,7 @@ class CheckpointSession:
                 undo, self._undo = self._undo, None
                 if undo is not None:
                     self.guarded("undoing what was restored", undo)
+                    self.guarded("resetting metrics", lambda: variables.reset_emptied_metrics(fit.model))
                 saved = self._choice.after(fit, reason)
 
     def _skipped(self, fit: Fit, call: Call) -> Any:

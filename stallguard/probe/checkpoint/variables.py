@@ -57,6 +57,17 @@ def synchronise(model: Any) -> None:
         bring()
 
 
+def reset_emptied_metrics(model: Any) -> None:
+    """Reset the metrics whose variables have no value: Keras on JAX takes the values of all variables as it trains.
+
+    A loop that was broken off does not bring them back.  Each epoch resets its metrics, so nothing is lost.
+    """
+    if hasattr(model, "jax_state_sync"):
+        for metric in model.metrics:
+            if any(getattr(one, "_value", one) is None for one in metric.variables):
+                metric.reset_state()
+
+
 def of_model(model: Any) -> Groups:
     """Return the variables of the model and of its optimizer, which an exact resume needs."""
     optimizer = getattr(model, "optimizer", None)

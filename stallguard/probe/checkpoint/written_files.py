@@ -23,9 +23,8 @@ process' own: between a save and the next opening, or beyond the position of a d
 
 from __future__ import annotations
 
-import io
 import os
-import sys
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from .. import process_key
@@ -41,6 +40,7 @@ TAIL = 4096  # bytes before the end that are compared to decide whether a file h
 CSV, CSV_NAME = "CSVLogger", "csv "
 DIGITS = 20  # of a size, at most
 NOT_ALONE = "shared"
+END = ":"  # between a length and a digest of the bytes before it
 HELD = "+"  # before the length of a file that was open as the fit began
 CLOSED = "~"  # before that of one that the script had appended to by then, and closed
 SHARED = "another process writes to it too"
@@ -67,6 +67,9 @@ class WrittenFiles:
         # As the loop first began in this process: a length, and what a file had beyond it; the open handles.
         self._at_loop: dict[str, tuple[int, bytes]] | None = None
         self._handles: list[Any] = []
+        self._ends: dict[
+            tuple[str, int], str
+        ] = {}  # of a path and a recorded length: the bytes before it, as a digest
         self._before: dict[str, int] = {}  # recorded length of each file before this fit
         self._closed: dict[str, int] = {}  # of those that the script had appended to before, and closed
         self._restored: set[str] = set()  # files that got the content of a checkpoint in this process
@@ -85,11 +88,11 @@ class WrittenFiles:
         # One that is written anew too: a script can append to it once it is there.
         for path in self._open(appending=False):
             if path not in self._before:
-                self._write_down("%s%d" % (HELD, os.path.getsize(path)), path)
+                self._write_length(HELD, os.path.getsize(path), path)
         self._closed = self._recorded(CLOSED)
         for path in file_events.events.appended:
             if path not in self._closed and os.path.isfile(path):
-                self._write_down("%s%d" % (CLOSED, os.path.getsize(path)), path)
+                self._write_length(CLOSED, os.path.getsize(path), path)
 
     def end(self) -> None:
         """Stop registering files."""
@@ -109,7 +112,7 @@ class WrittenFiles:
         if path not in self.appended:
             self.appended[path] = size if not os.path.isfile(path) else os.path.getsize(path)
             self._opened.setdefault(path, self.appended[path])
-            self._write_down("%d" % self.appended[path], path)
+            self._write_length("", self.appended[path], path)
 
     def changes(self, path: str, how: str) -> None:
         """Register a file that is changed in a way that a resume does not undo."""
@@ -123,6 +126,9 @@ class WrittenFiles:
 
     def _is_shared(self, path: str) -> bool:
         return self._changing.get(path, ("",))[0] == SHARED
+
+    def _write_length(self, kind: str, size: int, path: str) -> None:
+        self._write_down("%s%d%s%s" % (kind, size, END, _end(path, size)), path)
 
     def _write_down(self, fact: str, path: str) -> None:
         """Keep a fact on a file for the next attempt at once: its length before this fit, or that it is shared."""
@@ -150,7 +156,7 @@ class WrittenFiles:
         # Those that have nothing more but what this attempt appended before the fit, if the fit appends to them too.
         self._cuts.update(self._closed.items() & file_events.events.appended.items())
         for path in self._open(appending=True):
-            size = self._cuts.pop(path, None)
+            size = self._length_due(path)
             if size is not None:
                 self._cut(path, size)
 
@@ -209,14 +215,25 @@ class WrittenFiles:
                 if fact == NOT_ALONE:
                     self._changing[path] = (SHARED, None)
                     continue
-                size = fact.lstrip(HELD + CLOSED)
-                if fact.removesuffix(size) in kinds and size.isdecimal() and len(size) <= DIGITS:
+                length, _, end = fact.partition(END)
+                size = length.lstrip(HELD + CLOSED)
+                if length.removesuffix(size) in kinds and size.isdecimal() and len(size) <= DIGITS:
                     found.setdefault(path, int(size))  # the first record of a file holds
+                    self._ends.setdefault((path, int(size)), end)
         return {path: size for path, size in found.items() if not self._is_shared(path)}
+
+    def _length_due(self, path: str) -> int | None:
+        """Return the length to which a file is to be cut, and forget it.
+
+        None for no file of an earlier attempt: also for one that the script has written anew since, so that it does
+        not have what was there before that length.  Raises OSError.
+        """
+        size = self._cuts.pop(path, None)
+        return size if size is not None and self._ends.get((path, size)) == _end(path, size) else None
 
     def _bring_back(self, path: str) -> None:
         """Give a file that the script opens the content of the checkpoint; raises OSError."""
-        content, size = self._due.pop(path, None), self._cuts.pop(path, None)
+        content, size = self._due.pop(path, None), self._length_due(path)
         if self._is_shared(path):
             return
         if content is not None:
@@ -242,7 +259,7 @@ class WrittenFiles:
             if not os.path.isfile(path) or self._is_shared(path):
                 continue
             size = os.path.getsize(path)
-            if _is_anothers(path, size, held):
+            if descriptors.is_anothers(path, size, held):
                 self._share(path)
             else:
                 opened = min(self._opened.get(path, size), size)
@@ -316,13 +333,13 @@ class WrittenFiles:
                 continue
             if hasattr(handle, "flush"):
                 handle.flush()
-            size, before = os.path.getsize(path), self._cuts.pop(path, None)
+            size, before = os.path.getsize(path), self._length_due(path)
             is_earlier = os.path.realpath(path) in appending or path in self._restored
             if before is not None and before < size and is_earlier:
                 self._shorten(path, before, handle, callbacks)
                 size = before
             if path not in known:
-                self._write_down("%s%d" % (HELD, size), path)
+                self._write_length(HELD, size, path)
 
     def draw_again(self) -> None:
         """Have the restored files hold what they held as the loop began, while batches are drawn again; raises OSError.
@@ -438,11 +455,11 @@ class WrittenFiles:
                 path = os.path.abspath(os.fsdecode(callback.filename))
                 found.append(("%s%d" % (CSV_NAME, index), path, None if closed else handle))
         known = {path for _, path, _ in found}
-        for slot, handle in [*state.files, *_of_logging()]:
+        for slot, handle in [*state.files, *descriptors.of_logging()]:
             name = getattr(handle, "name", None)
             if isinstance(name, str) and not handle.closed and handle.writable() and os.path.isfile(name):
                 path = os.path.abspath(name)
-                if path not in known and not _is_standard(handle):
+                if path not in known and not descriptors.is_standard(handle):
                     known.add(path)
                     if descriptors.is_plain(handle):
                         found.append((slot, path, handle))
@@ -545,25 +562,15 @@ class WrittenFiles:
         os.truncate(path, size)
 
 
-def _of_logging() -> list[tuple[str, Any]]:
-    """Return (name, open file) of the handlers of all loggers.
-
-    The name has no folder, because a project can move; of files with the same name it has their number.
-    """
-    logging: Any = sys.modules.get("logging")
-    if logging is None:
-        return []
-    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
-    handlers = [handler for one in loggers for handler in getattr(one, "handlers", ())]
-    streams = [getattr(handler, "stream", None) for handler in handlers]
-    files: list[Any] = [one for one in streams if isinstance(one, io.IOBase)]
-    found: dict[str, Any] = {}
-    for one in {id(one): one for one in files}.values():
-        path = getattr(one, "name", None)
-        if isinstance(path, str):
-            name = "log " + os.path.basename(path)
-            found[name if name not in found else "%s %d" % (name, len(found))] = one
-    return list(found.items())
+def _end(path: str, size: int) -> str:
+    """Return a digest of the last TAIL bytes before a length, "" for a file that is shorter.  Raises OSError."""
+    if not size:
+        return "0"
+    if not os.path.isfile(path) or os.path.getsize(path) < size:
+        return ""
+    with open(path, "rb") as file:
+        file.seek(max(0, size - TAIL))
+        return "%x" % zlib.crc32(file.read(min(size, TAIL)))
 
 
 def _state_of(path: str) -> Any:
@@ -576,22 +583,3 @@ def _state_of(path: str) -> Any:
         except OSError:
             states.append(None)
     return states if states[0] else None
-
-
-def _is_anothers(path: str, size: int, held: list[Descriptor]) -> bool:
-    """Return whether another process wrote last: no descriptor that only appends has its position at the end.
-
-    At the position 0 nothing was written by it.
-    """
-    now = os.stat(path)
-    mine = [one for one in held if one.key == (now.st_dev, now.st_ino)]
-    positions = [os.lseek(one.number, 0, os.SEEK_CUR) for one in mine]
-    only_append = all(one.appends and not one.is_read for one in mine)
-    return bool(mine) and only_append and all(0 < position < size for position in positions)
-
-
-def _is_standard(handle: Any) -> bool:
-    try:
-        return int(handle.fileno()) in (0, 1, 2)
-    except (OSError, ValueError):
-        return True

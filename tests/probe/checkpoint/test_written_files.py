@@ -440,6 +440,25 @@ def test_what_the_pipeline_writes_before_the_fit_begins_is_of_the_fit(tmp_path, 
     assert log.read_text() == "header\ndrawn\n1\n"
 
 
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened in the fit"])
+def test_a_log_that_the_script_removes_as_it_starts_is_not_cut_to_the_length_of_the_one_before(
+    tmp_path, is_open
+):
+    log = tmp_path / "log.txt"
+    for header in ("begun at 9:59\n", "begun at 10:00, again\n"):
+        log.unlink(missing_ok=True)
+        log.write_text(header)
+        handle = OPENED["appending"](log) if is_open else None
+        one = again(tmp_path)
+        one.rewind()
+        handle = handle or OPENED["appending"](log)
+        one.changing(walked(), [])
+        assert log.read_text() == header
+        write(handle, "1\n")
+        close(handle)
+        one.end()
+
+
 def test_a_file_that_is_new_in_the_first_attempt_and_appended_to_in_the_next_begins_alike(tmp_path):
     log, read = tmp_path / "log.txt", []
     for is_last in (False, True):
