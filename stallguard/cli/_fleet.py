@@ -226,7 +226,7 @@ def _no_job(name: str, seen: Seen) -> StallguardError:
 
 def _of_job(seen: Seen, job: JobRow, number: int, *, copied: bool) -> FleetRun:
     """Return the run of a job's holder: that of this machine if it is alive here, else a copy."""
-    from stallguard.fleet import job_table, lineage
+    from stallguard.fleet import job_table, lineage, mirror
 
     is_running = job.state == job_table.RUNNING and number == job.number
     for run in reversed(list_runs()) if is_running else ():
@@ -234,10 +234,16 @@ def _of_job(seen: Seen, job: JobRow, number: int, *, copied: bool) -> FleetRun:
         if told and (told.store, told.job) == (seen.place.url, job.job) and run_files.state(run) == "running":
             echo(f"job {job.job} is trained on this machine: run {run.id}", err=True)
             return FleetRun(seen, job, run, is_here=True)
+    at, is_new = job.heard, True
+    if copied and is_running:
+        is_new = asked(seen.place, COPIES, lambda: mirror.renew(seen.store, job.job, number))
     run_copy = asked(seen.place, COPIES, lambda: copy(seen, job, number)) if copied else None
+    if run_copy is not None and (told_of := run_files.elsewhere(run_copy)):
+        at = told_of.at
     on = f"job {job.job} on {job.machine}" if job.machine else f"job {job.job}"
-    heard = f", as of {moment(job.heard)}" if job.heard else ""
-    echo(f"{on}{heard}" if number == job.number else f"job {job.job}, holder {number}", err=True)
+    heard = f", as of {moment(at)}" if at else ""
+    silent = "" if is_new else f"; {job.machine} was asked for what is new, and has not answered yet"
+    echo(f"{on}{heard}{silent}" if number == job.number else f"job {job.job}, holder {number}", err=True)
     return FleetRun(seen, job, run_copy, is_here=False)
 
 

@@ -26,7 +26,8 @@ from stallguard.storage.paths import RunDir, find_run
 from stallguard.worker import Worker
 
 POLL = 0.2  # seconds between two reads while following
-FETCHED = 5.0  # seconds between two looks at the store; a run's machine puts what is new every 10 s
+FETCHED = 5.0  # seconds between two looks at the store
+ASKS = 10.0  # seconds after which the run's machine is asked for what is new again
 CHUNK = 1 << 16
 
 
@@ -74,17 +75,20 @@ def command(
 
 def _renew(found: _fleet.FleetRun) -> None:
     """Keep the copy of a job's run as new as the store, until the run is over."""
-    from stallguard.fleet import job_table
+    from stallguard.fleet import job_table, mirror
     from stallguard.fleet.records import Damaged
     from stallguard.fleet.store import StoreError
 
-    seen, number, is_away = found.seen, found.job.number, False
+    seen, number, is_away, asks_at = found.seen, found.job.number, False, 0.0
     while True:
         time.sleep(FETCHED)
         try:
             job = job_table.row(
                 found.job.job, job_table.read_job(seen.store, found.job.job, seen.signatures), (), ()
             )
+            if time.monotonic() >= asks_at:
+                asks_at = time.monotonic() + ASKS
+                mirror.renew(seen.store, job.job, number, patience=0.0)
             _fleet.copy(seen, job, number)
             is_away = False
         except (StoreError, Damaged, OSError) as error:

@@ -23,17 +23,15 @@ from msgspec.structs import replace
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
 from stallguard.fleet import job_table, orders
-from stallguard.fleet.job_table import RUNNING, SILENT, Fleet, JobRow
+from stallguard.fleet.job_table import READERS, RUNNING, SILENT, Fleet, JobRow, as_seen, cards_of
 from stallguard.fleet.orders import JOB_NAME
-from stallguard.fleet.records import BEATS, OF, Damaged
+from stallguard.fleet.records import BEATS, OF
 from stallguard.fleet.requests_at_once import each
-from stallguard.fleet.run_index import decode_status, status_key
 from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, entry
 
 SCHEMA = 1
 FOLDER, LIVE = "archive", "live"
-READERS = 64  # requests at once: a thousand runs are read within a second
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 T = TypeVar("T", "Day", "Live", "_Names")
 
@@ -110,28 +108,27 @@ def fleet(store: Store, signatures: Signatures | None, only: str = "", *, is_ali
             store, signatures, "", {name: one for name, one in over.items() if name not in begun}, these
         )
     ordered = {note.partition(OF)[0] for note in store.names(orders.NEWS)}
-    known = {one.job: one for one in _reported(store, table) if one.job not in ordered}
+    known = {one.job: one for one in _reported(store, signatures, table) if one.job not in ordered}
     if is_alive:
         these = known.keys() | begun | ordered
-        if these == known.keys():  # no card of a machine is needed
+        if these == known.keys():  # no other card of a machine is needed
             return Fleet(list(known.values()), [], [], sorted(known))
         return job_table.read(store, signatures, "", known, these)
     known |= {name: one for name, one in rows(store).items() if name not in begun | ordered}
     return job_table.read(store, signatures, "", known)
 
 
-def _reported(store: Store, table: Sequence[JobRow]) -> list[JobRow]:
+def _reported(store: Store, signatures: Signatures | None, table: Sequence[JobRow]) -> list[JobRow]:
     """Return rows with what the machines report of the runs that live."""
+    running, now = [one for one in table if one.state == RUNNING], dt.datetime.now(dt.UTC)
+    hosts = sorted({one.machine for one in running if orders.host_name(one.machine) == one.machine})
+    cards = {card.host: as_seen(card, now) for card in cards_of(store, hosts, signatures)}
 
     def reported(one: JobRow) -> JobRow:
-        data = entry(store, status_key(one.job, one.number))
-        try:
-            found = decode_status(data) if data is not None else None
-        except Damaged:
-            found = None  # it is not known how it stands
+        of = [cards[one.machine]] if one.machine in cards else []
+        found = job_table.status_of(store, one.job, one.number, one.machine, of)
         return replace(one, heard=found.at, status=found.status) if found else one
 
-    running = [one for one in table if one.state == RUNNING]
     return [*(one for one in table if one.state != RUNNING), *each(reported, running, READERS)]
 
 

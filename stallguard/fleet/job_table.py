@@ -16,10 +16,9 @@ import msgspec
 from stallguard.core.messages import duration
 from stallguard.fleet import joblog, orders, run_index
 from stallguard.fleet.joblog import Steps, Tail, perform
-from stallguard.fleet.orders import JOB_NAME, Cordon, Refusal, Stop, Submission, WorkerCard
-from stallguard.fleet.records import Claim, Damaged, Outcome, Position
+from stallguard.fleet.orders import JOB_NAME, Cordon, Refusal, RunStatus, Stop, Submission, WorkerCard
+from stallguard.fleet.records import OF, Claim, Damaged, Outcome, Position
 from stallguard.fleet.requests_at_once import each
-from stallguard.fleet.run_index import Status
 from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import LinkInStore, Store, entry
 
@@ -27,7 +26,7 @@ WAITING, RUNNING, FINISHED, FAILED, STOPPED, REFUSED = (
     "waiting", "running", "finished", "failed", "stopped", "refused",
 )  # fmt: skip
 ENDED = "ended"  # of a job that was started by hand: it goes on if it is started again
-READERS = 32  # requests at once
+READERS = 64  # requests at once: the cards of a thousand machines are read within a second
 HOLDERS = 200  # of one job, whose times are read
 SILENT = 180.0  # s without a new card from which a machine counts as silent; its worker renews it each minute
 T = TypeVar("T")
@@ -68,7 +67,7 @@ class Read(NamedTuple):
     submission: Submission | str | None = None
     stop: Stop | str | None = None
     refusals: Sequence[Refusal] = ()
-    status: Status | None = None
+    status: RunStatus | None = None
     damage: str = ""
 
 
@@ -226,13 +225,15 @@ def read(
     now = dt.datetime.now(dt.UTC)
     workers = [as_seen(one, now) for one in cards_of(store, listed["workers"], signatures)]
     cordons = [one for one in cordons_of(store, listed["cordons"], signatures) if not one.is_lifted]
-    found = each(lambda name: read_job(store, name, signatures), wanted, READERS)
+    found = each(lambda name: read_job(store, name, signatures, workers), wanted, READERS)
     rows |= {name: row(name, one, workers, cordons) for name, one in zip(wanted, found, strict=True)}
     return Fleet([rows[name] for name in sorted(rows) if only in ("", name)], workers, cordons, there)
 
 
-def read_job(store: Store, job: str, signatures: Signatures | None) -> Read:
-    """Return what the store has of a job.  Raises StoreError."""
+def read_job(
+    store: Store, job: str, signatures: Signatures | None, workers: Sequence[WorkerCard] = ()
+) -> Read:
+    """Return what the store has of a job.  `workers`: the cards of the machines.  Raises StoreError."""
     tail, damage = Tail(), ""
     try:
         tail = perform(joblog.read_end(job), store)
@@ -262,12 +263,31 @@ def read_job(store: Store, job: str, signatures: Signatures | None) -> Read:
         refusals = records_of(
             store, folder, hosts, lambda data, host: orders.decode_refusal(data, job, host, signatures)
         )
-    elif (said := entry(store, run_index.status_key(job, tail.number))) is not None:
-        try:
-            status = run_index.decode_status(said)
-        except Damaged:
-            status = None  # it is not known how it stands
+    elif tail.claim is not None:
+        status = status_of(store, job, tail.number, tail.claim.holder.host, workers)
     return Read(tail, submission, stop, refusals, status, damage)
+
+
+def status_of(
+    store: Store, job: str, number: int, host: str, workers: Sequence[WorkerCard]
+) -> RunStatus | None:
+    """Return how the run of a holder stands, None if that is not known: the card of its machine has it, or a key.
+
+    The run writes that key if no card stands for it.  `host`: of the holder; `workers`: as seen now (`as_seen`).
+    Raises StoreError.
+    """
+    for card in workers:
+        if (
+            card.host == host
+            and card.state not in ("silent", "gone")
+            and f"{job}{OF}{number}" in card.statuses
+        ):
+            return card.statuses[f"{job}{OF}{number}"]
+    said = entry(store, run_index.status_key(job, number))
+    try:
+        return run_index.decode_status(said) if said is not None else None
+    except Damaged:
+        return None
 
 
 NO_FLEET = "this machine has no fleet file for this store, so its signature cannot be checked"

@@ -7,7 +7,8 @@ If the worker of the machine renews the lease with its card (machine_beat.py), t
 the first one writes nothing.  If the card is overdue, the first one renews, as it does without a worker.
 
 With each renewal of its own, if the worker asks for it, and else every STOPS seconds, the first thread also reads
-whether a person has stopped the job; then the training ends with a checkpoint, as at the end of a lease.
+whether a person has stopped the job; then the training ends with a checkpoint, as at the end of a lease.  The worker
+asks for it too if a person reads the run.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from stallguard.worker import Worker
 TICKS = 60  # for each lease: how often is counted
 SHOWS = 0.5  # s, the least between two signs for the worker of the machine
 # s between two looks at the order to stop a job, if the worker of the machine is notified of one
-STOPS = 600.0
+STOPS = 1800.0
 CLOSES = 2.0  # s that the end of a run waits for the thread that counts
 
 Act = Callable[[str, str], None]  # given an order of lease.ORDERS, and why

@@ -13,6 +13,9 @@ lost can be done later: so after an error the marks are listed again before each
 **A run does not depend on its worker.**  If the worker is dead, hangs or leaves, the card does not change, and the run
 renews its own key in time (keeper.py).  A reader counts a change of either.
 
+The card has how each of these runs stands too, so that this costs no request: the run writes it into a third file
+(`RunSide.report`).  A run for which no card stands puts it into the store itself.
+
 `Standing.renew` makes steps as in joblog.py.
 """
 
@@ -31,9 +34,11 @@ from stallguard import jsontext
 from stallguard.errors import UNREADABLE
 from stallguard.fleet import lease, records
 from stallguard.fleet.joblog import Request, Steps, perform
+from stallguard.fleet.orders import RunStatus
 from stallguard.fleet.store import Store, StoreError
 from stallguard.storage import paths, private
 
+STATUS_MAX = 1 << 16  # bytes of how one run stands: a card has that of each run of its machine
 DOUBTS = 10  # cards before which the marks are listed, after an error
 # Shares of a lease, and seconds, after which a run that says nothing is not alive.
 FRESH, FRESH_LEAST = 1 / 16, 2.0
@@ -70,6 +75,16 @@ class Renewals(msgspec.Struct, frozen=True):
     began: float
     answered: float
     asks: dict[str, int] = {}
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """What a run says of how it stands.  `name`: as in Held."""
+
+    store: str
+    host: str
+    boot: str
+    name: str
+    status: RunStatus
 
 
 class Standing:
@@ -124,10 +139,21 @@ class RunSide:
         """Say that the lease is held.  A file that cannot be written is like no worker."""
         _write(_held() / job, Held(self._store, self._host, self._boot, job, number, lasts, now))
 
+    def report(self, job: str, number: int, status: RunStatus) -> bool:
+        """Say how the run stands; return whether the next card of this machine has it."""
+        name, found = f"{job}{records.OF}{number}", self.renewals()
+        if found is None or name not in found.asks or len(jsontext.exact(status)) > STATUS_MAX:
+            with contextlib.suppress(OSError):
+                (_reported() / job).unlink(missing_ok=True)
+            return False
+        _write(_reported() / job, Reported(self._store, self._host, self._boot, name, status))
+        return True
+
     def leave(self, job: str) -> None:
-        """Say it no more."""
-        with contextlib.suppress(OSError):
-            (_held() / job).unlink(missing_ok=True)
+        """Say nothing more of it."""
+        for path in (_held() / job, _reported() / job):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def renewals(self) -> Renewals | None:
         """Return what the worker says of its last card; None if there is none for this store and machine."""
@@ -155,6 +181,15 @@ class WorkerSide:
                     found[one.name] = one
         return found
 
+    def statuses(self, alive: Collection[str]) -> dict[str, RunStatus]:
+        """Return how the runs with these names stand; what is not known is not there."""
+        mine, found = (self._store, self._host, self._boot), dict[str, RunStatus]()
+        for name in alive:
+            one = _read(_reported() / records.job_of(name), Reported)
+            if one is not None and (one.store, one.host, one.boot) == mine and one.name == name:
+                found[name] = one.status
+        return found
+
     def show(self, began: float, answered: float, asks: Mapping[str, int]) -> None:
         """Say when the last card began and was answered, and for whom it stands."""
         _write(_renewals(), Renewals(self._store, self._host, self._boot, began, answered, dict(asks)))
@@ -162,6 +197,10 @@ class WorkerSide:
 
 def _held() -> Path:
     return paths.home() / "fleet" / "held"
+
+
+def _reported() -> Path:
+    return paths.home() / "fleet" / "reported"
 
 
 def _renewals() -> Path:
@@ -197,6 +236,10 @@ class MachineLeases:
     def alive(self) -> dict[str, Held]:
         """Return the leases of runs that are alive on this machine."""
         return self._side.alive(self._now())
+
+    def statuses(self, alive: Collection[str]) -> dict[str, RunStatus]:
+        """Return how these runs stand, by the names of their leases."""
+        return self._side.statuses(alive)
 
     def is_for(self, alive: Collection[str]) -> bool:
         """Return whether the last card stands for these leases alone."""

@@ -4,13 +4,17 @@ The copy is `<home>/fleet/mirror/<job>/<number>/<run>`, not beside the runs of t
 what is learned do not see it.  Only what changed is fetched; a file that grows is added to in place, so that it can be
 followed.  What the store names is checked first (run_index.decode_index): it can only be one of a run's
 readable files, never a socket, a checkpoint, or a file elsewhere.
+
+A run that goes well is put into the store seldom (publishing.py): who reads one that lives asks for what is new first
+(`renew`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,15 +22,17 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
-from stallguard.fleet import run_index
+from stallguard.fleet import orders, run_index
 from stallguard.fleet.records import Damaged
 from stallguard.fleet.run_index import CHUNK, Growing, Index, Whole
-from stallguard.fleet.store import Store
+from stallguard.fleet.store import Store, StoreError
 from stallguard.storage import paths, private, run_files
 from stallguard.storage.paths import RunDir
 from stallguard.storage.run_files import Elsewhere
 
 KEPT, LOCK = ".mirror.json", ".lock"
+# s that a reader waits for a newer copy, and between two looks: scheduler and run see its wish within some 9 s
+PATIENCE, POLL = 12.0, 0.5
 TRIES = 3  # reads of the index, while what it names is removed because the file grew
 CUT = "\n[stallguard: {count} bytes are left out here; they are on {host} alone]\n"
 
@@ -49,6 +55,27 @@ class _Part(msgspec.Struct):
 class _Kept(msgspec.Struct):
     versions: dict[str, str] = {}  # of the small files, by path
     parts: dict[int, _Part] = {}  # by id
+
+
+def renew(
+    store: Store, job: str, number: int, patience: float = PATIENCE,
+    now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+) -> bool:  # fmt: skip
+    """Have the machine of a live run put what is new into the store; return whether it has done so.
+
+    A member that can only read asks for nothing.  `patience`: seconds to wait.  Raises StoreError.
+    """
+    key = run_index.index_key(job, number)
+    before, until = store.read(key), now() + patience
+    try:
+        store.replace(orders.reader_key(job), b"")
+    except StoreError:
+        return False
+    while now() < until:
+        sleep(POLL)
+        if store.read(key) != before:
+            return True
+    return False
 
 
 class _Gone(Exception):

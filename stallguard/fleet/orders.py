@@ -10,6 +10,7 @@
     cordons/<host>               Cordon: that machine takes no job, until it is lifted
     scheduler                    SchedulerCard: where the engine's own page is
     news/<job>@<random>          empty: something was ordered for that job; the scheduler looks, and removes it
+    news/<job>@reader            empty: a person reads its run; the scheduler has its machine publish what is new
 
 All but the first two, and the code, are signed by a member (signing.py); cards and refusals of a machine by the member
 to which it belongs.  Who is in no fleet can read them, and verify nothing.
@@ -108,13 +109,22 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class RunStatus(msgspec.Struct, frozen=True):
+    """How a live run stood.  `status`: as the control socket shows it (supervisor.live_status.LiveStatus)."""
+
+    schema: int
+    at: str  # RFC 3339, UTC, by the clock of the run's machine
+    status: dict[str, Any]
+
+
 class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     """What a machine offers.  `at` changes every minute while its worker runs.
 
     `state`: ready, busy, closed (outside its hours, or without mains power), cordoned, gone; `why`: for people;
     `jobs`: what it trains now; `about`: host.system.facts(); `versions`: of packages by name; `home`: a random name of
     the directory in which one worker can work at a time, "" in cards of older versions; `clock`: seconds that its clock
-    is ahead of the scheduler's, None if that is not known.
+    is ahead of the scheduler's, None if that is not known; `statuses`: how its runs stand, by the names of their
+    renewals (records.beat_name).
     """
 
     schema: int
@@ -130,6 +140,7 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     about: dict[str, Any] = {}
     home: str = ""
     clock: float | None = None
+    statuses: dict[str, RunStatus] = {}
 
 
 class Cordon(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +199,11 @@ def news_key(job: str) -> str:
     Nothing is believed of it: the scheduler reads what is signed.  Without it that is read later.
     """
     return f"{NEWS}/{job}{OF}{os.urandom(6).hex()}"
+
+
+def reader_key(job: str) -> str:
+    """Return the key by which a scheduler learns that a person reads what is in the store of a job's run."""
+    return f"{NEWS}/{job}{OF}reader"
 
 
 def refusals_folder(job: str) -> str:

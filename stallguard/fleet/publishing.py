@@ -3,7 +3,12 @@
 It looks every LOOK seconds for a generation that is newer, skips those that were replaced meanwhile, and pauses after a
 publication so that the processor time of publishing stays below `share` of the time.  What it costs is measured for the
 whole process of stallguard, so it is rather less.  An error of the store is reported once and tried again, later each
-time; it never ends the run.  Only `conclude` is waited for.  Every SHOW seconds it also puts what people read.
+time; it never ends the run.  Only `conclude` is waited for.
+
+**What people read.**  How the run stands goes into the card of the machine, which is written anyway (machine_beat.py);
+if none stands for the run, it is put into the store every SHOW seconds.  Journal, output and evidence are put if there
+is a reason: a checkpoint was published, the state of the run is another one or there is one more incident, a reader
+asks (`want`), the run is over, or SELDOM seconds have passed.  A run that goes well makes next to no requests then.
 """
 
 from __future__ import annotations
@@ -15,9 +20,13 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from stallguard.fleet import lineage
 from stallguard.fleet.checkpoint_files import Digests, Unstable, freeze, listing
 from stallguard.fleet.joblog import Fenced, perform
+from stallguard.fleet.machine_beat import RunSide
+from stallguard.fleet.orders import SCHEMA, RunStatus
 from stallguard.fleet.publication import Publication
 from stallguard.fleet.readable_files import ReadableFiles
 from stallguard.fleet.store import Store, StoreError
@@ -28,7 +37,8 @@ from stallguard.worker import Worker
 LOOK = 2.0  # s
 RETRY, LONGEST = 5.0, 60.0  # s until a publication that failed is tried again
 CLOSES = 2.0  # s
-SHOW = 10.0  # s between two looks at the readable files
+SHOW = 10.0  # s between two looks at what people read, and between two copies for readers
+SELDOM = 1800.0  # s after which the readable files are put without another reason
 FOLDER = "publishing"
 ELSEWHERE = "another machine has the lease"
 
@@ -53,9 +63,12 @@ class PublishingThread:
 
     def __init__(
         self, store: Store, job: str, publication: Publication, run: RunDir, share: float, reports: Reports,
-        status: Callable[[], Any],
+        status: Callable[[], Any], machine: RunSide | None = None,
     ) -> None:  # fmt: skip
-        """`share`: of the time, as processor time; `status`: returns how the run stands, from any thread."""
+        """`share`: of the time, as processor time; `status`: returns how the run stands, from any thread.
+
+        `machine`: what there is to do with the worker of this machine, None: it has none.
+        """
         self._store, self._job, self._publication, self._run = store, job, publication, run
         self._share, self._reports = share, reports
         self._published: object = None
@@ -63,7 +76,10 @@ class PublishingThread:
         claim = publication.tail.claim
         host = claim.holder.host if claim else ""
         self._readable = ReadableFiles(store, job, publication.tail.number, host, run)
-        self._status, self._show_at, self._is_shown = status, 0.0, True
+        self._status, self._machine, self._number = status, machine, publication.tail.number
+        self._show_at, self._put_at, self._is_shown = 0.0, -SELDOM, True
+        self._shown: tuple[object, ...] = ()  # the state of the run as the files were put last
+        self._is_wanted = False
         self._is_failing = self._is_fenced = False
         self._failure = ""
         self._orders: queue.SimpleQueue[_End | None] = queue.SimpleQueue()
@@ -73,6 +89,10 @@ class PublishingThread:
     def start(self) -> None:
         """Begin.  Raises RuntimeError or MemoryError if there is no thread."""
         self._worker.start()
+
+    def want(self) -> None:
+        """Put what people read soon: a person reads it.  From any thread."""
+        self._is_wanted = True
 
     def conclude(self, code: int, why: str, patience: float, **facts: Any) -> str:
         """Publish the last checkpoints and how the run ended; return why that was not possible, "" if it was.
@@ -150,15 +170,26 @@ class PublishingThread:
 
     def _show(self) -> None:
         """Put what is readable, if it is time; of several failures in a row the journal gets the first."""
-        if self._is_fenced or time.monotonic() < self._show_at:
+        now = time.monotonic()
+        is_read = self._is_wanted and now >= self._put_at + SHOW
+        if self._is_fenced or (now < self._show_at and not is_read):
             return
-        self._show_at = time.monotonic() + SHOW
+        self._show_at = now + SHOW
+        self._is_wanted = self._is_wanted and not is_read
         try:
-            self._readable.renew(self._status)
+            status: dict[str, Any] = msgspec.to_builtins(self._status())
+            stands = RunStatus(SCHEMA, run_files.utc(), status)
+            if self._machine is None or not self._machine.report(self._job, self._number, stands):
+                self._readable.put_status(stands)
+            state = (status.get("state"), status.get("incidents"), self._publication.tail.newest)
+            if is_read or state != self._shown or now >= self._put_at + SELDOM:
+                self._readable.renew(is_read=is_read)
+                self._shown, self._put_at = state, now
         except Exception as error:  # noqa: BLE001 - it must not end the publishing of checkpoints
             if self._is_shown:
                 self._reports.note(f"journal and output are not in the store ({error}); it is tried again")
             self._is_shown = False
+            self._is_wanted = self._is_wanted or is_read
         else:
             self._is_shown = True
 
@@ -169,7 +200,7 @@ class PublishingThread:
                 self._run.id, run_files.utc(), order.code, order.why, **order.facts
             )
             perform(steps, self._store)
-            self._readable.renew(at_once=sys.maxsize)
+            self._readable.renew(sys.maxsize)
 
         retry = RETRY / 5
         while not self._try(publish):

@@ -1,23 +1,22 @@
 """Puts what people read of a run into the store while the run goes on: only what changed, and bounded.
 
-The thread of publishing.py calls `renew` every few seconds; its cost is part of that thread's.  The index is replaced
-after what it names was put, and before what it names no more is removed.  Only the newest holder of a job has its
-number, so no two machines write one folder.
+The thread of publishing.py calls `renew`; its cost is part of that thread's.  The index is replaced after what it
+names was put, and before what it names no more is removed.  Only the newest holder of a job has its number, so no two
+machines write one folder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from stallguard import jsontext
 from stallguard.fleet import run_index
+from stallguard.fleet.orders import RunStatus
 from stallguard.fleet.records import is_path
-from stallguard.fleet.run_index import CHUNK, EVIDENCE, Growing, Index, Status, Whole
+from stallguard.fleet.run_index import CHUNK, EVIDENCE, Growing, Index, Whole
 from stallguard.fleet.store import Store
 from stallguard.storage import journal, rotation, run_files
 from stallguard.storage.paths import RunDir
@@ -45,11 +44,12 @@ class ReadableFiles:
         self._next = 1
         self._index: Index | None = None
 
-    def renew(self, status: Callable[[], Any] | None = None, at_once: int = AT_ONCE) -> None:
-        """Put what changed since the last time.  `status`: returns how the run stands; None: it is over."""
-        if status is not None:
-            now = Status(run_index.SCHEMA, run_files.utc(), msgspec.to_builtins(status()))
-            self._store.replace(run_index.status_key(self._job, self._number), jsontext.readable(now))
+    def put_status(self, status: RunStatus) -> None:
+        """Put how the run stands."""
+        self._store.replace(run_index.status_key(self._job, self._number), jsontext.readable(status))
+
+    def renew(self, at_once: int = AT_ONCE, *, is_read: bool = False) -> None:
+        """Put what changed since the last time.  `is_read`: a reader waits for a newer index, also an equal one."""
         files, left_out = self._small()
         growing: list[Growing] = []
         for parts in (journal.parts(self._run.journal), journal.parts(self._run.output)):
@@ -64,7 +64,7 @@ class ReadableFiles:
             run_index.SCHEMA, self._run.id, self._host, run_files.utc(), tuple(files), tuple(growing), left_out
         )  # fmt: skip
         before = self._index
-        if before is None or msgspec.structs.replace(before, at=index.at) != index:
+        if is_read or before is None or msgspec.structs.replace(before, at=index.at) != index:
             self._store.replace(run_index.index_key(self._job, self._number), jsontext.readable(index))
             self._index = index
             self._clean({one.id: one for one in growing})

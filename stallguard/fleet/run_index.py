@@ -1,7 +1,7 @@
 """What the store has of a run for people, as values: its index, and which part of a file is there.
 
     jobs/<job>/runs/<number>/index           Index: what is there; replaced after what it names was put
-    jobs/<job>/runs/<number>/status          Status: how the run stands; replaced while it lives
+    jobs/<job>/runs/<number>/status          RunStatus: how a run stands that is in no card of a machine
     jobs/<job>/runs/<number>/files/<path>    a small file of the run, whole
     jobs/<job>/runs/<number>/parts/<id>/<n>  CHUNK bytes of a file that grows; the last one can be shorter
 
@@ -14,13 +14,12 @@ Must not read or write anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
-from stallguard.fleet.orders import JOB_NAME
+from stallguard.fleet.orders import JOB_NAME, RunStatus
 from stallguard.fleet.records import RUNS, Damaged, is_path
 
 SCHEMA = 1
@@ -61,14 +60,6 @@ class Index(msgspec.Struct, frozen=True):
     files: tuple[Whole, ...] = ()
     growing: tuple[Growing, ...] = ()
     left_out: int = 0
-
-
-class Status(msgspec.Struct, frozen=True):
-    """How a live run stood.  `status`: as the control socket shows it (supervisor.live_status.LiveStatus)."""
-
-    schema: int
-    at: str  # RFC 3339, UTC, by the clock of the run's machine
-    status: dict[str, Any]
 
 
 def folder(job: str, number: int) -> str:
@@ -154,9 +145,9 @@ def decode_index(data: bytes) -> Index:
     return found
 
 
-def decode_status(data: bytes) -> Status:
+def decode_status(data: bytes) -> RunStatus:
     """Return the state of a live run.  Raises Damaged."""
     try:
-        return jsontext.decode(data, Status)
+        return jsontext.decode(data, RunStatus)
     except UNREADABLE as error:
         raise Damaged(str(error)) from error

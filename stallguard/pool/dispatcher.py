@@ -94,6 +94,7 @@ class Dispatcher:
             if name not in errors and not job.is_damaged:
                 self._judge(name, job, fitting)
         self._match(machines)
+        self._notify_noted()
         self._publish()
         if errors and len(errors) == len(jobs):
             raise next(iter(errors.values()))
@@ -135,7 +136,6 @@ class Dispatcher:
             self._followed[submission.job] = Followed(submission, self._found, self._deps.now())
         for name in self._reader.noted & self._followed.keys():
             self._followed[name].looks_at = self._deps.now()
-        self._reader.noted.clear()
 
     def _read_cordons(self) -> None:
         if self._deps.now() < self._cordons_at:
@@ -262,9 +262,19 @@ class Dispatcher:
             self._left += [records.beat_key(name, claim), mark]
 
     def _notify(self, name: str, job: Followed) -> None:
-        """Have the machine of a holder look at the order to stop its job."""
+        """Have the machine of a holder look whether its job was stopped, and publish what people read of its run."""
         if job.holder is not None and (address := self._addresses.get(job.holder.holder.host)):
             self._engine.notify(address, name)
+
+    def _notify_noted(self) -> None:
+        """Have the machines look at the jobs for which a member left a note; `_end` has done so for what is stopped."""
+        noted, self._reader.noted = self._reader.noted, set()
+        for name in noted & self._followed.keys():
+            self._notify(name, self._followed[name])
+        # Those that a person began on a machine with a worker.
+        for name, host in self._reader.hosts_of(noted - self._followed.keys() - self._ending.keys()).items():
+            if host in self._addresses:
+                self._engine.notify(self._addresses[host], name)
 
     def _row(self, name: str, job: Followed) -> JobRow:
         found = job_table.Read(job.tail, job.submission, job.stop)

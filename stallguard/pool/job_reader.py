@@ -3,7 +3,8 @@
 A store with a thousand machines has 100,000 jobs that are over and 10,000 that wait, and each request takes 20 ms.  So:
 
 - a job that is over is in the archive (fleet.archive), and is read no more;
-- all names of jobs are listed seldom, if they are many: a member that orders something leaves a note in `news`;
+- all names of jobs are listed seldom, if they are many: a member that orders or reads something leaves a note in
+  `news`;
 - of a job without a holder one listing shows whether there is a log, an order to stop it, a refusal; it is read before
   it is started, and else by turns;
 - whether holders live is one listing of all their renewals, and one of the cards of their machines, which stand for
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from stallguard.fleet import joblog, lease, orders, records
@@ -158,6 +159,12 @@ class JobReader:
             # A link in place of its folder, for instance, must not hold up the others.
             self._say_once(f"job {name}: its submission cannot be read ({error})")
             return error
+
+    def hosts_of(self, jobs: Collection[str]) -> dict[str, str]:
+        """Return the machines whose cards stand for the holders of these jobs, by job.  Raises StoreError."""
+        beats = filter(None, map(records.beat_of, self._store.names(records.BEATS) if jobs else ()))
+        newest = sorted(beats, key=lambda beat: beat.number)
+        return {beat.job: beat.host for beat in newest if beat.host and beat.job in jobs}
 
     def forget_notes(self) -> None:
         """Remove the notes that were read.  One that stays is read again."""

@@ -66,10 +66,11 @@ ASKS = 10.0  # s between two looks at a cordon while it is not connected
 CONNECTS, CLOSES = 10.0, 5.0  # s that the scheduler has to answer, and a connection to end
 CLEANS = 86400.0  # s between two removals of what is not used any more
 RENEWS = 60.0  # s between two cards
+RENEWS_IF_NEWS = 10.0  # the same if the state of a run is another one, such as stalled
 WATCHES = RENEWS + 15.0  # s in which a worker that lives elsewhere has renewed its card
 # s between two looks at the list of revoked members: without a connection to the scheduler, and in any case
-LISTS, LISTS_AT_LEAST = 60.0, 300.0
-NAMES = 300.0  # s between two looks whether a worker elsewhere has written the card
+LISTS, LISTS_AT_LEAST = 60.0, 600.0
+NAMES = 600.0  # s between two looks whether a worker elsewhere has written the card
 COMPARED = 20  # machines, with whose versions its own are compared: a thousand that start would read all cards of all
 CLOCK_OFF = 60.0  # s that a clock can differ from the scheduler's before it is said
 READY, BUSY, CLOSED, CORDONED, AWAY, GONE = "ready", "busy", "closed", "cordoned", "away", "gone"
@@ -141,6 +142,7 @@ class _WorkerProcess:
         self._cordon, self._noted, self._was_connected = "", "", False
         self._troubles: set[str] = set()
         self._card: WorkerCard | None = None
+        self._states: dict[str, object] = {}  # of the runs, as in the last card
         self._carded, self._asks_at, self._names_at = -RENEWS, 0.0, 0.0
         clock = SystemClock()
         self._leases = MachineLeases(store, host, system.boot(), lambda: clock.monotonic() + clock.asleep())
@@ -357,10 +359,13 @@ class _WorkerProcess:
             home=self._home, clock=self._clock(),
         )  # fmt: skip
         alive = self._leases.alive() if state != GONE else {}
-        renews = machine_beat.period(alive, RENEWS)
+        renews, statuses = machine_beat.period(alive, RENEWS), self._leases.statuses(alive)
+        states = {name: one.status.get("state") for name, one in statuses.items()}
+        if states != self._states:
+            renews = min(renews, RENEWS_IF_NEWS)
         if card == self._card and loop.time() < self._carded + renews and self._leases.is_for(alive):
             return
-        data = orders.encode_card(replace(card, at=run_files.utc()), self._signatures)
+        data = orders.encode_card(replace(card, at=run_files.utc(), statuses=statuses), self._signatures)
         key = orders.worker_key(self._host)
         # The first card is written without: `_has_name` has just looked.
         reads, is_notified = self._card is not None and loop.time() >= self._names_at, self._is_connected()
@@ -378,7 +383,7 @@ class _WorkerProcess:
             await self._cards.answered(renew)
             if reads or self._card is None:
                 self._names_at = began + NAMES
-            self._card, self._carded = card, began
+            self._card, self._carded, self._states = card, began, states
 
     def _clock(self) -> float | None:
         """Return the seconds, in whole minutes, that this machine's clock is ahead of the scheduler's."""

@@ -253,8 +253,11 @@ def _trained(
     reload: Callable[[], Loaded] | None, name: str, screen: Terminal, signatures: Signatures | None,
 ) -> int:  # fmt: skip
     """Train a job that is ours; give it back in any case."""
+    thread: list[PublishingThread] = []
 
     def asked() -> str:
+        for one in thread:  # a scheduler has news of this job for a reader too
+            one.want()
         stop = _asked_to_stop(job.store, job.name, signatures)
         return f"you asked ({stop.by}, at {stop.at})" if stop else ""
 
@@ -272,27 +275,24 @@ def _trained(
                 screen.announce("job.orphan_ended", {"job": job.name, "run": run})
             request, slot = _prepared(job, words, loaded, env, name, screen, signatures)
             lineage.keep(request.run, job.store.url, job.name, slot)
-            thread: list[PublishingThread] = []
 
             def beside(context: RunContext, launcher: Launcher) -> None:
                 keeper.attach(lambda order, why: _obey(order, why, context, launcher))
                 reports = Reports(
                     context.reporter.trouble, lambda text: context.reporter.note("store", text), keeper.fenced
                 )
-                share = loaded.config.store.cost
-                thread.append(
-                    PublishingThread(
-                        job.store, job.name, publication, context.directory, share, reports, session.status
-                    )
-                )
-                thread[0].start()
+                made = PublishingThread(
+                    job.store, job.name, publication, context.directory, loaded.config.store.cost, reports,
+                    session.status, job.machine,
+                )  # fmt: skip
+                thread.append(made)
+                made.start()
 
             session = Session(request, loaded, env, reload, RunOptions(beside=beside))
             code = session.guard(kept)
             facts = _facts_of_end(request.run, session, loaded)
             facts["final"] = bool(keeper.stopped and code)
-            end = run_files.outcome(request.run)
-            ended_why = end.why if end else ""
+            ended_why = end.why if (end := run_files.outcome(request.run)) else ""
             why = thread[0].conclude(code, ended_why, min(PATIENCE, job.lasts), **facts)
             is_given_back = True
             thread[0].close()

@@ -73,7 +73,7 @@ def test_a_job_says_in_each_state_who_has_it_since_when_and_how_far_it_is(folder
     assert waiting.why == "no machine of the fleet has a worker; on each that trains: stallguard fleet worker"
     held = begin(folder, "a")
     publish(folder, held, tmp_path)
-    status = run_index.Status(1, "2026-01-01T12:00:10Z", {"state": "running", "rates": {"batches": 2.0}})
+    status = orders.RunStatus(1, "2026-01-01T12:00:10Z", {"state": "running", "rates": {"batches": 2.0}})
     folder.replace(run_index.status_key("a", 1), msgspec.json.encode(status))
     running = of(folder, "a")
     assert (running.state, running.machine, running.number) == ("running", "mini", 1)
@@ -223,3 +223,22 @@ def test_a_store_that_does_not_answer_costs_a_limited_time():
         within(0.1, lambda: time.sleep(1.0))
     with pytest.raises(KeyError):
         within(5.0, lambda: {}["x"])
+
+
+def test_how_a_run_stands_is_in_the_card_of_its_machine_and_else_in_a_key_of_its_own(folder):
+    submit(folder, "a")
+    begin(folder, "a")
+    of_card = orders.RunStatus(1, "2026-01-01T12:01:00Z", {"state": "running", "batches": 2})
+    own = orders.RunStatus(1, "2026-01-01T12:00:10Z", {"state": "running", "batches": 1})
+    worker(folder, "mini", statuses={"a@1": of_card})
+    assert (of(folder, "a").heard, of(folder, "a").status) == (of_card.at, of_card.status)
+    folder.replace(run_index.status_key("a", 1), msgspec.json.encode(own))
+    assert of(folder, "a").status == of_card.status
+    worker(folder, "mini", statuses={"a@1": of_card}, at="2026-01-01T12:01:00Z")  # its worker is silent
+    assert of(folder, "a").status == own.status
+    worker(folder, "mini", statuses={"a@2": of_card})
+    assert of(folder, "a").status == own.status
+    worker(folder, "other", statuses={"a@1": of_card})  # not its machine
+    assert of(folder, "a").status == own.status
+    folder.replace(run_index.status_key("a", 1), b"{")
+    assert (of(folder, "a").heard, of(folder, "a").status) == ("", {})

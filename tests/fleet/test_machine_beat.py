@@ -14,7 +14,8 @@ from stallguard.fleet import joblog
 from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.keeper import LeaseKeeper
 from stallguard.fleet.lease import FENCED
-from stallguard.fleet.machine_beat import MachineLeases, RunSide, Standing, WorkerSide, period
+from stallguard.fleet.machine_beat import STATUS_MAX, MachineLeases, RunSide, Standing, WorkerSide, period
+from stallguard.fleet.orders import RunStatus
 from stallguard.fleet.records import Holder
 from stallguard.fleet.store import StoreError
 
@@ -201,3 +202,22 @@ def test_what_a_worker_says_counts_for_runs_of_its_store_and_machine_alone(tmp_p
     assert RunSide("file:///s", "mac", "later").renewals() is None
     (tmp_path / "fleet" / "renewals").write_bytes(b"{")
     assert run.renewals() is None
+
+
+def test_the_card_of_a_machine_has_how_its_runs_stand_and_a_run_without_one_hears_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    worker, run = WorkerSide("file:///s", "mac", "b"), RunSide("file:///s", "mac", "b")
+    stands = RunStatus(1, "noon", {"state": "running"})
+    assert not run.report("job", 3, stands)  # no worker
+    worker.show(1.0, 2.0, {"other@1": 0})
+    assert not run.report("job", 3, stands)  # its card does not stand for this run yet
+    worker.show(3.0, 4.0, {"job@3": 0})
+    assert run.report("job", 3, stands)
+    assert worker.statuses(["job@3", "other@1"]) == {"job@3": stands}
+    assert worker.statuses(["job@4"]) == {}  # of the holder before
+    assert WorkerSide("file:///s", "mac", "later").statuses(["job@3"]) == {}
+    assert not run.report("job", 3, RunStatus(1, "one", {"state": "x" * STATUS_MAX}))  # the store has it then
+    assert worker.statuses(["job@3"]) == {}
+    run.report("job", 3, stands)
+    run.leave("job")
+    assert worker.statuses(["job@3"]) == {}

@@ -75,7 +75,7 @@ def test_a_copy_has_what_the_run_has_and_says_where_it_lives(readable, bring, ru
     evidence.parent.mkdir(parents=True)
     evidence.write_text("a stack")
     (run.incident(1) / "core.bin").write_bytes(b"x")
-    readable.renew(lambda: {"state": "running"})
+    readable.renew()
     here = bring()
     assert here.run.id == RUN
     assert here.run.output.read_bytes() == b"begins\n"
@@ -202,3 +202,32 @@ def test_the_chunks_of_a_file_of_any_size_are_found_at_once():
 
 def test_a_run_that_is_not_in_the_store_is_none(bring):
     assert bring() is None
+
+
+class Clock:
+    def __init__(self, happens=lambda: None):
+        self.now, self.happens = 0.0, happens
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.happens()
+
+
+def test_a_reader_waits_until_the_machine_has_put_what_is_new(readable, store, run, bring):
+    readable.renew()
+    add(run.output, b"goes on\n")
+    clock = Clock(lambda: readable.renew(is_read=True) if clock.now > 3 else None)
+    assert mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep)
+    assert clock.now < mirror.PATIENCE
+    assert store.store.names("news") == ["job@reader"]
+    assert bring().run.output.read_bytes() == b"begins\ngoes on\n"
+
+
+def test_a_reader_waits_for_no_machine_that_does_not_answer_and_none_that_it_cannot_ask(readable, store):
+    readable.renew()
+    clock = Clock()
+    assert not mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep)
+    assert clock.now == mirror.PATIENCE
+    store.loses = "news/"
+    assert not mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep)
+    assert clock.now == mirror.PATIENCE

@@ -17,6 +17,7 @@ from stallguard.storage.paths import RunDir
 from tests.fleet.test_checkpoint_files import save
 
 PATIENCE = 20.0
+STANDS = {"state": "running", "incidents": 0}
 HOLDER = Holder(host="h", boot="b", pid=1, nonce="n")
 
 
@@ -25,7 +26,11 @@ class Away:
 
     def __init__(self, store):
         self.store, self.url, self.is_away = store, store.url, False
-        self.asked = 0
+        self.asked, self.written = 0, []
+
+    def replace(self, key, data):
+        self.written.append(key)
+        return self.__getattr__("replace")(key, data)
 
     def __getattr__(self, name):
         self.asked += 1
@@ -53,13 +58,13 @@ def thread(store, tail, tmp_path, monkeypatch):
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     made = []
 
-    def start(share=1.0):
+    def start(share=1.0, **more):
         said = {"trouble": [], "note": [], "fenced": []}
         reports = Reports(said["trouble"].append, said["note"].append, said["fenced"].append)
         publication = Publication("job", tail.number, tail)
         run = RunDir(tmp_path / "run")
         made.append(
-            PublishingThread(store, "job", publication, run, share, reports, lambda: {"state": "running"})
+            PublishingThread(store, "job", publication, run, share, reports, lambda: dict(STANDS), **more)
         )
         made[0].start()
         return made[0], publication, run.checkpoints, said
@@ -203,3 +208,66 @@ def test_the_renewals_of_a_run_that_is_over_are_listed_no_more(store):
     until(lambda: store.read("beats/other@1"))
     made.close()
     assert store.read("beats/other@1") is None
+
+
+class Worker:
+    """The worker of this machine: its card has how a run stands."""
+
+    def __init__(self):
+        self.told = []
+
+    def report(self, job, number, status):
+        self.told.append((job, number, status.status["state"]))
+        return True
+
+
+def test_a_run_that_goes_well_asks_the_store_for_nothing_until_there_is_a_reason(
+    thread, store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(publishing, "SHOW", 0.05)
+    monkeypatch.setitem(STANDS, "state", "running")
+    monkeypatch.setitem(STANDS, "incidents", 0)
+    worker, output = Worker(), tmp_path / "run" / "output.log"
+    output.write_text("begins")
+    made, publication, checkpoints, _ = thread(machine=worker)
+
+    def put(text):
+        until(lambda: store.store.read("jobs/job/runs/1/parts/1/0") == text.encode())
+        until(lambda: store.written[-1] == "jobs/job/runs/1/index")
+        return len(store.written)
+
+    written, text = put("begins"), "begins"
+    reasons = {
+        "a reader": made.want,
+        "another state": lambda: STANDS.update(state="stalled"),
+        "an incident": lambda: STANDS.update(incidents=1),
+        "a checkpoint": lambda: save(checkpoints, "p-1/fit-0001", 1, batch=1),
+    }
+    for reason, give in reasons.items():
+        text += f", {reason}"
+        output.write_text(text)
+        told = len(worker.told)
+        until(lambda: len(worker.told) > told + 5)  # noqa: B023 - of this turn
+        assert len(store.written) == written, reason
+        give()
+        written = put(text)
+    assert worker.told[-1] == ("job", 1, "stalled")
+    assert "jobs/job/runs/1/status" not in store.written
+    made.want()  # nothing is new: a reader that waits sees so from the index
+    until(lambda: len(store.written) == written + 1)
+    assert publication.tail.newest == 2
+
+
+def test_a_wish_of_a_reader_is_not_lost_while_the_store_is_away(thread, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(publishing, "SHOW", 0.05)
+    output = tmp_path / "run" / "output.log"
+    output.write_text("begins")
+    made, *_ = thread(machine=Worker())
+    until(lambda: "jobs/job/runs/1/index" in store.written)
+    store.is_away = True
+    output.write_text("begins, goes on")
+    asked = store.asked
+    made.want()
+    until(lambda: store.asked > asked)
+    store.is_away = False
+    until(lambda: store.store.read("jobs/job/runs/1/parts/1/0") == b"begins, goes on")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.errors import STOPPED_ON_TIME
-from stallguard.fleet import orders
+from stallguard.fleet import orders, records
 from stallguard.fleet.orders import Stop
 from stallguard.fleet.signing import REVOKED, Signatures
 from stallguard.fleet.store import StoreError
@@ -316,3 +316,25 @@ def test_a_store_that_can_be_read_and_not_written_to_makes_no_holder_silent(flee
     assert fleet.cordon("mac") is None
     fleet.turns(int(LASTS) + 15)  # now it is silent
     assert fleet.cordon("mac").lifts_itself
+
+
+def test_the_machine_of_a_run_that_a_person_reads_is_told_once_for_each_wish(fleet):
+    fleet.submit()
+    fleet.turns()
+    fleet.claim("box")
+    fleet.turns(10)
+    for wishes in (1, 2):
+        fleet.store.replace(orders.reader_key("job"), b"")
+        fleet.turns(10)
+        assert fleet.engine.notified == [("tls://box", "job")] * wishes
+        assert fleet.store.names("news") == []
+
+
+def test_the_machine_of_a_job_that_a_person_began_there_is_told_too(fleet):
+    fleet.claim("mac", "by-hand")
+    fleet.store.replace(records.mark_key("by-hand@1", "mac"), b"1")
+    fleet.turns(10)
+    fleet.store.replace(orders.reader_key("by-hand"), b"")
+    fleet.store.replace(orders.reader_key("unknown"), b"")
+    fleet.turns(10)
+    assert fleet.engine.notified == [("tls://mac", "by-hand")]

@@ -15,8 +15,11 @@ import pytest
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet import orders, signing
 from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.orders import Cordon, WorkerCard
+from stallguard.fleet.machine_beat import RunSide
+from stallguard.fleet.orders import Cordon, RunStatus, WorkerCard
 from stallguard.fleet.signing import Signatures
+from stallguard.host import system
+from stallguard.host.clock import SystemClock
 from stallguard.pool import beside_loop, machines, worker_process
 from stallguard.pool.offers import Offer
 from stallguard.pool.worker_options import WorkerOptions
@@ -261,3 +264,39 @@ def test_a_worker_that_is_connected_asks_for_no_cordon_and_at_once_when_it_is_di
     asyncio.run(steps())
     assert store.asked.count(orders.cordon_key("mac")) == 1  # and again after some seconds
     assert said[-1] == "mac takes no jobs: cordoned: its GPU hangs"
+
+
+def test_the_card_has_how_a_run_stands_and_is_written_before_its_minute_is_over_if_that_has_changed(
+    worker, monkeypatch
+):
+    monkeypatch.setattr(worker_process, "RENEWS_IF_NEWS", 0.3)
+    made, store, _ = worker
+    clock = SystemClock()
+    run, began = RunSide(store.url, "mac", system.boot()), clock.monotonic()
+
+    def cards():
+        card = orders.decode_card(store.read(orders.worker_key("mac")), "mac", made._signatures)
+        return {name: one.status for name, one in card.statuses.items()}
+
+    def stands(state, batches):
+        """Say so, as a run does every few seconds."""
+        run.show("job", 1, 120.0, clock.monotonic() + clock.asleep())
+        return run.report("job", 1, RunStatus(1, "noon", {"state": state, "batches": batches}))
+
+    async def steps():
+        running = asyncio.ensure_future(made.run())
+        await asyncio.to_thread(until, lambda: stands("running", 1))
+        await asyncio.to_thread(until, lambda: cards() == {"job@1": {"state": "running", "batches": 1}})
+        for batches in range(2, 30):
+            stands("running", batches)
+            await asyncio.sleep(0.02)
+        assert cards()["job@1"]["batches"] == 1  # that is no news
+        await asyncio.to_thread(
+            until, lambda: stands("stalled", 30) and cards()["job@1"]["state"] == "stalled"
+        )
+        assert clock.monotonic() < began + worker_process.RENEWS
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(running, PATIENCE)
+
+    asyncio.run(steps())
+    assert cards() == {}

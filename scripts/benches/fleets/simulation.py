@@ -1,6 +1,7 @@
 """The scheduler's own dispatcher with a thousand simulated machines, in one process, in real time.
 
-The machines do what those of the product do to the store: cards, claims, renewals, ends, with the product's own steps.
+The machines do what those of the product do to the store: cards, claims, renewals, ends, what people read, with the
+product's own steps; they publish no checkpoints.
 The engine is simulated: it brings a start to a machine at once.
 """
 
@@ -8,25 +9,28 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from detection.figures import number, table
 from detection.goals import Goal
 
 from fleets.simulated_store import Memory, SimulatedStore
-from stallguard.fleet import archive, job_table, joblog, lease, membership, orders, run_index
+from stallguard.fleet import archive, job_table, joblog, lease, membership, orders
 from stallguard.fleet.joblog import Tail, perform
 from stallguard.fleet.keeper import STOPS
 from stallguard.fleet.machine_beat import Standing
 from stallguard.fleet.membership import Membership
-from stallguard.fleet.orders import Code, Submission, WorkerCard
+from stallguard.fleet.orders import Code, RunStatus, Submission, WorkerCard
+from stallguard.fleet.publishing import SELDOM
+from stallguard.fleet.readable_files import ReadableFiles
 from stallguard.fleet.records import OF, Holder, Outcome, decode
-from stallguard.fleet.run_index import Status
 from stallguard.fleet.signing import REVOKED, Signatures
-from stallguard.jsontext import exact
 from stallguard.pool import authority
 from stallguard.pool.dispatch import Machine
 from stallguard.pool.dispatcher import Deps, Dispatcher
@@ -34,6 +38,7 @@ from stallguard.pool.engine import UNKNOWN, Placed, Start
 from stallguard.pool.scheduler_process import TURN
 from stallguard.pool.worker_process import LISTS_AT_LEAST, NAMES, RENEWS
 from stallguard.storage import run_files
+from stallguard.storage.paths import RunDir
 
 ANSWERS = 0.02  # s
 WAITING, FINISHED = 10, 100  # jobs for each machine
@@ -44,11 +49,43 @@ TICK = 0.05  # s
 TURN_MOST, START_MOST, TABLE_MOST, LATE, EACH, BESIDE = 1.0, 30.0, 1.0, 15.0, 2.0, 60.0
 
 
-class _Run:
-    """A job that a machine trains."""
+# How a run of the product stands, shortened: about as many bytes as that of a run that goes well.
+STANDS = {
+    "state": "running", "attempt": 1, "seconds": 1800.5, "batches": 22000, "silent": 0.1, "rates": {"batches": 12.5},
+    "judgement": {"step": "healthy", "evidence": "working", "threshold": 45.0},
+    "progress": {"epoch": 3, "epochs": 10, "batch": 4, "batches": 100, "loss": 0.5},
+    "readings": {name: {"value": 0.5, "of": "x" * 200} for name in ("process", "device", "memory", "machine")},
+    "spots": [{"file": "train.py", "line": 40 + one, "share": 0.3, "text": "y" * 80} for one in range(3)],
+}  # fmt: skip
 
-    def __init__(self, job: str, tail: Tail, due: float) -> None:
+
+class _Run:
+    """A job that a machine trains, and what people read of it, which its machine puts as publishing.py does."""
+
+    def __init__(
+        self, job: str, tail: Tail, due: float, store: SimulatedStore, host: str, folder: Path
+    ) -> None:
         self.job, self.tail, self.due = job, tail, due  # when it looks again whether it is stopped
+        self._run = RunDir(folder / job)
+        self._run.path.mkdir()
+        self._readable = ReadableFiles(store, job, tail.number, host, self._run)
+        for path in (self._run.asked, self._run.path / "job.json"):
+            path.write_text("{}\n")
+        self.puts = time.monotonic()
+
+    def put(self) -> None:
+        """Put what people read, after its journal and output have grown."""
+        self.puts = time.monotonic() + SELDOM
+        for path in (self._run.journal, self._run.output):
+            with path.open("a", encoding="utf-8") as file:
+                file.write("a line\n")
+        self._readable.renew()
+
+    def end(self) -> None:
+        """Put what there is at the end."""
+        (self._run.path / "outcome.json").write_text("{}\n")
+        self.put()
+        shutil.rmtree(self._run.path)
 
     @property
     def name(self) -> str:
@@ -74,6 +111,7 @@ class Machines:
         self._lists = {host: began + LISTS_AT_LEAST * place / count for place, host in enumerate(self.hosts)}
         self._standing = {host: Standing(host) for host in self.hosts}
         self._ends = time.monotonic() + JOB / count
+        self._folder = Path(tempfile.mkdtemp(prefix="sg-bench-"))
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self.work, daemon=True)
 
@@ -87,17 +125,19 @@ class Machines:
         """Stop all machines."""
         self._closed.set()
         self._thread.join()
+        shutil.rmtree(self._folder)
 
     def train(self, host: str, job: str) -> None:
         """Have a machine begin a job."""
         holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}-{job}", lasts=self._lasts, listed=True)
         tail = perform(joblog.read_end(job), self.store)
         tail, _ = perform(joblog.claim(job, tail, holder, run_files.utc()), self.store)
-        due = time.monotonic() + STOPS * (hash(host) % 997 / 997)
-        self._runs[host] = _Run(job, tail, due)
+        now, share = time.monotonic(), self.hosts.index(host) / len(self.hosts)
+        self._runs[host] = run = _Run(job, tail, now + STOPS * share, self.store, host, self._folder)
+        run.put()
+        if not self._thread.is_alive():  # it began some time before
+            run.puts = now + SELDOM * share
         self._cards[host] = 0.0  # its worker sees that it has another run
-        status = Status(run_index.SCHEMA, run_files.utc(), {"state": "running", "rates": {"batches": 12.5}})
-        self.store.replace(run_index.status_key(job, tail.number), exact(status))
 
     def vanish(self) -> str:
         """Switch a machine off that trains; return its name."""
@@ -128,6 +168,8 @@ class Machines:
                     if run.due <= now:
                         run.due += STOPS
                         self.store.read(orders.stop_key(run.job))
+                    if run.puts <= now:
+                        run.put()
                 if self._ends <= now and self._runs:
                     self._ends = now + JOB / len(self.hosts)
                     self.end(next(iter(self._runs)))
@@ -139,12 +181,14 @@ class Machines:
     def card(self, host: str) -> None:
         """Renew the card of a machine, and with it the lease of its run, as its worker does."""
         jobs = (self._runs[host].job,) if host in self._runs else ()
+        alive = (self._runs[host].name,) if host in self._runs else ()
+        stands = RunStatus(orders.SCHEMA, run_files.utc(), STANDS)
         card = WorkerCard(
             schema=orders.SCHEMA, host=host, at=run_files.utc(), state="busy" if jobs else "ready", worker="w",
             address=host, resources={"slots": 1.0, "memory": 32.0}, jobs=jobs, versions={"keras": "3.12"}, home=host,
+            statuses=dict.fromkeys(alive, stands),
         )  # fmt: skip
         data = orders.encode_card(card, self._members[self.hosts.index(host)])
-        alive = (self._runs[host].name,) if host in self._runs else ()
         perform(self._standing[host].renew(alive, data), self.store)
 
     def end(self, host: str) -> None:
@@ -152,6 +196,7 @@ class Machines:
         run = self._runs.pop(host)
         end = Outcome(number=run.tail.number, claim=0, run="r", code=0, why="it ended")
         perform(joblog.append(run.job, run.tail, run.tail.number, end), self.store)
+        run.end()
         self._placed[run.job] = Placed(True)
         self._cards[host] = 0.0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fuzzing.targets import Target, encoded
 from stallguard.cli import ls, ps
-from stallguard.fleet import archive, job_table, records, run_index
+from stallguard.fleet import archive, job_table, orders, records, run_index
 from stallguard.report import fleet_page
 from stallguard.storage import run_files
 
@@ -53,7 +53,7 @@ def targets() -> Iterator[Target]:
             assert path.startswith(("run.", "outcome.", "job.", "notif", "incidents/", "output.", "journal."))
 
     yield Target("index of a run", encoded(index), run_index.decode_index, (records.Damaged,), is_readable)
-    status = run_index.Status(
+    status = orders.RunStatus(
         1, run_files.utc(),
         {"state": "running", "rates": {"batches": 2.5}, "silent": 1.5, "effective": 0.9, "attempt": 2,
          "progress": {"epoch": 3, "epochs": 10, "batch": 4, "batches": 100, "loss": 0.5}},
