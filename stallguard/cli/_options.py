@@ -13,7 +13,7 @@ import click
 from stallguard.cli import _complete
 from stallguard.config import parse_set
 from stallguard.config.kinds import SWITCH
-from stallguard.config.table import EVERYDAY, KEYS, Key
+from stallguard.config.table import EVERYDAY, KEYS, REMOVED, Key
 
 Decorator = Callable[[Any], Any]
 SHORT = {"--quiet": ("-q",), "--verbose": ("-v",)}
@@ -31,6 +31,10 @@ def settings(keys: Iterable[Key] = EVERYDAY) -> Decorator:
     The command takes them as keyword arguments and passes those to `given`.
     """
     options = [_option(key) for key in keys if key.flag]
+    for path, (flag, _) in REMOVED.items():  # config.load says that it has no effect
+        if flag:
+            flags = f"{flag}/--no-{flag.removeprefix('--')}"
+            options.append(click.option(flags, path.replace(".", "__"), default=None, hidden=True))
     options.append(
         click.option(
             "--set",

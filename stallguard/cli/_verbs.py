@@ -51,7 +51,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "learned": "Show or delete what was learned from runs.",
         "notify": "Test the notifications.",
         "completion": "Print the code for completion in a shell.",
-        "man": "Show the manual page.",
         "help": "Show the help of a verb.",
     },
 }
@@ -63,6 +62,7 @@ MEANT = {
     "watch": "top", "tail": "logs", "log": "logs", "history": "ls", "runs": "ls", "rm": "prune", "clean": "prune",
     "settings": "config", "check": "doctor", "test": "drill", "stacks": "dump", "resume": "run",
     "stalls": "incidents", "crashes": "incidents", "flame": "profile", "speedscope": "profile",
+    "man": "help",
 }  # fmt: skip
 # These print while a training runs, with their own settings.
 SUPERVISES = ("run", "drill", "find-batch", "compare", "agent", "fleet")

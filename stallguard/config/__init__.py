@@ -26,7 +26,7 @@ from stallguard.config.layers import (
     user_file,
 )
 from stallguard.config.sections import Config
-from stallguard.config.table import KEYS, Key, sections, value_of
+from stallguard.config.table import KEYS, REMOVED, Key, sections, value_of
 from stallguard.errors import USAGE, StallguardError, nearest
 
 DEFAULT = "default"
@@ -37,7 +37,8 @@ NO_TEXTS: Mapping[Path, str] = MappingProxyType({})
 class Loaded(msgspec.Struct, frozen=True):
     """A configuration, the origin of each value (by path), and the files that were considered.
 
-    `ignored`: a message for each settings file that is ignored because it is damaged.
+    `ignored`: a message for each settings file that is ignored because it is damaged, and for each setting that was
+    removed since.
     """
 
     config: Config
@@ -73,6 +74,11 @@ def load(
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, DEFAULT)
     for setting in (setting for layer in layers for setting in layer):
+        if setting.path in REMOVED:
+            ignored.append(
+                f"{setting.path} ({setting.origin}) has no effect any more: {REMOVED[setting.path][1]}"
+            )
+            continue
         values[setting.path] = typed_value(setting)
         origins[setting.path] = setting.origin
     loaded = Loaded(_assembled(values), origins, files, tuple(ignored))
@@ -144,6 +150,9 @@ def _unknown(setting: Setting) -> StallguardError:
         return StallguardError(
             f"{setting.path} cannot be {_shown(setting.raw)} ({setting.origin})", why=why, code=USAGE
         )
+    if setting.path in REMOVED:
+        what = f"there is no setting {setting.path} any more ({setting.origin})"
+        return StallguardError(what, why=REMOVED[setting.path][1], cure="leave it out", code=USAGE)
     near = nearest(setting.path, KEYS, cutoff=0.75)
     if near is None:  # perhaps its last name, in another section
         names = {name.rpartition(".")[2]: name for name in reversed(list(KEYS))}

@@ -48,6 +48,4 @@ KEYS: list[tuple[str, Kind, str, str]] = [
         "leave_machine", SWITCH,
         "Give up if the machine is at fault, so that another one continues the job; `fleet worker` sets it.", "",
     ),
-    ("regrow", SWITCH, "Try the larger batch again after a stable time, at the end of an epoch.", "--regrow"),
-    ("regrow_after", DURATION, "Time of progress at one size before a larger one is tried.", ""),
 ]  # fmt: skip

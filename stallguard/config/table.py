@@ -150,6 +150,14 @@ KEYS: dict[str, Key] = {key.path: key for key in (*_EVERYDAY, *_TUNING)}
 EVERYDAY: tuple[Key, ...] = tuple(_EVERYDAY)
 
 
+# Settings of earlier versions, with their options: each is said and does nothing, so that old commands go on working.
+# By path: the option, a switch, "" for none; and the reason.
+REMOVED = {
+    "policy.regrow": ("--regrow", "a run keeps its smaller batch to its end"),
+    "policy.regrow_after": ("", "it belonged to policy.regrow: a run keeps its smaller batch to its end"),
+}
+
+
 @cache
 def sections() -> tuple[str, ...]:
     """Return every name that is not a setting but holds some: run, detector, detector.rows, ..."""

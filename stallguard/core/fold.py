@@ -21,7 +21,6 @@ from stallguard.core import (
     lifecycle,
     memory_ahead,
     messages,
-    regrow,
     shutdown,
     slicing,
     training_changes,
@@ -56,7 +55,7 @@ from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
 from stallguard.core.limits import Limits
 from stallguard.core.policy import attempts, decide
 from stallguard.core.run import Review, Run, beats, is_muted
-from stallguard.core.sizes import UNKNOWN, Sizes
+from stallguard.core.sizes import UNKNOWN, Sizes, leave
 from stallguard.core.training import Training
 from stallguard.core.transitions import UNSEEN, Step, attempts_so_far, defer_kill, exit_code, kill, move, stop
 from stallguard.core.verdicts import Decision
@@ -115,7 +114,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
         interrupted=None, passed_on=(), unsaved=(), loops={}, arranged=False,
         script_code=None, stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
         memory=memory_ahead.begun(run),
-        sized=event.at, regrowing=False, cut=False,
+        cut=False,
     )  # fmt: skip
     run, announced = training_changes.announce(run, limits.policy)
     # From a backup of its own the script resumes itself, which the probe says.
@@ -145,18 +144,12 @@ def _on_heartbeat(run: Run, event: Heartbeat, limits: Limits) -> Step:
         return run, []
     run, announced = slicing.heartbeat(run, event, limits)
     run, not_saved = unsaved.heartbeat(run, event, limits)
-    run, asked_for = regrow.ask(move(run, "progress"), limits)
-    return run, [*announced, *not_saved, *asked_for]
+    return move(run, "progress"), [*announced, *not_saved]
 
 
 def _noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
-    larger = regrow.restart(run, event, limits)
-    if larger is not None:
-        return stop(run, larger, limits)
-    run, ended = shutdown.noted(regrow.grown(unsaved.noted(run, event), event), event, limits)
-    run, changed = training_changes.announce(run, limits.policy) if event.kind == regrow.GROWN else (run, [])
-    run, sliced = slicing.noted(run, event, limits)
-    changed += sliced
+    run, ended = shutdown.noted(unsaved.noted(run, event), event, limits)
+    run, changed = slicing.noted(run, event, limits)
     if event.kind == history.BROKEN_LOSS:
         run, announced = advisories.loss_breaks(run, event)
         return run, [*changed, *announced]
@@ -398,8 +391,9 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
 
 def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
-        deadline, sizes = run.now + decision.delay, regrow.after(run, decision.factor)
-        run = move(run, "restart", deadline=deadline, decision=decision, sizes=sizes)
+        is_smaller = decision.factor > run.factor
+        sizes = leave(run.sizes, history.batch_rows(run.history), run.factor) if is_smaller else run.sizes
+        run = move(run, "restart", deadline=run.now + decision.delay, decision=decision, sizes=sizes)
         facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
         pause = (
             [Announce("attempt.delayed", {"delay": messages.duration(decision.delay)})]

@@ -166,8 +166,6 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_ahead: str = "restart"  # one of MEMORY_AHEAD: what follows if memory is about to run out
     on_nonfinite: str = "notify"  # one of ON_NONFINITE: what follows if the loss stops being finite
     leave_machine: bool = False  # give up if the machine is at fault: another one continues the job
-    regrow: bool = False
-    regrow_after: float = 1800.0  # s of good progress at one size before a larger one is tried
 
     @property
     def gives_size(self) -> bool:

@@ -57,7 +57,7 @@ DOING = {
 # What is announced of the probe's notes, by their kind; of all others, probe.remark.
 NOTES = {
     "aside": "probe.disabled", "resume": "attempt.resumed", "micro": "batch.smaller", "whole": "batch.whole",
-    "regrown": "batch.smaller", "trouble": "stallguard.trouble", "sensor": "probe.hooks_removed",
+    "trouble": "stallguard.trouble", "sensor": "probe.hooks_removed",
     "inexact": "attempt.inexact", "inexact-stop": "attempt.inexact", "nonfinite-metric": "metric.broken",
     "finite-again": "loss.finite", "nonfinite-checkpoint": "checkpoint.not_finite",
     "outside": "probe.outside", "unsaved": "checkpoint.failed", "saved": "checkpoint.again",

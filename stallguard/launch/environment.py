@@ -42,7 +42,6 @@ class ProbeConfig(msgspec.Struct, frozen=True):
     rows: int = 0  # batch size that stallguard passes in the arguments; 0: none
     divisor: int = 0  # divisor of the batch size passed to the script; 0: none is passed
     really: str = ""  # fewer rows if fit takes a batch size; how the learning rate is scaled then
-    regrow: bool = False
     trackers: str = (
         ""  # directory of what W&B, MLflow and TensorBoard chose in earlier attempts; "": not resumed
     )
@@ -76,7 +75,7 @@ def child_environment(user: Mapping[str, str], wish: ProbeConfig, inject: Path =
     if wish.checkpoints:
         kept["STALLGUARD_CHECKPOINTS"] = wish.checkpoints
     for name, value in (
-        ("DIVISOR", wish.divisor), ("ROWS", wish.rows), ("REALLY", wish.really), ("REGROW", wish.regrow),
+        ("DIVISOR", wish.divisor), ("ROWS", wish.rows), ("REALLY", wish.really),
     ):  # fmt: skip
         if value:
             kept[f"STALLGUARD_{name}"] = str(int(value) if isinstance(value, bool) else value)

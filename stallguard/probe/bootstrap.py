@@ -155,7 +155,6 @@ class Probe:
             (self._cpu(), "device"),
             (self.context.factor > 1, "microbatch"),
             ("STALLGUARD_REALLY" in self.environment, "microbatch.fewer_rows"),
-            ("STALLGUARD_REGROW" in self.environment, "microbatch.grow_batch"),
             (self.context.checkpoint_directory, "checkpoint"),
         ):
             if wanted:

@@ -122,7 +122,6 @@ HOOKS = (
 COMMANDS = (
     "none",
     "stop",  # end the training cleanly after this batch, with a checkpoint
-    "regrow",  # train in half as many parts from the end of this epoch on
     "save",  # make a checkpoint after this batch, whenever the next one is due
 )
 # What a sound record has: a process, numbers that only grow from 0, and indices of what exists.

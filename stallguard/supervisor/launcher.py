@@ -183,7 +183,7 @@ class Launcher:
                 socket=str(self._beats.path), pages=str(directory.probe), token=token,
                 factor=1 if in_arguments else action.factor, divisor=action.factor if in_arguments else 0,
                 really=policy.scale_lr if policy.really_smaller_batch and not in_arguments else "",
-                regrow=policy.regrow, checkpoints=str(directory.checkpoints) if settings.checkpoint.enabled else "",
+                checkpoints=str(directory.checkpoints) if settings.checkpoint.enabled else "",
                 resume=action.resume, device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
                 cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
                 rows=given.rows or 0, seed=self._seed(), key=self._key(), project=context.request.project,

@@ -105,21 +105,15 @@ def test_other_backends_do_the_same(other_python: Callable[[str], str], name: st
 
 
 @pytest.mark.live
-def test_a_run_goes_on_with_fewer_rows_where_it_was_and_with_all_of_them_after_a_good_time(
-    tmp_path: Path,
-) -> None:
+def test_a_run_goes_on_with_fewer_rows_where_it_was(tmp_path: Path) -> None:
     run = guard(
-        tmp_path, "--really-smaller-batch", "--scale-lr", "sqrt", "--regrow", "--set", "policy.regrow_after=2s",
-        str(SCRIPTS / "once.py"), str(tmp_path / "memory"),
+        tmp_path, "--really-smaller-batch", "--scale-lr", "sqrt", str(SCRIPTS / "once.py"), str(tmp_path / "memory"),
     )  # fmt: skip
 
     assert run.code == 0, run.err
-    assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2, 1]
+    assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [1, 2]
     assert any("of 16 rows instead of 32" in fact["text"] for fact in run.announced("batch.smaller"))
     assert "the learning rate divided by 1.41" in run.announced("batch.smaller")[0]["text"]
     resized = [fact["text"] for fact in run.announced("attempt.resumed") if "the batch is" in fact["text"]]
-    assert [text.split("; ")[1].split(":")[0] for text in resized] == [
-        "the batch is 16 now and was 32",
-        "the batch is 32 now and was 16",
-    ]
+    assert [text.split("; ")[1].split(":")[0] for text in resized] == ["the batch is 16 now and was 32"]
     assert "1.41" in run.announced("training.changed")[-1]["text"]

@@ -102,6 +102,20 @@ def test_a_relative_place_of_settings_is_none(home, monkeypatch):
     assert load(home, XDG_CONFIG_HOME="elsewhere").config.keep.runs != 7
 
 
+def test_a_setting_that_was_removed_is_said_and_does_nothing_wherever_it_is_set(home):
+    (home / "stallguard.toml").write_text("[policy]\nregrow_after = 60\n")
+
+    loaded = load(home, {"policy.regrow": True}, STALLGUARD_POLICY__REGROW="1")
+
+    assert loaded.config == config.Config()
+    said = [text.partition(" has no effect any more: ")[0] for text in loaded.ignored]
+    assert said == [
+        f"policy.regrow_after ({home / 'stallguard.toml'}:2)",
+        "policy.regrow (environment STALLGUARD_POLICY__REGROW)",
+        "policy.regrow (option --set policy.regrow)",
+    ]
+
+
 def test_variables_of_the_probe_are_no_settings(home):
     loaded = load(home, STALLGUARD_SOCKET="/tmp/s", STALLGUARD_FACTOR="2", STALLGUARD_HOME="/x")
 

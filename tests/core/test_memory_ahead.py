@@ -264,7 +264,7 @@ def test_a_new_attempt_is_asked_and_told_again() -> None:
     assert [one.factor for one in world.actions(Launch)] == [1, 1, 1]
 
 
-def regrown(rate: float) -> Machine:
+def with_as_much_again(rate: float) -> Machine:
     """Return a training that was ended for its memory, needs as much again at once, and `rate` GB a second more."""
     world = settled()
     world.note("batch", rows="64")
@@ -275,7 +275,7 @@ def regrown(rate: float) -> Machine:
 
 def test_growth_that_a_new_process_has_again_at_once_is_of_the_steps_and_gets_half_the_batch() -> None:
     """An allocator that keeps what large steps took looks like a leak until the training is started again."""
-    world = regrown(FILLED / 3600)
+    world = with_as_much_again(FILLED / 3600)
 
     assert [one.factor for one in world.actions(Launch)] == [1, 1, 2]
     stopping = [facts["why"] for facts in world.facts_of("run.end_is_due")]
@@ -284,7 +284,7 @@ def test_growth_that_a_new_process_has_again_at_once_is_of_the_steps_and_gets_ha
 
 
 def test_memory_that_a_new_process_needs_again_and_that_grows_no_more_is_left_alone() -> None:
-    world = regrown(0.0)
+    world = with_as_much_again(0.0)
 
     assert [one.factor for one in world.actions(Launch)] == [1, 1]
     assert world.announced().count("memory.trend") == 1, "of the first attempt"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stallguard.core import regrow, sizes
 from stallguard.core.actions import Announce, Conclude, Launch
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import Heartbeat
@@ -141,21 +140,8 @@ def test_a_model_that_stays_whole_beside_one_that_is_cut_leaves_the_slices_to_th
     assert factors(world) == [1, 2, 2]
 
 
-def test_a_batch_that_stays_whole_is_none_to_grow_again() -> None:
-    limits = msgspec.structs.replace(
-        HALVING, policy=msgspec.structs.replace(POLICY, regrow=True, regrow_after=60.0)
-    )
-    world = in_halves(limits)
-    world.note("whole", WHOLE, factor="1")
-    world.train(600)
-    assert not world.run.regrowing
-    assert factors(world) == [1, 2]
-
-
 class TestSlicesFromTheStart:
-    LIMITS = msgspec.structs.replace(
-        HALVING, policy=msgspec.structs.replace(POLICY, microbatches=4, regrow=True)
-    )
+    LIMITS = msgspec.structs.replace(HALVING, policy=msgspec.structs.replace(POLICY, microbatches=4))
 
     def begun(self) -> Simulation:
         return Simulation(WholeCore(self.LIMITS, factor=4), ends_if_asked=False)
@@ -165,10 +151,6 @@ class TestSlicesFromTheStart:
         world.train(60)
         stalled(world)
         assert factors(world) == [4, 8]
-
-    def test_batches_never_grow_beyond_them(self) -> None:
-        assert regrow.larger(8, None, sizes.UNKNOWN, 1e6, self.LIMITS.policy) == 4
-        assert regrow.larger(4, None, sizes.UNKNOWN, 1e6, self.LIMITS.policy) is None
 
     def test_a_script_that_they_do_not_suit_is_started_again_without_them(self) -> None:
         world = self.begun()

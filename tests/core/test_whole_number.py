@@ -8,7 +8,6 @@ from stallguard.core import slicing
 from stallguard.core.actions import Announce
 from stallguard.core.events import Launched, ProbeNote
 from stallguard.core.ledger import after, begin
-from stallguard.core.regrow import GROWN
 from stallguard.core.text import whole_number
 from tests.simulation.simulation import Simulation
 
@@ -30,7 +29,7 @@ def test_only_plain_digits_are_a_number(text: str | bytes | None, number: int | 
 def test_a_note_with_thousands_of_digits_does_not_end_the_supervisor() -> None:
     world = Simulation()
     world.train(20)
-    for kind in ("micro", GROWN, "data", "save"):
+    for kind in ("micro", "data", "save"):
         facts = {"factor": LONG, "rows": LONG, "pid": LONG}
         world.feed(ProbeNote(at=world.now, attempt=1, kind=kind, text="x", facts=facts))
     world.train(20)

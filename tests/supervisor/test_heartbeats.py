@@ -356,7 +356,7 @@ def test_a_command_is_stored_where_the_hooks_of_each_training_look(ear: Ear) -> 
     assert commands == [wire.COMMANDS.index("stop")] * 2
 
 
-@pytest.mark.parametrize(("command", "asked"), [("stop", "stop"), ("regrow", "none")])
+@pytest.mark.parametrize(("command", "asked"), [("stop", "stop"), ("save", "none")])
 def test_an_end_that_was_asked_for_is_asked_of_what_begins_later_too(
     ear: Ear, command: str, asked: str
 ) -> None:
