@@ -16,7 +16,7 @@ import msgspec
 
 from stallguard.config import Loaded
 from stallguard.core import fold
-from stallguard.core.actions import Launch
+from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Launch, Signal
 from stallguard.core.events import UserCommand
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
@@ -28,7 +28,6 @@ from stallguard.supervisor.background import Surroundings
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.earlier_runs import EarlierRuns
 from stallguard.supervisor.evidence_collector import EvidenceCollector
-from stallguard.supervisor.executor import Executor
 from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
 from stallguard.supervisor.live_status import LiveStatus, snapshot
@@ -36,6 +35,7 @@ from stallguard.supervisor.loop import Loop, OwnHang
 from stallguard.supervisor.notifications import Notifications
 from stallguard.supervisor.output.held import HeldOutput
 from stallguard.supervisor.output.matching import Matching
+from stallguard.supervisor.output.notices import Terminal
 from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.sensing import Watching
 from stallguard.worker import REFUSALS, Worker
@@ -44,6 +44,45 @@ if TYPE_CHECKING:
     from stallguard.supervisor.metrics_file import MetricsFile
 
 NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
+
+
+class Executor:
+    """Hands each action of the core to the part that does it.  `why`: why the run ended, once it is concluded.
+
+    No part blocks the deciding thread.  Must not decide anything, not even after an error.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        beats: HeartbeatListener,
+        evidence: EvidenceCollector,
+        terminal: Terminal,
+        notifications: Notifications,
+    ) -> None:
+        """Take the parts that act."""
+        self._launcher, self._beats, self._evidence = launcher, beats, evidence
+        self._terminal, self._notifications = terminal, notifications
+        self.why = ""
+
+    def perform(self, action: Action, run: Run) -> None:
+        """Do one action."""
+        match action:
+            case Launch():
+                self._launcher.launch(action)
+            case Signal():
+                self._launcher.signal(action.name, action.number)
+            case Ask():  # if no process has a page, the core's deadline leads to a signal
+                self._beats.ask(action.command)
+            case Collect():
+                self._evidence.collect(action, run)
+            case Announce():
+                self._terminal.announce(action.message, action.facts)
+                self._notifications.send(action, run)
+            case Conclude():
+                self.why = action.why
+            case _:  # Found is for the journal alone
+                pass
 
 
 class Guard:

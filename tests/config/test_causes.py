@@ -9,7 +9,7 @@ import pytest
 from stallguard import config
 from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.core.limits import ON_STALL
-from stallguard.core.policy import remedies
+from stallguard.core.policy.decide import ORDERS
 from stallguard.errors import USAGE, StallguardError
 
 
@@ -18,7 +18,7 @@ def causes(raw: object) -> tuple[str, ...]:
 
 
 def test_every_cause_and_every_order_is_known() -> None:
-    assert set(ON_STALL) == {"auto", *remedies.ORDERS}
+    assert set(ON_STALL) == {"auto", *ORDERS}
     pairs = tuple(f"{cause}={order}" for cause in CAUSES for order in ON_STALL)
     assert causes(list(pairs)) == pairs
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.clues.printed import PYTHON_ERROR
-from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, WAIT, Remedy
+from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, STOP, WAIT, Remedy, no_restart
 from stallguard.core.limits import DEFAULTS, PolicyLimits
 from stallguard.core.policy.attempts import (
     KEPT,
@@ -25,7 +25,6 @@ from stallguard.core.policy.attempts import (
     tried,
 )
 from stallguard.core.policy.machine_fault import fault
-from stallguard.core.policy.remedies import ORDERS
 from stallguard.core.text import counted, cut
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
@@ -34,6 +33,16 @@ TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
 AS_LIKELY = 0.5  # of the first cause's confidence, from which on another one's remedy is tried after its own
 LONGEST_ERROR = 200  # characters of the error in the reason of an end
 RUNGS = {SAME: "a new process with the same batch", HALF: "a smaller batch", CPU: "the CPU"}
+
+
+# What settings order in place of a cause's own remedy: policy.on_stall for all stalls, policy.causes for one.
+ORDERS: dict[str, Remedy] = {
+    "restart": Remedy((SAME,), "{setting} asks for a restart", persists=True),
+    "halve": Remedy((HALF,), "{setting} asks for a smaller batch", persists=True),
+    "cpu": Remedy((CPU, SAME), "{setting} asks for the CPU", persists=True),
+    "stop": no_restart(STOP, "{setting} asks to stop at a stall"),
+    "notify": no_restart(NOTIFY, "{setting} asks for a notification and nothing else"),
+}
 
 
 def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimits) -> Decision:
