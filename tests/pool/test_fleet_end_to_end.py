@@ -352,6 +352,31 @@ def test_a_run_whose_lease_its_machine_renews_ends_as_soon_as_its_job_is_stopped
     lab.until(lambda: lab.store.names("beats") == [])
 
 
+def test_who_reads_a_run_of_another_machine_reads_what_it_wrote_just_now(lab):
+    """It publishes nothing by itself meanwhile: it makes no checkpoint, and its state stays."""
+    (lab.project / "speak.py").write_text(
+        "import itertools, time\nfor number in itertools.count():\n    print(number, flush=True)\n    time.sleep(0.1)\n"
+    )
+    lab.scheduler()
+    lab.worker("m1")
+    lab.submit("speak", "speak.py", lease=120)
+    lab.until(lambda: lab.card("m1") and "speak@1" in lab.card("m1").statuses)
+    lab.until(lambda: lab.store.read("jobs/speak/runs/1/index"))
+
+    def read():
+        return max(
+            int(line) for line in lab.call("logs", "--output", "speak").splitlines() if line.isdecimal()
+        )
+
+    first = read()
+    for least in (10, 20):  # without a reader the next lines would come after half an hour
+        lab.until(lambda: read() > first + least)
+    told = lab.call("status", "speak", "--json").splitlines()[0]
+    assert json.loads(told)["job"]["status"]["state"] == "starting"  # no batch is counted
+    lab.call("stop", "speak")
+    lab.until(lambda: lab.outcomes("speak"))
+
+
 def test_outside_its_hours_a_machine_takes_nothing_and_one_job_can_be_trained_by_hand(lab):
     scheduler = lab.scheduler()
     later = [f"{dt.datetime.now() + dt.timedelta(hours=hours):%H:%M}" for hours in (6, 7)]  # noqa: DTZ005 - its clock
