@@ -34,7 +34,7 @@ from faults.play import Played, Player
 from faults.service import Service
 
 from stallguard.agent import job_memory
-from stallguard.agent.job import Job
+from stallguard.agent.job import AgentJob
 from stallguard.core.limits import LEAST_PATIENCE
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
@@ -100,11 +100,11 @@ def epochs_for(minutes: float, folder: Path) -> int:
     return max(2, round(minutes * 60 / (begins[-1] - begins[1]) * (TRIAL - 2)))
 
 
-def job(place: Place, epochs: int) -> Job:
+def job(place: Place, epochs: int) -> AgentJob:
     """Return the job of a night, which starts once, now."""
     settings = [word for setting in SETTINGS for word in ("--set", setting)]
     command = ("--", str(SCRIPT), str(epochs), str(place.orders))
-    return Job(
+    return AgentJob(
         name="storm", python=sys.executable, run=("--python", sys.executable, *settings, *command),
         cwd=str(place.work), log=str(place.folder / "job.log"), throttle=THROTTLE,
         env=environment() | {

@@ -226,7 +226,7 @@ MEANINGS: dict[str, str] = {
     "bundle_archive.Contents.files": "what is in the pack",
     "bundle_archive.Member.name": "its path in the run's directory",
     "bundle_archive.Member.size": "bytes of it that are packed",
-    "bundle_archive.Packed.contents": "what is in it",
+    "bundle_archive.PackedBundle.contents": "what is in it",
     "types.ListedGpu.cores": "null: not known",
     "types.ListedGpu.name": "as the system says it",
     "types.Preferences.gpus": "each GPU; null: not known",

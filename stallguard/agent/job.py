@@ -61,7 +61,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
         return ", ".join(parts) or "by hand"
 
 
-class Job(msgspec.Struct, frozen=True):
+class AgentJob(msgspec.Struct, frozen=True):
     """A job.  `python`: the interpreter that has stallguard; `run`: the words after `stallguard run`.
 
     `is_service`: it runs from login on, and is started again after each end; `run` is then what follows

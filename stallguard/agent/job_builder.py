@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stallguard.agent import preflight
-from stallguard.agent.job import Job, Schedule, checked_name, exit_timeout
+from stallguard.agent.job import AgentJob, Schedule, checked_name, exit_timeout
 from stallguard.agent.job_files import Places
 from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
@@ -51,7 +51,7 @@ class JobRequest(NamedTuple):
 class BuiltJob(NamedTuple):
     """A job, the interpreters it needs, and COMMAND with absolute paths."""
 
-    job: Job
+    job: AgentJob
     interpreters: tuple[str, ...]
     words: tuple[str, ...]
 
@@ -71,7 +71,7 @@ def make(asked: JobRequest, config: Config, env: Mapping[str, str], cwd: Path, p
         words = (_python(words[0], env, cwd), *words[1:])
     at = asked.options.index("--python") if "--python" in asked.options else len(asked.options)
     options = (*asked.options[:at], *asked.options[at + 2 :], *(("--python", chosen[0]) if chosen else ()))
-    job = Job(
+    job = AgentJob(
         name=name,
         python=sys.executable,
         run=(*options, "--", *words),

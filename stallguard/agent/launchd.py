@@ -20,7 +20,7 @@ from stallguard.agent import (
     preflight,
     service_tool,
 )
-from stallguard.agent.job import Job, is_ours, label
+from stallguard.agent.job import AgentJob, is_ours, label
 from stallguard.agent.job_files import Places
 from stallguard.agent.launchctl_codes import ABSENT, BUSY, NO_SESSION, OK, answer
 from stallguard.agent.launchctl_steps import PAUSE
@@ -76,11 +76,11 @@ class Launchd:
                 "there is no graphical session to install in", why=said.words, cure=said.cure, code=CANNOT_RUN
             )
 
-    def render(self, job: Job) -> dict[str, bytes]:
+    def render(self, job: AgentJob) -> dict[str, bytes]:
         """Return the property list."""
         return {self.places.definition(job.name).name: plist.render(job)}
 
-    def install(self, job: Job) -> None:
+    def install(self, job: AgentJob) -> None:
         """Write the property list atomically and load it."""
         file = self.places.definition(job.name)
         self._refuse_foreign(job.name)
@@ -181,7 +181,7 @@ class Launchd:
         file = self.places.definition(name)
         return plist.program(file.read_bytes()) if file.exists() else ()
 
-    def advice(self, job: Job) -> list[str]:
+    def advice(self, job: AgentJob) -> list[str]:
         """Return what macOS shows after an install, and what an overnight job needs."""
         return [
             'macOS may show "Background Items Added"; leave it switched on in System Settings > Login Items',

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from stallguard.agent.job import Job
+from stallguard.agent.job import AgentJob
 from stallguard.agent.job_files import Places
 
 
@@ -33,10 +33,10 @@ class Manager(Protocol):
     def ready(self) -> None:
         """Raise if no job of this user can be managed from here."""
 
-    def render(self, job: Job) -> dict[str, bytes]:
+    def render(self, job: AgentJob) -> dict[str, bytes]:
         """Return the files that define the job, by name."""
 
-    def install(self, job: Job) -> None:
+    def install(self, job: AgentJob) -> None:
         """Install the job; a job of that name is ended and replaced."""
 
     def uninstall(self, name: str) -> None:
@@ -54,5 +54,5 @@ class Manager(Protocol):
     def program(self, name: str) -> tuple[str, ...]:
         """Return the command line in the job's definition; () if there is none."""
 
-    def advice(self, job: Job) -> list[str]:
+    def advice(self, job: AgentJob) -> list[str]:
         """Return what the user should know after an install."""

@@ -10,7 +10,7 @@ from typing import Any
 from xml.parsers.expat import ExpatError
 
 from stallguard import units
-from stallguard.agent.job import Job, label
+from stallguard.agent.job import AgentJob, label
 
 # What plistlib raises for bytes that are no property list: it documents one of them (Python 3.11 to 3.14).
 DAMAGED = (
@@ -20,7 +20,7 @@ DAMAGED = (
 OPEN_FILES = 4096  # launchd's own soft limit is 256; TensorFlow opens one descriptor per data shard
 
 
-def values(job: Job) -> dict[str, Any]:
+def values(job: AgentJob) -> dict[str, Any]:
     """Return the keys of the property list.
 
     KeepAlive on failure only: launchd does not limit starts, so stallguard counts them and exits with 0 at its limit.
@@ -56,7 +56,7 @@ def values(job: Job) -> dict[str, Any]:
     }
 
 
-def render(job: Job) -> bytes:
+def render(job: AgentJob) -> bytes:
     """Return the text of the property list, keys in the order of `values`."""
     return plistlib.dumps(values(job), sort_keys=False)
 

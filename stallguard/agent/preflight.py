@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import stallguard
-from stallguard.agent.job import Job
+from stallguard.agent.job import AgentJob
 from stallguard.agent.job_files import LAUNCHD
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.guarded_folders import guarded
@@ -20,7 +20,7 @@ from stallguard.host.guarded_folders import guarded
 FLEETING = re.compile(r"/uv/(archive|environments|builds)-v\d+/|/pipx/\.?cache/|/Caches/pipx/")
 
 
-def check(job: Job, interpreters: Sequence[str], words: Sequence[str], system: str, home: Path) -> None:
+def check(job: AgentJob, interpreters: Sequence[str], words: Sequence[str], system: str, home: Path) -> None:
     """Raise StallguardError (exit code 126) for the first problem that would keep the job from running.
 
     `interpreters`: all that the job needs; `words`: COMMAND, whose paths the job reads.  On macOS every path of
@@ -39,7 +39,7 @@ def check(job: Job, interpreters: Sequence[str], words: Sequence[str], system: s
             check_guarded(Path(path), home)
 
 
-def check_text(job: Job) -> None:
+def check_text(job: AgentJob) -> None:
     """Raise StallguardError (exit code 126) for text that a definition cannot contain.
 
     A unit takes a path as the rest of its line: a line break would start a new line, a backslash at the end would

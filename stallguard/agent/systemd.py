@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from stallguard.agent import launchctl_codes, missed_starts, preflight, service_tool, unit
-from stallguard.agent.job import Job, is_ours
+from stallguard.agent.job import AgentJob, is_ours
 from stallguard.agent.job import unit as unit_name
 from stallguard.agent.job_files import Places
 from stallguard.agent.launchctl_output import PrintedService
@@ -65,13 +65,13 @@ class Systemd:
                 code=CANNOT_RUN,
             )
 
-    def render(self, job: Job) -> dict[str, bytes]:
+    def render(self, job: AgentJob) -> dict[str, bytes]:
         """Return the service, and the timer if the job has times."""
         timer = unit.timer(job)
         files = {self.places.definition(job.name).name: unit.service(job).encode()}
         return files | ({self.places.timer(job.name).name: timer.encode()} if timer else {})
 
-    def install(self, job: Job) -> None:
+    def install(self, job: AgentJob) -> None:
         """Write the units and load them."""
         self._refuse_foreign(job.name)
         self._off(job.name)
@@ -88,7 +88,7 @@ class Systemd:
                 f"systemd did not load {service}", cure=f"systemctl --user status {service}"
             )
 
-    def _write(self, job: Job) -> None:
+    def _write(self, job: AgentJob) -> None:
         try:
             private.own(self.places.logs)
             self.places.definitions.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ class Systemd:
         file = self.places.definition(name)
         return file.read_text(errors="replace") if file.exists() else ""
 
-    def advice(self, job: Job) -> list[str]:
+    def advice(self, job: AgentJob) -> list[str]:
         """Return what an overnight job needs."""
         found = []
         if shutil.which("loginctl") is not None:

@@ -9,7 +9,7 @@ import math
 import re
 
 from stallguard import units
-from stallguard.agent.job import AN_HOUR, Job, unit
+from stallguard.agent.job import AN_HOUR, AgentJob, unit
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%": "%%"}
 
@@ -28,7 +28,7 @@ def _plain(path: str) -> str:
     return path.replace("%", "%%")
 
 
-def service(job: Job) -> str:
+def service(job: AgentJob) -> str:
     """Return the service.
 
     KillMode=process: a training survives a crash of stallguard, which then finds it again; a worker of a fleet finds
@@ -70,7 +70,7 @@ def service(job: Job) -> str:
     ])  # fmt: skip
 
 
-def timer(job: Job) -> str | None:
+def timer(job: AgentJob) -> str | None:
     """Return the timer, or None if the job has no times."""
     if not (job.schedule.at or job.schedule.every):
         return None

@@ -17,7 +17,7 @@ from stallguard.fleet.joblog import perform
 from stallguard.fleet.records import Damaged, Machine
 from stallguard.fleet.requests_at_once import each
 from stallguard.report import incident_history, sightings
-from stallguard.report.fleet_page import Ended, FleetReport, make
+from stallguard.report.fleet_page import EndedRun, FleetReport, make
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 
@@ -54,7 +54,7 @@ def _read(seen: Seen) -> FleetReport:
             if found := _fleet.copy(seen, job, job.number):
                 runs[job.job] = found
     ended = {
-        job: Ended(end.effective, end.attempts)
+        job: EndedRun(end.effective, end.attempts)
         for job, run in runs.items()
         if (end := run_files.outcome(run))
     }

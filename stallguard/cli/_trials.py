@@ -23,7 +23,7 @@ class Interrupted(Exception):
     """The user ended the trials."""
 
 
-class Setting(NamedTuple):
+class TrialSetting(NamedTuple):
     """What a trial is run with.  `flags`: settings of stallguard, over those of the command line."""
 
     label: str
@@ -48,7 +48,7 @@ class Trials:
 
         return config.load({**self.flags, **SETTINGS, **more}, env, self.cwd)
 
-    def run(self, setting: Setting, kept: list[int]) -> TrialRun:
+    def run(self, setting: TrialSetting, kept: list[int]) -> TrialRun:
         """Run one trial to its end.  `kept`: signals that arrived before.
 
         Raises StallguardError if it cannot begin, and Interrupted if the user has ended the trials already.

@@ -28,10 +28,10 @@ if TYPE_CHECKING:  # completion must not wait for this import
 @click.option(
     "-o", "--output", type=click.Path(), help="The file to write, - for standard output.  [RUN.tar.gz]"
 )
-@prints_json("The packed files, as one JSON object.", "stallguard.collectors.bundle_archive:Packed")
+@prints_json("The packed files, as one JSON object.", "stallguard.collectors.bundle_archive:PackedBundle")
 def command(run: str | None, output: str | None, as_json: bool) -> None:
     """Pack RUN (default: the newest) into one file without secrets, to be attached to a bug report."""
-    from stallguard.collectors.bundle_archive import Packed, pack
+    from stallguard.collectors.bundle_archive import PackedBundle, pack
 
     which = find_run(run)
     if output == "-":
@@ -54,7 +54,7 @@ def command(run: str | None, output: str | None, as_json: bool) -> None:
         finally:
             draft.unlink(missing_ok=True)
     if as_json:
-        echo(jsontext.readable(Packed(contents.schema, str(path), contents)))
+        echo(jsontext.readable(PackedBundle(contents.schema, str(path), contents)))
         return
     echo(path)
     removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))

@@ -18,7 +18,7 @@ from stallguard.cli._console import echo
 from stallguard.cli._errors import INTERRUPTED
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
-from stallguard.cli._trials import Interrupted, Setting, Trials
+from stallguard.cli._trials import Interrupted, Trials, TrialSetting
 from stallguard.cli.run import RunCommand
 from stallguard.config.table import EVERYDAY
 from stallguard.core.text import counted, shell_words
@@ -255,7 +255,7 @@ class Comparison:
             flags = {BATCH: one.batch} if one.batch else {}
             device = "cpu" if one.device == "cpu" else "default"
             launch = Launch(attempt=1, factor=self._factor, device=device)
-            trial = self._trials.run(Setting(label, flags, self._environment(one), launch), kept)
+            trial = self._trials.run(TrialSetting(label, flags, self._environment(one), launch), kept)
             shown = with_device(trial.result(), one.device)
             self._libraries = self._libraries or trial.libraries
             figures = {name: getattr(shown, name) for name in shown.__struct_fields__}

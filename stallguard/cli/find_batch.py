@@ -15,7 +15,7 @@ from stallguard.cli._console import echo
 from stallguard.cli._errors import INTERRUPTED
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
-from stallguard.cli._trials import Interrupted, Setting, Trials, report_trial
+from stallguard.cli._trials import Interrupted, Trials, TrialSetting, report_trial
 from stallguard.cli.run import RunCommand
 from stallguard.core.text import counted
 from stallguard.core.trials import Trial
@@ -154,7 +154,7 @@ class Finder:
         from stallguard.core.actions import Launch
 
         size = _size(factor, rows)
-        run = self._trials.run(Setting(size, flags, os.environ, Launch(attempt=1, factor=factor)), kept)
+        run = self._trials.run(TrialSetting(size, flags, os.environ, Launch(attempt=1, factor=factor)), kept)
         verdict, trial = run.verdict(), run.result()
         if run.is_interrupted:
             raise Interrupted

@@ -17,7 +17,7 @@ from stallguard.cli._writing import writing
 from stallguard.errors import StallguardError
 
 if TYPE_CHECKING:  # completion must not wait for these imports
-    from stallguard.report.sampled_trainings import Sampled
+    from stallguard.report.sampled_trainings import SampledTrainings
     from stallguard.storage.paths import RunDir
 
 STDOUT = "-"
@@ -67,7 +67,7 @@ def command(run: str | None, speedscope_file: str | None, as_json: bool) -> None
     show(profile_table.blocks(made))
 
 
-def _export(run: RunDir, found: Sampled, target: str, *, err: bool) -> None:
+def _export(run: RunDir, found: SampledTrainings, target: str, *, err: bool) -> None:
     """Write the file for speedscope, whole or not at all, and print its path."""
     from stallguard.report import profile_document, speedscope
 

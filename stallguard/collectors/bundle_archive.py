@@ -44,7 +44,7 @@ class Contents(msgspec.Struct, frozen=True):
     removed: dict[str, int]
 
 
-class Packed(msgspec.Struct, frozen=True):
+class PackedBundle(msgspec.Struct, frozen=True):
     """The pack that was written."""
 
     schema: int

@@ -65,7 +65,7 @@ class _Handler(FileSystemEventHandler):
             self._changed()
 
 
-class Watch:
+class FilesWatch:
     """Calls `changed` from a thread of its own when one of `files` is written, made, moved or removed."""
 
     def __init__(self, files: Sequence[Path], changed: Callable[[], None]) -> None:

@@ -51,7 +51,7 @@ SAVE_FRESH = 10.0  # seconds for which "a checkpoint is being written" stays tru
 LINE = 400  # characters kept of a line
 
 
-class SeenLines(msgspec.Struct, Generic[R], frozen=True, array_like=True):
+class TimedReading(msgspec.Struct, Generic[R], frozen=True, array_like=True):
     """A reading with its time, in seconds on the supervisor's clock."""
 
     at: float
@@ -113,11 +113,11 @@ class History(msgspec.Struct, frozen=True):
     on_cpu: bool = False  # the GPU is hidden from this attempt
     heartbeat: Heartbeat | None = None
     heartbeats: tuple[Heartbeat, ...] = ()
-    process: tuple[SeenLines[Process], ...] = ()
-    device: tuple[SeenLines[Device], ...] = ()
-    memory: tuple[SeenLines[Memory], ...] = ()
-    machine: tuple[SeenLines[Machine], ...] = ()
-    files: tuple[SeenLines[Files], ...] = ()
+    process: tuple[TimedReading[Process], ...] = ()
+    device: tuple[TimedReading[Device], ...] = ()
+    memory: tuple[TimedReading[Memory], ...] = ()
+    machine: tuple[TimedReading[Machine], ...] = ()
+    files: tuple[TimedReading[Files], ...] = ()
     matched: tuple[Match, ...] = ()
     noted: tuple[ProbeNote, ...] = ()
     pauses: tuple[Pause, ...] = ()
@@ -351,9 +351,9 @@ _SENSORS: dict[type, Callable[..., History]] = {
 
 
 def _keep(
-    trail: tuple[SeenLines[R], ...], at: float, reading: R, spacing: float = SPACING
-) -> tuple[SeenLines[R], ...]:
-    return _thin(trail, SeenLines(at, reading), spacing, READINGS)
+    trail: tuple[TimedReading[R], ...], at: float, reading: R, spacing: float = SPACING
+) -> tuple[TimedReading[R], ...]:
+    return _thin(trail, TimedReading(at, reading), spacing, READINGS)
 
 
 def _thin(trail: tuple[T, ...], new: T, spacing: float, most: int) -> tuple[T, ...]:

@@ -15,7 +15,7 @@ NO_PROBE = "watched from outside only: no report from a probe"
 LOADED = "a training library was loaded, or the script called stallguard: no longer watched from outside only"
 
 
-class Reports(NamedTuple):
+class ProbeReports(NamedTuple):
     """What is known of the probes of an attempt."""
 
     ever: bool  # one sent a record: its process imported a library, or called stallguard
@@ -23,7 +23,7 @@ class Reports(NamedTuple):
     loading: bool  # a process imported one, and sends nothing before it trains: a worker of a pool
 
 
-def watched(reports: Reports, seconds: float, barred: str = "") -> str:
+def watched(reports: ProbeReports, seconds: float, barred: str = "") -> str:
     """Return how an attempt of this age is watched from outside only, "" if it is not, or if that is not known yet.
 
     `barred`: why the command cannot get a probe, if that is known.

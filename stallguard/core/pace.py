@@ -64,7 +64,7 @@ class Pace(msgspec.Struct, frozen=True):
     is_mixed: bool = False
 
 
-class Beats:
+class BeatTimes:
     """The intervals of one program, from its records.  Not more than MOST are kept."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ from stallguard.core.events import (
     Ticked,
 )
 from stallguard.core.limits import DetectorLimits
-from stallguard.core.policy.attempts import NOTHING, Position, Stand, behind
+from stallguard.core.policy.attempts import NOTHING, Position, TrainingProgress, batches_completed
 from stallguard.core.readings import Device, Process
 from stallguard.core.run import Run
 from stallguard.core.training import OUTSIDE, EndedTraining, Training, record
@@ -255,12 +255,12 @@ def reached(run: Run) -> dict[str, Position]:
     return found
 
 
-def stands(run: Run) -> dict[str, Stand]:
+def stands(run: Run) -> dict[str, TrainingProgress]:
     """Return how far each training of this attempt is, by its place; nothing for one without a known position."""
-    found: dict[str, Stand] = {}
+    found: dict[str, TrainingProgress] = {}
     for one in _of_attempt(run):
         heartbeat = one.heartbeat if isinstance(one, Training) else None
-        stand = Stand(one.reached, max(behind(heartbeat), one.batches), one.batches)
+        stand = TrainingProgress(one.reached, max(batches_completed(heartbeat), one.batches), one.batches)
         found[one.place] = max(stand, found.get(one.place, stand))
     return {place: stand for place, stand in found.items() if stand.position > NOTHING}
 

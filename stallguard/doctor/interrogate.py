@@ -16,7 +16,7 @@ from stallguard.doctor import matrix
 from stallguard.doctor.facts import Deep, Environment, Installed
 from stallguard.errors import UNREADABLE
 from stallguard.host import tool
-from stallguard.launch.interpreter import Choice
+from stallguard.launch.interpreter import InterpreterChoice
 
 INSIDE = Path(__file__).parent / "inside"
 MARK = b"stallguard-doctor:"  # the scripts put it before their answer; the environment may print as well
@@ -34,7 +34,7 @@ class Reply(NamedTuple):
     trouble: str = ""
 
 
-def environment(choice: Choice, *, deep: bool) -> Environment:
+def environment(choice: InterpreterChoice, *, deep: bool) -> Environment:
     """Return the answer of the interpreter; with `deep` it imports its framework and computes."""
     reply = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
     installed = _decode(reply, Installed)

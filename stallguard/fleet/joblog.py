@@ -40,7 +40,7 @@ from stallguard.fleet.store import Store, StoreError
 T = TypeVar("T")
 
 
-class Request(NamedTuple):
+class StoreRequest(NamedTuple):
     """A request to the store.  `do`: the name of a method of store.Store."""
 
     do: str
@@ -48,7 +48,7 @@ class Request(NamedTuple):
     data: Any = None
 
 
-Steps = Generator[Request, Any, T]
+Steps = Generator[StoreRequest, Any, T]
 
 
 class Fenced(Exception):
@@ -114,7 +114,7 @@ def read_end(job: str) -> Steps[Tail]:
 
     Raises Damaged if one of these two cannot be read: without it the job would start over, or its holder be overlooked.
     """
-    names = yield Request("names", f"jobs/{job}/{records.LOG}")
+    names = yield StoreRequest("names", f"jobs/{job}/{records.LOG}")
     slots = [int(name) for name in names if name.isdecimal()]
     last = max(slots, default=0)
     tail = Tail()
@@ -146,7 +146,7 @@ def _as_of(job: str, slot: int, entry: Entry) -> Steps[Tail]:
 def catch_up(job: str, tail: Tail) -> Steps[Tail]:
     """Return the tail after what was added since."""
     while True:
-        data = yield Request("read", records.slot_key(job, tail.slot + 1))
+        data = yield StoreRequest("read", records.slot_key(job, tail.slot + 1))
         if data is None:
             return tail
         tail = follow(tail, tail.slot + 1, _decoded(data))
@@ -159,7 +159,7 @@ def claim(job: str, tail: Tail, holder: Holder, at: str) -> Steps[tuple[Tail, bo
     """
     entry = Claim(number=tail.number + 1, newest=tail.newest, at=at, holder=holder)
     slot = tail.slot + 1
-    won = yield Request("create", records.slot_key(job, slot), records.encode(entry))
+    won = yield StoreRequest("create", records.slot_key(job, slot), records.encode(entry))
     if won:
         return follow(tail, slot, entry), True
     return (yield from catch_up(job, tail)), False
@@ -181,7 +181,7 @@ def append(job: str, tail: Tail, number: int, entry: Generation | Outcome) -> St
             return tail
         slot = tail.slot + 1
         entry = msgspec.structs.replace(entry, newest=tail.newest, claim=tail.claimed_at)
-        won = yield Request("create", records.slot_key(job, slot), records.encode(entry))
+        won = yield StoreRequest("create", records.slot_key(job, slot), records.encode(entry))
         if won:
             return follow(tail, slot, entry)
         before = tail.slot
@@ -192,7 +192,7 @@ def append(job: str, tail: Tail, number: int, entry: Generation | Outcome) -> St
 
 def renew(job: str, claim: Claim, beat: int) -> Steps[None]:
     """Renew the lease of a claim.  Raises StoreError.  `beat`: another each time."""
-    yield Request("replace", records.beat_key(job, claim), b"%d" % beat)
+    yield StoreRequest("replace", records.beat_key(job, claim), b"%d" % beat)
 
 
 def still_held(job: str, tail: Tail, number: int) -> Steps[Tail]:
@@ -208,17 +208,17 @@ def look(job: str, tail: Tail) -> Steps[tuple[Tail, str]]:
     tail = yield from catch_up(job, tail)
     if tail.claim is None:
         return tail, f"{tail.slot} "
-    beat = yield Request("read", records.beat_key(job, tail.claim))
+    beat = yield StoreRequest("read", records.beat_key(job, tail.claim))
     host, card = tail.claim.holder.host, None
-    if (yield Request("read", records.mark_key(records.beat_name(job, tail.claim), host))) is not None:
-        card = yield Request("read", f"{records.CARDS}/{host}")
+    if (yield StoreRequest("read", records.mark_key(records.beat_name(job, tail.claim), host))) is not None:
+        card = yield StoreRequest("read", f"{records.CARDS}/{host}")
     seen = f" {sha256(card).hexdigest()[:16]}" if card is not None else ""
     return tail, f"{tail.slot} {(beat or b'').decode('ascii', 'replace')}{seen}"
 
 
 def entry_at(job: str, slot: int) -> Steps[Entry | None]:
     """Return the entry of a slot; None if there is none, or one that no stallguard writes."""
-    data = yield Request("read", records.slot_key(job, slot))
+    data = yield StoreRequest("read", records.slot_key(job, slot))
     return None if data is None else _decoded(data)
 
 

@@ -21,7 +21,7 @@ from stallguard.errors import UNREADABLE
 from stallguard.fleet import joblog
 from stallguard.fleet.joblog import perform
 from stallguard.fleet.publication import Publication
-from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
+from stallguard.fleet.publishing import ELSEWHERE, PublishingReports, PublishingThread
 from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store
 from stallguard.storage import paths, private, run_files
@@ -73,7 +73,7 @@ def publish(end: KeptEnd, store: Store, signatures: Signatures | None) -> str:
         return "the log of the job lacks the claim of this run"  # a store that was put back: nothing is removed here
     if tail.number == end.number and not tail.is_free:
         run = paths.RunDir(paths.runs_dir() / end.run)
-        nothing = Reports(lambda _: None, lambda _: None, lambda _: None)
+        nothing = PublishingReports(lambda _: None, lambda _: None, lambda _: None)
         publication = Publication(end.job, end.number, tail, signatures)
         thread = PublishingThread(store, end.job, publication, run, SHARE, nothing, lambda: None)
         thread.start()

@@ -33,7 +33,7 @@ import msgspec
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
 from stallguard.fleet import lease, records
-from stallguard.fleet.joblog import Request, Steps, perform
+from stallguard.fleet.joblog import Steps, StoreRequest, perform
 from stallguard.fleet.orders import RunStatus
 from stallguard.fleet.store import Store, StoreError
 from stallguard.storage import paths, private
@@ -45,7 +45,7 @@ FRESH, FRESH_LEAST = 1 / 16, 2.0
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldLease(msgspec.Struct, frozen=True):
     """What a run says of its lease.  `host`: of its claim; `at`: when, in seconds since the machine booted, `boot`."""
 
     store: str
@@ -108,22 +108,22 @@ class Standing:
         """
         try:
             if self._doubts:
-                listed = map(records.beat_of, (yield Request("names", records.BEATS)))
+                listed = map(records.beat_of, (yield StoreRequest("names", records.BEATS)))
                 own = (one for one in listed if one is not None and one.host == self._host)
                 self._marked = {f"{one.job}{records.OF}{one.number}" for one in own}
                 self._tried |= self._marked
             for name in sorted(self._tried - set(alive)):
-                yield Request("remove", records.mark_key(name, self._host))
+                yield StoreRequest("remove", records.mark_key(name, self._host))
                 self._tried.discard(name)
                 self._marked.discard(name)
             for name in sorted(set(alive) - self._marked):
                 self._tried.add(name)
-                yield Request("replace", records.mark_key(name, self._host), b"1")
+                yield StoreRequest("replace", records.mark_key(name, self._host), b"1")
                 self._marked.add(name)
         except StoreError:
             self._doubts = DOUBTS
             raise
-        yield Request("replace", f"{records.CARDS}/{self._host}", card)
+        yield StoreRequest("replace", f"{records.CARDS}/{self._host}", card)
         self._doubts = max(0, self._doubts - 1)
         return frozenset(self._marked)
 
@@ -137,7 +137,7 @@ class RunSide:
 
     def show(self, job: str, number: int, lasts: float, now: float) -> None:
         """Say that the lease is held.  A file that cannot be written is like no worker."""
-        _write(_held() / job, Held(self._store, self._host, self._boot, job, number, lasts, now))
+        _write(_held() / job, HeldLease(self._store, self._host, self._boot, job, number, lasts, now))
 
     def report(self, job: str, number: int, status: RunStatus) -> bool:
         """Say how the run stands; return whether the next card of this machine has it."""
@@ -169,12 +169,12 @@ class WorkerSide:
         """As for RunSide."""
         self._store, self._host, self._boot = store, host, boot
 
-    def alive(self, now: float) -> dict[str, Held]:
+    def alive(self, now: float) -> dict[str, HeldLease]:
         """Return the leases whose runs are alive, by their names in the folder of all beats."""
-        mine, found = (self._store, self._host, self._boot), dict[str, Held]()
+        mine, found = (self._store, self._host, self._boot), dict[str, HeldLease]()
         with contextlib.suppress(OSError):
             for path in sorted(_held().iterdir()):
-                one = None if path.name.startswith(".") else _read(path, Held)
+                one = None if path.name.startswith(".") else _read(path, HeldLease)
                 if one is None or (one.store, one.host, one.boot) != mine or one.job != path.name:
                     continue
                 if 0 <= now - one.at <= max(FRESH_LEAST, one.lasts * FRESH):
@@ -233,7 +233,7 @@ class MachineLeases:
         self._stands: frozenset[str] = frozenset()
         self._card = (0.0, 0.0)  # when the last one began and was answered
 
-    def alive(self) -> dict[str, Held]:
+    def alive(self) -> dict[str, HeldLease]:
         """Return the leases of runs that are alive on this machine."""
         return self._side.alive(self._now())
 
@@ -267,6 +267,6 @@ class MachineLeases:
         self._side.show(*self._card, {name: self._asks.get(records.job_of(name), 0) for name in self._stands})
 
 
-def period(alive: Mapping[str, Held], most: float) -> float:
+def period(alive: Mapping[str, HeldLease], most: float) -> float:
     """Return the seconds between two cards: `most`, or less for a run with a short lease."""
     return min([most, *(one.lasts * lease.BY_MACHINE for one in alive.values())])

@@ -86,14 +86,14 @@ def endpoint(address: str) -> tuple[str, int]:
     return str(parts.hostname), parts.port or PORT
 
 
-class Reach(NamedTuple):
+class SchedulerReach(NamedTuple):
     """Whether a scheduler can be reached: `trouble` says why not, "" if it can; `lasting`: waiting does not help."""
 
     trouble: str = ""
     lasting: bool = False
 
 
-def reach(membership: Membership, seconds: float) -> Reach:
+def reach(membership: Membership, seconds: float) -> SchedulerReach:
     """Return whether the scheduler can be reached, after about `seconds` at most.  Raises StallguardError as `context`.
 
     A certificate of another fleet is noticed only when something is read: with TLS 1.3 the client's certificate is
@@ -109,14 +109,14 @@ def reach(membership: Membership, seconds: float) -> Reach:
             secured.settimeout(min(1.0, seconds))
             try:
                 if not secured.recv(1):
-                    return Reach("it closed the connection")
+                    return SchedulerReach("it closed the connection")
             except TimeoutError:  # it waits for a greeting
-                return Reach()
+                return SchedulerReach()
     except ssl.SSLError as error:
-        return Reach(refusal(str(error)), lasting=True)
+        return SchedulerReach(refusal(str(error)), lasting=True)
     except (OSError, ValueError) as error:
-        return Reach(getattr(error, "strerror", None) or str(error) or type(error).__name__)
-    return Reach()
+        return SchedulerReach(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+    return SchedulerReach()
 
 
 def refusal(text: str) -> str:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from stallguard import jsontext
 from stallguard.fleet import joblog, records
-from stallguard.fleet.joblog import Request, Steps, Tail
+from stallguard.fleet.joblog import Steps, StoreRequest, Tail
 from stallguard.fleet.records import Generation, Outcome, Position, StoredFile
 from stallguard.fleet.signing import NotSigned, Signatures
 
@@ -63,7 +63,7 @@ class Publication:
             if one.digest not in self._names:
                 self._uploads += 1
                 name = f"{self._uploads}-{one.digest[:16]}"
-                yield Request("put", records.data_key(self._job, self._number, name), one.content)
+                yield StoreRequest("put", records.data_key(self._job, self._number, name), one.content)
                 self._names[one.digest] = name
         files = tuple(StoredFile(one.path, one.size, one.digest, self._names[one.digest]) for one in found)
         entry = Generation(number=self._number, at=at, claim=0, run=run, files=files, position=position)
@@ -79,14 +79,14 @@ class Publication:
         """Remove what is needed no more; only right after `publish` has returned.  Raises StoreError."""
         wanted = {file.name for entry in self._kept for file in entry.files}
         self._names = {digest: name for digest, name in self._names.items() if name in wanted}
-        for name in (yield Request("names", records.data_folder(self._job, self._number))):
+        for name in (yield StoreRequest("names", records.data_folder(self._job, self._number))):
             if name not in wanted and _UPLOAD.fullmatch(name):
-                yield Request("remove", records.data_key(self._job, self._number, name))
+                yield StoreRequest("remove", records.data_key(self._job, self._number, name))
         if len(self._kept) < KEPT:
             return
-        for number in (yield Request("names", f"jobs/{self._job}/{records.DATA}")):
+        for number in (yield StoreRequest("names", f"jobs/{self._job}/{records.DATA}")):
             if number.isdecimal() and int(number) < self._number:
-                yield Request("remove", records.data_folder(self._job, int(number)))
+                yield StoreRequest("remove", records.data_folder(self._job, int(number)))
 
     def conclude(self, run: str, at: str, code: int, why: str, **facts: Any) -> Steps[None]:
         """Publish how the run ended, and free the lease.  `facts`: of Outcome.  Raises Fenced, and StoreError."""

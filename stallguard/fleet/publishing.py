@@ -43,7 +43,7 @@ FOLDER = "publishing"
 ELSEWHERE = "another machine has the lease"
 
 
-class Reports(NamedTuple):
+class PublishingReports(NamedTuple):
     """Where it is said what happens: a problem, what the journal alone has, and that the lease is another's."""
 
     trouble: Callable[[str], None]
@@ -62,7 +62,7 @@ class PublishingThread:
     """Of one run, from `start` to `conclude` or `close`."""
 
     def __init__(
-        self, store: Store, job: str, publication: Publication, run: RunDir, share: float, reports: Reports,
+        self, store: Store, job: str, publication: Publication, run: RunDir, share: float, reports: PublishingReports,
         status: Callable[[], Any], machine: RunSide | None = None,
     ) -> None:  # fmt: skip
         """`share`: of the time, as processor time; `status`: returns how the run stands, from any thread.

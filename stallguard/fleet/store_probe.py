@@ -25,7 +25,7 @@ SLOW = 2.0  # s for one small write, from which a store counts as slow
 FOLDER = "probe"
 
 
-class Finding(NamedTuple):
+class StoreFinding(NamedTuple):
     """`kept`: whether the promise held; `promise`: which; `seen`: what was seen instead, or how long it took."""
 
     kept: bool
@@ -33,23 +33,23 @@ class Finding(NamedTuple):
     seen: str = ""
 
 
-def tried(store: Store) -> list[Finding]:
+def tried(store: Store) -> list[StoreFinding]:
     """Return what was found, each promise once; the first error of the store ends it."""
     place = f"{FOLDER}/{os.urandom(6).hex()}"
-    found: list[Finding] = []
+    found: list[StoreFinding] = []
     try:
         for promise, check in PROMISES.items():
             began = time.monotonic()
             wrong = next(check(store, place), "")
             took = time.monotonic() - began
-            found.append(Finding(not wrong, promise, wrong or f"{took * 1000:.0f} ms"))
+            found.append(StoreFinding(not wrong, promise, wrong or f"{took * 1000:.0f} ms"))
     except StoreError as error:
-        found.append(Finding(False, promise, str(error)))
+        found.append(StoreFinding(False, promise, str(error)))
     finally:
         try:
             store.remove(place)
         except StoreError as error:
-            found.append(Finding(False, "remove", str(error)))
+            found.append(StoreFinding(False, "remove", str(error)))
     return found
 
 

@@ -31,7 +31,7 @@ class Taken(NamedTuple):
     began: float
 
 
-class Watching(NamedTuple):
+class LeaseWatch(NamedTuple):
     """What a watch needs.
 
     `now`: seconds that also pass in a sleep; `says`: called once with the holder watched; `writes`: writes something to
@@ -45,7 +45,7 @@ class Watching(NamedTuple):
 
 
 def take(
-    store: Store, job: str, holder: Holder, at: Callable[[], str], watching: Watching, quiet: str = ""
+    store: Store, job: str, holder: Holder, at: Callable[[], str], watching: LeaseWatch, quiet: str = ""
 ) -> Taken | Outcome:
     """Return the lease, or the outcome of a job that is done.  Raises HeldElsewhere, and StoreError.
 

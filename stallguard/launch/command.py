@@ -120,7 +120,7 @@ class Command(NamedTuple):
     interpreter: Chosen | None = None
 
 
-class Reach(NamedTuple):
+class ProbeReach(NamedTuple):
     """Whether the probe can be loaded, and why not."""
 
     injectable: bool
@@ -198,11 +198,11 @@ def _not_found(word: str, place: FileSystem) -> StallguardError:
     return StallguardError(f"{what}: {word}", cure=cure, code=NOT_FOUND)
 
 
-def reach(argv: Sequence[str], place: FileSystem) -> Reach:
+def reach(argv: Sequence[str], place: FileSystem) -> ProbeReach:
     """Return whether PYTHONPATH and sitecustomize load the probe in what `argv` starts."""
     name = os.path.basename(argv[0])  # noqa: PTH119 - a name, not a place
     if name in BARRED:
-        return Reach(False, BARRED[name])
+        return ProbeReach(False, BARRED[name])
     if re.match(_PYTHON, name):
         return _flags(argv[1:])
     line = place.first_line(argv[0])
@@ -210,16 +210,16 @@ def reach(argv: Sequence[str], place: FileSystem) -> Reach:
         for position, word in enumerate(argv[1:], start=1):
             started = os.path.basename(word)  # noqa: PTH119 - as above
             if started in BARRED:
-                return Reach(False, BARRED[started])
+                return ProbeReach(False, BARRED[started])
             if re.match(_PYTHON, started):
                 return _flags(argv[position + 1 :])
-        return Reach(True)  # the probe reaches a Python that is not named here
+        return ProbeReach(True)  # the probe reaches a Python that is not named here
     if line.startswith(b"#!"):
         return _flags(line.decode(errors="replace").split()[1:])
-    return Reach(False, f"{name} is not a Python program")
+    return ProbeReach(False, f"{name} is not a Python program")
 
 
-def _flags(words: Sequence[str]) -> Reach:
+def _flags(words: Sequence[str]) -> ProbeReach:
     """Check Python's own one-letter options, up to the script, -c or -m; they can be combined, as in -uI."""
     rest = iter(words)
     for word in rest:
@@ -234,9 +234,9 @@ def _flags(words: Sequence[str]) -> Reach:
         else:
             shut = next((letter for letter in parts["flags"] if letter in _SHUT), None)
             if shut is not None:
-                return Reach(False, _SHUT[shut])
+                return ProbeReach(False, _SHUT[shut])
             if parts["last"] in ("c", "m"):
                 break
             if parts["last"] and not parts["value"]:
                 next(rest, None)
-    return Reach(True)
+    return ProbeReach(True)

@@ -35,7 +35,7 @@ SIGNS = (
 )
 
 
-class Choice(NamedTuple):
+class InterpreterChoice(NamedTuple):
     """An interpreter, and why it was chosen, for the journal."""
 
     path: str
@@ -50,7 +50,7 @@ def choose(
     own: str = sys.executable,
     cwd: Path | None = None,
     there: Callable[[Path], bool] = Path.exists,
-) -> Choice:
+) -> InterpreterChoice:
     """Return the interpreter: `python`, else the active environment's, the project's, PATH's python3, stallguard's.
 
     `python`: the option, a path, a name on PATH or the directory of an environment; empty if not given.
@@ -60,7 +60,7 @@ def choose(
     if python:
         for candidate in (python, f"{python.rstrip('/')}/bin/python"):
             if found := which(candidate):
-                return Choice(found, "chosen with --python")
+                return InterpreterChoice(found, "chosen with --python")
         raise StallguardError(
             f"no such interpreter: {python}",
             cure="give --python the path of a Python, a name on PATH, or an environment's directory",
@@ -69,16 +69,16 @@ def choose(
     for variable, kind in ACTIVE:
         home = env.get(variable)  # which remains after the environment is deleted
         if home and (found := which(f"{home}/bin/python")):
-            return Choice(found, f"{kind} {home} is active")
+            return InterpreterChoice(found, f"{kind} {home} is active")
     upwards = (cwd, *cwd.parents[:-1]) if cwd is not None else ()
     for environment in (directory / name for directory in upwards for name in LOCAL):
         if found := which(f"{environment}/bin/python"):
-            return Choice(found, f"the environment {environment} of the project")
+            return InterpreterChoice(found, f"the environment {environment} of the project")
     hint = ""
     for sign, starter in ((directory / name, starter) for directory in upwards for name, starter in SIGNS):
         if there(sign):
             hint = f"{sign} belongs to another environment: {starter} stallguard run, or --python PATH"
             break
     if python3 := which("python3"):
-        return Choice(python3, "python3 on PATH; no environment is active", hint)
-    return Choice(own, "stallguard's own: there is no active environment and no python3", hint)
+        return InterpreterChoice(python3, "python3 on PATH; no environment is active", hint)
+    return InterpreterChoice(own, "stallguard's own: there is no active environment and no python3", hint)

@@ -19,7 +19,7 @@ from stallguard.config import Loaded
 from stallguard.core.text import quantity
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.launch import batch_option, interpreter
-from stallguard.launch.command import Command, Disk, Reach, reach, resolve
+from stallguard.launch.command import Command, Disk, ProbeReach, reach, resolve
 from stallguard.launch.resume import NONE, heritage, take_over
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
@@ -47,7 +47,7 @@ class Request(NamedTuple):
     run: RunDir
     words: tuple[str, ...]
     command: Command
-    reach: Reach
+    reach: ProbeReach
     cwd: Path
     continues: str = ""  # the run from whose checkpoints it resumes
     project: str = ""  # its root, if it can have another path on another machine
@@ -80,7 +80,7 @@ def prepare(
     reached = (
         reach(command.argv, Disk(env, str(cwd)))
         if loaded.config.run.probe
-        else Reach(False, "the probe is switched off")
+        else ProbeReach(False, "the probe is switched off")
     )
     wanted = loaded.config.run.resume
     if inherited is None and wanted not in ("", NONE):

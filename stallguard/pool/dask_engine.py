@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from stallguard.pool import dask_task
-from stallguard.pool.dispatch import Machine
+from stallguard.pool.dispatch import ConnectedMachine
 from stallguard.pool.engine import UNKNOWN, Placed, Start
 from stallguard.pool.security import SEPARATOR
 
@@ -40,18 +40,18 @@ class DaskEngine:
             4
         ).hex()  # a scheduler that started again must not meet keys of the one before
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[ConnectedMachine]:
         """See engine.Engine."""
         return asyncio.run_coroutine_threadsafe(self._machines(), self._loop).result()
 
-    async def _machines(self) -> list[Machine]:
+    async def _machines(self) -> list[ConnectedMachine]:
         """In the loop, which alone changes the scheduler's sorted dictionary: an iteration beside it can fail."""
         found = []
         self._retired &= set(self._scheduler.workers)
         for worker in self._scheduler.workers.values():
             host, _, name = str(worker.name).partition(SEPARATOR)
             if worker.status.name == "running" and worker.address not in self._retired:
-                found.append(Machine(host, name, worker.address, dict(worker.resources)))
+                found.append(ConnectedMachine(host, name, worker.address, dict(worker.resources)))
         return found
 
     def start(self, start: Start) -> None:

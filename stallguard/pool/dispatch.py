@@ -37,7 +37,7 @@ SLOTS = "slots"  # the resource of which each job takes one
 START, WAIT, OVER = "start", "wait", "over"
 
 
-class Machine(NamedTuple):
+class ConnectedMachine(NamedTuple):
     """A machine that is connected to the engine.  `resources`: amounts by name, of all its jobs together.
 
     `worker`: the random name of its worker process.
@@ -71,7 +71,7 @@ class JobView(NamedTuple):
     is_begun: bool = False
 
 
-class Decision(NamedTuple):
+class JobDecision(NamedTuple):
     """What to do with a job.  `addresses`: of the machines that can take it; `vanished`: the host that was silent."""
 
     do: str
@@ -83,12 +83,12 @@ class Decision(NamedTuple):
 class Fitting:
     """The machines of a turn, and which of them have what a job needs: found once for all that need the same."""
 
-    def __init__(self, machines: Sequence[Machine], cordoned: Collection[str]) -> None:
+    def __init__(self, machines: Sequence[ConnectedMachine], cordoned: Collection[str]) -> None:
         """`cordoned`: hosts that take no job."""
         self.machines, self.cordoned = machines, frozenset(cordoned)
-        self._found: dict[tuple[tuple[str, float], ...], tuple[list[Machine], tuple[str, ...]]] = {}
+        self._found: dict[tuple[tuple[str, float], ...], tuple[list[ConnectedMachine], tuple[str, ...]]] = {}
 
-    def of(self, needs: Mapping[str, float]) -> tuple[list[Machine], tuple[str, ...]]:
+    def of(self, needs: Mapping[str, float]) -> tuple[list[ConnectedMachine], tuple[str, ...]]:
         """Return the machines that offer it, and the addresses of those that are not cordoned."""
         kind = tuple(needs.items())
         if kind not in self._found:
@@ -97,29 +97,29 @@ class Fitting:
         return self._found[kind]
 
 
-def decide(view: JobView, known: Fitting) -> Decision:
+def decide(view: JobView, known: Fitting) -> JobDecision:
     """Return what to do with a job now; START: a machine of those can have it as soon as it has room."""
     over = end_of(view.tail.outcome, is_stopped=view.is_stopped)
     if over:
-        return Decision(OVER, over)
+        return JobDecision(OVER, over)
     holder = view.tail.claim.holder.host if view.tail.claim and not view.tail.is_free else ""
     if holder and not view.has_run_out:
-        return Decision(WAIT, f"{holder} trains it")
+        return JobDecision(WAIT, f"{holder} trains it")
     vanished = "" if view.is_judged else holder
     if view.is_begun and not vanished:
-        return Decision(WAIT, "a machine begins it")
+        return JobDecision(WAIT, "a machine begins it")
     pause = min(FIRST_PAUSE * 2.0 ** (view.idle - 1), LONGEST_PAUSE) if view.idle else 0.0
     if view.since < pause:
-        return Decision(WAIT, f"it starts again {pause:.0f} s after its last end")
+        return JobDecision(WAIT, f"it starts again {pause:.0f} s after its last end")
     fitting, left = known.of(needs_of(view.submission))
     if vanished or view.refusals:
         kept_out = {*view.refusals, *known.cordoned, vanished}
         left = tuple(one.address for one in fitting if one.host not in kept_out)
     if view.address in left and not vanished and view.given < BEGINS:
-        return Decision(WAIT, "a machine gets it")
+        return JobDecision(WAIT, "a machine gets it")
     if left:
-        return Decision(START, "", left, vanished)
-    return Decision(WAIT, _why_none(view, fitting, known.cordoned, known.machines), vanished=vanished)
+        return JobDecision(START, "", left, vanished)
+    return JobDecision(WAIT, _why_none(view, fitting, known.cordoned, known.machines), vanished=vanished)
 
 
 def end_of(outcome: Outcome | None, *, is_stopped: bool) -> str:
@@ -144,7 +144,10 @@ def offers(resources: Mapping[str, float], needs: Mapping[str, float]) -> bool:
 
 
 def _why_none(
-    view: JobView, fitting: Sequence[Machine], cordoned: Collection[str], machines: Sequence[Machine]
+    view: JobView,
+    fitting: Sequence[ConnectedMachine],
+    cordoned: Collection[str],
+    machines: Sequence[ConnectedMachine],
 ) -> str:
     if not machines:
         return "no machine is connected"

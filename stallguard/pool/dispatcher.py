@@ -24,7 +24,7 @@ from stallguard.fleet.records import Claim, Damaged
 from stallguard.fleet.requests_at_once import each
 from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError, entry
-from stallguard.pool.dispatch import OVER, START, Fitting, JobView, Machine, decide, needs_of
+from stallguard.pool.dispatch import OVER, START, ConnectedMachine, Fitting, JobView, decide, needs_of
 from stallguard.pool.engine import Engine, Start
 from stallguard.pool.job_reader import READERS, RESTS, Followed, JobReader
 from stallguard.pool.matcher import Waiting, match
@@ -191,7 +191,7 @@ class Dispatcher:
             self._deps.say(f"job {name} waits: {decision.why}")
         job.waits = decision.why
 
-    def _match(self, machines: Sequence[Machine]) -> None:
+    def _match(self, machines: Sequence[ConnectedMachine]) -> None:
         """Start the jobs for which there is room now."""
         waiting = [
             Waiting(
@@ -346,7 +346,7 @@ class Dispatcher:
             self._said.add(line)
             self._deps.say(line)
 
-    def _view(self, job: Followed, machines: Sequence[Machine]) -> JobView:
+    def _view(self, job: Followed, machines: Sequence[ConnectedMachine]) -> JobView:
         workers = {one.host: one.worker for one in machines} if job.refusals else {}
         return JobView(
             submission=job.submission,

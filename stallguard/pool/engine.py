@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from stallguard.pool.dispatch import Machine
+from stallguard.pool.dispatch import ConnectedMachine
 
 UNKNOWN = "the engine does not know it any more"
 
@@ -37,7 +37,7 @@ class Start(NamedTuple):
 class Engine(Protocol):
     """Starts jobs on the machines that it is given, and notices machines that are gone."""
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[ConnectedMachine]:
         """Return the machines that are connected."""
 
     def start(self, start: Start) -> None:

@@ -32,9 +32,9 @@ from stallguard.worker import Worker
 
 READERS = 32  # requests at once: 10,000 jobs are read within 15 s when a scheduler starts
 RESTS = 5.0  # s between two looks at a job without a holder
-# The same for each job that is not over, if these are more.  From half of it to one and a half, by the job's place:
-# else all that were found at once would be due at once each time.
-EACH, GOLDEN = 4.0, 0.618
+# The same for each job that is not over, if these are more.  From half of it to one and a half, by the job's place
+# times the golden ratio, whose multiples are spread evenly: else all that were found at once would be due at once.
+RESTS_EACH, GOLDEN_RATIO = 4.0, 0.618
 NEWS, LISTS = 3.0, 3.0  # s between two listings of the news, and of all jobs
 PAGE, PAGES = (
     1000,
@@ -138,7 +138,7 @@ class JobReader:
         answers = each(self._submission, wanted, READERS)
         for name, data in zip(wanted, answers, strict=True):
             if data is None:
-                self._by_hand[name] = now + max(BY_HAND, EACH * len(self._by_hand))
+                self._by_hand[name] = now + max(BY_HAND, RESTS_EACH * len(self._by_hand))
             elif isinstance(data, StoreError):
                 self._by_hand[name] = now + RESTS
             else:
@@ -233,7 +233,7 @@ class JobReader:
             job.watch, job.beat = None, ""
         job.is_damaged = False
         job.tail, job.stop, job.refusals, job.read_at = found.tail, found.stop, found.refusals, found.at
-        share = EACH * many * (0.5 + job.place * GOLDEN % 1)
+        share = RESTS_EACH * many * (0.5 + job.place * GOLDEN_RATIO % 1)
         rests, claim = RESTS if job.is_begun and job.holder is None else max(RESTS, share), job.holder
         if claim is None:
             job.watch = None

@@ -14,17 +14,17 @@ from stallguard.host import system
 from stallguard.host.preferences import preferences
 from stallguard.launch import interpreter
 from stallguard.pool.hours import Power
-from stallguard.pool.offers import Machine
+from stallguard.pool.offers import MachineFacts
 
 
-def machine(env: Mapping[str, str], cwd: Path, python: str | None = None) -> Machine:
+def machine(env: Mapping[str, str], cwd: Path, python: str | None = None) -> MachineFacts:
     """Return what this machine has, within about a second on a Mac.
 
     `python`: of the environment; None: that which `stallguard run` would choose in `cwd`.  Raises StallguardError if
     there is no such interpreter.
     """
     choice = interpreter.choose(python, env, shutil.which, cwd=cwd)
-    return Machine(
+    return MachineFacts(
         about=system.facts(),
         memory=system.memory(),
         gpus=preferences().gpus,

@@ -34,7 +34,7 @@ NAMED = 5  # of the largest files
 COMPRESSION = 6
 
 
-class Packed(NamedTuple):
+class PackedProject(NamedTuple):
     """`archive`: the file, in the folder that `pack` was given; `files`, `size`: how many, and bytes of their content.
 
     `secrets`, `ignored`: names of files that are left out, by the table of secrets and by the project's own file.
@@ -80,7 +80,7 @@ def pack(
     revision: str = "",
     agreed: bool = False,
     most: int = MOST,
-) -> Packed:
+) -> PackedProject:
     """Pack the project of `cwd` for the command `words` into a file in `folder`, an empty one of the caller.
 
     `revision`: of git, packed instead of the files as they are; `agreed`: more than ASKED bytes are meant; `most`:
@@ -96,7 +96,7 @@ def pack(
         else:
             commit, changed = _state(project, env)
             pieces = _of_disk(project, env)
-        choice = project_files.Choice(project.root)
+        choice = project_files.FileChoice(project.root)
         chosen = (piece for piece in pieces if choice.sends(piece.name))
         archive, sizes = _write(chosen, folder, most if agreed else min(most, ASKED), most)
         left_out = frozenset((*choice.secrets, *choice.ignored))
@@ -111,7 +111,9 @@ def pack(
             code=CANNOT_RUN,
         ) from error
     code = Code(digest=made, size=named.stat().st_size, folder=below, revision=commit, changed=changed)
-    return Packed(code, named, len(sizes), sum(sizes.values()), tuple(choice.secrets), tuple(choice.ignored))
+    return PackedProject(
+        code, named, len(sizes), sum(sizes.values()), tuple(choice.secrets), tuple(choice.ignored)
+    )
 
 
 def _state(project: Project, env: Mapping[str, str]) -> tuple[str, bool]:

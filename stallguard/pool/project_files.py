@@ -48,7 +48,7 @@ class Project(NamedTuple):
     has_git: bool
 
 
-class Choice:
+class FileChoice:
     """What of a project's files is sent.  `secrets`, `ignored`: what the table and the project's file leave out."""
 
     def __init__(self, root: Path) -> None:

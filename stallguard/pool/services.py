@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stallguard.agent import preflight
-from stallguard.agent.job import Job, Schedule, exit_timeout
+from stallguard.agent.job import AgentJob, Schedule, exit_timeout
 from stallguard.agent.job_builder import environment
 from stallguard.agent.job_files import Places
 from stallguard.config import Config
@@ -26,7 +26,7 @@ SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 def service(
     kind: str, options: tuple[str, ...], config: Config, env: Mapping[str, str], cwd: Path, places: Places
-) -> Job:
+) -> AgentJob:
     """Return a service.
 
     `kind`: worker or scheduler; `options`: of `stallguard fleet KIND`; `cwd`: its working directory, whose environment
@@ -36,7 +36,7 @@ def service(
     kept = {word: env[word] for word in BUCKET if env.get(word)}
     if env.get(membership.VARIABLE):
         kept[membership.VARIABLE] = str(Path(env[membership.VARIABLE]).absolute())
-    made = Job(
+    made = AgentJob(
         name=name,
         python=sys.executable,
         run=(kind, *options),

@@ -84,7 +84,7 @@ class ScriptApi:
 
         context = self._context
         pace = schedule.of_environment(context.environment, monotonic())
-        mine = earlier_attempts.Records(folder, context.place, context.resuming).folder
+        mine = earlier_attempts.AttemptRecords(folder, context.place, context.resuming).folder
         place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
         checkpoint = Manual(context, place, pace, save, name)
         self._checkpoints.append(checkpoint)

@@ -55,7 +55,7 @@ _PASSES_ON = re.compile(
 )
 
 
-class Call(NamedTuple):
+class CallNode(NamedTuple):
     """Identifies a node among its siblings.
 
     `place`: file, or file and line; `package`: "" for the script's own code.
@@ -72,10 +72,10 @@ class Node:
 
     __slots__ = ("call", "children", "deepest", "milliseconds")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CallNode) -> None:
         self.call = call
         self.milliseconds = self.deepest = 0
-        self.children: dict[Call, Node] = {}
+        self.children: dict[CallNode, Node] = {}
 
     def ranked(self) -> list[Node]:
         """Return the children, those with the most time first, equal ones by their names."""
@@ -98,13 +98,13 @@ def build(samples: StackSamples, role: str, cwd: str = "") -> Node | None:
     `cwd`: the directory from which the paths of the script's own files are shown.
     """
     lines = [_call(line, cwd) for line in samples.lines]
-    root = Node(Call(ROOT, role_name(role)))
+    root = Node(CallNode(ROOT, role_name(role)))
     for one in samples.stacks:
         if one.role != role:
             continue
-        path = [Call(PHASE, phase_name(one.phase)), *(lines[number] for number in one.stack)]
+        path = [CallNode(PHASE, phase_name(one.phase)), *(lines[number] for number in one.stack)]
         if not one.stack:
-            path.append(Call(LEFT_OUT, "stacks with little time"))
+            path.append(CallNode(LEFT_OUT, "stacks with little time"))
         node = root
         node.milliseconds += one.milliseconds
         for call, frames_of_it in folded(path):
@@ -114,7 +114,7 @@ def build(samples: StackSamples, role: str, cwd: str = "") -> Node | None:
     return root if root.children else None
 
 
-def folded(path: Sequence[Call]) -> Iterator[tuple[Call, int]]:
+def folded(path: Sequence[CallNode]) -> Iterator[tuple[CallNode, int]]:
     """Yield the nodes of a stack, the outermost first, and how many frames each stands for."""
     shown = [call for call in path[:-1] if not _is_passing(call)] + list(path[-1:])
     for of_library, calls in groupby(shown, key=lambda call: bool(call.package)):
@@ -124,22 +124,22 @@ def folded(path: Sequence[Call]) -> Iterator[tuple[Call, int]]:
             continue
         between = run[ENDS:-ENDS]
         yield from ((call, 1) for call in run[:ENDS])
-        yield Call(FOLDED, ", ".join(sorted({call.package for call in between}))), len(between)
+        yield CallNode(FOLDED, ", ".join(sorted({call.package for call in between}))), len(between)
         yield from ((call, 1) for call in run[-ENDS:])
 
 
-def _is_passing(call: Call) -> bool:
+def _is_passing(call: CallNode) -> bool:
     return call.package == "stallguard" or bool(_PASSES_ON.match(f"{call.place} {call.name}"))
 
 
-def _call(line: CodeLine, cwd: str) -> Call:
+def _call(line: CodeLine, cwd: str) -> CallNode:
     frame = Frame(line.file, line.line, line.function)
     if frame.file == BUILT_IN:
-        return Call(LIBRARY, WAITS.get(frame.function, frame.function), "", "Python")
+        return CallNode(LIBRARY, WAITS.get(frame.function, frame.function), "", "Python")
     package = stack_groups.package(frame)
     if frames.is_own(frame) and not package:
-        return Call(OWN, _named(line.function), f"{own_file(line.file, cwd)}:{line.line}")
-    return Call(LIBRARY, _named(line.function), library_file(line.file, package), package or "Python")
+        return CallNode(OWN, _named(line.function), f"{own_file(line.file, cwd)}:{line.line}")
+    return CallNode(LIBRARY, _named(line.function), library_file(line.file, package), package or "Python")
 
 
 def _named(function: str) -> str:

@@ -45,7 +45,7 @@ class MachineLine(msgspec.Struct, frozen=True):
     bars: list[Bar]  # by their time
 
 
-class FleetMachine(msgspec.Struct, frozen=True):
+class MachineShown(msgspec.Struct, frozen=True):
     """A machine of the fleet.  Empty: not known."""
 
     host: str  # its name
@@ -73,7 +73,7 @@ class FleetReport(msgspec.Struct, frozen=True):
 
     schema: int
     store: str  # its URL
-    machines: list[FleetMachine]  # by name
+    machines: list[MachineShown]  # by name
     first: str  # where the lines of the machines begin, local time
     last: str  # where they end
     nights: list[MachineLine]  # which machine had which job
@@ -83,7 +83,7 @@ class FleetReport(msgspec.Struct, frozen=True):
     dashboard: str  # address of the scheduler's own page; empty: it has none
 
 
-class Ended(NamedTuple):
+class EndedRun(NamedTuple):
     """What is known of a job's newest run."""
 
     effective: float | None
@@ -95,7 +95,7 @@ def make(
     fleet: Fleet,
     machines: Sequence[Machine],
     spans: Mapping[str, Sequence[Span]],
-    ended: Mapping[str, Ended],
+    ended: Mapping[str, EndedRun],
     incidents: Sequence[NamedIncident],
     left_out: int,
     dashboard: str,
@@ -112,7 +112,7 @@ def make(
     )  # fmt: skip
 
 
-def _machines(fleet: Fleet, machines: Sequence[Machine], now: dt.datetime) -> list[FleetMachine]:
+def _machines(fleet: Fleet, machines: Sequence[Machine], now: dt.datetime) -> list[MachineShown]:
     cards, known = {one.host: one for one in fleet.workers}, {one.host: one for one in machines}
     cordons = {one.host: one.why for one in fleet.cordons}
     shown = []
@@ -124,7 +124,7 @@ def _machines(fleet: Fleet, machines: Sequence[Machine], now: dt.datetime) -> li
         trained = {one.job for one in fleet.jobs if one.machine == host and one.state == RUNNING}
         facts = {**(machine.about if machine else {}), **(card.about if card else {})}
         versions = card.versions if card else {"stallguard": machine.version} if machine else {}
-        shown.append(FleetMachine(
+        shown.append(MachineShown(
             host, state, why, heard, sorted({*trained, *(card.jobs if card else ())}),
             dict(card.resources) if card else {}, dict(versions),
             {name: str(value) for name, value in facts.items() if isinstance(value, str | int | float) and value != ""},
@@ -176,7 +176,7 @@ def _nights(
     return [MachineLine(host, sorted(bars, key=lambda bar: bar.x)) for host, bars in sorted(lines.items())]
 
 
-def _job(row: JobRow, ended: Ended | None, now: dt.datetime) -> FleetProgress:
+def _job(row: JobRow, ended: EndedRun | None, now: dt.datetime) -> FleetProgress:
     progress, effective, attempts = "", ended.effective if ended else None, ended.attempts if ended else None
     if row.status:
         try:

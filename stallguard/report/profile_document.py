@@ -16,7 +16,7 @@ from stallguard.collectors.redact import Redactor
 from stallguard.core.profile import FEEDER, TRAINING, Spot
 from stallguard.report import flame_graph, flame_tree, sampled_trainings
 from stallguard.report.flame_graph import FlameGraph, FlameGraphs
-from stallguard.report.sampled_trainings import Sampled, SampledTraining
+from stallguard.report.sampled_trainings import SampledTraining, SampledTrainings
 from stallguard.report.sanitize import plain
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -94,7 +94,7 @@ class ProfileDocument(msgspec.Struct, frozen=True):
     removed: dict[str, int]
 
 
-def make(run: RunDir, found: Sampled, environment: Mapping[str, str]) -> ProfileDocument:
+def make(run: RunDir, found: SampledTrainings, environment: Mapping[str, str]) -> ProfileDocument:
     """Return where the time of a run went.  `environment`: whose secrets are removed too."""
     asked = run_files.asked(run)
     notes = [f"the samples of process {pid} are damaged" for pid in found.damaged]
@@ -163,7 +163,7 @@ def _line(spot: Spot, whole: float) -> LineTime:
     )  # fmt: skip
 
 
-def flames(found: Sampled, cwd: str) -> FlameGraphs:
+def flames(found: SampledTrainings, cwd: str) -> FlameGraphs:
     """Return the flame graphs of a run, secrets and all: BARS bars at most.  `cwd`: the directory of the run."""
     titled = zip(found.trainings, sampled_trainings.titles(found.trainings), strict=True)
     sampled = [(one.samples, title) for one, title in titled if one.samples is not None]

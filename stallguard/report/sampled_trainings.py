@@ -46,14 +46,14 @@ class SampledTraining(msgspec.Struct, frozen=True):
     samples: StackSamples | None
 
 
-class Sampled(msgspec.Struct, frozen=True):
+class SampledTrainings(msgspec.Struct, frozen=True):
     """The trainings in the order in which they began.  `damaged`: processes whose file cannot be read."""
 
     trainings: list[SampledTraining] = []
     damaged: list[int] = []
 
 
-def read(run: RunDir, known: Record, started: Sequence[Program] | None = None) -> Sampled:
+def read(run: RunDir, known: Record, started: Sequence[Program] | None = None) -> SampledTrainings:
     """Return what was sampled in a run.  `known`: its journal; `started`: the programs in it, if they are known."""
     each = programs.programs(known) if started is None else started
     commands = {(one.attempt, one.pid): one.command for one in each}
@@ -93,7 +93,7 @@ def read(run: RunDir, known: Record, started: Sequence[Program] | None = None) -
         found.append(SampledTraining(attempt, pid, commands.get((attempt, pid), ""), present, profile, None))
     order = {key: place for place, key in enumerate(commands)}
     found.sort(key=lambda one: (one.attempt, order.get((one.attempt, one.pid), len(order)), one.pid))
-    return Sampled(found, damaged)
+    return SampledTrainings(found, damaged)
 
 
 def _present(known: Record, attempt: int, pid: int, began: float | None = None) -> float:
@@ -138,7 +138,7 @@ def coverage(one: SampledTraining) -> str:
     )
 
 
-def none_of(run: RunDir, known: Record, found: Sampled) -> StallguardError:
+def none_of(run: RunDir, known: Record, found: SampledTrainings) -> StallguardError:
     """Return why nothing was sampled in a run (exit code 1)."""
     asked = run_files.asked(run)
     trained = [one for one in programs.programs(known) if one.trains]

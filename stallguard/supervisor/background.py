@@ -24,7 +24,7 @@ from stallguard.supervisor.sockets import identity
 from stallguard.worker import REFUSALS, Worker
 
 if TYPE_CHECKING:
-    from stallguard.config.watch import Watch
+    from stallguard.config.watch import FilesWatch
 
 LOOK_EVERY = 1.0  # seconds between two looks at the clock on the wall
 ASK_EVERY = 30.0  # seconds between two looks at what keeps the machine awake
@@ -42,7 +42,7 @@ class Surroundings:
         asked_for = run_files.asked(context.directory)
         self._began = deadline.local(asked_for.began if asked_for else run_files.utc())
         self._awake: awake.Awake | None = None
-        self._watch: Watch | None = None
+        self._watch: FilesWatch | None = None
         self._opening: Worker | None = None
         self._looked = self._asked = 0.0
         self._said: set[str] = set()
@@ -55,7 +55,7 @@ class Surroundings:
             self._note_once("awake", self._awake.words)
         if self._reload is None:
             return
-        from stallguard.config.watch import Settings, Watch
+        from stallguard.config.watch import FilesWatch, Settings
 
         settings = Settings(self._context.settings.loaded, self._reload)
         one_at_a_time = threading.Lock()  # the watch calls from a thread of its own
@@ -68,7 +68,7 @@ class Surroundings:
                 self._context.reporter.note("settings", text)
 
         def watch() -> None:
-            self._watch = Watch(settings.loaded.files, changed)
+            self._watch = FilesWatch(settings.loaded.files, changed)
             changed()  # what was changed after the run read the settings and before the watch began
 
         # The library starts threads of its own, which can wait for ever: worker.py.

@@ -23,7 +23,7 @@ from stallguard.core.run import Run
 from stallguard.core.transitions import Step
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.launch import interpreter
-from stallguard.launch.command import Command, Reach
+from stallguard.launch.command import Command, ProbeReach
 from stallguard.launch.request import Request
 from stallguard.storage import attempt_file, core_snapshot, journal, private, run_files
 from stallguard.storage.paths import BEATS, CONTROL, RunDir
@@ -47,8 +47,10 @@ def reopened(run: RunDir) -> Request:
     asked = run_files.asked(run)
     if asked is None:
         raise StallguardError(f"{run.asked} is damaged", cure="start the training anew", code=NO_SUCH_RUN)
-    chosen = interpreter.Choice(asked.interpreter, asked.interpreter_why) if asked.interpreter else None
-    reach = Reach(not asked.outside, asked.outside)
+    chosen = (
+        interpreter.InterpreterChoice(asked.interpreter, asked.interpreter_why) if asked.interpreter else None
+    )
+    reach = ProbeReach(not asked.outside, asked.outside)
     return Request(run, tuple(asked.command), Command(asked.argv, chosen), reach, Path(asked.cwd))
 
 

@@ -29,12 +29,12 @@ from stallguard.fleet.machine_beat import RunSide
 from stallguard.fleet.membership import Membership
 from stallguard.fleet.orders import JOB_NAME, Stop, decode_stop, host_name, stop_key
 from stallguard.fleet.publication import Publication, verify
-from stallguard.fleet.publishing import ELSEWHERE, PublishingThread, Reports
+from stallguard.fleet.publishing import ELSEWHERE, PublishingReports, PublishingThread
 from stallguard.fleet.records import Claim, Damaged, Generation, Holder, Machine, Outcome
 from stallguard.fleet.signing import NotSigned, Signatures
 from stallguard.fleet.store import Store, StoreError, unusable
 from stallguard.fleet.store_url import open_store, split
-from stallguard.fleet.takeover import HeldElsewhere, Taken, Watching, take
+from stallguard.fleet.takeover import HeldElsewhere, LeaseWatch, Taken, take
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
 from stallguard.launch import orphan
@@ -58,7 +58,7 @@ ORPHANED = "its stallguard was killed, and a new run takes the job"
 SIGNALS = {"term": "TERM", "kill": "KILL"}
 
 
-class Job(NamedTuple):
+class HeldJob(NamedTuple):
     """A job that is ours.  `claimed`: with our claim; `now`: seconds that also pass while the machine sleeps."""
 
     name: str
@@ -163,7 +163,7 @@ def _opened(url: str, fleet: Membership | None) -> Store:
     return open_store(url)
 
 
-def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> Job | Outcome:
+def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> HeldJob | Outcome:
     settings, clock = loaded.config.store, SystemClock()
 
     def now() -> float:
@@ -195,7 +195,7 @@ def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> J
         store.replace(*mine)
         for end in kept_ends.kept(store.url, settings.job):  # of an earlier run here
             kept_ends.publish(end, store, signatures)
-        watching = Watching(now, time.sleep, watched, lambda: store.replace(*mine))
+        watching = LeaseWatch(now, time.sleep, watched, lambda: store.replace(*mine))
         taken = take(store, settings.job, holder, run_files.utc, watching, os.environ.get(QUIET, ""))
     except HeldElsewhere as error:
         who = _holder(error.by)
@@ -214,7 +214,7 @@ def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> J
             cure="put it back from a backup of the store; or start the training anew under another name: --job NAME",
             code=CANNOT_RUN,
         ) from error
-    return taken if isinstance(taken, Outcome) else Job(settings.job, store, taken, settings.lease, now)
+    return taken if isinstance(taken, Outcome) else HeldJob(settings.job, store, taken, settings.lease, now)
 
 
 def end_orphans(store: str, job: str, env: Mapping[str, str]) -> list[str]:
@@ -249,7 +249,7 @@ def _holder(claim: Claim) -> dict[str, str]:
 
 
 def _trained(
-    job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str],
+    job: HeldJob, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str],
     reload: Callable[[], Loaded] | None, name: str, screen: Terminal, signatures: Signatures | None,
 ) -> int:  # fmt: skip
     """Train a job that is ours; give it back in any case."""
@@ -278,7 +278,7 @@ def _trained(
 
             def beside(context: RunContext, launcher: Launcher) -> None:
                 keeper.attach(lambda order, why: _obey(order, why, context, launcher))
-                reports = Reports(
+                reports = PublishingReports(
                     context.reporter.trouble, lambda text: context.reporter.note("store", text), keeper.fenced
                 )
                 made = PublishingThread(
@@ -334,7 +334,7 @@ def _obey(order: str, why: str, context: RunContext, launcher: Launcher) -> None
         launcher.signal(SIGNALS[order])
 
 
-def _announce_another_machine(job: Job, generation: Generation, screen: Terminal) -> None:
+def _announce_another_machine(job: HeldJob, generation: Generation, screen: Terminal) -> None:
     """Say if bits can differ from now on, because the checkpoint was made by another chip or system."""
     try:
         claim = perform(joblog.entry_at(job.name, generation.claim), job.store)
@@ -347,7 +347,7 @@ def _announce_another_machine(job: Job, generation: Generation, screen: Terminal
 
 
 def _prepared(
-    job: Job, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], name: str, screen: Terminal,
+    job: HeldJob, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], name: str, screen: Terminal,
     signatures: Signatures | None,
 ) -> tuple[Request, int]:  # fmt: skip
     """Return the request of a run that goes on from the job's newest generation that is whole, and its slot.
@@ -383,7 +383,7 @@ def _prepared(
 
 
 def _fetched(
-    job: Job, generation: Generation, place: RunDir, screen: Terminal, signatures: Signatures | None
+    job: HeldJob, generation: Generation, place: RunDir, screen: Terminal, signatures: Signatures | None
 ) -> tuple[Generation, int]:
     """Fetch the newest generation that is whole; return it and its slot.  Raises Damaged if none is, and as `fetch`."""
     slot = job.tail.newest

@@ -37,7 +37,7 @@ from stallguard.supervisor.output.held import HeldOutput
 from stallguard.supervisor.output.matching import Matching
 from stallguard.supervisor.output.notices import Terminal
 from stallguard.supervisor.run_options import RunOptions
-from stallguard.supervisor.sensing import Watching
+from stallguard.supervisor.sensing import SensorThreads
 from stallguard.worker import REFUSALS, Worker
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Guard:
         self._executor = Executor(launcher, beats, evidence, context.terminal, self._notifications)
         self.loop = Loop(context, self._executor.perform)
         self._background = Surroundings(context, reload)
-        self._sensing = Watching(context, launcher.target, matching, options.sensor_periods)
+        self._sensing = SensorThreads(context, launcher.target, matching, options.sensor_periods)
         self._is_stopping = False  # options.stop_when has become true
         held = HeldOutput(context.output, context.mailbox.post, context.clock.monotonic)
         self.loop.after = [

@@ -343,7 +343,7 @@ class HeartbeatListener:
                 pid, _, kind = path.name.partition(".")
                 waiting |= kind == "waiting" and pid.isdecimal() and system.start_time(int(pid)) is not None
                 loading |= kind == "loading"
-        found = outside.watched(outside.Reports(False, waiting, loading), now - self._since, self.barred)
+        found = outside.watched(outside.ProbeReports(False, waiting, loading), now - self._since, self.barred)
         if found != self._outside:
             self._watch_outside(found)
 

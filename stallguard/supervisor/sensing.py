@@ -16,7 +16,7 @@ from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.output.matching import Matching
 
 
-class Watching:
+class SensorThreads:
     """Starts the sensors of a run, and has them look closer if a detector wants that."""
 
     def __init__(

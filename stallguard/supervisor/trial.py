@@ -64,7 +64,7 @@ class Observations:
     def __init__(self, cpus: int) -> None:
         """Begin empty.  `cpus`: processor cores of the machine."""
         self._cpus = cpus
-        self.beats: dict[int, pace.Beats] = {}  # by process
+        self.beats: dict[int, pace.BeatTimes] = {}  # by process
         self._process = deque[tuple[float, Process]](maxlen=READINGS)
         self._device = deque[tuple[float, Device]](maxlen=READINGS)
         self._machine = deque[tuple[float, Machine]](maxlen=READINGS)
@@ -73,7 +73,7 @@ class Observations:
     def take(self, event: Event) -> None:
         """Keep what the figures are made of."""
         if isinstance(event, Heartbeat):
-            self.beats.setdefault(event.pid, pace.Beats()).take(event)
+            self.beats.setdefault(event.pid, pace.BeatTimes()).take(event)
         elif isinstance(event, Sampled) and isinstance(event.reading, Process):
             self._process.append((event.at, event.reading))
         elif isinstance(event, Sampled) and isinstance(event.reading, Device):

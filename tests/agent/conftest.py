@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.agent.job import Job, Schedule
+from stallguard.agent.job import AgentJob, Schedule
 from stallguard.agent.job_files import LAUNCHD, places
 from stallguard.agent.launchd import Launchd
 from stallguard.agent.service_tool import Said
@@ -85,7 +85,7 @@ def asking(home, fake):
 @pytest.fixture
 def job(home):
     """A nightly job."""
-    return Job(
+    return AgentJob(
         name="night",
         python=sys.executable,
         run=("--", str(home / "train" / "train.py"), "--epochs", "200"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from stallguard.agent import plist
-from stallguard.agent.job import Job, Schedule
+from stallguard.agent.job import AgentJob, Schedule
 
 FILE = Path(__file__).parent.parent.parent / "launchd" / "com.stallguard.night.plist"
-JOB = Job(
+JOB = AgentJob(
     name="night",
     python="/Users/me/.local/share/uv/tools/stallguard/bin/python",
     run=(

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from stallguard.agent import job_memory, missed_starts, plist
-from stallguard.agent.job import Job, Schedule
+from stallguard.agent.job import AgentJob, Schedule
 from stallguard.agent.job_files import LAUNCHD
 from stallguard.agent.runner import JobRunner
 from tests.agent.mac_calendar import ASLEEP, LID_CLOSED, LOGGED_OUT, OFF, MacCalendar, Span
@@ -86,7 +86,9 @@ def played(night: Night, schedule: Schedule, days: int = 1) -> Played:
         edges = (lambda: mac.wall, begin, _no_run, lambda _line: None, notified.append, LAUNCHD)
         JobRunner("night", ("train.py",), schedule, *edges).do()
 
-    job = Job(name="night", python="python", run=("--", "train.py"), cwd="/", log="/log", schedule=schedule)
+    job = AgentJob(
+        name="night", python="python", run=("--", "train.py"), cwd="/", log="/log", schedule=schedule
+    )
     installed = night.moment("15:00")
     job_memory.keep("night", job_memory.JobMemory(installed=installed))
     wakes = [dt.time.fromisoformat(night.wakes)] if night.wakes else []

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from stallguard.agent import job_memory, plist
-from stallguard.agent.job import Job
+from stallguard.agent.job import AgentJob
 from stallguard.cli.morning import command as morning
 from stallguard.storage import run_files
 from stallguard.storage.paths import list_runs
@@ -34,7 +34,7 @@ def night(tmp_path, monkeypatch):
     tell = f"printf '%s\\n' \"$STALLGUARD_TEXT\" >> {tmp_path}/told"
     options = ("--max-time", "25s", "--python", sys.executable, "--set", "notify.desktop=off",
                "--set", f"notify.command={tell}")  # fmt: skip
-    job = Job(
+    job = AgentJob(
         name="night", python=sys.executable, run=(*options, "--", str(EVENING)), cwd=str(tmp_path),
         log=str(tmp_path / "night.log"), env=env,
     )  # fmt: skip

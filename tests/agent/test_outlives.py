@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import stallguard.cli.agent as verbs
 from stallguard.agent import job_memory, plist
-from stallguard.agent.job import Job
+from stallguard.agent.job import AgentJob
 from stallguard.core.events import Collected, Heartbeat
 from stallguard.core.time_spent import total
 from stallguard.errors import GAVE_UP
@@ -60,7 +60,7 @@ def launchd(place):
         env = {name: os.environ[name] for name in ("PATH", "TMPDIR", "STALLGUARD_TEST_SESSION")}
         env |= {"PYTHONPATH": str(ROOT), "STALLGUARD_HOME": str(place / "kept")}
         options = ("--python", sys.executable, "--grace", "2s", "--set", "notify.desktop=off")
-        job = Job(
+        job = AgentJob(
             name="night",
             python=sys.executable,
             run=(*options, *more, "--", str(script), str(steps)),
@@ -334,11 +334,11 @@ def test_a_job_with_nothing_due_ends_at_once(launchd, place):
     assert "nothing is due" in (place / "night.log").read_text()
 
 
-def plist_job(little: LittleLaunchd) -> Job:
+def plist_job(little: LittleLaunchd) -> AgentJob:
     keys = little.keys
     words = keys["ProgramArguments"]
     run = tuple(words[words.index("--") + 1 :])
-    return Job(
+    return AgentJob(
         name="night",
         python=words[0],
         run=run,

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stallguard.agent import plist
-from stallguard.agent.job import Job, Schedule, exit_timeout, read_back
+from stallguard.agent.job import AgentJob, Schedule, exit_timeout, read_back
 from stallguard.config import Config
 from stallguard.core.limits import StopLimits
 from tests.agent.launchd_schema import mistakes
 
-JOB = Job(
+JOB = AgentJob(
     name="night",
     python="/opt/sg/bin/python",
     run=("--", "/Users/me/train/train.py"),
@@ -26,7 +26,7 @@ JOB = Job(
 SCHEDULES = [Schedule(), Schedule(at=("03:00", "23:00")), Schedule(login=True), Schedule(every=21600.0)]
 
 
-def keys(job: Job) -> dict:
+def keys(job: AgentJob) -> dict:
     return plistlib.loads(plist.render(job))
 
 

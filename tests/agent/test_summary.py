@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.agent import job_memory, plist
-from stallguard.agent.job import Job
+from stallguard.agent.job import AgentJob
 from stallguard.storage.paths import list_runs
 from tests.agent.little_launchd import LittleLaunchd
 
@@ -28,7 +28,7 @@ def test_a_job_sends_the_summary_of_its_night_when_it_ends(on, sent, tmp_path, m
     tell = f'printf \'%s: %s\\n\' "$STALLGUARD_EVENT" "$STALLGUARD_TEXT" >> {tmp_path}/sent'
     options = ("--python", sys.executable, "--set", "notify.desktop=off", "--set", f"notify.on={on}", "--set",
                f"notify.command={tell}")  # fmt: skip
-    job = Job(
+    job = AgentJob(
         name="night", python=sys.executable, run=(*options, "--", str(tmp_path / "train.py")), cwd=str(tmp_path),
         log=str(tmp_path / "night.log"), env=env,
     )  # fmt: skip

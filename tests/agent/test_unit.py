@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stallguard.agent import unit
-from stallguard.agent.job import Job, Schedule, read_back
+from stallguard.agent.job import AgentJob, Schedule, read_back
 
 HOSTILE = (
     "a b", 'say "no"', "100%", "%h", "$HOME", "${X}", "back\\slash", "tab\there", "line\nbreak", "",
     "ü 模型", ";", "'", "#",
 )  # fmt: skip
-JOB = Job(
+JOB = AgentJob(
     name="night",
     python=sys.executable,
     run=("--stop-at", "07:30", "--", "/srv/train.py", *HOSTILE),

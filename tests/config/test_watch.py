@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from stallguard import config
-from stallguard.config.watch import Settings, Watch
+from stallguard.config.watch import FilesWatch, Settings
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_every_way_to_change_a_file_is_noticed(project, how):
         file.unlink()
     draft = project / ".draft"
     draft.write_text("stop.grace = 1\n")
-    watch = Watch([file], changed.set)
+    watch = FilesWatch([file], changed.set)
     try:
         {
             "write": lambda: file.write_text("stop.grace = 1\n"),
@@ -105,7 +105,7 @@ def test_every_way_to_change_a_file_is_noticed(project, how):
 
 def test_reading_it_and_changing_a_neighbour_is_not_noticed(project):
     seen = threading.Event()
-    watch = Watch([project / "stallguard.toml", project / "gone" / "config.toml"], seen.set)
+    watch = FilesWatch([project / "stallguard.toml", project / "gone" / "config.toml"], seen.set)
     try:
         (project / "stallguard.toml").read_text()
         (project / "model.keras").write_text("")

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from stallguard.core.outside import AFTER, NO_LIBRARY, NO_PROBE, Reports, watched
+from stallguard.core.outside import AFTER, NO_LIBRARY, NO_PROBE, ProbeReports, watched
 
 
 @pytest.mark.parametrize(
     ("reports", "seconds", "barred", "said"),
     [
-        (Reports(ever=False, waiting=True, loading=False), AFTER, "", NO_LIBRARY),
-        (Reports(ever=False, waiting=True, loading=False), AFTER - 1, "", ""),
-        (Reports(ever=False, waiting=False, loading=False), AFTER, "", NO_PROBE),
+        (ProbeReports(ever=False, waiting=True, loading=False), AFTER, "", NO_LIBRARY),
+        (ProbeReports(ever=False, waiting=True, loading=False), AFTER - 1, "", ""),
+        (ProbeReports(ever=False, waiting=False, loading=False), AFTER, "", NO_PROBE),
         (
-            Reports(ever=False, waiting=False, loading=False),
+            ProbeReports(ever=False, waiting=False, loading=False),
             AFTER,
             "it is a shell",
             f"{NO_PROBE}: it is a shell",
         ),
         # A launcher that loads nothing waits as long as its child trains, and after that.
-        (Reports(ever=True, waiting=True, loading=False), AFTER, "", ""),
+        (ProbeReports(ever=True, waiting=True, loading=False), AFTER, "", ""),
         # A worker of a pool imports a library, and sends nothing until it trains.
-        (Reports(ever=False, waiting=True, loading=True), AFTER, "", ""),
+        (ProbeReports(ever=False, waiting=True, loading=True), AFTER, "", ""),
     ],
 )
-def test_only_what_is_known_is_said(reports: Reports, seconds: float, barred: str, said: str) -> None:
+def test_only_what_is_known_is_said(reports: ProbeReports, seconds: float, barred: str, said: str) -> None:
     assert watched(reports, seconds, barred) == said

@@ -8,11 +8,11 @@ from itertools import accumulate
 import pytest
 
 from stallguard.core.events import Heartbeat
-from stallguard.core.pace import MOST, Beats, Interval, Pace, mean_over, pace, rate_over
+from stallguard.core.pace import MOST, BeatTimes, Interval, Pace, mean_over, pace, rate_over
 
 
 def measured(records: Iterable[Heartbeat]) -> Pace:
-    beats = Beats()
+    beats = BeatTimes()
     for record in records:
         beats.take(record)
     found = pace(beats.intervals)
@@ -98,7 +98,7 @@ def test_without_two_batches_there_is_no_pace() -> None:
 
 
 def test_a_long_trial_takes_bounded_memory_and_keeps_its_pace() -> None:
-    beats = Beats()
+    beats = BeatTimes()
     for one in steps([0.02] * (2 * MOST + 10)):
         beats.take(one)
     assert len(beats.intervals) <= MOST
@@ -119,7 +119,7 @@ def test_a_counter_needs_two_readings_for_a_rate() -> None:
 
 
 def test_intervals_are_kept_apart_by_what_fell_into_them() -> None:
-    beats = Beats()
+    beats = BeatTimes()
     for one in (record(1.0, 1), record(2.0, 3), record(4.0, 4, fits=1)):
         beats.take(one)
     assert beats.intervals == (Interval(1.0, 2.0, 2), Interval(2.0, 4.0, 1, is_plain=False))

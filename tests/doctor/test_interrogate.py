@@ -13,18 +13,18 @@ import pytest
 
 from stallguard.doctor import interrogate
 from stallguard.doctor.interrogate import INSIDE, ask, environment
-from stallguard.launch.interpreter import Choice
+from stallguard.launch.interpreter import InterpreterChoice
 
 
 def script(tmp_path, body):
     path = tmp_path / "python"
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
-    return Choice(str(path), "a test")
+    return InterpreterChoice(str(path), "a test")
 
 
 def test_this_interpreter_tells_its_version_and_packages():
-    announced = environment(Choice(sys.executable, "a test"), deep=False)
+    announced = environment(InterpreterChoice(sys.executable, "a test"), deep=False)
     assert announced.installed.version == sys.version_info[:3]
     assert announced.installed.packages["numpy"]
     assert announced.trouble == ""
@@ -56,7 +56,7 @@ def test_an_interpreter_that_fails_is_reported_with_its_own_last_words(tmp_path,
 
 
 def test_what_is_no_program_is_reported():
-    assert "cannot be started" in environment(Choice("/dev/null", "a test"), deep=False).trouble
+    assert "cannot be started" in environment(InterpreterChoice("/dev/null", "a test"), deep=False).trouble
 
 
 def test_an_interpreter_that_hangs_is_ended_with_all_that_it_started(tmp_path):
@@ -69,11 +69,14 @@ def test_an_interpreter_that_hangs_is_ended_with_all_that_it_started(tmp_path):
 def test_keras_backend_is_the_one_that_keras_itself_would_choose(tmp_path, monkeypatch):
     (tmp_path / "keras.json").write_text('{"backend": "torch"}')
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    assert environment(Choice(sys.executable, ""), deep=False).installed.backend == (
+    assert environment(InterpreterChoice(sys.executable, ""), deep=False).installed.backend == (
         "torch", str(tmp_path / "keras.json"),
     )  # fmt: skip
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert environment(Choice(sys.executable, ""), deep=False).installed.backend == ("jax", "KERAS_BACKEND")
+    assert environment(InterpreterChoice(sys.executable, ""), deep=False).installed.backend == (
+        "jax",
+        "KERAS_BACKEND",
+    )
 
 
 def test_the_plug_ins_that_tensorflow_would_load_are_seen_without_importing_it(tmp_path):
@@ -101,13 +104,13 @@ def test_the_scripts_run_under_python_3_9():
     )
     if found.returncode:
         pytest.skip("there is no python3.9 here")
-    announced = environment(Choice(found.stdout.strip(), "a test"), deep=False)
+    announced = environment(InterpreterChoice(found.stdout.strip(), "a test"), deep=False)
     assert announced.installed.version[:2] == (3, 9)
 
 
 @pytest.mark.tf
 def test_deep_computes_on_the_devices_of_the_environment():
-    announced = environment(Choice(sys.executable, "a test"), deep=True)
+    announced = environment(InterpreterChoice(sys.executable, "a test"), deep=True)
     assert announced.deep.trouble == ""
     assert "/CPU:0" in announced.deep.devices
 

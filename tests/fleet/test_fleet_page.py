@@ -14,7 +14,7 @@ from stallguard.fleet.orders import Cordon, SchedulerCard, WorkerCard
 from stallguard.fleet.readable_files import ReadableFiles
 from stallguard.fleet.records import Claim, Holder, Machine, Outcome
 from stallguard.report import fleet_page, html_page, sightings
-from stallguard.report.fleet_page import Ended, make
+from stallguard.report.fleet_page import EndedRun, make
 from tests.fleet.test_fleet_verbs import member, store, verb  # noqa: F401 - fixtures
 from tests.fleet.test_job_table import begin, end, publish, submit
 from tests.pool.members import signs
@@ -108,7 +108,7 @@ def test_a_job_shows_progress_and_effective_time_only_if_they_are_known():
             JobRow(job="c", state="waiting"),
             JobRow(job="d", state="running", status={"progress": 7, "rates": []}),
         ],
-        ended={"b": Ended(0.5, 3)},
+        ended={"b": EndedRun(0.5, 3)},
     )
     said = [(one.progress, fleet_page.share(one.effective), one.attempts) for one in made.jobs]
     assert said[0] == ("epoch 5 of 10, batch 3", "90 %", 2)

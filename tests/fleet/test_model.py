@@ -133,7 +133,7 @@ def _trusts_its_memory(job, tail, number, entry):
     while True:
         slot = tail.slot + 1
         entry = msgspec.structs.replace(entry, newest=tail.newest, claim=tail.claimed_at)
-        if (yield joblog.Request("create", records.slot_key(job, slot), records.encode(entry))):
+        if (yield joblog.StoreRequest("create", records.slot_key(job, slot), records.encode(entry))):
             return joblog.follow(tail, slot, entry)
         tail = tail._replace(slot=slot)
 
@@ -141,9 +141,9 @@ def _trusts_its_memory(job, tail, number, entry):
 def _cleans_all_but_the_newest_it_knows(self):
     self._kept = self._kept[-1:]
     wanted = {file.name for entry in self._kept[:-1] for file in entry.files}
-    for name in (yield joblog.Request("names", f"jobs/{JOB}/data/{self._number}")):
+    for name in (yield joblog.StoreRequest("names", f"jobs/{JOB}/data/{self._number}")):
         if name not in wanted:
-            yield joblog.Request("remove", f"jobs/{JOB}/data/{self._number}/{name}")
+            yield joblog.StoreRequest("remove", f"jobs/{JOB}/data/{self._number}/{name}")
 
 
 def _take_over_from_a_frozen_one(world):
@@ -317,9 +317,9 @@ def test_the_worker_that_keeps_each_mark_is_found(schedule, monkeypatch):
 
 def _keeps_each_mark(self, alive, card):
     for name in set(alive) - self._marked:
-        yield joblog.Request("replace", f"beats/{name}@{self._host}", b"1")
+        yield joblog.StoreRequest("replace", f"beats/{name}@{self._host}", b"1")
         self._marked.add(name)
-    yield joblog.Request("replace", f"workers/{self._host}", card)
+    yield joblog.StoreRequest("replace", f"workers/{self._host}", card)
     return frozenset(self._marked)
 
 

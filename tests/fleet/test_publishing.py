@@ -10,7 +10,7 @@ import pytest
 from stallguard.fleet import joblog, publishing
 from stallguard.fleet.keeper import LeaseKeeper
 from stallguard.fleet.publication import Publication
-from stallguard.fleet.publishing import PublishingThread, Reports
+from stallguard.fleet.publishing import PublishingReports, PublishingThread
 from stallguard.fleet.records import Holder
 from stallguard.fleet.store import StoreError
 from stallguard.storage.paths import RunDir
@@ -60,7 +60,7 @@ def thread(store, tail, tmp_path, monkeypatch):
 
     def start(share=1.0, **more):
         said = {"trouble": [], "note": [], "fenced": []}
-        reports = Reports(said["trouble"].append, said["note"].append, said["fenced"].append)
+        reports = PublishingReports(said["trouble"].append, said["note"].append, said["fenced"].append)
         publication = Publication("job", tail.number, tail)
         run = RunDir(tmp_path / "run")
         made.append(

@@ -9,7 +9,7 @@ from stallguard.fleet import joblog, records
 from stallguard.fleet.joblog import Tail, perform
 from stallguard.fleet.records import LONGEST_LEASE, Claim, Damaged, Holder, Outcome
 from stallguard.fleet.store import StoreError
-from stallguard.fleet.takeover import HeldElsewhere, Taken, Watching, take
+from stallguard.fleet.takeover import HeldElsewhere, LeaseWatch, Taken, take
 
 LASTS = 60.0
 
@@ -31,7 +31,7 @@ class Time:
 
     @property
     def watching(self):
-        return Watching(lambda: self.now, self.sleep, self.watched.append, self.writes)
+        return LeaseWatch(lambda: self.now, self.sleep, self.watched.append, self.writes)
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from stallguard.fleet.folder_store import FolderStore
 from stallguard.fleet.joblog import perform
 from stallguard.fleet.orders import Code, Refusal, Submission
 from stallguard.fleet.records import Generation, Holder, Outcome, Position, StoredFile
-from stallguard.pool.dispatch import Machine
+from stallguard.pool.dispatch import ConnectedMachine
 from stallguard.pool.dispatcher import Deps, Dispatcher
 from stallguard.pool.engine import UNKNOWN, Placed
 from tests.pool.members import signs
 
 OWN, OTHER = signs("hub"), signs("hub", "other")  # a member of the fleet, and one of another
 LASTS = 60.0
-MAC = Machine("mac", "w1", "tls://mac", {"slots": 1})
-BOX = Machine("box", "w2", "tls://box", {"slots": 1})
+MAC = ConnectedMachine("mac", "w1", "tls://mac", {"slots": 1})
+BOX = ConnectedMachine("box", "w2", "tls://box", {"slots": 1})
 
 
 class TestEngine:

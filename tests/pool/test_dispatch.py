@@ -14,15 +14,15 @@ from stallguard.pool.dispatch import (
     OVER,
     START,
     WAIT,
+    ConnectedMachine,
     Fitting,
     JobView,
-    Machine,
     decide,
 )
 
 CLAIM = Claim(number=1, holder=Holder(host="mac", boot="b", pid=7, nonce="n"))
-MAC = Machine("mac", "w1", "tls://mac", {"slots": 1, "memory": 32, "metal": 1})
-BOX = Machine("box", "w2", "tls://box", {"slots": 2, "memory": 64, "cuda": 2})
+MAC = ConnectedMachine("mac", "w1", "tls://mac", {"slots": 1, "memory": 32, "metal": 1})
+BOX = ConnectedMachine("box", "w2", "tls://box", {"slots": 2, "memory": 64, "cuda": 2})
 
 
 def job(needs=None):

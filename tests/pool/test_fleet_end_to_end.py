@@ -370,7 +370,7 @@ def test_who_reads_a_run_of_another_machine_reads_what_it_wrote_just_now(lab):
 
     first = read()
     for least in (10, 20):  # without a reader the next lines would come after half an hour
-        lab.until(lambda: read() > first + least)
+        lab.until(lambda least=first + least: read() > least)
     told = lab.call("status", "speak", "--json").splitlines()[0]
     assert json.loads(told)["job"]["status"]["state"] == "starting"  # no batch is counted
     lab.call("stop", "speak")

@@ -12,7 +12,7 @@ from stallguard.core.readings import Memory
 from stallguard.doctor.facts import Installed
 from stallguard.host.types import ListedGpu
 from stallguard.pool.machine import machine, power
-from stallguard.pool.offers import Machine, gigabytes, offer, usable
+from stallguard.pool.offers import MachineFacts, gigabytes, offer, usable
 
 GB = 10**9
 MAC = {"system": "macOS", "version": "15.3", "machine": "arm64", "chip": "Apple M2 Ultra", "rosetta": False}
@@ -21,7 +21,9 @@ M2 = (ListedGpu("Apple M2 Ultra", 60),)
 
 
 def mac(about=None, **more):
-    return Machine(MAC | (about or {}), **({"memory": Memory(total=64 * GB), "gpus": M2, "cards": 0} | more))
+    return MachineFacts(
+        MAC | (about or {}), **({"memory": Memory(total=64 * GB), "gpus": M2, "cards": 0} | more)
+    )
 
 
 def test_a_mac_studio_offers_metal_and_mlx():
@@ -31,7 +33,7 @@ def test_a_mac_studio_offers_metal_and_mlx():
 
 
 def test_a_box_with_cards_offers_their_number_and_no_metal():
-    found = offer(Machine(LINUX, Memory(total=128 * GB), gpus=None, cards=4), slots=1)
+    found = offer(MachineFacts(LINUX, Memory(total=128 * GB), gpus=None, cards=4), slots=1)
     assert found.resources == {"slots": 1, "memory": 112.0, "cuda": 4}
 
 

@@ -15,7 +15,7 @@ from stallguard.report import document, flame_graph, flame_tree, html_page, labe
 from stallguard.report.flame_graph import FlameGraph, FlameGraphs
 from stallguard.report.flame_tree import FOLDED, OWN, Node
 from stallguard.report.profile_document import BARS, DRAWN, cleaned, flames, redactor_of
-from stallguard.report.sampled_trainings import Sampled, SampledTraining
+from stallguard.report.sampled_trainings import SampledTraining, SampledTrainings
 from stallguard.storage.paths import RunDir
 from stallguard.storage.stack_samples import CodeLine, StackSamples
 from tests.report.nights import night
@@ -167,7 +167,7 @@ def test_a_recursion_without_end_is_drawn_to_the_last_row_in_each_of_many_graphs
     many = [
         training_of(samples((TRAINING, "step", deep, 5), (FEEDER, "step", deep, 5)), pid) for pid in range(20)
     ]
-    made = flames(Sampled(many), "/home/me")
+    made = flames(SampledTrainings(many), "/home/me")
 
     assert (len(made.graphs), made.left_out) == (2 * DRAWN, 20 - DRAWN)
     assert {graph.rows for graph in made.graphs} == {flame_graph.ROWS}
@@ -195,7 +195,7 @@ def drawn(graph: FlameGraph) -> ET.Element:
 @given(any_samples(), LINES)
 def test_hostile_names_never_break_the_markup(value: StackSamples, line: CodeLine):
     place = RunDir(html_page.ASSETS)  # of no run: nothing but the rules of redaction is taken from it
-    graphs = cleaned(flames(Sampled([training_of(value)]), "/home/me"), redactor_of(place, {}))
+    graphs = cleaned(flames(SampledTrainings([training_of(value)]), "/home/me"), redactor_of(place, {}))
     for graph in graphs.graphs:
         title = f"attempt 1, {line.function}"
         safe = FlameGraph(

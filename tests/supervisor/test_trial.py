@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from stallguard.core import fold, trainings
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import Event, Heartbeat, Sampled, UserCommand
-from stallguard.core.history import History, SeenLines
+from stallguard.core.history import History, TimedReading
 from stallguard.core.limits import Limits
 from stallguard.core.readings import AnyReading, Device, Machine, Memory, Process
 from stallguard.core.run import Run, Totals, beats
@@ -72,7 +72,7 @@ def test_parts_that_a_script_does_not_train_in_say_nothing() -> None:
 
 def test_memory_that_becomes_tight_is_trouble_and_memory_that_was_tight_before_is_not() -> None:
     tight, calm = Memory(pressure="critical"), Memory(pressure="normal")
-    memory = tuple(SeenLines(float(at), reading) for at, reading in enumerate([calm, tight]))
+    memory = tuple(TimedReading(float(at), reading) for at, reading in enumerate([calm, tight]))
     run = ended(code=143)
     assert "pressure" in judge(remembering(run, replace(run.history, memory=memory))).trouble
     assert not pressed([tight, tight, calm])

@@ -10,13 +10,13 @@ import subprocess
 import threading
 from pathlib import Path
 
-from stallguard.agent.job import Job
+from stallguard.agent.job import AgentJob
 
 
 class Service:
     """One job.  `codes`: how each of its processes ended, a signal as a negative number."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: AgentJob) -> None:
         """Start nothing yet."""
         self._job = job
         self.codes: list[int] = []

@@ -32,7 +32,7 @@ from stallguard.fleet.readable_files import ReadableFiles
 from stallguard.fleet.records import OF, Holder, Outcome, decode
 from stallguard.fleet.signing import REVOKED, Signatures
 from stallguard.pool import authority
-from stallguard.pool.dispatch import Machine
+from stallguard.pool.dispatch import ConnectedMachine
 from stallguard.pool.dispatcher import Deps, Dispatcher
 from stallguard.pool.engine import UNKNOWN, Placed, Start
 from stallguard.pool.scheduler_process import TURN
@@ -200,11 +200,11 @@ class Machines:
         self._placed[run.job] = Placed(True)
         self._cards[host] = 0.0
 
-    def machines(self) -> list[Machine]:
+    def machines(self) -> list[ConnectedMachine]:
         """See engine.Engine."""
         with self._lock:
             return [
-                Machine(host, "w", host, {"slots": float(host not in self._runs), "memory": 32.0})
+                ConnectedMachine(host, "w", host, {"slots": float(host not in self._runs), "memory": 32.0})
                 for host in self.hosts
                 if host not in self._away
             ]

@@ -15,7 +15,7 @@ from fuzzing import from_stores
 from fuzzing.targets import RECORDINGS, Target, encoded, filed, text
 from stallguard import config, jsontext, units
 from stallguard.agent import job_memory, plist, systemd, unit
-from stallguard.agent.job import Job, Schedule, read_back
+from stallguard.agent.job import AgentJob, Schedule, read_back
 from stallguard.cli import logs
 from stallguard.collectors import gpu_reports, native, stacks
 from stallguard.collectors.redact import Redactor
@@ -25,7 +25,7 @@ from stallguard.core.detection.learned import Learned
 from stallguard.core.sizes import Sizes
 from stallguard.errors import UNREADABLE, StallguardError
 from stallguard.probe.checkpoint import encoding, generations, names, store, tensors
-from stallguard.probe.checkpoint.earlier_attempts import Records
+from stallguard.probe.checkpoint.earlier_attempts import AttemptRecords
 from stallguard.probe.checkpoint.encoding import NotPlain
 from stallguard.probe.process_key import key as process_key
 from stallguard.report import (
@@ -202,7 +202,7 @@ def _of_settings(place: Path) -> Iterator[Target]:
 
 
 def _of_jobs() -> Iterator[Target]:
-    job = Job(
+    job = AgentJob(
         "night",
         "/bin/python",
         ("train.py", "--lr"),
@@ -274,7 +274,7 @@ def _of_checkpoints(place: Path) -> Iterator[Target]:
     folder = place / "process" / "fit-0001" / "g1"
     folder.mkdir(parents=True)
     (folder / "tensors.bin").write_bytes(bytes(8))
-    records = Records(str(place), "process", resuming=True)
+    records = AttemptRecords(str(place), "process", resuming=True)
 
     def found(data: bytes) -> Any:
         (folder / "facts.json").write_bytes(
@@ -290,7 +290,10 @@ def _of_checkpoints(place: Path) -> Iterator[Target]:
         return whole[0](str(folder), store.NEXT)
 
     yield Target(
-        "checkpoint, annotation", [whole[1]], annotated, (generations.Damaged, ValueError, RecursionError)
+        "checkpoint, annotation",
+        [whole[1]],
+        annotated,
+        (generations.DamagedGeneration, ValueError, RecursionError),
     )
     meta = [["float32", [2]], ["int64", []], ["bfloat16", [4]]]
 

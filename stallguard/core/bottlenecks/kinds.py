@@ -24,7 +24,7 @@ from stallguard.core.diagnosis.advice import (
 )
 
 
-class Kind(NamedTuple):
+class BottleneckKind(NamedTuple):
     """One row.  `title`: in a list and before a colon: "waiting for input"."""
 
     key: str  # in journals and JSON
@@ -32,12 +32,12 @@ class Kind(NamedTuple):
     advice: tuple[Advice, ...]  # most useful first
 
 
-KINDS: dict[str, Kind] = {}
+KINDS: dict[str, BottleneckKind] = {}
 
 
 def _kind(key: str, title: str, *advice: Advice) -> str:
     """Add a row, and return its key."""
-    KINDS[key] = Kind(key, title, advice)
+    KINDS[key] = BottleneckKind(key, title, advice)
     return key
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from stallguard.core.history import History, Match, SeenLines
+from stallguard.core.history import History, Match, TimedReading
 from stallguard.core.readings import Device, Process
 
 R = TypeVar("R")
@@ -35,18 +35,18 @@ class Trend(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def newest(trail: Sequence[SeenLines[R]], now: float, fresh: float = FRESH) -> R | None:
+def newest(trail: Sequence[TimedReading[R]], now: float, fresh: float = FRESH) -> R | None:
     """Return the last reading of a sensor, None if there is none or it is too old."""
     return trail[-1].reading if trail and now - trail[-1].at <= fresh else None
 
 
-def lately(trail: Sequence[SeenLines[R]], now: float, seconds: float) -> list[SeenLines[R]]:
+def lately(trail: Sequence[TimedReading[R]], now: float, seconds: float) -> list[TimedReading[R]]:
     """Return the readings of the last `seconds`, oldest first."""
     return [seen for seen in trail if now - seen.at <= seconds]
 
 
 def rate(
-    trail: Sequence[SeenLines[R]], counter: Callable[[R], float | None], now: float, seconds: float
+    trail: Sequence[TimedReading[R]], counter: Callable[[R], float | None], now: float, seconds: float
 ) -> float | None:
     """Return how fast a cumulative counter rose in the last `seconds`; None if that cannot be known.
 
@@ -96,7 +96,7 @@ def swap_out(history: History, now: float, seconds: float = 30.0) -> float | Non
 
 
 def rise(
-    trail: Sequence[SeenLines[R]], counter: Callable[[R], float | None], now: float, seconds: float
+    trail: Sequence[TimedReading[R]], counter: Callable[[R], float | None], now: float, seconds: float
 ) -> float | None:
     """Return by how much a counter rose within the last `seconds`."""
     known = [value for seen in lately(trail, now, seconds) if (value := counter(seen.reading)) is not None]

@@ -128,7 +128,7 @@ def add_attempt(
     )
 
 
-class Stand(NamedTuple):
+class TrainingProgress(NamedTuple):
     """How far one training is: its position, its batches in all attempts, and those of this one."""
 
     position: Position
@@ -136,7 +136,7 @@ class Stand(NamedTuple):
     own: int
 
 
-def behind(heartbeat: Heartbeat | None) -> int:
+def batches_completed(heartbeat: Heartbeat | None) -> int:
     """Return the batches that a training has completed, those of earlier attempts included if they are known."""
     if heartbeat is None:
         return 0
@@ -148,7 +148,7 @@ def behind(heartbeat: Heartbeat | None) -> int:
     return max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped, counted)
 
 
-def add_segment(past: AttemptHistory, stands: Mapping[str, Stand]) -> tuple[AttemptHistory, bool]:
+def add_segment(past: AttemptHistory, stands: Mapping[str, TrainingProgress]) -> tuple[AttemptHistory, bool]:
     """Return the past after a segment that ends as planned, and whether it got further than those before it.
 
     `stands`: of each training, by its place.  Segments that begin at the start again get a little more

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, object_kinds
 from .fit import callbacks_of
-from .fit_call import Call, GivenGenerator
+from .fit_call import FitCall, GivenGenerator
 
 if TYPE_CHECKING:
     from .fit import Fit
@@ -83,7 +83,7 @@ def _fit(session: CheckpointSession, started: Started, original: Any) -> Any:
         site = "%s:%s" % (os.path.basename(caller.f_code.co_filename), caller.f_code.co_name)
         whole = {name: one.default for name, one in signature.parameters.items()}
         whole.pop(next(iter(whole)))
-        call = Call(
+        call = FitCall(
             self,
             callbacks,
             validation,

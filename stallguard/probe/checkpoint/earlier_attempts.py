@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .. import process_key
 from .generations import CURRENT
 from .saved_generation import Saved, StartOver
-from .store import Store
+from .store import CheckpointStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,16 +41,16 @@ def are_of_others(context: Context) -> bool:
         return False
 
 
-class Records:
+class AttemptRecords:
     """The stores of all fits of one process."""
 
     def __init__(self, folder: str, place: str, resuming: bool) -> None:
         self.folder = os.path.join(folder, place or ALONE)
         self.resuming = resuming
 
-    def store(self, ordinal: int) -> Store:
+    def store(self, ordinal: int) -> CheckpointStore:
         """Return the store of the fit of that number (from 1)."""
-        return Store(os.path.join(self.folder, "fit-%04d" % ordinal))
+        return CheckpointStore(os.path.join(self.folder, "fit-%04d" % ordinal))
 
     def found(self, ordinal: int, complaints: list[str]) -> Iterator[Saved]:
         """Yield the usable generations of a fit, newest first; add the errors of the others to `complaints`."""

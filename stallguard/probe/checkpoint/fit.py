@@ -21,7 +21,7 @@ from . import (
     random_state,
     variables,
 )
-from .object_state import NoPlace, ObjectBaseline, Return
+from .object_state import NoPlace, ObjectBaseline, Restoration
 from .object_walk import ALIAS, GENERATORS, Walk
 from .saved_generation import Saved, StartOver
 from .written_files import WrittenFiles
@@ -29,8 +29,8 @@ from .written_files import WrittenFiles
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .fit_call import Call
-    from .store import Store
+    from .fit_call import FitCall
+    from .store import CheckpointStore
 
 BIG = 16 << 20  # bytes of a dataset's own arrays that can be its state; larger ones are its data
 NOT_READ = -math.inf
@@ -40,7 +40,7 @@ CALLBACKS = "callbacks["  # beginning of the paths of callbacks' attributes
 class Fit:
     """A running fit.  `executions`: calls of the train function in this epoch; `drawn`: batches from `source`."""
 
-    def __init__(self, call: Call, ordinal: int, store: Store) -> None:
+    def __init__(self, call: FitCall, ordinal: int, store: CheckpointStore) -> None:
         """`ordinal`: its number among the script's fits."""
         self.call = call
         self.model = call.model
@@ -276,7 +276,7 @@ class Fit:
             return difference
         entries = [entry for entry in self.past.facts["entries"] if entry[0].startswith("model")]
         try:
-            Return(entries, self.past.arrays, state).check()
+            Restoration(entries, self.past.arrays, state).check()
         except NoPlace as error:
             return "there is no %s" % error
         return ""
@@ -295,7 +295,7 @@ class Fit:
         if self.skipping is not None:  # the callbacks that Keras adds do not exist here
             mine = tuple("%s%d]" % (CALLBACKS, index) for index in range(len(self.skipping)))
             entries = [one for one in entries if not one[0].startswith(CALLBACKS) or one[0].startswith(mine)]
-        way = Return(entries, saved.arrays, state)
+        way = Restoration(entries, saved.arrays, state)
         try:
             way.check()
         except NoPlace as error:
@@ -315,7 +315,7 @@ class Fit:
             raise StartOver("it cannot be restored here: %s" % error) from error
         self.files.restore(saved.facts["files"], state, callbacks_of(self.callbacks))
 
-    def _undoing(self, groups: variables.Groups, way: Return) -> Callable[[], None]:
+    def _undoing(self, groups: variables.Groups, way: Restoration) -> Callable[[], None]:
         """Return a function that restores the present state of model, callbacks, pipeline and generators."""
         before = {name: variables.values(group) for name, group in groups.items()}
         copies: list[Any] = []
@@ -326,7 +326,7 @@ class Fit:
             way.put_back()
             _, state = self.walk()
             try:
-                Return(entries, copies, state, own=True).apply()
+                Restoration(entries, copies, state, own=True).apply()
             finally:  # what one object refuses is reported, and all others are as they were
                 undo_data()
 
@@ -338,7 +338,7 @@ class Fit:
 
         def undo() -> None:
             try:
-                Return(*kept, self.walk_data(), own=True).apply()
+                Restoration(*kept, self.walk_data(), own=True).apply()
             finally:
                 random_state.restore(random)
 
@@ -360,7 +360,7 @@ class Fit:
         both = [*saved.facts["data"], *saved.facts.get("data_now", [])]
         entries = list({one[0]: one for one in both}.values())  # the later one of a path
         if not self.data_first[0]:
-            self.data_first = Return(entries, saved.arrays, self.walk_data()).undo(copies), copies
+            self.data_first = Restoration(entries, saved.arrays, self.walk_data()).undo(copies), copies
         self._restore_data(entries, saved.arrays)
 
     def enter(self, seconds: float) -> None:
@@ -409,7 +409,7 @@ class Fit:
         return [p for p in changed if p not in drawn and pipelines.makes_batches_of(self.iterator, slots[p])]
 
     def _restore_data(self, entries: list[Any], arrays: list[Any], *, own: bool = False) -> None:
-        way = Return(entries, arrays, self.walk_data(), own=own)
+        way = Restoration(entries, arrays, self.walk_data(), own=own)
         try:
             way.check()
         except NoPlace as error:

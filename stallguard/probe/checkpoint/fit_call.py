@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Call(NamedTuple):
+class FitCall(NamedTuple):
     """One call of `fit` by the script.  `start(epoch)` trains from that epoch on, `skip()` trains nothing."""
 
     model: Any

@@ -38,7 +38,7 @@ from .sigterm import SigtermHandler
 
 if TYPE_CHECKING:
     from ..context import Context
-    from .fit_call import Call
+    from .fit_call import FitCall
 
 SAVE = wire.COMMANDS.index("save")
 SETTLE = 2.0  # s that the report of a broken loss waits for a generation that is being written
@@ -57,7 +57,7 @@ class CheckpointSession:
         self.stopped = False  # the last checkpoint was made, or tried: no other follows
         environment = context.environment
         self._ordinal = 0  # outermost fits so far
-        self._records = earlier_attempts.Records(
+        self._records = earlier_attempts.AttemptRecords(
             context.checkpoint_directory, context.place, context.resuming
         )
         self._locks = dataset_caches.Locks(self._records.folder, time.time())
@@ -114,7 +114,7 @@ class CheckpointSession:
 
     # ---- a call of fit --------------------------------------------------------------------------------------
 
-    def run(self, call: Call) -> Any:
+    def run(self, call: FitCall) -> Any:
         """Run one outermost fit."""
         self._ordinal += 1
         if call.obstacle:
@@ -156,7 +156,7 @@ class CheckpointSession:
             self.guarded("no longer waiting for SIGTERM", self.sigterm_handler.disarm)
         return history
 
-    def _resumed(self, fit: Fit, call: Call) -> Any:
+    def _resumed(self, fit: Fit, call: FitCall) -> Any:
         """Call the framework's fit with a saved state, again with the next one if that state proves wrong."""
         saved = self._choice.first(fit, call.epochs)
         while True:
@@ -178,7 +178,7 @@ class CheckpointSession:
                     self.guarded("resetting metrics", lambda: variables.reset_emptied_metrics(fit.model))
                 saved = self._choice.after(fit, reason)
 
-    def _skipped(self, fit: Fit, call: Call) -> Any:
+    def _skipped(self, fit: Fit, call: FitCall) -> Any:
         """Restore the end of a fit that an earlier attempt finished; its callbacks neither begin nor end again."""
         fit.skipping = callbacks_of(call.callbacks)
         for callback in fit.skipping:

@@ -36,12 +36,12 @@ _FACTS, CURRENT, _BETWEEN_EPOCHS, _FINITE_BETWEEN = (
 )
 
 
-class Damaged(Exception):
+class DamagedGeneration(Exception):
     """A generation fails its checks; the text gives the reason."""
 
 
 # What reading a generation can raise: one that another program or person wrote can hold values of any kind.
-DAMAGE = (Damaged, OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError)
+DAMAGE = (DamagedGeneration, OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError)
 
 
 class Generations:
@@ -154,7 +154,7 @@ def read_facts(folder: str, kind: str = "facts") -> dict[str, Any]:
     with open(os.path.join(folder, kind + ".json"), "rb") as file:
         check, _, text = file.read().partition(b"\n")
     if check != b"%08x" % zlib.crc32(text):
-        raise Damaged("its facts do not match their checksum")
+        raise DamagedGeneration("its facts do not match their checksum")
     facts: dict[str, Any] = json.loads(text)
     return facts
 

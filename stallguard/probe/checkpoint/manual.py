@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, identity
 from .earlier_attempts import are_of_others
-from .generations import DAMAGE, Damaged, Generations, check_room, flush, read_facts
+from .generations import DAMAGE, DamagedGeneration, Generations, check_room, flush, read_facts
 from .save_report import SaveReport
 from .schedule import CheckpointSchedule
 
@@ -151,4 +151,4 @@ def _verify(folder: str, files: dict[str, list[int]]) -> None:
     for name, expected in files.items():
         with open(os.path.join(folder, name), "rb") as file:
             if _check(file) != expected:
-                raise Damaged("%s does not match its checksum" % name)
+                raise DamagedGeneration("%s does not match its checksum" % name)

@@ -231,7 +231,7 @@ def _name(kind: type) -> str:
     return "%s:%s" % (kind.__module__, kind.__qualname__)
 
 
-class Return:
+class Restoration:
     """Restores entries in this process."""
 
     def __init__(self, entries: list[Entry], arrays: list[Any], walked: Walk, *, own: bool = False) -> None:

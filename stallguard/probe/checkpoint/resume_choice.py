@@ -18,7 +18,7 @@ from .saved_generation import StartOver
 
 if TYPE_CHECKING:
     from ..context import Context
-    from .earlier_attempts import Records
+    from .earlier_attempts import AttemptRecords
     from .fit import Fit
     from .saved_generation import Saved
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ResumeChoice:
     """The selection for all fits of one process.  `end_process` is called if an inexact resume is not allowed."""
 
-    def __init__(self, context: Context, records: Records, end_process: Callable[[], None]) -> None:
+    def __init__(self, context: Context, records: AttemptRecords, end_process: Callable[[], None]) -> None:
         self._context = context
         self._records = records
         self._end_process = end_process

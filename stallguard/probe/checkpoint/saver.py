@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .schedule import CheckpointSchedule
     from .sigterm import SigtermHandler
     from .snapshot import FitSnapshot
-    from .store import Store
+    from .store import CheckpointStore
 
 SMALL = 8 << 20  # bytes that are written at once; a larger snapshot is written by the thread
 LARGE, GROWN = 50e6, 1.3  # bytes from which an object is reported, and its growth until the next report
@@ -67,7 +67,7 @@ class CheckpointSaver:
         except Exception as error:
             self.complain(error, fit.store)
 
-    def refuse(self, why: str, store: Store) -> None:
+    def refuse(self, why: str, store: CheckpointStore) -> None:
         """Report that no checkpoints are made of a fit."""
         self._report.refused(why, store.folder)
 
@@ -102,7 +102,7 @@ class CheckpointSaver:
                 complete = not unkept
             self._note_growth(*snapshot.largest)
             if history is None and not last:
-                self._print_next(fit, names)
+                self._write_fingerprint(fit, names)
         except Exception as error:
             self.complain(error, fit.store)
         self._farewell.saving = False
@@ -153,7 +153,7 @@ class CheckpointSaver:
         """Wait until what is being written is there, for at most `seconds`."""
         self._writer.finish(seconds)
 
-    def _print_next(self, fit: Fit, names: list[str]) -> None:
+    def _write_fingerprint(self, fit: Fit, names: list[str]) -> None:
         """Have the fingerprint of the next batch written beside the generation."""
         place, store = fit.place(), fit.store
 
@@ -169,7 +169,7 @@ class CheckpointSaver:
 
         self._lookahead.arrange(fit.model, look)
 
-    def complain(self, error: Exception, store: Store) -> None:
+    def complain(self, error: Exception, store: CheckpointStore) -> None:
         """Report that the checkpoints of a fit cannot be made, once for each kind of error."""
         if self._report.failed(error, store.folder) and not isinstance(error, OSError):
             self._context.surprise("saving a checkpoint", error)

@@ -15,7 +15,7 @@ import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from .generations import DAMAGE, Damaged, Generations, check_room, flush, no_link, read_facts
+from .generations import DAMAGE, DamagedGeneration, Generations, check_room, flush, no_link, read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ BASE, CUT = "base", "cut-off"  # what the script's files held as the fit first b
 _PIECE = 16 << 20  # bytes that are checked at once; the training's other threads can run in between
 
 
-class Store:
+class CheckpointStore:
     """The generations of one fit."""
 
     def __init__(self, folder: str) -> None:
@@ -98,7 +98,7 @@ class Store:
                 continue
             try:
                 facts[NEXT] = read_facts(folder, NEXT)
-            except (Damaged, OSError, ValueError):
+            except (DamagedGeneration, OSError, ValueError):
                 facts[NEXT] = {}  # the process ended before its next batch
             facts[MADE] = os.path.getmtime(os.path.join(folder, _BLOBS))
             yield facts, blobs
@@ -118,5 +118,5 @@ def _read_blobs(path: str, places: list[list[int]]) -> list[memoryview]:
     blobs = [data[start : start + length] for start, length, _ in places]
     for blob, (_, length, check) in zip(blobs, places):
         if len(blob) != length or _check(blob) != check:
-            raise Damaged("its tensors do not match their checksum")
+            raise DamagedGeneration("its tensors do not match their checksum")
     return blobs

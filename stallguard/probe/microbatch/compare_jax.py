@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from . import batch_structure, compare, random_draws_jax, set_aside
-from .deferred_update import Held, holding
+from .deferred_update import HeldUpdate, holding
 from .equality import StepOutcome
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
         model: Any
         original: Any
 
-        def slice(self, held: Held, state: Any, data: Any, size: int, batch: int) -> Any:
+        def slice(self, held: HeldUpdate, state: Any, data: Any, size: int, batch: int) -> Any:
             """Return (logs, sums) of a slice of `size` samples of a batch of `batch`."""
 
         def cut(self, data: Any, begin: Any, size: int) -> Any:
             """Return `size` rows of each leaf from `begin`."""
 
-        def logged(self, logs: Any, held: Held, metrics: Any, loss: Any, batch: int) -> Any:
+        def logged(self, logs: Any, held: HeldUpdate, metrics: Any, loss: Any, batch: int) -> Any:
             """Return the batch's logs and the metrics' variables after its loss was logged."""
 
 

@@ -12,7 +12,7 @@ from .equality import StepOutcome
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .deferred_update import Held
+    from .deferred_update import HeldUpdate
     from .random_draws import Draws
 
     class Step(Protocol):
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         model: Any
         original: Any
 
-        def summed(self, held: Held, data: Any, cuts: Any, batch: Any) -> Any:
+        def summed(self, held: HeldUpdate, data: Any, cuts: Any, batch: Any) -> Any:
             """Return (logs, sums) of all slices."""
 
         def cut(self, data: Any, begin: Any, size: Any) -> Any:

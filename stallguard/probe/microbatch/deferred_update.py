@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Held:
+class HeldUpdate:
     """What a slice would have applied and logged; `gradients` and `loss` are None if there were none.
 
     `weigh(loss)` returns the slice's loss times its share of the batch.  It is applied before the optimizer scales the
@@ -91,10 +91,10 @@ def shadowed(owner: Any, stand_in: Any, *methods: str) -> Iterator[None]:
 
 
 @contextmanager
-def holding(model: Any, *methods: str) -> Iterator[Held]:
+def holding(model: Any, *methods: str) -> Iterator[HeldUpdate]:
     """Defer the named methods of the model's optimizer, and its log of the loss, during the body."""
     optimizer = model.optimizer
-    held = Held(optimizer)
+    held = HeldUpdate(optimizer)
     tracker = loss_tracker(model)
     scaling = [name for name in ("scale_loss", "get_scaled_loss") if hasattr(optimizer, name)]
     with shadowed(optimizer, held, *methods, *scaling):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, batch_structure, compare, compare_jax, slice_plan, step_hooks
-from .deferred_update import Held, holding, loss_tracker
+from .deferred_update import HeldUpdate, holding, loss_tracker
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -88,7 +88,7 @@ class Step:
         logs, metrics = self.logged(logs, held, states[1], loss / share, batch)
         return logs, (trainable, states[0], optimizing, metrics)
 
-    def slice(self, held: Held, state: Any, data: Any, size: int, batch: int) -> Any:
+    def slice(self, held: HeldUpdate, state: Any, data: Any, size: int, batch: int) -> Any:
         """Return (logs, ((other state, metrics), (share, loss, gradients))) of a slice of `size` samples."""
         jax = self.module.jax
         with slice_plan.slicing(size, batch) as piece:
@@ -107,7 +107,7 @@ class Step:
             lambda leaf: None if leaf is None else slice_in_dim(leaf, begin, size), data
         )
 
-    def logged(self, logs: Any, held: Held, metrics: Any, loss: Any, batch: int) -> Any:
+    def logged(self, logs: Any, held: HeldUpdate, metrics: Any, loss: Any, batch: int) -> Any:
         """Return the batch's logs and the metrics' variables after its loss was logged."""
         variables = self.model.metrics_variables
         with self.module.backend.StatelessScope(state_mapping=list(zip(variables, metrics))) as scope:

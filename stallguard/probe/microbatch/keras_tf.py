@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, batch_structure, compare, compare_tf, slice_plan, step_hooks, sums_tf
-from .deferred_update import Held, holding, loss_tracker
+from .deferred_update import HeldUpdate, holding, loss_tracker
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -123,7 +123,7 @@ class Step:
             (leaf.dense_shape if isinstance(leaf, tf.SparseTensor) else tf.shape(leaf))[0], tf.int32
         )
 
-    def summed(self, held: Held, data: Any, cuts: Any, batch: Any, same: Any = None) -> Any:
+    def summed(self, held: HeldUpdate, data: Any, cuts: Any, batch: Any, same: Any = None) -> Any:
         """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
         tf = self.tf
         first, size, others = cuts
@@ -143,7 +143,7 @@ class Step:
         )
         return logs, sums
 
-    def _slice(self, held: Held, data: Any, size: Any, batch: Any) -> Any:
+    def _slice(self, held: HeldUpdate, data: Any, size: Any, batch: Any) -> Any:
         """Return (logs, sums) of one slice of `size` samples."""
         with slice_plan.slicing(size, batch) as piece:
             held.weigh = lambda loss: loss * self.tf.cast(sums_tf.share_of(self.tf, piece), loss.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, batch_structure, compare, compare_torch, slice_plan, step_hooks
-from .deferred_update import Held, holding, loss_tracker
+from .deferred_update import HeldUpdate, holding, loss_tracker
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -76,7 +76,7 @@ class Step:
         held.log(loss_tracker(self.model), sums.loss / sums.share, batch)
         return batch_structure.fresh_logs(self.model, logs)
 
-    def summed(self, held: Held, data: Any, cuts: Any, batch: int) -> tuple[Any, Sums]:
+    def summed(self, held: HeldUpdate, data: Any, cuts: Any, batch: int) -> tuple[Any, Sums]:
         """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
         first, size, others = cuts
         sums, begin, logs = Sums(), 0, None
@@ -108,7 +108,7 @@ class Sums:
         self.loss: Any = 0.0
         self._gradients: list[Any] = []
 
-    def add(self, held: Held, piece: slice_plan.Slice) -> None:
+    def add(self, held: HeldUpdate, piece: slice_plan.Slice) -> None:
         """Add the results of one slice."""
         share = _share(piece)
         self.share = self.share + share

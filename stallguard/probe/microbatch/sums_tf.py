@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from .deferred_update import Held
+    from .deferred_update import HeldUpdate
     from .slice_plan import Slice
 
 Part = tuple[Any, ...]
@@ -30,7 +30,7 @@ def share_of(tf: Any, piece: Slice) -> Any:
     return tf.cast(own, "float32") / tf.cast(piece.batch, "float32")
 
 
-def of_slice(tf: Any, piece: Slice, held: Held, dense: bool) -> Sums:
+def of_slice(tf: Any, piece: Slice, held: HeldUpdate, dense: bool) -> Sums:
     """Return the sums of one slice; `dense`: merge an embedding's rows, because XLA cannot grow a tensor."""
     share = share_of(tf, piece)
     factor = tf.ones_like(share) if held.weighed else share
@@ -66,7 +66,7 @@ def invariant(tf: Any, one: Sums) -> Sums:
     return Sums(one.share.shape, one.loss.shape, gradients)
 
 
-def mean(tf: Any, sums: Sums, held: Held) -> list[Any]:
+def mean(tf: Any, sums: Sums, held: HeldUpdate) -> list[Any]:
     """Return the batch's gradients in the form of the slice's in `held`, None for a variable without one."""
     parts = iter(sums.gradients)
     found: list[Any] = []

@@ -29,20 +29,20 @@ class EarlierChoices:
         self._lock = allocate_lock()
         self.directories: dict[str, str] = {}  # log directories in use, by what the script gave
 
-    def next(self, kind: str) -> Choice:
+    def next(self, kind: str) -> TrackerChoice:
         """Return the next choice of this kind (letters, digits, "-" and "_")."""
         place = self.context.place
         with self._lock:
             number = self._counts[place, kind] = self._counts.get((place, kind), 0) + 1
         name = "%s.%s.%d" % (place, kind, number) if place and self._folder else ""
-        return Choice(self.context, name and os.path.join(self._folder, name))
+        return TrackerChoice(self.context, name and os.path.join(self._folder, name))
 
     def report(self, text: str) -> None:
         """Report a sentence; it is shown in the journal."""
         self.context.note("tracker", text)
 
 
-class Choice:
+class TrackerChoice:
     """One choice.  `earlier`: what an earlier attempt chose; "" if there was none."""
 
     def __init__(self, context: Context, path: str) -> None:

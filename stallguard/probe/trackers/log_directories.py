@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..patches import Function
-    from .earlier_choices import Choice, EarlierChoices
+    from .earlier_choices import EarlierChoices, TrackerChoice
 
 # 20261123-171430, 2026-11-23_17:14:30.123456, 2026.11.23 17h14, 20261123171430; Nov23_17-14-30; 1763917000, .5
 MOMENT = re.compile(
@@ -53,7 +53,7 @@ class LogDirectories:
         form = MOMENT.sub("*", given)
         root = self._choices.context.environment.get(process_key.PROJECT, "")
         place = process_key.portable(os.path.abspath(form), root)
-        choice: Choice = self._choices.next("log-directory-" + _digest(place))
+        choice: TrackerChoice = self._choices.next("log-directory-" + _digest(place))
         earlier = process_key.native(choice.earlier, root)
         if earlier and MOMENT.sub("*", earlier) == form and earlier != given:
             self._choices.report("goes on in the log directory %s" % earlier)

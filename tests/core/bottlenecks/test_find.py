@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stallguard.core.bottlenecks import kinds
 from stallguard.core.bottlenecks.find import bottlenecks
 from stallguard.core.events import Heartbeat, ProbeConnected
-from stallguard.core.history import History, SeenLines, Stage
+from stallguard.core.history import History, Stage, TimedReading
 from stallguard.core.profile import FEEDER, TRAINING, Function, Profile, Spot
 from stallguard.core.readings import Machine, Memory, Process
 
@@ -89,9 +89,9 @@ def story(
         greeted=ProbeConnected(
             at=0.0, attempt=1, pid=7, versions=versions or {"tensorflow": "2.20.0", "keras": "3.12.0"}
         ),
-        machine=tuple(SeenLines(100.0 + index, one) for index, one in enumerate(machine)),
-        memory=(SeenLines(100.0, Memory()),),
-        process=(SeenLines(100.0, Process(nice=nice)),),
+        machine=tuple(TimedReading(100.0 + index, one) for index, one in enumerate(machine)),
+        memory=(TimedReading(100.0, Memory()),),
+        process=(TimedReading(100.0, Process(nice=nice)),),
     )
 
 
@@ -314,7 +314,7 @@ def test_only_a_training_in_the_background_is_advised_to_leave_it(
 ) -> None:
     history = story(spot(58.0, 30, **FIT), cores=1.0, queue=2.0, machine=BUSY, nice=5)
     reading = replace(history.process[-1].reading, background=background)
-    found = bottlenecks(replace(history, process=(SeenLines(100.0, reading),)))
+    found = bottlenecks(replace(history, process=(TimedReading(100.0, reading),)))
 
     assert found[0].kind == kinds.PRIORITY
     assert any("taskpolicy" in text for text in found[0].advice) == says_taskpolicy
@@ -340,7 +340,7 @@ def test_the_systems_work_counts_if_the_process_waits_for_pages() -> None:
     stages = tuple(replace(stage, system=0.5 * (stage.at - 100.0)) for stage in history.stages)
 
     def share(*states: str) -> float:
-        seen = tuple(SeenLines(100.0, Process(state=state)) for state in states)
+        seen = tuple(TimedReading(100.0, Process(state=state)) for state in states)
         found = bottlenecks(replace(history, process=seen, stages=stages))
         return found[0].share if found else 0.0
 

@@ -13,7 +13,7 @@ import pytest
 
 from stallguard.probe import wire
 from stallguard.probe.checkpoint import generations, tensors
-from stallguard.probe.checkpoint.store import Store
+from stallguard.probe.checkpoint.store import CheckpointStore
 from tests.probe.receiver import ROOT
 
 WRITER = """
@@ -40,7 +40,7 @@ def newest(store):
 
 
 def written(folder, count):
-    store = Store(str(folder))
+    store = CheckpointStore(str(folder))
     for number in range(1, count + 1):
         store.write({"number": number}, [bytes([number]) * 1000, b""])
     return store
@@ -60,7 +60,7 @@ def test_two_generations_are_kept_and_nothing_else(tmp_path):
 
 
 def test_nothing_written_is_nothing_found(tmp_path):
-    assert newest(Store(str(tmp_path / "none"))) is None
+    assert newest(CheckpointStore(str(tmp_path / "none"))) is None
 
 
 @pytest.mark.parametrize("name", ["tensors.bin", "facts.json"])
@@ -137,7 +137,7 @@ def test_a_writer_killed_at_any_instant_leaves_a_generation_that_verifies(tmp_pa
             time.sleep(trial * 0.0007)
             child.send_signal(signal.SIGKILL)
             said = [3, *(int(line) for line in child.stdout.read().split())]
-        facts, blobs, _ = newest(Store(str(folder)))
+        facts, blobs, _ = newest(CheckpointStore(str(folder)))
         assert facts["number"] >= said[-1]  # what was said to be written is there
         assert bytes(blobs[2]) == bytes([facts["number"] % 256]) * 200_000
 
@@ -150,7 +150,7 @@ def test_facts_are_one_line_of_checksum_and_one_of_json(tmp_path):
 
 
 def test_the_newest_generation_made_between_two_epochs_is_kept_beside_the_newest_two(tmp_path):
-    store = Store(str(tmp_path))
+    store = CheckpointStore(str(tmp_path))
     for number in range(1, 8):
         store.write({"number": number}, [b"x"], between_epochs=number in (1, 3))
     assert names(tmp_path) == ["BETWEEN_EPOCHS", "CURRENT", "g3", "g6", "g7"]
@@ -158,7 +158,7 @@ def test_the_newest_generation_made_between_two_epochs_is_kept_beside_the_newest
 
 
 def test_what_is_seen_later_is_found_with_its_generation(tmp_path):
-    store = Store(str(tmp_path))
+    store = CheckpointStore(str(tmp_path))
     name = store.write({"number": 1}, [])
     store.annotate(name, {"3:4": "abc"})
     assert newest(store)[0]["next"] == {"3:4": "abc"}
@@ -170,7 +170,7 @@ def test_what_is_seen_later_is_found_with_its_generation(tmp_path):
 
 def test_reading_takes_no_copy_of_the_tensors(tmp_path):
     size = 64 << 20
-    Store(str(tmp_path)).write({}, [bytes(size)])
+    CheckpointStore(str(tmp_path)).write({}, [bytes(size)])
     code = f"""
 import sys, resource
 sys.path.insert(0, {str(ROOT)!r})
@@ -185,7 +185,7 @@ print(int(dirty[0].split()[1]))
 
 
 def test_the_newest_finite_generation_is_kept_and_so_is_the_newest_finite_one_between_two_epochs(tmp_path):
-    store = Store(str(tmp_path))
+    store = CheckpointStore(str(tmp_path))
     for number, (finite, between) in enumerate(((True, True), (True, False), *[(False, True)] * 4), start=1):
         store.write({"number": number, "finite": finite}, [b"x"], between_epochs=between)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stallguard.probe.checkpoint import fingerprint
-from stallguard.probe.checkpoint.earlier_attempts import Records
+from stallguard.probe.checkpoint.earlier_attempts import AttemptRecords
 from stallguard.probe.checkpoint.identity import compare
 
 SAVED = {
@@ -63,14 +63,14 @@ def test_an_edit_that_a_resume_survives_is_said(field, value, said):
 
 
 def test_the_records_of_one_process_are_not_anothers(tmp_path):
-    one, other = (Records(str(tmp_path), place, resuming=True) for place in ("a1-1", "a1-2"))
+    one, other = (AttemptRecords(str(tmp_path), place, resuming=True) for place in ("a1-1", "a1-2"))
     one.store(1).write({"format": 0}, [])
     assert one.later(0)
     assert not other.later(0)
 
 
 def test_what_follows_from_another_past_is_dropped(tmp_path):
-    records = Records(str(tmp_path), "a1-1", resuming=True)
+    records = AttemptRecords(str(tmp_path), "a1-1", resuming=True)
     for ordinal in (1, 2, 3):
         records.store(ordinal).write({}, [])
     assert records.forget_from(2) == 2

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 
 from stallguard.probe.checkpoint import object_walk, tensors
-from stallguard.probe.checkpoint.object_state import NoPlace, ObjectBaseline, Return, keep, lost
+from stallguard.probe.checkpoint.object_state import NoPlace, ObjectBaseline, Restoration, keep, lost
 from stallguard.probe.checkpoint.object_walk import Walk
 
 count = 0
@@ -130,7 +130,7 @@ class Script:
         return json.loads(json.dumps(entries)), tensors.unpack(meta, blobs), unkept
 
     def restore(self, entries, arrays):
-        way = Return(entries, arrays, self.before)
+        way = Restoration(entries, arrays, self.before)
         way.check()
         way.apply()
 
@@ -222,11 +222,11 @@ def test_an_undo_brings_back_what_was_there():
     entries, arrays, _ = first.save()
     second = Script()
     before, copies = second.state(), []
-    way = Return(entries, arrays, second.before)
+    way = Restoration(entries, arrays, second.before)
     undone = way.undo(copies)
     way.apply()
     assert second.state() != before
-    Return(undone, copies, second.walk()).apply()
+    Restoration(undone, copies, second.walk()).apply()
     assert second.state().replace("'lazily': None, ", "") == before.replace("'lazily': None, ", "")
 
 
@@ -294,7 +294,7 @@ def test_a_tuple_of_what_changes_is_made_again_and_an_undo_brings_the_first_one_
     entries, arrays, unkept = script.save()
     assert unkept == {}
     second, first = Script(holder=after), after.best
-    way = Return(entries, arrays, second.before)
+    way = Restoration(entries, arrays, second.before)
     way.check()
     undo = way.undo(copies := [])
     way.apply()
@@ -302,7 +302,7 @@ def test_a_tuple_of_what_changes_is_made_again_and_an_undo_brings_the_first_one_
     assert type(after.best[0]) is Best2
     assert (after.best[0].rows, after.rows, after.late) == (after.rows, [1.0, 2.0], {"first": [1]})
     way.put_back()
-    Return(undo, copies, second.walk(), own=True).apply()
+    Restoration(undo, copies, second.walk(), own=True).apply()
     assert after.best is first
     assert (after.best[0].value, after.rows, after.late) == (0.5, [1.0], {})
 
@@ -408,7 +408,7 @@ def test_an_undo_brings_back_what_no_checkpoint_can_contain():
     walked = Script(holder=holder).walk()
     kept, arrays = keep(walked, list(walked.slots), copies := [])[0], copies
     holder.call = print
-    way = Return(kept, arrays, Script(holder=holder).walk(), own=True)
+    way = Restoration(kept, arrays, Script(holder=holder).walk(), own=True)
     way.check()
     way.apply()
     assert holder.call is os.getcwd

@@ -10,7 +10,7 @@ import pytest
 
 from stallguard.probe.checkpoint import file_events
 from stallguard.probe.checkpoint.object_walk import Walk
-from stallguard.probe.checkpoint.store import Store
+from stallguard.probe.checkpoint.store import CheckpointStore
 from stallguard.probe.checkpoint.written_files import WrittenFiles
 from tests.probe.checkpoint.restarts import Restarts
 
@@ -167,7 +167,7 @@ def test_what_a_script_appends_before_its_fit_is_there_once_if_the_fit_appends_t
 
 
 def test_the_beginning_of_the_files_and_what_was_cut_off_outlive_a_start_over(tmp_path):
-    store = Store(str(tmp_path / "fit-0001"))
+    store = CheckpointStore(str(tmp_path / "fit-0001"))
     store.write({"format": 2}, [b"tensors"])
     for name in ("base", "cut-off", "1"):
         (tmp_path / "fit-0001" / "files").mkdir(exist_ok=True)

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from stallguard.probe.checkpoint import encoding, names, python_generators, tensors
-from stallguard.probe.checkpoint.earlier_attempts import Records
+from stallguard.probe.checkpoint.earlier_attempts import AttemptRecords
 from stallguard.probe.checkpoint.encoding import NotPlain, decode, encode
-from stallguard.probe.checkpoint.object_state import NoPlace, Return
+from stallguard.probe.checkpoint.object_state import NoPlace, Restoration
 from stallguard.probe.checkpoint.object_walk import Walk
-from stallguard.probe.checkpoint.store import Store
+from stallguard.probe.checkpoint.store import CheckpointStore
 from tests.probe.checkpoint.test_object_state import Callback
 
 GADGETS = (
@@ -99,7 +99,7 @@ def test_no_entry_of_a_checkpoint_replaces_code(record) -> None:
     callback, walk = Callback(), Walk()
     walk.enter(callback, "callback")
     before = callback.plain
-    way = Return([["callback.plain", "callback", "attribute", "plain", record]], [], walk)
+    way = Restoration([["callback.plain", "callback", "attribute", "plain", record]], [], walk)
     with pytest.raises(NoPlace):
         way.check()
     with pytest.raises(NoPlace) if record["k"] == "plain" else contextlib.nullcontext():
@@ -110,8 +110,8 @@ def test_no_entry_of_a_checkpoint_replaces_code(record) -> None:
 def test_no_entry_changes_a_module_of_a_library() -> None:
     entry = ["global os.sep", "module os", "entry", "sep", {"k": "plain", "v": "evil"}]
     with pytest.raises(NoPlace):
-        Return([entry], [], Walk()).check()
-    Return([entry], [], Walk()).apply()
+        Restoration([entry], [], Walk()).check()
+    Restoration([entry], [], Walk()).apply()
     assert os.sep != "evil"
 
 
@@ -126,7 +126,7 @@ def test_an_own_undo_brings_back_any_function() -> None:
         "writer",
         {"k": "plain", "v": encode(json.dumps, [])},
     ]
-    Return([entry], [], walk, own=True).apply()
+    Restoration([entry], [], walk, own=True).apply()
     assert callback.writer is json.dumps
 
 
@@ -134,7 +134,7 @@ def test_an_own_undo_brings_back_any_function() -> None:
     "file", ["tensors.bin", "facts.json", "next.json", "model.keras", "state.npz", "state.pkl"]
 )
 def test_a_pickle_in_a_checkpoint_is_never_loaded(tmp_path: Path, mark: Path, file: str) -> None:
-    store = Store(str(tmp_path / "process" / "fit-0001"))
+    store = CheckpointStore(str(tmp_path / "process" / "fit-0001"))
     store.write({"format": 2}, [memoryview(b"12345678")])
     place = tmp_path / "process" / "fit-0001" / "g1" / file
     if file.endswith("npz"):
@@ -142,7 +142,7 @@ def test_a_pickle_in_a_checkpoint_is_never_loaded(tmp_path: Path, mark: Path, fi
     else:
         place.write_bytes(pickle.dumps(Harmful(mark)))
     complaints: list[str] = []
-    found = list(Records(str(tmp_path), "process", resuming=True).found(1, complaints))
+    found = list(AttemptRecords(str(tmp_path), "process", resuming=True).found(1, complaints))
 
     assert not mark.exists()
     assert found == []
@@ -156,7 +156,7 @@ def test_an_array_of_objects_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["CURRENT.tmp", "g1/next.json.tmp"])
 def test_a_link_in_the_checkpoints_is_not_written_through(tmp_path: Path, name: str) -> None:
-    store = Store(str(tmp_path / "fit"))
+    store = CheckpointStore(str(tmp_path / "fit"))
     store.write({"format": 2}, [])
     mine = tmp_path / "mine"
     mine.write_text("mine")

@@ -34,7 +34,7 @@ import pydantic
 import pytest
 
 from stallguard.probe.checkpoint import announcements, object_kinds, object_walk, pickled
-from stallguard.probe.checkpoint.object_state import NoPlace, Return, keep
+from stallguard.probe.checkpoint.object_state import NoPlace, Restoration, keep
 from tests.probe.checkpoint.test_object_state import Script
 
 
@@ -209,7 +209,7 @@ def test_an_undo_puts_the_same_objects_back():
     first.one = Attrs(5)
     entries, arrays, _ = script.save()
     again, held = Script(holder=second), second.one
-    way = Return(entries, arrays, again.before)
+    way = Restoration(entries, arrays, again.before)
     way.apply()
     assert second.one is not held
     way.put_back()
@@ -404,7 +404,7 @@ def test_a_pickle_that_this_user_did_not_sign_is_not_loaded(tmp_path, key, monke
         record["signed"] = "0" * 64
     else:
         monkeypatch.delenv("STALLGUARD_SIGNING_KEY")
-    way = Return(
+    way = Restoration(
         json.loads(json.dumps(entries)), arrays, Script(holder=types.SimpleNamespace(one=table())).before
     )
     with pytest.raises(NoPlace, match="can run code"):
