@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -32,6 +32,10 @@ from stallguard.fleet.store import Store, entry
 
 SCHEMA = 1
 FOLDER, LIVE = "archive", "live"
+ARCHIVES = 60.0  # s between two additions to the archive
+# s between two tables of what is not over, if it has changed, and in any case
+LIVE_EVERY, LIVE_AT_LEAST = 15.0, 60.0
+MANY = 200  # jobs that are not over, from which on there is such a table: fewer are read one by one within a second
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 T = TypeVar("T", "Day", "Live", "_Names")
 
@@ -88,6 +92,53 @@ def add(store: Store, day: str, over: Iterable[JobRow]) -> None:
 def write_live(store: Store, at: str, jobs: Collection[JobRow]) -> None:
     """Replace the table of the jobs that are not over.  Raises StoreError."""
     store.replace(LIVE, jsontext.exact(Live(SCHEMA, at, list(jobs))))
+
+
+class Tables:
+    """What a scheduler keeps of both for those who read: it adds what is over, and replaces the other as it changes."""
+
+    def __init__(self) -> None:
+        self._over: dict[str, JobRow] = {}  # not in the archive yet
+        self._archives_at = self._live_at = self._lived = 0.0
+        self._live: Sequence[tuple[str, ...]] | None = None  # what the last table was made of
+
+    def add(self, row: JobRow) -> None:
+        """Have a job that is over added to the archive soon."""
+        self._over[row.job] = row
+
+    def archive(self, store: Store, now: float, at: str) -> bool:
+        """Add what is over to the archive, if it is time; return whether that was done.  Raises StoreError.
+
+        `now`: in seconds; `at`: the same for people.
+        """
+        if not self._over or now < self._archives_at:
+            return False
+        self._archives_at = now + ARCHIVES
+        add(store, at[:10], self._over.values())
+        self._over.clear()
+        return True
+
+    def keep(
+        self, store: Store, now: float, at: str, names: Collection[str], mark: Callable[[str], tuple[str, ...]],
+        row: Callable[[str], JobRow],
+    ) -> bool:  # fmt: skip
+        """Keep the table of what is not over, if there is much; return whether a reader finds all that is known.
+
+        `names`: of the jobs; `mark`: returns what the row of one follows from; `row`: makes it.  Raises StoreError.
+        """
+        if len(names) < MANY:
+            if self._live is not None:
+                store.remove(LIVE)
+                self._live = None
+            return True
+        if now < self._live_at:
+            return False
+        self._live_at = now + LIVE_EVERY
+        marks = [mark(name) for name in names]
+        if marks != self._live or now >= self._lived + LIVE_AT_LEAST:
+            write_live(store, at, [row(name) for name in names])
+            self._live, self._lived = marks, now
+        return True
 
 
 def fleet(store: Store, signatures: Signatures | None, only: str = "", *, is_alive: bool = False) -> Fleet:

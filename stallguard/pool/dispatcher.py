@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from stallguard.core.messages import duration
 from stallguard.fleet import archive, job_table, lease, orders, records
+from stallguard.fleet.archive import Tables
 from stallguard.fleet.job_table import JobRow
 from stallguard.fleet.lease import Watch
 from stallguard.fleet.orders import Cordon, Submission
@@ -30,10 +31,6 @@ from stallguard.pool.job_reader import READERS, RESTS, Followed, JobReader
 from stallguard.pool.matcher import Waiting, match
 
 CORDONS = 3.0  # s between two listings of the cordons
-ARCHIVES = 60.0  # s between two additions to the archive
-# s between two tables of what is not over, if it has changed, and in any case
-LIVE, LIVE_AT_LEAST = 15.0, 60.0
-MANY = 200  # jobs that are not over, from which on there is such a table: fewer are read one by one within a second
 NO_ROOM = "no machine that can take it has room"
 
 
@@ -55,15 +52,12 @@ class Dispatcher:
         self._followed: dict[str, Followed] = {}
         self._over: set[str] | None = None  # None: the archive is not read yet
         self._ending: dict[str, Followed] = {}  # stopped, and the holder has not ended its training yet
-        self._rows: dict[str, JobRow] = {}  # that are over and not in the archive yet
+        self._tables = Tables()
         self._left: list[str] = []  # keys of renewals whose holders are over
         self._refused: set[str] = set()  # jobs that this fleet did not sign, which was said
         self._cordons: dict[str, Cordon] = {}  # by host, also those that are lifted
         self._cordon_versions: dict[str, str] = {}
-        self._cordons_at = self._archives_at = self._live_at = 0.0
-        # What the last table of jobs that are not over was made of, and when.
-        self._live: list[tuple[str, str, str, str]] | None = None
-        self._lived = 0.0
+        self._cordons_at = 0.0
         self._found = 0  # jobs so far
         self._said: set[str] = set()
         self._addresses: dict[str, str] = {}  # of the machines that are connected, by host
@@ -254,7 +248,7 @@ class Dispatcher:
             self._ending[name], job.looks_at = job, self._deps.now() + RESTS
             self._notify(name, job)
             return
-        self._rows[name] = self._row(name, job)
+        self._tables.add(self._row(name, job))
         claim = job.tail.claim
         # A holder that has ended, and its machine, have done it themselves; one that was killed has not.
         if claim is not None and claim.holder.listed:
@@ -293,33 +287,23 @@ class Dispatcher:
             else:
                 self._notify(name, job)  # again: a message can be lost
         try:
-            if self._rows and now >= self._archives_at:
-                self._archives_at = now + ARCHIVES
-                archive.add(self._store, self._deps.at()[:10], self._rows.values())
-                self._rows.clear()
+            if self._tables.archive(self._store, now, self._deps.at()):
                 return  # the rest follows with the next turn, which must not take long
             if self._left:
                 left, self._left = self._left, []
                 each(self._reader.remove, left, READERS)
-            # Of the jobs that are not over, if they are many; then the notes about them are removed.
-            if len(self._followed) >= MANY and now >= self._live_at:
-                self._live_at = now + LIVE
-                made = [
-                    (name, str(job.tail.slot), job.waits, str(job.stop))
-                    for name, job in self._followed.items()
-                ]
-                if made != self._live or now >= self._lived + LIVE_AT_LEAST:
-                    rows = [self._row(name, job) for name, job in self._followed.items()]
-                    archive.write_live(self._store, self._deps.at(), rows)
-                    self._live, self._lived = made, now
-                self._reader.forget_notes()
-            elif len(self._followed) < MANY:
-                if self._live is not None:
-                    self._store.remove(archive.LIVE)
-                    self._live = None
-                self._reader.forget_notes()
+            if self._tables.keep(self._store, now, self._deps.at(), self._followed, self._mark, self._shown):
+                self._reader.forget_notes()  # who reads knows of what they say
         except StoreError as error:
             self.say_once(f"the table of jobs cannot be written ({error}); it is tried again")
+
+    def _mark(self, name: str) -> tuple[str, ...]:
+        """Return what the row of a job that is not over follows from."""
+        job = self._followed[name]
+        return name, str(job.tail.slot), job.waits, str(job.stop)
+
+    def _shown(self, name: str) -> JobRow:
+        return self._row(name, self._followed[name])
 
     def _can_write(self) -> bool:
         """Return whether the store takes what is written; else no holder can renew, and its silence says nothing."""

@@ -147,7 +147,7 @@ def test_a_damaged_day_is_made_again_from_the_logs(fleet):
 
 
 def test_many_jobs_are_shown_from_one_table_with_what_was_ordered_since(fleet, monkeypatch):
-    monkeypatch.setattr("stallguard.pool.dispatcher.MANY", 3)
+    monkeypatch.setattr("stallguard.fleet.archive.MANY", 3)
     for job in ("a", "b", "c", "d"):
         fleet.submit(job)
     fleet.turns(20)
