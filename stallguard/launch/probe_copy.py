@@ -75,14 +75,19 @@ class ProbeFiles:
                 for one in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
                     private.ensure(target.parent / "__pycache__")
                     shutil.copy2(one, target.parent / "__pycache__" / one.name)
-            shutil.rmtree(place, ignore_errors=True)
-            with contextlib.suppress(OSError):  # another run has made it
+            try:
                 draft.rename(place)
+            except OSError:  # there is one: of a run that has made it meanwhile, or a damaged one
+                if not self._is_kept():
+                    shutil.rmtree(place, ignore_errors=True)
+                    with contextlib.suppress(OSError):  # another run has made it now
+                        draft.rename(place)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         for old in place.parent.iterdir():
-            if old != place and old.stat().st_mtime < time.time() - UNUSED:
-                shutil.rmtree(old, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # the draft of another run
+                if old != place and old.stat().st_mtime < time.time() - UNUSED:
+                    shutil.rmtree(old, ignore_errors=True)
 
 
 def digest(package: Path) -> int:

@@ -83,12 +83,22 @@ def test_copies_that_no_run_used_for_long_are_removed(tmp_path, package):
 
 def test_runs_that_begin_together_have_one_copy(tmp_path, package):
     some = [ProbeFiles(tmp_path / "home", package) for _ in range(6)]
-    threads = [threading.Thread(target=one.keep) for one in some]
+    failed = []
+
+    def keep(one):
+        try:
+            one.keep()
+            assert one.inject.is_relative_to(tmp_path / "home"), "no run removes the copy of another"
+        except (AssertionError, OSError) as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=keep, args=(one,)) for one in some]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
 
+    assert failed == []
     assert len({one.inject for one in some}) == 1
     assert len(list((tmp_path / "home" / "probes").iterdir())) == 1
 
