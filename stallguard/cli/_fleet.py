@@ -234,16 +234,20 @@ def _of_job(seen: Seen, job: JobRow, number: int, *, copied: bool) -> FleetRun:
         if told and (told.store, told.job) == (seen.place.url, job.job) and run_files.state(run) == "running":
             echo(f"job {job.job} is trained on this machine: run {run.id}", err=True)
             return FleetRun(seen, job, run, is_here=True)
-    at, is_new = job.heard, True
+    at, old = job.heard, ""
     if copied and is_running:
-        is_new = asked(seen.place, COPIES, lambda: mirror.renew(seen.store, job.job, number))
+        old = asked(seen.place, COPIES, lambda: mirror.renew(seen.store, job.job, number))
     run_copy = asked(seen.place, COPIES, lambda: copy(seen, job, number)) if copied else None
     if run_copy is not None and (told_of := run_files.elsewhere(run_copy)):
         at = told_of.at
     on = f"job {job.job} on {job.machine}" if job.machine else f"job {job.job}"
     heard = f", as of {moment(at)}" if at else ""
-    silent = "" if is_new else f"; {job.machine} was asked for what is new, and has not answered yet"
-    echo(f"{on}{heard}{silent}" if number == job.number else f"job {job.job}, holder {number}", err=True)
+    echo(
+        "; ".join(filter(None, (f"{on}{heard}", old)))
+        if number == job.number
+        else f"job {job.job}, holder {number}",
+        err=True,
+    )
     return FleetRun(seen, job, run_copy, is_here=False)
 
 

@@ -60,22 +60,25 @@ class _Kept(msgspec.Struct):
 def renew(
     store: Store, job: str, number: int, patience: float = PATIENCE,
     now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
-) -> bool:  # fmt: skip
-    """Have the machine of a live run put what is new into the store; return whether it has done so.
+) -> str:  # fmt: skip
+    """Have the machine of a live run put what is new into the store; return why it has not done so, "" if it has.
 
-    A member that can only read asks for nothing.  `patience`: seconds to wait.  Raises StoreError.
+    Without a scheduler no message reaches the machine: there a run that no worker renews puts what is new
+    with each renewal.  `patience`: seconds to wait.  Raises StoreError if the store cannot be read.
     """
+    if store.read(orders.SCHEDULER) is None:
+        return ""
     key = run_index.index_key(job, number)
     before, until = store.read(key), now() + patience
     try:
         store.replace(orders.reader_key(job), b"")
-    except StoreError:
-        return False
+    except StoreError as error:
+        return f"its machine cannot be asked for what is new ({error})"
     while now() < until:
         sleep(POLL)
         if store.read(key) != before:
-            return True
-    return False
+            return ""
+    return "its machine was asked for what is new, and has not answered yet"
 
 
 class _Gone(Exception):

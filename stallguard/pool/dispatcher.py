@@ -262,13 +262,14 @@ class Dispatcher:
 
     def _notify_noted(self) -> None:
         """Have the machines look at the jobs for which a member left a note; `_end` has done so for what is stopped."""
-        noted, self._reader.noted = self._reader.noted, set()
+        noted = self._reader.noted
         for name in noted & self._followed.keys():
             self._notify(name, self._followed[name])
         # Those that a person began on a machine with a worker.
         for name, host in self._reader.hosts_of(noted - self._followed.keys() - self._ending.keys()).items():
             if host in self._addresses:
                 self._engine.notify(self._addresses[host], name)
+        noted.clear()
 
     def _row(self, name: str, job: Followed) -> JobRow:
         found = job_table.Read(job.tail, job.submission, job.stop)

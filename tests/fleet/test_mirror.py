@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from stallguard.fleet import mirror, run_index
+from stallguard.fleet import mirror, orders, run_index
 from stallguard.fleet.readable_files import ReadableFiles
 from stallguard.fleet.records import Damaged
 from stallguard.fleet.run_index import CHUNK, Growing, Index, Whole
@@ -214,10 +214,11 @@ class Clock:
 
 
 def test_a_reader_waits_until_the_machine_has_put_what_is_new(readable, store, run, bring):
+    store.replace(orders.SCHEDULER, b"{}")
     readable.renew()
     add(run.output, b"goes on\n")
     clock = Clock(lambda: readable.renew(is_read=True) if clock.now > 3 else None)
-    assert mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep)
+    assert mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep) == ""
     assert clock.now < mirror.PATIENCE
     assert store.store.names("news") == ["job@reader"]
     assert bring().run.output.read_bytes() == b"begins\ngoes on\n"
@@ -226,8 +227,11 @@ def test_a_reader_waits_until_the_machine_has_put_what_is_new(readable, store, r
 def test_a_reader_waits_for_no_machine_that_does_not_answer_and_none_that_it_cannot_ask(readable, store):
     readable.renew()
     clock = Clock()
-    assert not mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep)
+    assert mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep) == ""
+    assert (clock.now, store.store.names("news")) == (0.0, [])  # there is no scheduler
+    store.replace(orders.SCHEDULER, b"{}")
+    assert "not answered" in mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep)
     assert clock.now == mirror.PATIENCE
     store.loses = "news/"
-    assert not mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep)
+    assert "cannot be asked" in mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep)
     assert clock.now == mirror.PATIENCE
