@@ -41,7 +41,7 @@ _SHUT = {
 
 
 class Chosen(Protocol):
-    """An interpreter, and why it was chosen (stallguard.launch.interpreter.Choice)."""
+    """An interpreter, and why it was chosen (stallguard.launch.interpreter.InterpreterChoice)."""
 
     @property
     def path(self) -> str:

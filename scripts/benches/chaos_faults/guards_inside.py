@@ -97,7 +97,7 @@ _PROGRAMS: Guards = {
             'if True:\n            line = next((line for line in open("/proc/self/status", "rb")',
         ),
     ),
-    "isolated": (Change("launch/command.py", "return Reach(False, _SHUT[shut])", "pass"),),
+    "isolated": (Change("launch/command.py", "return ProbeReach(False, _SHUT[shut])", "pass"),),
     "training-out-of-descriptors": (_APPEARS,),
     "own-sitecustomize": (
         Change(

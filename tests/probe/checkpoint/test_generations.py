@@ -19,8 +19,8 @@ from tests.probe.receiver import ROOT
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from stallguard.probe.checkpoint.store import Store
-store, number = Store(sys.argv[2]), 0
+from stallguard.probe.checkpoint.store import CheckpointStore
+store, number = CheckpointStore(sys.argv[2]), 0
 while True:
     number += 1
     store.write({"number": number}, [bytes([number % 256]) * 200_000] * 3)
@@ -174,8 +174,8 @@ def test_reading_takes_no_copy_of_the_tensors(tmp_path):
     code = f"""
 import sys, resource
 sys.path.insert(0, {str(ROOT)!r})
-from stallguard.probe.checkpoint.store import Store
-facts, blobs = next(Store({str(tmp_path)!r}).found([]))
+from stallguard.probe.checkpoint.store import CheckpointStore
+facts, blobs = next(CheckpointStore({str(tmp_path)!r}).found([]))
 assert len(blobs[0]) == {size}
 dirty = [line for line in open("/proc/self/smaps_rollup") if line.startswith("Anonymous")]
 print(int(dirty[0].split()[1]))
