@@ -2,11 +2,15 @@
 
 A bucket answers in some 30 ms, and a share that is away perhaps never.  The threads are daemons, so one that a store
 keeps waiting does not keep the program from ending.
+
+The thread that waits looks at the answers every LOOK seconds: a signal that comes after Python has looked for one, and
+before the wait has begun, interrupts nothing, and Ctrl-C would count only after the next answer.
 """
 
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -14,6 +18,7 @@ from stallguard.fleet.store import StoreError
 from stallguard.worker import Worker
 
 READERS = 8
+LOOK = 0.2  # s
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -41,7 +46,10 @@ def each(work: Callable[[T], R], values: Sequence[T], readers: int = READERS) ->
         Worker(serve, "reader").start()
     results: dict[int, Any] = {}
     while len(results) < len(values):
-        index, result, error = done.get()
+        try:
+            index, result, error = done.get(timeout=LOOK)
+        except queue.Empty:
+            continue
         if error is not None:
             raise error
         results[index] = result
@@ -59,10 +67,15 @@ def within(seconds: float, work: Callable[[], R]) -> R:
             answer.put((None, error))
 
     Worker(do, "store").start()
-    try:
-        result, error = answer.get(timeout=seconds)
-    except queue.Empty:
-        raise StoreError(f"it does not answer within {seconds:g} s") from None
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        try:
+            result, error = answer.get(timeout=min(LOOK, left))
+            break
+        except queue.Empty:
+            continue
+    else:
+        raise StoreError(f"it does not answer within {seconds:g} s")
     if error is not None:
         raise error
     return cast("R", result)
