@@ -1,6 +1,7 @@
 """A loop of its own whose step really takes memory in proportion to its batch, under a limit that it sets itself."""
 
 import argparse
+import ctypes
 import os
 import resource
 import time
@@ -15,6 +16,8 @@ parser.add_argument("--room", type=int, default=200, help="megabytes; a row take
 parser.add_argument("--steps", type=int, default=40)
 options = parser.parse_args()
 
+# A thread that allocates for the first time reserves 64 MB of address space for an arena, at any moment.
+ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
 stallguard.beat()  # the probe's thread begins with it, and reserves address space
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + options.room * MEGABYTE,) * 2)
