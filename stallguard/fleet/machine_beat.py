@@ -63,7 +63,7 @@ class HeldLease(msgspec.Struct, frozen=True):
 
 
 class Renewals(msgspec.Struct, frozen=True):
-    """What a worker says of its last card.  `began`, `answered`: in seconds as in Held.
+    """What a worker says of its last card.  `began`, `answered`: in seconds as in HeldLease.
 
     `asks`: for whom it stands: names in the folder of all beats, each with a number that is another one when that run
     is to look whether its job was stopped.
@@ -78,7 +78,7 @@ class Renewals(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """What a run says of how it stands.  `name`: as in Held."""
+    """What a run says of how it stands.  `name`: as in HeldLease."""
 
     store: str
     host: str
@@ -142,12 +142,13 @@ class RunSide:
     def report(self, job: str, number: int, status: RunStatus) -> bool:
         """Say how the run stands; return whether the next card of this machine has it."""
         name, found = f"{job}{records.OF}{number}", self.renewals()
-        if found is None or name not in found.asks or len(jsontext.exact(status)) > STATUS_MAX:
-            with contextlib.suppress(OSError):
-                (_reported() / job).unlink(missing_ok=True)
-            return False
-        _write(_reported() / job, Reported(self._store, self._host, self._boot, name, status))
-        return True
+        has_card = found is not None and name in found.asks and len(jsontext.exact(status)) <= STATUS_MAX
+        reported = Reported(self._store, self._host, self._boot, name, status)
+        if has_card and _write(_reported() / job, reported):
+            return True
+        with contextlib.suppress(OSError):  # an old one must not stay in the card
+            (_reported() / job).unlink(missing_ok=True)
+        return False
 
     def leave(self, job: str) -> None:
         """Say nothing more of it."""
@@ -207,13 +208,18 @@ def _renewals() -> Path:
     return paths.home() / "fleet" / "renewals"
 
 
-def _write(path: Path, value: msgspec.Struct) -> None:
-    """Write a file whole, without waiting for the disk: after a loss of power none of it counts."""
+def _write(path: Path, value: msgspec.Struct) -> bool:
+    """Write a file whole, without waiting for the disk: after a loss of power none of it counts.
+
+    Return whether that was possible.
+    """
     with contextlib.suppress(OSError):
         private.ensure(path.parent)
         draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         private.write(draft, jsontext.exact(value))
         draft.replace(path)
+        return True
+    return False
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

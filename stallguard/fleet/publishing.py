@@ -183,8 +183,8 @@ class PublishingThread:
                 self._readable.put_status(stands)
             state = (status.get("state"), status.get("incidents"), self._publication.tail.newest)
             if is_read or state != self._shown or now >= self._put_at + SELDOM:
-                self._readable.renew(is_read=is_read)
-                self._shown, self._put_at = state, now
+                is_all = self._readable.renew(is_read=is_read)
+                self._shown, self._put_at = state if is_all else (), now  # the rest with the next look
         except Exception as error:  # noqa: BLE001 - it must not end the publishing of checkpoints
             if self._is_shown:
                 self._reports.note(f"journal and output are not in the store ({error}); it is tried again")

@@ -43,13 +43,18 @@ class ReadableFiles:
         self._puts: dict[tuple[int, int], _Put] = {}  # by device and inode
         self._next = 1
         self._index: Index | None = None
+        self._is_behind = False
 
     def put_status(self, status: RunStatus) -> None:
         """Put how the run stands."""
         self._store.replace(run_index.status_key(self._job, self._number), jsontext.readable(status))
 
-    def renew(self, at_once: int = AT_ONCE, *, is_read: bool = False) -> None:
-        """Put what changed since the last time.  `is_read`: a reader waits for a newer index, also an equal one."""
+    def renew(self, at_once: int = AT_ONCE, *, is_read: bool = False) -> bool:
+        """Put what changed since the last time, at most `at_once` chunks of a file; return whether that is all.
+
+        `is_read`: a reader waits for a newer index, also an equal one.
+        """
+        self._is_behind = False
         files, left_out = self._small()
         growing: list[Growing] = []
         for parts in (journal.parts(self._run.journal), journal.parts(self._run.output)):
@@ -68,6 +73,7 @@ class ReadableFiles:
             self._store.replace(run_index.index_key(self._job, self._number), jsontext.readable(index))
             self._index = index
             self._clean({one.id: one for one in growing})
+        return not self._is_behind
 
     def _small(self) -> tuple[list[Whole], int]:
         """Put the small files that changed; return all that the store has, and the bytes that it does not get."""
@@ -111,6 +117,7 @@ class ReadableFiles:
             cut, goes_on = run_index.hole(facts.st_size, share)
             goal = Growing(path.name, put.id, facts.st_size, cut, goes_on)
             missing = run_index.chunks(goal, put.size) if put.size < facts.st_size else []
+            self._is_behind |= len(missing) > at_once
             for number in missing[:at_once]:
                 file.seek(number * CHUNK)
                 data = file.read(CHUNK)

@@ -221,3 +221,17 @@ def test_the_card_of_a_machine_has_how_its_runs_stand_and_a_run_without_one_hear
     run.report("job", 3, stands)
     run.leave("job")
     assert worker.statuses(["job@3"]) == {}
+
+
+def test_a_status_that_cannot_be_written_is_not_left_to_the_card(tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    worker, run = WorkerSide("file:///s", "mac", "b"), RunSide("file:///s", "mac", "b")
+    worker.show(1.0, 2.0, {"job@3": 0})
+    assert run.report("job", 3, RunStatus(1, "noon", {"state": "running"}))
+
+    def full(*_given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("stallguard.storage.private.write", full)
+    assert not run.report("job", 3, RunStatus(1, "one", {"state": "stalled"}))
+    assert worker.statuses(["job@3"]) == {}

@@ -11,7 +11,9 @@ from stallguard.fleet import joblog, publishing
 from stallguard.fleet.keeper import LeaseKeeper
 from stallguard.fleet.publication import Publication
 from stallguard.fleet.publishing import PublishingReports, PublishingThread
+from stallguard.fleet.readable_files import ReadableFiles
 from stallguard.fleet.records import Holder
+from stallguard.fleet.run_index import CHUNK
 from stallguard.fleet.store import StoreError
 from stallguard.storage.paths import RunDir
 from tests.fleet.test_checkpoint_files import save
@@ -271,3 +273,11 @@ def test_a_wish_of_a_reader_is_not_lost_while_the_store_is_away(thread, store, t
     until(lambda: store.asked > asked)
     store.is_away = False
     until(lambda: store.store.read("jobs/job/runs/1/parts/1/0") == b"begins, goes on")
+
+
+def test_what_is_too_much_for_one_look_follows_with_the_next(thread, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(publishing, "SHOW", 0.05)
+    monkeypatch.setattr(ReadableFiles.renew, "__defaults__", (2,))
+    (tmp_path / "run" / "output.log").write_bytes(b"x" * (5 * CHUNK))
+    thread(machine=Worker())
+    until(lambda: store.store.read("jobs/job/runs/1/parts/1/4"))

@@ -354,9 +354,6 @@ def test_a_run_whose_lease_its_machine_renews_ends_as_soon_as_its_job_is_stopped
 
 def test_who_reads_a_run_of_another_machine_reads_what_it_wrote_just_now(lab):
     """It publishes nothing by itself meanwhile: it makes no checkpoint, and its state stays."""
-    (lab.project / "speak.py").write_text(
-        "import itertools, time\nfor number in itertools.count():\n    print(number, flush=True)\n    time.sleep(0.1)\n"
-    )
     lab.scheduler()
     lab.worker("m1")
     lab.submit("speak", "speak.py", lease=120)
