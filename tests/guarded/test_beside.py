@@ -88,11 +88,11 @@ EDITED = """
 import pathlib
 from stallguard.cli import main
 from stallguard.config import watch
-watches = watch.Watch.__init__
+watches = watch.FilesWatch.__init__
 def edited(*arguments):
     pathlib.Path("stallguard.toml").write_text("[run]\\nobserve = true\\n")
     watches(*arguments)
-watch.Watch.__init__ = edited
+watch.FilesWatch.__init__ = edited
 main()
 """
 
