@@ -15,7 +15,7 @@ from stallguard.core.diagnosis import diagnose
 from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS
 from stallguard.core.events import ProbeNote, Profiled
 from stallguard.core.limits import Limits
-from stallguard.core.run import Run
+from stallguard.core.run import Run, with_attempt
 
 EVERY = 60.0  # seconds between two diagnoses; a slow-down is diagnosed when it begins
 NAMED = 3  # bottlenecks that are announced at once
@@ -34,10 +34,12 @@ def look(run: Run) -> tuple[Run, list[Action]]:
     if run.state != lifecycle.RUNNING or run.detector_state.judgement.step != "healthy":
         return run, []
     slow = run.detector_state.judgement.slow > 1.0
-    begins = slow and not run.review.slow
-    if not begins and run.now - max(run.review.at, run.launched) < EVERY:
-        return replace(run, review=replace(run.review, slow=slow)) if slow != run.review.slow else run, []
-    run = replace(run, review=replace(run.review, at=run.now, slow=slow))
+    begins = slow and not run.current.review.slow
+    if not begins and run.now - max(run.current.review.at, run.current.launched) < EVERY:
+        return with_attempt(
+            run, review=replace(run.current.review, slow=slow)
+        ) if slow != run.current.review.slow else run, []
+    run = with_attempt(run, review=replace(run.current.review, at=run.now, slow=slow))
     judgement = run.detector_state.judgement
     announced: list[Action] = []
     if begins:
@@ -48,26 +50,30 @@ def look(run: Run) -> tuple[Run, list[Action]]:
         for finding in diagnose.diagnose(run.history, judgement, run.now)
         if CAUSES[finding.cause].advisory
         and finding.confidence >= SURE
-        and finding.cause not in run.review.announced
+        and finding.cause not in run.current.review.announced
     )
     if new:
-        known = (*run.review.announced, *(finding.cause for finding in new))
-        run = replace(run, review=replace(run.review, announced=known))
+        known = (*run.current.review.announced, *(finding.cause for finding in new))
+        run = with_attempt(run, review=replace(run.current.review, announced=known))
         announced += [Diagnosed(incident=0, findings=new), *messages.soft(new)]
     return run, announced
 
 
 def loss_breaks(run: Run, event: ProbeNote) -> tuple[Run, list[Action]]:
     """Return the run after the probe's note that a loss is not finite any more, and what is announced of it."""
-    training = next((one for one in run.trainings if one.pid == event.pid and not one.over), run.training)
+    training = next(
+        (one for one in run.current.trainings if one.pid == event.pid and not one.over), run.training
+    )
     judgement = training.detector_state.judgement
     findings = tuple(
         one for one in diagnose.diagnose(training.history, judgement, run.now) if one.cause == WRONG_NUMBERS
     )
     announced: list[Action] = [Announce("loss.broken", messages.broken_loss(run, event))]
-    if WRONG_NUMBERS in run.review.announced:
+    if WRONG_NUMBERS in run.current.review.announced:
         return run, announced
-    run = replace(run, review=replace(run.review, announced=(*run.review.announced, WRONG_NUMBERS)))
+    run = with_attempt(
+        run, review=replace(run.current.review, announced=(*run.current.review.announced, WRONG_NUMBERS))
+    )
     if findings:
         announced.append(Diagnosed(incident=0, findings=findings))
         announced += [Announce("stall.advice", {"text": text}) for text in findings[0].advice[:1]]
@@ -80,16 +86,16 @@ def profiled(run: Run, event: Profiled, _limits: Limits) -> tuple[Run, list[Acti
     A bottleneck is announced if two profiles in a row show it, once an attempt.
     """
     training = next(
-        (one for one in run.trainings if one.pid == event.pid and one.trains and not one.over), None
+        (one for one in run.current.trainings if one.pid == event.pid and one.trains and not one.over), None
     )
     if training is None:
         return run, []
-    history, review = training.history, run.review
+    history, review = training.history, run.current.review
     found, before = bottlenecks(history), bottlenecks(replace(history, stages=history.stages[:-1]))
     known = {*review.announced} | ({one.kind for one in found} - {one.kind for one in before})
     sure = [one for one in found[:NAMED] if one.kind not in known and run.state == lifecycle.RUNNING]
     announced = (*review.announced, *(one.kind for one in sure))
-    run = replace(run, review=replace(review, announced=announced))
+    run = with_attempt(run, review=replace(review, announced=announced))
     actions: list[Action] = []
     if found or before:
         actions.append(SlowedBy(event.attempt, event.pid, event.profile.watched, found))

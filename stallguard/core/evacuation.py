@@ -21,11 +21,15 @@ def fault(run: Run, healthy: float) -> str:
 
     `healthy`: seconds of progress after which an attempt counts as healthy.
     """
-    if run.code == 0 or (run.code == STOPPED_ON_TIME and run.script_code is None):
+    if run.code == 0 or (run.code == STOPPED_ON_TIME and run.current.script_code is None):
         return ""
     if run.state == lifecycle.FAILED and run.code == GAVE_UP:  # a start that failed has another code
         return UNKILLABLE
     # Found after the attempt's end, which has a cause of its own; an attempt that was to end is in no history.
-    if run.code == GAVE_UP and run.findings and run.findings[0].cause == causes.GPU_BUSY_AFTER_KILL:
+    if (
+        run.code == GAVE_UP
+        and run.current.findings
+        and run.current.findings[0].cause == causes.GPU_BUSY_AFTER_KILL
+    ):
         return causes.title(causes.GPU_BUSY_AFTER_KILL)
-    return machine_fault.fault(run.findings, run.past, healthy)
+    return machine_fault.fault(run.current.findings, run.past, healthy)

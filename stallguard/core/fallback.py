@@ -15,7 +15,7 @@ from stallguard.core import ledger, shutdown
 from stallguard.core.actions import Announce, Conclude, Signal
 from stallguard.core.events import Event, Exited, Failed, Launched, UserCommand
 from stallguard.core.lifecycle import ALIVE, ENDED, UNGUARDED
-from stallguard.core.run import Run
+from stallguard.core.run import Run, with_attempt
 from stallguard.core.transitions import Step, exit_code, move
 from stallguard.errors import OWN_FAILURE
 
@@ -40,7 +40,7 @@ def begin(run: Run, event: Event, error: str) -> Step:
     """Take over at `event`, on which the core failed; without a child the run is over, with OWN_FAILURE."""
     announced = Announce("run.unguarded", {"error": error})
     unknown = ledger.after(run.ledger, max(event.at, run.now), announced)
-    run, actions = follow(replace(run, interrupts=0, ledger=unknown), event)
+    run, actions = follow(replace(with_attempt(run, interrupts=0), ledger=unknown), event)
     if run.state in ENDED:
         return run, [announced, *actions]
     if run.state in ALIVE:
@@ -50,7 +50,7 @@ def begin(run: Run, event: Event, error: str) -> Step:
 
 def follow(run: Run, event: Event) -> Step:
     """Return the run after `event`, and the actions that pass it on."""
-    if run.state in ENDED or getattr(event, "attempt", run.attempt) < run.attempt:
+    if run.state in ENDED or getattr(event, "attempt", run.current.number) < run.current.number:
         return run, []
     run = replace(run, now=max(event.at, run.now))
     handler = _HANDLERS.get(type(event))
@@ -58,7 +58,9 @@ def follow(run: Run, event: Event) -> Step:
 
 
 def _launched(run: Run, event: Launched) -> Step:
-    return move(run, "launched", attempt=event.attempt, pid=event.pid, launched=event.at, decision=None), []
+    return move(
+        with_attempt(run, number=event.attempt, pid=event.pid, launched=event.at, decision=None), "launched"
+    ), []
 
 
 def _failed(run: Run, event: Failed) -> Step:
@@ -67,10 +69,10 @@ def _failed(run: Run, event: Failed) -> Step:
 
 def _exited(run: Run, event: Exited) -> Step:
     """Use its code for the run, unless it was ended for a restart, which does not happen now."""
-    lost = run.decision is not None and run.decision.action == "restart"
-    code = OWN_FAILURE if lost else exit_code(run.decision, event)
+    lost = run.current.decision is not None and run.current.decision.action == "restart"
+    code = OWN_FAILURE if lost else exit_code(run.current.decision, event)
     script_code = shutdown.script_code(run, event)
-    return move(run, "ended", code=code, script_code=script_code), [
+    return move(with_attempt(run, script_code=script_code), "ended", code=code), [
         Conclude(code=code, why=WHY if lost else "")
     ]
 
@@ -78,13 +80,15 @@ def _exited(run: Run, event: Exited) -> Step:
 def _asked(run: Run, event: UserCommand) -> Step:
     """Pass a command to end the training on; a second one kills it.  Pass any other signal on as it came."""
     if event.verb == "signal":
-        passed = Signal(attempt=run.attempt, name=event.argument.removeprefix("SIG"), number=event.number)
+        passed = Signal(
+            attempt=run.current.number, name=event.argument.removeprefix("SIG"), number=event.number
+        )
         return run, [passed]
     name = ENDING.get(event.verb)
     if name is None:
         return run, []
-    return replace(run, interrupts=run.interrupts + 1), [
-        Signal(attempt=run.attempt, name="KILL" if run.interrupts else name)
+    return with_attempt(run, interrupts=run.current.interrupts + 1), [
+        Signal(attempt=run.current.number, name="KILL" if run.current.interrupts else name)
     ]
 
 

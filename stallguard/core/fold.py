@@ -54,7 +54,7 @@ from stallguard.core.events import (
 from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
 from stallguard.core.limits import Limits
 from stallguard.core.policy import attempts, decide
-from stallguard.core.run import Review, Run, beats, is_muted
+from stallguard.core.run import Attempt, Run, beats, is_muted, with_attempt
 from stallguard.core.sizes import UNKNOWN, Sizes, leave
 from stallguard.core.training import Training
 from stallguard.core.transitions import UNSEEN, Step, attempts_so_far, defer_kill, exit_code, kill, move, stop
@@ -75,8 +75,8 @@ def begin(
     """Return a run about to start its first attempt, and the action that starts it."""
     outside = Training(history.History(), detector.start(limits.detector, learned))
     run = Run(
-        trainings=(outside,), past=attempts.AttemptHistory(), now=at, began=at, ended=at, factor=factor, sizes=sizes,
-        inherited=learned, ledger=ledger.begin(at),
+        current=Attempt(trainings=(outside,), factor=factor), past=attempts.AttemptHistory(), now=at, began=at,
+        ended=at, sizes=sizes, inherited=learned, ledger=ledger.begin(at),
     )  # fmt: skip
     return run, [Launch(attempt=1, factor=factor)]
 
@@ -86,7 +86,7 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
 
     Events of an attempt that is over are ignored; a time before the latest one counts as the latest one.
     """
-    if run.state in ENDED or getattr(event, "attempt", run.attempt) < run.attempt:
+    if run.state in ENDED or getattr(event, "attempt", run.current.number) < run.current.number:
         return run, []
     at = max(event.at, run.now)
     seen = event if event.at == at else replace(event, at=at)
@@ -109,12 +109,11 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
 def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     why = event.unresumed or unsaved.sentence(run)
     run = move(
-        run, "launched", attempt=event.attempt, pid=event.pid, factor=event.factor, device=event.device,
-        launched=event.at, deadline=math.inf, decision=None, findings=(), urgent=False, interrupts=0, step="off",
-        interrupted=None, passed_on=(), unsaved=(), loops={}, arranged=False,
-        script_code=None, stop_acknowledged=False, saved=(), kill_deferred=0.0, declined=-math.inf, review=Review(),
-        memory=memory_ahead.begun(run),
-        cut=False,
+        run, "launched", deadline=math.inf,
+        current=Attempt(
+            trainings=run.current.trainings, number=event.attempt, pid=event.pid, factor=event.factor,
+            device=event.device, launched=event.at, memory=memory_ahead.begun(run),
+        ),
     )  # fmt: skip
     run, announced = training_changes.announce(run, limits.policy)
     # From a backup of its own the script resumes itself, which the probe says.
@@ -177,7 +176,7 @@ def _left(run: Run, event: ProcessLeft, _limits: Limits) -> Step:
 
 def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
-    run = replace(run, urgent=run.urgent or decide.is_urgent(findings))
+    run = with_attempt(run, urgent=run.current.urgent or decide.is_urgent(findings))
     return run, [*messages.signature(event)]
 
 
@@ -195,7 +194,7 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
     if event.incident == DUMP:
         return run, [Announce("evidence.dumped", messages.evidence(event))]
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
-    run = move(run, "collected", findings=findings)
+    run = move(with_attempt(run, findings=findings), "collected")
     announced = [Announce("evidence.collected", messages.evidence(event)), *messages.explained(run, findings)]
     due, next_step = (
         wakeups.acts_at(run, limits),
@@ -213,11 +212,11 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
 def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     run = trainings.end_all(replace(run, ended=event.at), limits.detector)
     run = user_commands.ended_by_signal(run, event)
-    run = replace(run, script_code=shutdown.script_code(run, event))
-    if run.decision is not None and not shutdown.came_otherwise(run, event):
+    run = with_attempt(run, script_code=shutdown.script_code(run, event))
+    if run.current.decision is not None and not shutdown.came_otherwise(run, event):
         # Of a stalled training that ended after our SIGKILL, no code is needed to know that it did not finish.
-        decided = event.known or run.decision.action == "finish" or run.state == lifecycle.KILLING
-        return _after(run, run.decision if decided else UNSEEN, event)
+        decided = event.known or run.current.decision.action == "finish" or run.state == lifecycle.KILLING
+        return _after(run, run.current.decision if decided else UNSEEN, event)
     if not event.known:
         return _after(run, UNSEEN, event)
     broken = shutdown.of_broken_loss(run.training, limits)
@@ -233,9 +232,11 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
         if run.state not in (lifecycle.COLLECTING, HOLDING):  # else a stall ends, which is counted
             run = replace(run, totals=replace(run.totals, crashes=run.totals.crashes + 1))
         found = Diagnosed(incident=run.totals.incidents, findings=findings, decision=decision)
-        crashed = Announce("attempt.crashed", messages.exit_facts(run.attempt, event.code, event.signal))
+        crashed = Announce(
+            "attempt.crashed", messages.exit_facts(run.current.number, event.code, event.signal)
+        )
         announced = [crashed, *messages.explained(run, findings), found]
-    run = replace(run, findings=findings, decision=decision, past=tried)
+    run = replace(with_attempt(run, findings=findings, decision=decision), past=tried)
     run, actions = _after(run, decision, event)
     return run, announced + actions
 
@@ -243,7 +244,7 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
 def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
     if run.state != lifecycle.KILLING:
         return run, []
-    facts = {"pid": str(run.pid), "state": event.state or "no state known"}
+    facts = {"pid": str(run.current.pid), "state": event.state or "no state known"}
     run = move(run, "unkillable", code=GAVE_UP)
     return run, [
         Announce("attempt.unkillable", facts),
@@ -280,7 +281,7 @@ def _converge(run: Run, limits: Limits) -> Step:
         run, actions = kill(run, limits)
         return run, [Announce("attempt.sigterm_unused"), *actions]
     run, announced = user_commands.drop_outlived(run, limits)
-    if run.state not in WATCHED or run.decision is not None:
+    if run.state not in WATCHED or run.current.decision is not None:
         return run, []
     run, actions = _follow_judgement(run, limits)
     return run, announced + actions
@@ -288,13 +289,13 @@ def _converge(run: Run, limits: Limits) -> Step:
 
 def _follow_judgement(run: Run, limits: Limits) -> Step:
     step = run.detector_state.judgement.step
-    before = run.step
+    before = run.current.step
     if run.state != lifecycle.COLLECTING:  # what ends meanwhile is announced once the evidence is collected
-        run = replace(run, step=step)
-    if (run.urgent or step in ("stalled", "stopped")) and not run.training.over:
+        run = with_attempt(run, step=step)
+    if (run.current.urgent or step in ("stalled", "stopped")) and not run.training.over:
         return _stalled(run, limits)
     if run.state == HOLDING and run.training.over:
-        return trainings.focused(move(run, "recovered", findings=(), urgent=False)), []
+        return trainings.focused(move(with_attempt(run, findings=(), urgent=False), "recovered")), []
     if run.state in (lifecycle.SUSPECT, HOLDING) and step in ("healthy", "recovering"):
         # If another training came into focus, its own gap is not the one that is over.
         seconds = run.detector_state.judgement.gap if step == "recovering" else run.now - run.silent_since
@@ -302,7 +303,7 @@ def _follow_judgement(run: Run, limits: Limits) -> Step:
         message = "training.continued" if before == "stopped" else "training.recovered"
         if run.state != HOLDING:
             message = "training.cleared"
-        return move(run, "recovered", findings=()), [Announce(message, {"gap": gap})]
+        return move(with_attempt(run, findings=()), "recovered"), [Announce(message, {"gap": gap})]
     if step == "suspect" and run.state != lifecycle.SUSPECT:
         return move(run, "suspected"), [Announce("training.suspected", messages.silence(run))]
     ends = shutdown.segment_ends(run, limits)
@@ -313,29 +314,30 @@ def _stalled(run: Run, limits: Limits) -> Step:
     if run.state not in (lifecycle.COLLECTING, HOLDING):
         incident, since = run.totals.incidents + 1, run.detector_state.judgement.since
         totals = replace(run.totals, incidents=incident)
-        run = move(run, "stalled", totals=totals, declined=-math.inf, silent_since=since)
+        run = move(with_attempt(run, declined=-math.inf), "stalled", totals=totals, silent_since=since)
         return run, [
             Announce("training.stalled", messages.silence(run)),
-            Ask(attempt=run.attempt, command="stalled"),
-            Collect(incident=incident, attempt=run.attempt),
+            Ask(attempt=run.current.number, command="stalled"),
+            Collect(incident=incident, attempt=run.current.number),
         ]
 
     # Trainings that stall during the incident of another are announced: the remedy of that one restarts all.
     also = [
         one for one in trainings.judged(run)
-        if one.key != run.focus and not one.announced and one.detector_state.judgement.step in ("stalled", "stopped")
+        if one.key != run.current.focus and not one.announced
+        and one.detector_state.judgement.step in ("stalled", "stopped")
     ]  # fmt: skip
     for one in also:
         run = trainings.put(run, replace(one, announced=True))
     announced = [Announce("training.also_stalled", messages.silence(run, one)) for one in also]
-    told = [Ask(attempt=run.attempt, command="stalled")] if also else []
+    told = [Ask(attempt=run.current.number, command="stalled")] if also else []
     run, actions = _act_when_due(run, limits) if run.state == HOLDING else (run, [])
     return run, [*announced, *told, *actions]
 
 
 def _act_when_due(run: Run, limits: Limits) -> Step:
     due = wakeups.acts_at(run, limits)
-    if due is None or run.now < max(due, run.declined + RECONSIDERED):
+    if due is None or run.now < max(due, run.current.declined + RECONSIDERED):
         return run, []
     if limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
         return run, []
@@ -343,11 +345,11 @@ def _act_when_due(run: Run, limits: Limits) -> Step:
     tried = attempts_so_far(run, findings)
     decision = decide.decide(findings, tried, limits.policy)
     if decision.action in LEAVES_ALONE:
-        return replace(run, declined=run.now), []
+        return with_attempt(run, declined=run.now), []
     found = Diagnosed(incident=run.totals.incidents, findings=findings, decision=decision)
-    run = replace(run, findings=findings, past=tried)
+    run = replace(with_attempt(run, findings=findings), past=tried)
     run, actions = stop(run, decision, limits)
-    facts = {"attempt": str(run.attempt), "why": decision.why}
+    facts = {"attempt": str(run.current.number), "why": decision.why}
     return run, [found, Announce("attempt.stopping", facts), *actions]
 
 
@@ -359,8 +361,8 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
         return run, [Announce("attempt.killing", {"grace": messages.duration(limits.stop.grace)}), *actions]
     run = replace(run, deadline=math.inf)
     if run.state == lifecycle.KILLING:
-        return _unkillable(run, Unkillable(at=run.now, attempt=run.attempt), limits)
-    decision = run.decision
+        return _unkillable(run, Unkillable(at=run.now, attempt=run.current.number), limits)
+    decision = run.current.decision
     if decision is None:
         return run, []
     if run.state != lifecycle.BACKOFF:
@@ -373,13 +375,16 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
     findings = gpu_idle.gpu_busy(run.history)
     if not findings:
         order = Launch(
-            attempt=run.attempt + 1, factor=decision.factor, device=decision.device, resume=decision.resume
+            attempt=run.current.number + 1,
+            factor=decision.factor,
+            device=decision.device,
+            resume=decision.resume,
         )
         return run, [order]
     announced = [Diagnosed(incident=run.totals.incidents, findings=findings), *messages.diagnosis(findings)]
     why = findings[0].evidence[0]
     facts = messages.totals(run, run.totals.beats, run.now, GAVE_UP, why) | {"code": str(GAVE_UP), "why": why}
-    return move(run, "ended", code=GAVE_UP, findings=findings), [
+    return move(with_attempt(run, findings=findings), "ended", code=GAVE_UP), [
         *announced,
         Announce("run.gave_up", facts),
         Conclude(code=GAVE_UP, why=why),
@@ -391,10 +396,18 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
 
 def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
-        is_smaller = decision.factor > run.factor
-        sizes = leave(run.sizes, history.batch_rows(run.history), run.factor) if is_smaller else run.sizes
-        run = move(run, "restart", deadline=run.now + decision.delay, decision=decision, sizes=sizes)
-        facts = {"attempt": str(run.attempt + 1), "why": decision.why, "mathematics": decision.mathematics}
+        is_smaller = decision.factor > run.current.factor
+        sizes = (
+            leave(run.sizes, history.batch_rows(run.history), run.current.factor) if is_smaller else run.sizes
+        )
+        run = move(
+            with_attempt(run, decision=decision), "restart", deadline=run.now + decision.delay, sizes=sizes
+        )
+        facts = {
+            "attempt": str(run.current.number + 1),
+            "why": decision.why,
+            "mathematics": decision.mathematics,
+        }
         pause = (
             [Announce("attempt.delayed", {"delay": messages.duration(decision.delay)})]
             if decision.delay > 1
@@ -405,7 +418,7 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
     message = (
         "run.gave_up"
         if decision.action == "give_up"
-        else messages.ending(decision.code, code, run.script_code)
+        else messages.ending(decision.code, code, run.current.script_code)
     )
     facts = messages.totals(run, beats(run), event.at, code, decision.why)
     facts |= {"code": str(code), "why": decision.why}

@@ -24,7 +24,7 @@ SAVING = "checkpoint"  # phase of the probe
 def is_in_vain(run: Run, limits: Limits) -> bool:
     """Return whether SIGTERM was sent WAIT seconds ago to stalled trainings, and none has done anything since."""
     judged = trainings.judged(run)
-    return run.now >= run.still + WAIT and all(_is_inert(one, run, limits) for one in judged)
+    return run.now >= run.current.still + WAIT and all(_is_inert(one, run, limits) for one in judged)
 
 
 def _is_inert(training: Training, run: Run, limits: Limits) -> bool:
@@ -33,9 +33,9 @@ def _is_inert(training: Training, run: Run, limits: Limits) -> bool:
     if detector_state.judgement.step != "stalled" or history.is_saving(past, run.now):
         return False
     heartbeat = training.heartbeat
-    if heartbeat is not None and (heartbeat.phase == SAVING or heartbeat.progress_at > run.still):
+    if heartbeat is not None and (heartbeat.phase == SAVING or heartbeat.progress_at > run.current.still):
         return False
-    seconds, most = run.now - run.still, limits.detector
+    seconds, most = run.now - run.current.still, limits.detector
     used = metrics.cpu(past, run.now, seconds)
     moved = (metrics.io(past, run.now, seconds), metrics.disk(past, run.now, seconds))
     if used is None or used >= most.idle_cpu or any((rate or 0.0) >= most.idle_io for rate in moved):

@@ -42,7 +42,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.memory_forecast import LEAK, MARGIN, Forecast, forecast, grows_all_the_time
 from stallguard.core.policy import decide
 from stallguard.core.readings import Memory
-from stallguard.core.run import MemoryWatch, Run, is_muted
+from stallguard.core.run import MemoryWatch, Run, is_muted, with_attempt
 from stallguard.core.text import duration, quantity
 from stallguard.core.training import Training
 from stallguard.core.transitions import Step, attempts_so_far
@@ -68,24 +68,29 @@ MOST = 32.0  # hours; more is not worth a number
 
 def begun(run: Run) -> MemoryWatch:
     """Return the watch of a new attempt; it looks closely if the one before was ended for its memory."""
-    return MemoryWatch(grown=run.memory.grown, is_near=run.memory.grown is not None)
+    return MemoryWatch(grown=run.current.memory.grown, is_near=run.current.memory.grown is not None)
 
 
 def look(run: Run, limits: Limits) -> Step:
     """Return the run, and what is to be done before its memory runs out."""
-    watch = run.memory
+    watch = run.current.memory
     every = CLOSE if watch.is_near else EVERY
     way = limits.policy.memory_ahead
-    if way == OFF or run.state != lifecycle.RUNNING or run.decision is not None or run.now - watch.at < every:
+    if (
+        way == OFF
+        or run.state != lifecycle.RUNNING
+        or run.current.decision is not None
+        or run.now - watch.at < every
+    ):
         return run, []
     training, ahead = _nearest(run)
     alone = len(trainings.judged(run)) == 1
     others = taken_by_others(run.history, run.now) if ahead is None and alone else None
     pressure = _pressure(run.history, run.now)
     near = any(one.earliest <= SAVE for one in (ahead, others) if one is not None)
-    again = watch.grown is not None and run.now - run.launched < FIRST
+    again = watch.grown is not None and run.now - run.current.launched < FIRST
     watch = replace(watch, at=run.now, is_near=near or again or _grows_fast(run.history, run.now))
-    run = replace(run, memory=watch)
+    run = with_attempt(run, memory=watch)
     actions: list[Action] = []
     if ahead is not None:
         run, actions = _told(run, ahead)
@@ -125,11 +130,11 @@ def _returned(run: Run, history: History) -> Forecast | None:
     them: then the lowest footprint grows as well.
     """
     ceiling, points = _ceiling(history, run.now), history.growth.points
-    if run.memory.grown is None or ceiling is None or not points:
+    if run.current.memory.grown is None or ceiling is None or not points:
         return None
     if sum(one.at >= points[0][0] for one in history.memory[-READ:]) < READ:
         return None  # what was left before the first batches says nothing
-    first, last, rate = run.memory.grown
+    first, last, rate = run.current.memory.grown
     began, mark = points[0][0], max(high for _, _, high, _ in points)
     if mark < first + BACK * (last - first) + rate * (run.now - began) or not _rises(history, rate, run.now):
         return None
@@ -252,9 +257,9 @@ def _grows_fast(history: History, now: float) -> bool:
 
 
 def _told(run: Run, ahead: Forecast) -> Step:
-    if run.memory.announced or min(ahead.latest, ahead.earliest + SAVE) > TELL:
+    if run.current.memory.announced or min(ahead.latest, ahead.earliest + SAVE) > TELL:
         return run, []
-    run = replace(run, memory=replace(run.memory, announced=True))
+    run = with_attempt(run, memory=replace(run.current.memory, announced=True))
     finding = _finding(run.history, ahead, run.now)
     return run, [
         Diagnosed(incident=0, findings=(finding,)),
@@ -264,27 +269,27 @@ def _told(run: Run, ahead: Forecast) -> Step:
 
 
 def _told_of_others(run: Run, ahead: Forecast) -> Step:
-    if run.memory.others_announced or min(ahead.latest, ahead.earliest + SAVE) > TELL:
+    if run.current.memory.others_announced or min(ahead.latest, ahead.earliest + SAVE) > TELL:
         return run, []
-    run = replace(run, memory=replace(run.memory, others_announced=True))
+    run = with_attempt(run, memory=replace(run.current.memory, others_announced=True))
     return run, [Announce("memory.others", _facts(ahead))]
 
 
 def _asked_to_save(run: Run, training: Training, limits: Limits) -> Step:
     """Ask for a checkpoint, if the training can make one, and was not asked lately."""
-    watch, heartbeat, greeted = run.memory, training.heartbeat, training.history.greeted
+    watch, heartbeat, greeted = run.current.memory, training.heartbeat, training.history.greeted
     can = (heartbeat is not None and heartbeat.saves > 0) or (
         greeted is not None and "checkpoint" in greeted.hooks
     )
     if limits.observe or not can or run.now - watch.asked < AGAIN:
         return run, []
-    run = replace(run, memory=replace(watch, asked=run.now, saves=heartbeat.saves if heartbeat else 0))
-    return run, [Ask(attempt=run.attempt, command="save"), Announce("memory.checkpoint")]
+    run = with_attempt(run, memory=replace(watch, asked=run.now, saves=heartbeat.saves if heartbeat else 0))
+    return run, [Ask(attempt=run.current.number, command="save"), Announce("memory.checkpoint")]
 
 
 def _ended(run: Run, training: Training, ahead: Forecast, limits: Limits) -> Step:
     """Start the training again, once the checkpoint is there."""
-    watch = run.memory
+    watch = run.current.memory
     saves = training.heartbeat.saves if training.heartbeat is not None else 0
     if saves <= watch.saves and run.now - watch.asked < SAVED_WITHIN:
         return run, []
@@ -295,12 +300,12 @@ def _ended(run: Run, training: Training, ahead: Forecast, limits: Limits) -> Ste
     if why:
         if watch.left_alone:
             return run, []
-        return replace(run, memory=replace(watch, left_alone=True)), [
+        return with_attempt(run, memory=replace(watch, left_alone=True)), [
             Announce("memory.left_alone", {"why": why})
         ]
     points = training.history.growth.points
     grown = (points[0][2], max(high for _, _, high, _ in points), ahead.rate)
-    run = replace(run, findings=found, past=tried, memory=replace(watch, grown=grown))
+    run = replace(with_attempt(run, findings=found, memory=replace(watch, grown=grown)), past=tried)
     why = f"memory runs out {_when(ahead)}; {decision.why}"
     run, actions = shutdown.arrange(run, decision, why, limits, ENDED_WITHIN)
     return run, [Diagnosed(incident=0, findings=found, decision=decision), *actions]

@@ -89,9 +89,9 @@ def name(training: Training) -> str:
 
 def of_one(run: Run, pid: int) -> str:
     """Return the beginning of a sentence that names its training; empty if there is only one."""
-    if run.begun <= 1 or not pid:
+    if run.current.begun <= 1 or not pid:
         return ""
-    found = [training for training in run.trainings if training.pid == pid]
+    found = [training for training in run.current.trainings if training.pid == pid]
     return f"{name(found[-1])}: " if found else ""
 
 
@@ -260,14 +260,14 @@ def ending(decision_code: int, code: int, script_code: int | None = None) -> str
 def totals(run: Run, beats: int, now: float, code: int = 0, why: str = "") -> dict[str, str]:
     """Return the sums for the end of a run; of one that failed, what was lost in place of the share that trained."""
     times = ledger.spent(run.ledger, now)
-    trouble = f", {run.begun} trainings" if run.begun > 1 else ""
+    trouble = f", {run.current.begun} trainings" if run.current.begun > 1 else ""
     if found := incidents(run.totals.incidents, run.totals.crashes):
         trouble += f", {found}"
-    if found or run.attempt > 1:
-        trouble += f", {counted(run.attempt, 'attempt')}"
+    if found or run.current.number > 1:
+        trouble += f", {counted(run.current.number, 'attempt')}"
     broken = broken_of(run)
     trouble += f", {broken.text}" if broken is not None else ""
-    time = lost_time(times) if has_failed(code, why, run.script_code) else effective_time(times)
+    time = lost_time(times) if has_failed(code, why, run.current.script_code) else effective_time(times)
     return {
         "batches": str(beats),
         "duration": duration(time_spent.total(times)),
@@ -277,7 +277,7 @@ def totals(run: Run, beats: int, now: float, code: int = 0, why: str = "") -> di
 
 def broken_of(run: Run) -> ProbeNote | None:
     """Return the note of a training whose loss is not finite: of one that lives, else of the last that trained."""
-    trained = [one for one in run.trainings if one.trains or one.batches]
+    trained = [one for one in run.current.trainings if one.trains or one.batches]
     found = [one for one in trained if not one.over and one.history.broken_loss] or trained[-1:]
     return found[0].history.broken_loss if found else None
 

@@ -17,7 +17,7 @@ from stallguard.core.actions import Launch
 from stallguard.core.detection.learned import Learned
 from stallguard.core.events import Event, Launched, SupervisorRestarted
 from stallguard.core.limits import Limits
-from stallguard.core.run import Run, beats
+from stallguard.core.run import Run, beats, with_attempt
 from stallguard.core.sizes import UNKNOWN, Sizes
 from stallguard.core.transitions import Step
 
@@ -54,7 +54,7 @@ def between_attempts(run: Run) -> Step:
     A stallguard that is killed while it starts an attempt leaves a Launch that was never carried out.
     """
     if run.state == lifecycle.NEW:
-        return run, [Launch(attempt=1, factor=run.factor)]
+        return run, [Launch(attempt=1, factor=run.current.factor)]
     return (replace(run, deadline=run.now), []) if math.isinf(run.deadline) else (run, [])
 
 
@@ -66,7 +66,11 @@ def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
     """
     # SupervisorRestarted, which is the first event, moves the ledger to the new clock.
     kept = replace(_without_attempt(run, limits, at), began=at - (run.now - run.began))
-    return kept, [Launch(attempt=run.attempt + 1, factor=run.factor, device=run.device, resume=True)]
+    return kept, [
+        Launch(
+            attempt=run.current.number + 1, factor=run.current.factor, device=run.current.device, resume=True
+        )
+    ]
 
 
 def before_attempt(run: Run, limits: Limits, event: Launched) -> Run:
@@ -76,20 +80,18 @@ def before_attempt(run: Run, limits: Limits, event: Launched) -> Run:
     the disk is full.  Then what is known of that attempt is an error at best: that it still lives, or that its end was
     the end of the run.
     """
-    if run.state in (lifecycle.NEW, lifecycle.BACKOFF) or event.attempt <= run.attempt:
+    if run.state in (lifecycle.NEW, lifecycle.BACKOFF) or event.attempt <= run.current.number:
         return run
     known = run.ledger if run.ledger.state != ledger.OVER else replace(run.ledger, state=ledger.EXITED)
     kept = _without_attempt(run, limits, event.at)
-    return replace(kept, began=run.began, attempt=event.attempt - 1, ledger=known)
+    return replace(with_attempt(kept, number=event.attempt - 1), began=run.began, ledger=known)
 
 
 def _without_attempt(run: Run, limits: Limits, at: float) -> Run:
     """Return a run that has only what does not belong to its present attempt."""
-    fresh, _ = fold.begin(limits, at, run.factor, trainings.taught(run), run.sizes)
+    fresh, _ = fold.begin(limits, at, run.current.factor, trainings.taught(run), run.sizes)
     return replace(
-        fresh,
-        attempt=run.attempt,
-        device=run.device,
+        with_attempt(fresh, number=run.current.number, device=run.current.device),
         beyond=run.beyond,
         learned=run.learned,
         whole=run.whole,

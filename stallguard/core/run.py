@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import msgspec
+from msgspec.structs import replace
 
 from stallguard.core import lifecycle
 from stallguard.core.detection.detector import DetectorState
@@ -62,43 +63,29 @@ class Totals(msgspec.Struct, frozen=True):
     crashes: int = 0  # attempts that ended by themselves, with another code than 0, and outside of a stall
 
 
-class Run(msgspec.Struct, frozen=True):
-    """A run at one instant.  `deadline`: when the wait in the present state is over (monotonic seconds).
+class Attempt(msgspec.Struct, frozen=True):
+    """What belongs to one attempt: it is made anew at each launch.
 
     `trainings`: first the run as it is seen from outside, then each process that a probe is in, the newest last.
     """
 
     trainings: tuple[Training, ...]
-    past: AttemptHistory
-    focus: int = OUTSIDE  # key of the training that evidence, diagnosis and reports are about
-    seen: int = 0  # processes with a probe in this attempt so far
-    begun: int = 0  # how many of them have trained
-    over: tuple[EndedTraining, ...] = ()  # the trainings of this attempt that are over, the newest last
-    inherited: Learned | None = None  # what earlier runs of the same command learned
-    learned: dict[str, Learned] = {}  # what the trainings of earlier attempts learned, by place
-    state: str = lifecycle.NEW
-    now: float = 0.0
-    began: float = 0.0
-    attempt: int = 0
+    number: int = 0  # from 1; 0: none was launched yet
     pid: int = 0
     launched: float = 0.0
-    ended: float = 0.0  # when the attempt before this one ended
     factor: int = 1
     device: str = "default"
-    sizes: Sizes = Sizes()  # which batches this script survives here
-    changes: tuple[tuple[int, str], ...] = ()  # of the training: attempt, sentence
-    whole: str = ""  # why slices cannot make this script's batch smaller, as the probe said it
-    cut: bool = False  # batches of some model were trained in slices in this attempt
-    deadline: float = math.inf
+    focus: int = OUTSIDE  # key of the training that evidence, diagnosis and reports are about
+    seen: int = 0  # processes with a probe so far
+    begun: int = 0  # how many of them have trained
+    over: tuple[EndedTraining, ...] = ()  # the trainings that are over, the newest last
+    cut: bool = False  # batches of some model were trained in slices
     urgent: bool = False  # the output reported a cause that only gets worse: act even while batches end
-    silent_since: float = 0.0  # when the gap of the last stall began (monotonic seconds)
     step: str = "off"  # the judgement's step after the event before this one; while evidence is collected, of the stall
-    beyond: tuple[str, ...] = ()  # what a remedy cannot reach in this script, already announced
     findings: tuple[Finding, ...] = ()
-    decision: Decision | None = None  # what follows the end of this attempt
+    decision: Decision | None = None  # what follows its end
     declined: float = -math.inf  # when the policy last decided to leave this stall alone
-    # When SIGTERM was sent to this attempt, if all that trained in it had stalled by then.
-    still: float = math.inf
+    still: float = math.inf  # when SIGTERM was sent, if all that trained had stalled by then
     kill_deferred: float = 0.0  # since when a checkpoint that is being written holds SIGKILL back
     arranged: bool = False  # the decision is an end at a set time; the training can end before it
     stop_acknowledged: bool = False  # the probe has asked the framework to end after the batch
@@ -106,23 +93,43 @@ class Run(msgspec.Struct, frozen=True):
     review: Review = Review()
     memory: MemoryWatch = MemoryWatch()
     interrupts: int = 0
-    # When the first interrupt was passed on, and the batches until then.
-    interrupted: tuple[float, int] | None = None
-    passed_on: tuple[int, ...] = ()  # numbers of the signals that were passed on to this attempt
-    unsaved: tuple[Unsaved, ...] = ()  # in this attempt
+    interrupted: tuple[float, int] | None = (
+        None  # when the first interrupt was passed on, and the batches until then
+    )
+    passed_on: tuple[int, ...] = ()  # numbers of the signals that were passed on
+    unsaved: tuple[Unsaved, ...] = ()
     loops: dict[int, float] = {}  # since when each process trains in a loop of its own (monotonic seconds)
+    # Exit code with which the script ended by itself; None: it was ended, or its end is not known.
+    script_code: int | None = None
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A run at one instant.  `deadline`: when the wait in the present state is over (monotonic seconds)."""
+
+    current: Attempt  # the present attempt; between two attempts the one that ended
+    past: AttemptHistory
+    inherited: Learned | None = None  # what earlier runs of the same command learned
+    learned: dict[str, Learned] = {}  # what the trainings of earlier attempts learned, by place
+    state: str = lifecycle.NEW
+    now: float = 0.0
+    began: float = 0.0
+    ended: float = 0.0  # when the attempt before this one ended
+    sizes: Sizes = Sizes()  # which batches this script survives here
+    changes: tuple[tuple[int, str], ...] = ()  # of the training: attempt, sentence
+    whole: str = ""  # why slices cannot make this script's batch smaller, as the probe said it
+    deadline: float = math.inf
+    silent_since: float = 0.0  # when the gap of the last stall began (monotonic seconds)
+    beyond: tuple[str, ...] = ()  # what a remedy cannot reach in this script, already announced
     own_backup: bool = False  # the script makes backups of its own, from which it resumes
     quiet_until: float = 0.0  # muted by the user: judged, never acted upon
     totals: Totals = Totals()
     ledger: Ledger = Ledger()  # where the time went
     code: int = 0
-    # Exit code with which the script ended by itself; None: it was ended, or its end is not known.
-    script_code: int | None = None
 
     @property
     def training(self) -> Training:
         """The training in focus."""
-        return next(one for one in self.trainings if one.key == self.focus)
+        return next(one for one in self.current.trainings if one.key == self.current.focus)
 
     @property
     def history(self) -> History:
@@ -135,9 +142,14 @@ class Run(msgspec.Struct, frozen=True):
         return self.training.detector_state
 
 
+def with_attempt(run: Run, **changes: object) -> Run:
+    """Return the run with changes of its present attempt."""
+    return replace(run, current=replace(run.current, **changes))
+
+
 def beats(run: Run) -> int:
     """Return the batches trained so far, of all trainings and attempts together."""
-    return run.totals.beats + sum(training.batches for training in run.trainings if not training.over)
+    return run.totals.beats + sum(training.batches for training in run.current.trainings if not training.over)
 
 
 def is_muted(run: Run) -> bool:

@@ -18,7 +18,7 @@ from stallguard.core.events import Exited, ProbeNote
 from stallguard.core.lifecycle import HOLDING, WATCHED
 from stallguard.core.limits import Limits
 from stallguard.core.policy import attempts, decide
-from stallguard.core.run import Run, is_muted
+from stallguard.core.run import Run, is_muted, with_attempt
 from stallguard.core.training import Training
 from stallguard.core.transitions import Step, move, stop
 from stallguard.core.verdicts import Decision
@@ -34,17 +34,17 @@ def time_is_up(run: Run, why: str, limits: Limits) -> Step:
         announced = Announce("run.paused", messages.totals(run, run.totals.beats, run.now) | {"why": why})
         return move(run, "ended", code=STOPPED_ON_TIME), [announced, Conclude(code=STOPPED_ON_TIME, why=why)]
     end = Decision(action="finish", why=why, code=STOPPED_ON_TIME)
-    if run.decision is None or (run.interrupted is not None and run.state in WATCHED):
+    if run.current.decision is None or (run.current.interrupted is not None and run.state in WATCHED):
         return arrange(run, end, end.why, limits) if run.state in WATCHED else (run, [])
-    if run.decision.action != "restart":
+    if run.current.decision.action != "restart":
         return run, []
     # It is being ended already, for a restart: no attempt follows now.
-    return replace(run, arranged=True, decision=end), [Announce("run.end_is_due", {"why": why})]
+    return with_attempt(run, arranged=True, decision=end), [Announce("run.end_is_due", {"why": why})]
 
 
 def loss_breaks(run: Run, limits: Limits) -> Step:
     """End the run if the loss of a training is not finite and the settings ask for that; not one that ends itself."""
-    if run.decision is not None or run.state not in WATCHED or limits.observe or is_muted(run):
+    if run.current.decision is not None or run.state not in WATCHED or limits.observe or is_muted(run):
         return run, []
     found = next((one for one in trainings.judged(run) if one.history.broken_loss is not None), None)
     decision = of_broken_loss(found, limits)
@@ -74,8 +74,8 @@ def of_broken_loss(training: Training | None, limits: Limits) -> Decision | None
 
 def segment_ends(run: Run, limits: Limits) -> float | None:
     """Return when the present attempt is to be replaced by the next."""
-    in_order = run.state in (lifecycle.WARMING, lifecycle.RUNNING) and run.decision is None
-    return run.launched + limits.segment if in_order else None
+    in_order = run.state in (lifecycle.WARMING, lifecycle.RUNNING) and run.current.decision is None
+    return run.current.launched + limits.segment if in_order else None
 
 
 def next_segment(run: Run, limits: Limits) -> Step:
@@ -84,16 +84,16 @@ def next_segment(run: Run, limits: Limits) -> Step:
     run = replace(run, past=tried)
     if not (further or _may_have_gone_on(run)):
         why = (
-            f"attempt {run.attempt}, a segment of {messages.duration(limits.segment)}, made no new progress, and "
-            "another would make none: the training resumes from no checkpoint, or the segment is too short"
+            f"attempt {run.current.number}, a segment of {messages.duration(limits.segment)}, made no new progress, "
+            "and another would make none: the training resumes from no checkpoint, or the segment is too short"
         )
         return arrange(run, Decision(action="give_up", why=why, code=GAVE_UP), why, limits)
     why = (
         f"a segment of {messages.duration(limits.segment)} is over, and a new process gives back what leaked"
     )
     decision = Decision(
-        action="restart", why=why, factor=run.factor, device=run.device, delay=limits.cool_down,
-        mathematics=decide.mathematics(run.factor, run.device, limits.policy),
+        action="restart", why=why, factor=run.current.factor, device=run.current.device, delay=limits.cool_down,
+        mathematics=decide.mathematics(run.current.factor, run.current.device, limits.policy),
     )  # fmt: skip
     return arrange(run, decision, why, limits)
 
@@ -110,7 +110,7 @@ def _may_have_gone_on(run: Run) -> bool:
     ):
         return False
     saved = any(one.heartbeat is not None and one.heartbeat.saves > 0 for one in judged)
-    return saved or history.wrote_since(run.history, run.launched)
+    return saved or history.wrote_since(run.history, run.current.launched)
 
 
 def arrange(run: Run, decision: Decision, why: str, limits: Limits, longest: float = math.inf) -> Step:
@@ -118,7 +118,7 @@ def arrange(run: Run, decision: Decision, why: str, limits: Limits, longest: flo
 
     `longest`: seconds that it can take; limits.stop.batch_wait if that is less.
     """
-    run = replace(run, arranged=True, decision=decision)
+    run = with_attempt(run, arranged=True, decision=decision)
     announced = Announce("run.end_is_due", {"why": why})
     if all(one.heartbeat is None for one in trainings.judged(run)) or run.state in (
         lifecycle.COLLECTING,
@@ -127,20 +127,26 @@ def arrange(run: Run, decision: Decision, why: str, limits: Limits, longest: flo
         run, actions = stop(run, decision, limits)
         return run, [announced, *actions]
     run = replace(run, deadline=run.now + min(longest, limits.stop.batch_wait))
-    return run, [announced, Ask(attempt=run.attempt, command="stop")]
+    return run, [announced, Ask(attempt=run.current.number, command="stop")]
 
 
 def noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
     """Record that a training acknowledges the stop; when each one is saved and waits, end them all."""
     if event.kind != STOP:
         return run, []
-    run = replace(
-        run, stop_acknowledged=True, saved=(*run.saved, event.pid) if event.facts.get("saved") else run.saved
+    run = with_attempt(
+        run,
+        stop_acknowledged=True,
+        saved=(*run.current.saved, event.pid) if event.facts.get("saved") else run.current.saved,
     )
-    waiting = {one.pid for one in trainings.judged(run)} <= set(run.saved)
-    if not (run.saved and waiting and run.arranged) or run.decision is None or run.state not in WATCHED:
+    waiting = {one.pid for one in trainings.judged(run)} <= set(run.current.saved)
+    if (
+        not (run.current.saved and waiting and run.current.arranged)
+        or run.current.decision is None
+        or run.state not in WATCHED
+    ):
         return run, []
-    return stop(run, run.decision, limits)
+    return stop(run, run.current.decision, limits)
 
 
 def script_code(run: Run, event: Exited) -> int | None:
@@ -148,11 +154,11 @@ def script_code(run: Run, event: Exited) -> int | None:
 
     The codes of stallguard's own ends are any script's as well, so a number alone does not say who ended a run.
     """
-    by_itself = run.decision is None or came_otherwise(run, event)
+    by_itself = run.current.decision is None or came_otherwise(run, event)
     return event.code if by_itself and event.known and event.code >= 0 else None
 
 
 def came_otherwise(run: Run, event: Exited) -> bool:
     """Return whether an attempt with an arranged end ended by itself: finished, or failed."""
-    in_time = run.stop_acknowledged and (event.code == 0 or run.saved != ())
-    return run.arranged and not in_time and event.code not in BY_US
+    in_time = run.current.stop_acknowledged and (event.code == 0 or run.current.saved != ())
+    return run.current.arranged and not in_time and event.code not in BY_US

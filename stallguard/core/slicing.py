@@ -12,7 +12,7 @@ from stallguard.core import messages, training_changes
 from stallguard.core.actions import Action, Announce
 from stallguard.core.events import Heartbeat, ProbeNote
 from stallguard.core.limits import Limits
-from stallguard.core.run import Run
+from stallguard.core.run import Run, with_attempt
 from stallguard.core.text import whole_number
 
 CUT, WHOLE = "micro", "whole"  # kinds of the probe's notes
@@ -39,9 +39,12 @@ def noted(run: Run, event: ProbeNote, limits: Limits) -> tuple[Run, list[Action]
         return run, []
     said = factor(event)
     if event.kind == CUT:
-        run = replace(run, whole="", cut=True, factor=said or run.factor)
+        run = replace(with_attempt(run, cut=True, factor=said or run.current.factor), whole="")
     else:
-        run = replace(run, whole=event.text, factor=run.factor if run.cut else said or run.factor)
+        run = replace(
+            with_attempt(run, factor=run.current.factor if run.current.cut else said or run.current.factor),
+            whole=event.text,
+        )
     return training_changes.announce(run, limits.policy)
 
 
@@ -51,9 +54,11 @@ def heartbeat(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Act
     A script that cuts its batches itself (stallguard.microbatches) says so in the record's factor.
     """
     loop = event.trains and event.beats > 0 and event.fits == 0 and event.source in LOOPS
-    asked = run.factor > 1 and not run.cut and not run.whole and not limits.policy.gives_size
+    asked = run.current.factor > 1 and not run.current.cut and not run.whole and not limits.policy.gives_size
     if not (loop and asked) or event.factor > 1:
         return run, []
-    run, announced = training_changes.announce(replace(run, whole=IN_A_LOOP, factor=1), limits.policy)
+    run, announced = training_changes.announce(
+        replace(with_attempt(run, factor=1), whole=IN_A_LOOP), limits.policy
+    )
     facts = {"text": messages.of_one(run, event.pid) + IN_A_LOOP, "factor": "1"}
     return run, [*announced, Announce("batch.whole", facts)]

@@ -17,10 +17,10 @@ from stallguard.core.run import Run
 
 def announce(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
     """Announce what changed so far, if the size or the device of a batch differs from before."""
-    text = decide.mathematics(run.factor, run.device, limits)
+    text = decide.mathematics(run.current.factor, run.current.device, limits)
     if run.changes and run.changes[-1][1] == text:
         return run, []
-    changes = (*run.changes, (run.attempt, text))
+    changes = (*run.changes, (run.current.number, text))
     return replace(run, changes=changes), [Announce("training.changed", {"text": summary(changes)})]
 
 

@@ -40,7 +40,7 @@ from stallguard.core.events import (
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.policy.attempts import NOTHING, Position, TrainingProgress, batches_completed
 from stallguard.core.readings import Device, Process
-from stallguard.core.run import Run
+from stallguard.core.run import Run, with_attempt
 from stallguard.core.training import OUTSIDE, EndedTraining, Training, record
 
 KEPT = 256  # records of trainings that are over; their batches are in the totals for good
@@ -53,7 +53,7 @@ INCIDENT = (lifecycle.COLLECTING, lifecycle.HOLDING, lifecycle.STOPPING, lifecyc
 
 def judged(run: Run) -> tuple[Training, ...]:
     """Return the trainings whose judgement counts now."""
-    living = [training for training in run.trainings if not training.over]
+    living = [training for training in run.current.trainings if not training.over]
     trained = [training for training in living if training.trains]
     return tuple(trained or living[-1:])
 
@@ -71,7 +71,7 @@ def next_check(run: Run) -> float | None:
 
 def many(run: Run) -> bool:
     """Return whether more than one training was seen in this attempt, so that messages must name one."""
-    return run.begun > 1
+    return run.current.begun > 1
 
 
 # ---- events -----------------------------------------------------------------------------------------------------
@@ -79,34 +79,37 @@ def many(run: Run) -> bool:
 
 def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
     """Return the run after its trainings have observed `event`."""
-    outside = run.trainings[0]
+    outside = run.current.trainings[0]
     if isinstance(event, Launched):  # no process has reported yet; what was learned is kept by place
         detector_state = detector.start(limits, run.learned.get("", run.inherited))
         fresh = _take(run, Training(history=outside.history, detector_state=detector_state), event, limits)
-        return replace(run, trainings=(fresh,), focus=OUTSIDE, over=(), seen=0, begun=0)
+        return with_attempt(run, trainings=(fresh,), focus=OUTSIDE, over=(), seen=0, begun=0)
     mine = _addressees(run, event)
     if mine is None:
-        each = tuple(_take(run, training, event, limits) for training in run.trainings)
-        return replace(run, trainings=each)
+        each = tuple(_take(run, training, event, limits) for training in run.current.trainings)
+        return with_attempt(run, trainings=each)
     if not mine and isinstance(event, Heartbeat | ProbeConnected | ProbeNote):
         # A new process: it has the machine's readings so far, and what earlier runs learned.
         new = Training(
             history=replace(outside.history, noted=(), growth=history.Growth(), process=()),
-            detector_state=detector.newborn(outside.detector_state), key=run.seen + 1, pid=event.pid, began=event.at,
+            detector_state=detector.newborn(outside.detector_state), key=run.current.seen + 1, pid=event.pid,
+            began=event.at,
         )  # fmt: skip
-        run = replace(run, trainings=(*run.trainings, new), seen=new.key)
+        run = with_attempt(run, trainings=(*run.current.trainings, new), seen=new.key)
         mine = {new.key}
     # The others get a tick: a gap must be judged although events of another training come.
     tick = Ticked(at=event.at, steady=event.steady)
     each = tuple(
         _take(run, training, event, limits) if training.key in mine
         else _take(run, training, tick, limits) if _is_due(training, event.at) else training
-        for training in run.trainings
+        for training in run.current.trainings
     )  # fmt: skip
-    run = replace(run, trainings=each)
+    run = with_attempt(run, trainings=each)
     for training in each:
         if training.trains and not training.number:  # it has just begun to train
-            run = replace(put(run, replace(training, number=run.begun + 1)), begun=run.begun + 1)
+            run = with_attempt(
+                put(run, replace(training, number=run.current.begun + 1)), begun=run.current.begun + 1
+            )
     return run
 
 
@@ -114,7 +117,7 @@ def _addressees(run: Run, event: Event) -> set[int] | None:
     """Return the keys of the trainings that an event concerns; None: all."""
     match event:
         case Sampled(reading=Process(pid=0)):  # the whole tree
-            return {training.key for training in run.trainings if not training.trains}
+            return {training.key for training in run.current.trainings if not training.trains}
         case Sampled(reading=Process(pid=pid)) | Sampled(reading=Device(pid=pid)) if pid:
             return _living(run, pid)
         case ProcessLeft() if _is_end(run, event):
@@ -126,12 +129,12 @@ def _addressees(run: Run, event: Event) -> set[int] | None:
         case ProbeNote(pid=pid) if pid:
             return _living(run, pid)
         case Collected():
-            return {run.focus}
+            return {run.current.focus}
     return None
 
 
 def _living(run: Run, pid: int) -> set[int]:
-    return {training.key for training in run.trainings if training.pid == pid and not training.over}
+    return {training.key for training in run.current.trainings if training.pid == pid and not training.over}
 
 
 def _take(run: Run, training: Training, event: Event, limits: DetectorLimits) -> Training:
@@ -155,8 +158,8 @@ def _is_due(training: Training, at: float) -> bool:
 
 def put(run: Run, training: Training) -> Run:
     """Return the run with `training` in the place of the one with its key."""
-    each = tuple(training if one.key == training.key else one for one in run.trainings)
-    return replace(run, trainings=each)
+    each = tuple(training if one.key == training.key else one for one in run.current.trainings)
+    return with_attempt(run, trainings=each)
 
 
 # ---- the focus ----------------------------------------------------------------------------------------------------
@@ -168,7 +171,7 @@ def focused(run: Run) -> Run:
     One that is judged again begins a new gap.
     """
     counts = {training.key for training in judged(run)}
-    for one in run.trainings:
+    for one in run.current.trainings:
         benched = one.key not in counts
         if not one.over and one.benched != benched:
             detector_state = one.detector_state if benched else detector.anew(one.detector_state)
@@ -179,8 +182,8 @@ def focused(run: Run) -> Run:
     worst = max(candidates, key=_doubt)
     if any(one.key == focus.key for one in candidates):
         moves = run.state not in INCIDENT and _doubt(worst) > _doubt(focus)
-        return replace(run, focus=worst.key) if moves else run
-    return replace(run, focus=worst.key if _doubt(worst) else candidates[-1].key)
+        return with_attempt(run, focus=worst.key) if moves else run
+    return with_attempt(run, focus=worst.key if _doubt(worst) else candidates[-1].key)
 
 
 def _doubt(training: Training) -> int:
@@ -196,25 +199,27 @@ def leave(run: Run, event: ProcessLeft) -> tuple[Run, Training | None]:
     The last one that left is kept, because its end can be that of the attempt.  So are the last that failed, the last
     that vanished and, while its incident lasts, the training in focus.
     """
-    gone = next((one for one in run.trainings if one.pid == event.pid and not one.over), None)
+    gone = next((one for one in run.current.trainings if one.pid == event.pid and not one.over), None)
     if gone is None or gone.key == OUTSIDE or _is_end(run, event):
         return run, None
-    subject = run.focus if run.state in INCIDENT else None
+    subject = run.current.focus if run.state in INCIDENT else None
     gone = replace(gone, over=event.how)
     reasons = (*BADLY,) if event.how not in BADLY else tuple(how for how in BADLY if how != event.how)
-    kept = [one for one in run.trainings if not one.over or one.key == subject or one.over in reasons]
-    run = put(replace(run, trainings=tuple(kept)), gone)
+    kept = [one for one in run.current.trainings if not one.over or one.key == subject or one.over in reasons]
+    run = put(with_attempt(run, trainings=tuple(kept)), gone)
     if gone.trains:
         return _settle(run, gone), gone
     if gone.key == subject:
         return run, None
-    others = tuple(one for one in run.trainings if one.key != gone.key)
-    return replace(run, trainings=others, focus=OUTSIDE if run.focus == gone.key else run.focus), None
+    others = tuple(one for one in run.current.trainings if one.key != gone.key)
+    return with_attempt(
+        run, trainings=others, focus=OUTSIDE if run.current.focus == gone.key else run.current.focus
+    ), None
 
 
 def _is_end(run: Run, event: ProcessLeft) -> bool:
     """Return whether the child itself vanished: its Exited event follows, with the reason."""
-    return event.how == VANISHED and event.pid == run.pid
+    return event.how == VANISHED and event.pid == run.current.pid
 
 
 def end_all(run: Run, limits: DetectorLimits) -> Run:
@@ -223,17 +228,19 @@ def end_all(run: Run, limits: DetectorLimits) -> Run:
     The end is about the last that failed, else the last that vanished (their launcher can end the others then), else
     the one in focus, or the last that trained.
     """
-    ended = {one.over: one for one in run.trainings if one.trains}
+    ended = {one.over: one for one in run.current.trainings if one.trains}
     subject = next((ended[how] for how in BADLY if how in ended), run.training)
     if not subject.trains:
-        subject = next((one for one in reversed(run.trainings) if one.trains), subject)
-    run = replace(run, focus=subject.key)
-    for training in run.trainings:
+        subject = next((one for one in reversed(run.current.trainings) if one.trains), subject)
+    run = with_attempt(run, focus=subject.key)
+    for training in run.current.trainings:
         if not training.over and (training.trains or training.batches):
             run = _settle(put(run, replace(training, over="exited")), training)
     fresh = detector.start(limits)
-    each = tuple(replace(one, detector_state=fresh, over=one.over or "exited") for one in run.trainings)
-    return replace(run, trainings=each)
+    each = tuple(
+        replace(one, detector_state=fresh, over=one.over or "exited") for one in run.current.trainings
+    )
+    return with_attempt(run, trainings=each)
 
 
 def _settle(run: Run, training: Training) -> Run:
@@ -242,9 +249,11 @@ def _settle(run: Run, training: Training) -> Run:
     totals = replace(run.totals, beats=run.totals.beats + training.batches)
     learned = {place: taught for place, taught in run.learned.items() if place != training.place}
     learned[training.place] = detector.export(training.detector_state)
-    over = (*run.over[1 - KEPT :], record(training, how, run.now))
+    over = (*run.current.over[1 - KEPT :], record(training, how, run.now))
     kept = dict(list(learned.items())[-PLACES:])
-    return replace(run, totals=totals, learned=kept, over=over if training.number else run.over)
+    return replace(
+        with_attempt(run, over=over if training.number else run.current.over), totals=totals, learned=kept
+    )
 
 
 def reached(run: Run) -> dict[str, Position]:
@@ -266,15 +275,15 @@ def stands(run: Run) -> dict[str, TrainingProgress]:
 
 
 def _of_attempt(run: Run) -> Iterable[EndedTraining | Training]:
-    settled = {one.number for one in run.over}
-    living = [one for one in run.trainings if one.trains and one.number not in settled]
-    return [*run.over, *living] or [run.training]
+    settled = {one.number for one in run.current.over}
+    living = [one for one in run.current.trainings if one.trains and one.number not in settled]
+    return [*run.current.over, *living] or [run.training]
 
 
 def taught(run: Run) -> Learned:
     """Return what all trainings of the run learned, for the next run of the same command."""
     known = dict(run.learned)
-    for training in run.trainings:
+    for training in run.current.trainings:
         if not training.over and (training.trains or training.batches):
             known[training.place] = detector.export(training.detector_state)
     if not known:

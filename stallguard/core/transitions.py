@@ -16,7 +16,7 @@ from stallguard.core.lifecycle import next_state
 from stallguard.core.limits import Limits
 from stallguard.core.policy import attempts
 from stallguard.core.policy.attempts import AttemptHistory
-from stallguard.core.run import Run
+from stallguard.core.run import Run, with_attempt
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
 
@@ -40,25 +40,28 @@ def move(run: Run, trigger: str, **changes: object) -> Run:
 def attempts_so_far(run: Run, findings: tuple[Finding, ...]) -> AttemptHistory:
     """Return the attempts of the run with the present one, which is over or about to be ended for `findings`."""
     return attempts.add_attempt(
-        run.past, run.history, findings, run.factor, run.device, run.launched, run.now, trainings.reached(run),
-        whole=bool(run.whole),
+        run.past, run.history, findings, run.current.factor, run.current.device, run.current.launched, run.now,
+        trainings.reached(run), whole=bool(run.whole),
     )  # fmt: skip
 
 
 def stop(run: Run, decision: Decision, limits: Limits) -> Step:
     """End the child by SIGTERM; `decision` is what follows."""
-    actions: list[Action] = [Signal(attempt=run.attempt, name="TERM")]
+    actions: list[Action] = [Signal(attempt=run.current.number, name="TERM")]
     steps = {training.detector_state.judgement.step for training in trainings.judged(run)}
     if "stopped" in steps:
-        actions.append(Signal(attempt=run.attempt, name="CONT"))  # SIGTERM stays pending in a stopped process
+        actions.append(
+            Signal(attempt=run.current.number, name="CONT")
+        )  # SIGTERM stays pending in a stopped process
     still = run.now if steps == {"stalled"} else math.inf
-    run = move(run, "stop", decision=decision, deadline=run.now + limits.stop.grace, still=still)
+    run = with_attempt(run, decision=decision, still=still)
+    run = move(run, "stop", deadline=run.now + limits.stop.grace)
     return run, actions
 
 
 def defer_kill(run: Run, limits: Limits) -> Run | None:
     """Return the run with SIGKILL deferred for a checkpoint; None if none is being written, or for too long already."""
-    since, longest = run.kill_deferred or run.now, limits.stop.saving_wait
+    since, longest = run.current.kill_deferred or run.now, limits.stop.saving_wait
     if run.now >= since + longest:
         return None
     probe_saves = any(
@@ -69,13 +72,13 @@ def defer_kill(run: Run, limits: Limits) -> Run | None:
     )
     if not probe_saves and not history.is_saving(run.history, run.now):
         return None
-    return replace(run, kill_deferred=since, deadline=min(run.now + SAVE_LOOK, since + longest))
+    return replace(with_attempt(run, kill_deferred=since), deadline=min(run.now + SAVE_LOOK, since + longest))
 
 
 def kill(run: Run, limits: Limits) -> Step:
     """End the child, by SIGKILL."""
     run = move(move(run, "stop"), "grace expired", deadline=run.now + limits.stop.kill_wait)
-    return run, [Signal(attempt=run.attempt, name="KILL")]
+    return run, [Signal(attempt=run.current.number, name="KILL")]
 
 
 def exit_code(decision: Decision | None, event: Exited) -> int:

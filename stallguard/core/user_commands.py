@@ -13,7 +13,7 @@ from stallguard.core import fallback, lifecycle, messages, shutdown
 from stallguard.core.actions import Action, Announce, Collect, Conclude, Signal
 from stallguard.core.events import DUMP, Exited, UserCommand
 from stallguard.core.limits import Limits
-from stallguard.core.run import Run, beats
+from stallguard.core.run import Run, beats, with_attempt
 from stallguard.core.transitions import OWN_CODE, Step, kill, move, stop
 from stallguard.core.verdicts import Decision
 from stallguard.errors import SIGNALLED
@@ -37,7 +37,7 @@ def take(run: Run, event: UserCommand, limits: Limits) -> Step:
         )
         return replace(run, quiet_until=run.now + max(0.0, seconds)), [announced]
     if event.verb == "dump":
-        return run, [Collect(incident=DUMP, attempt=run.attempt)]
+        return run, [Collect(incident=DUMP, attempt=run.current.number)]
     if event.verb == "finish":
         return shutdown.time_is_up(run, event.argument, limits)
     if event.verb == "signal":
@@ -55,9 +55,9 @@ def refuses(run: Run, verb: str) -> str:
         return "its first attempt has not begun"
     if run.state in lifecycle.ENDED:
         return "it is over"
-    ending = run.arranged or run.state in (lifecycle.STOPPING, lifecycle.KILLING)
-    if ending and run.decision is not None and run.decision.action != "restart":
-        return f"it is being ended, and nothing follows ({run.decision.why})"
+    ending = run.current.arranged or run.state in (lifecycle.STOPPING, lifecycle.KILLING)
+    if ending and run.current.decision is not None and run.current.decision.action != "restart":
+        return f"it is being ended, and nothing follows ({run.current.decision.why})"
     return ""
 
 
@@ -73,23 +73,23 @@ def _end(run: Run, event: UserCommand, limits: Limits) -> Step:
     if run.state not in lifecycle.ALIVE:
         return run, []
     if ending and event.verb != "interrupt":
-        if event.verb != "stop" or run.decision is None or run.decision.action != "restart":
+        if event.verb != "stop" or run.current.decision is None or run.current.decision.action != "restart":
             return run, []
         # It is being ended for a restart; after a stop no attempt follows.
         decision = Decision(action="finish", why="you asked to stop", code=OWN_CODE)
-        return replace(run, decision=decision), [Announce("run.stopping")]
-    count = run.interrupts + (event.verb != "restart")
+        return with_attempt(run, decision=decision), [Announce("run.stopping")]
+    count = run.current.interrupts + (event.verb != "restart")
     if event.verb == "interrupt" and count == 1:
         # The training can catch it, save and end in its own time, so there is no deadline.
         decision = Decision(action="finish", why="interrupted by you", code=OWN_CODE)
-        run = replace(run, interrupts=count, decision=decision, interrupted=(run.now, beats(run)))
-        return run, [Signal(attempt=run.attempt, name="INT"), Announce("interrupt.forwarded")]
+        run = with_attempt(run, interrupts=count, decision=decision, interrupted=(run.now, beats(run)))
+        return run, [Signal(attempt=run.current.number, name="INT"), Announce("interrupt.forwarded")]
     again = event.verb == "restart"
     decision = Decision(
-        action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.factor,
-        device=run.device, code=OWN_CODE, resume=event.argument != FROM_SCRATCH,
+        action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.current.factor,
+        device=run.current.device, code=OWN_CODE, resume=event.argument != FROM_SCRATCH,
     )  # fmt: skip
-    run = replace(run, interrupts=count, decision=decision)
+    run = with_attempt(run, interrupts=count, decision=decision)
     if event.verb == "interrupt":
         return kill(run, limits)
     run, actions = stop(run, decision, limits)
@@ -110,24 +110,24 @@ def _pass_on(run: Run, event: UserCommand) -> Step:
         return run, [Announce("signal.unused", facts)]
     if run.state not in lifecycle.ALIVE:
         return run, []
-    run = replace(run, passed_on=(*run.passed_on, event.number))
-    if run.state in lifecycle.WATCHED and run.decision is None:
+    run = with_attempt(run, passed_on=(*run.current.passed_on, event.number))
+    if run.state in lifecycle.WATCHED and run.current.decision is None:
         decision = Decision(action="finish", why=_signalled(event.argument), code=OWN_CODE)
-        run = replace(run, decision=decision, interrupted=(run.now, beats(run)))
-    sent = Signal(attempt=run.attempt, name=event.argument.removeprefix("SIG"), number=event.number)
+        run = with_attempt(run, decision=decision, interrupted=(run.now, beats(run)))
+    sent = Signal(attempt=run.current.number, name=event.argument.removeprefix("SIG"), number=event.number)
     return run, [sent, Announce("signal.forwarded", facts)]
 
 
 def ended_by_signal(run: Run, event: Exited) -> Run:
     """Return the run with its end decided if the attempt ended by a signal that was passed on to it."""
     if (
-        run.decision is not None
+        run.current.decision is not None
         or not event.known
-        or not any(_is_by(event.code, one) for one in run.passed_on)
+        or not any(_is_by(event.code, one) for one in run.current.passed_on)
     ):
         return run
     name = event.signal or f"signal {abs(event.code) % SIGNALLED}"
-    return replace(run, decision=Decision(action="finish", why=_signalled(name), code=OWN_CODE))
+    return with_attempt(run, decision=Decision(action="finish", why=_signalled(name), code=OWN_CODE))
 
 
 def _is_by(code: int | None, number: int) -> bool:
@@ -146,12 +146,12 @@ def drop_outlived(run: Run, limits: Limits) -> Step:
 
     A script can handle Ctrl-C by itself.  If the decision stayed, no stall of this run would be acted upon any more.
     """
-    if run.interrupted is None or run.arranged or run.state not in lifecycle.WATCHED:
+    if run.current.interrupted is None or run.current.arranged or run.state not in lifecycle.WATCHED:
         return run, []
-    since, batches = run.interrupted
+    since, batches = run.current.interrupted
     went_on = run.now >= since + OUTLIVED and beats(run) >= batches + limits.detector.recovered_after
-    is_signal = not run.interrupts
+    is_signal = not run.current.interrupts
     if not went_on and not (is_signal and run.now >= since + ANSWERED):
         return run, []
     announced: list[Action] = [] if is_signal else [Announce("interrupt.unused")]
-    return replace(run, decision=None, interrupts=0, interrupted=None), announced
+    return with_attempt(run, decision=None, interrupts=0, interrupted=None), announced

@@ -47,7 +47,7 @@ def next_deadline(run: Run, limits: Limits) -> float:
     if run.state not in WATCHED:
         return run.deadline
     due = acts_at(run, limits) if run.state == HOLDING else shutdown.segment_ends(run, limits)
-    if due is None or due <= run.now or run.decision is not None:
+    if due is None or due <= run.now or run.current.decision is not None:
         return run.deadline
     return min(run.deadline, due)
 
@@ -58,7 +58,9 @@ def next_step(run: Run, limits: Limits) -> NextStep | None:
     judgement = run.detector_state.judgement
     if run.state == SUSPECT:
         step, due = STALL, run.now + judgement.threshold - judgement.gap
-    elif run.state == HOLDING and not (limits.observe or is_muted(run) or math.isfinite(run.declined)):
+    elif run.state == HOLDING and not (
+        limits.observe or is_muted(run) or math.isfinite(run.current.declined)
+    ):
         acts = acts_at(run, limits)
         step, due = (ACT, acts) if acts is not None else ("", math.inf)
     elif run.state in WATCHED and (ends := shutdown.segment_ends(run, limits)) is not None:
@@ -78,6 +80,6 @@ def acts_at(run: Run, limits: Limits) -> float | None:
         if causes.STOPPED not in decide.orders(limits.policy.causes):
             return None
         return run.detector_state.judgement.since + limits.detector.act_after * limits.detector.patience
-    if run.urgent:
+    if run.current.urgent:
         return run.now
     return detector.act_at(run.detector_state, limits.detector)

@@ -180,8 +180,8 @@ class _Notes:
                 case Collect(incident=incident) if incident:
                     seen = run.detector_state.judgement
                     deed, why = "dump", _why(seen.evidence, seen.gap, seen.threshold)
-                case Signal(name="TERM") if run.decision is not None:
-                    deed, why = run.decision.action, run.decision.why
+                case Signal(name="TERM") if run.current.decision is not None:
+                    deed, why = run.current.decision.action, run.current.decision.why
                 case Signal(name="KILL"):
                     deed, why = "kill", "it did not end in time"
                 case Conclude(code=code, why=end):

@@ -242,10 +242,10 @@ class World:
             return  # it did not end by SIGTERM that night
         self._following = [one for one in self._following if not isinstance(one, Exited)]
         if last is None or recorded is None:
-            self._follow(Exited(at=run.now, attempt=run.attempt, code=ENDS[name]))
+            self._follow(Exited(at=run.now, attempt=run.current.number, code=ENDS[name]))
         else:
             at = self._after(run.now, recorded, last.at)
-            self._follow(replace(last, at=at, attempt=run.attempt, steady=0.0))
+            self._follow(replace(last, at=at, attempt=run.current.number, steady=0.0))
 
 
 def _later(event: Event, before: Event | None, at: float) -> Event:

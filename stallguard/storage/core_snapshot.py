@@ -23,7 +23,7 @@ from stallguard.storage import journal, private
 from stallguard.storage.journal import JournalPosition
 from stallguard.storage.paths import RunDir
 
-SCHEMA = 3
+SCHEMA = 4
 EVERY = 300.0  # seconds between two: folding the events of that time takes a tenth of a second
 # Seconds after which saving is tried again if lines of the journal are lost: folding the others gives another run.
 AFTER_A_LOSS = 1.0

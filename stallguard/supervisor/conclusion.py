@@ -25,7 +25,7 @@ def write_outcome(directory: RunDir, run: Run, why: str, patience: float = 0.0) 
     """Write down how the run ended.  `why`: in words; `patience`: seconds to try for, if the disk refuses."""
     end = run_files.ended(
         run.code, why, ledger.spent(run.ledger, run.now), batches=beats(run), incidents=run.totals.incidents,
-        crashes=run.totals.crashes, attempts=run.attempt, script_code=run.script_code,
+        crashes=run.totals.crashes, attempts=run.current.number, script_code=run.current.script_code,
     )  # fmt: skip
     until = time.monotonic() + patience
     while True:
@@ -95,7 +95,7 @@ def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:
             announce(key, {"run": directory.id, "checkpoint": finite})
         elif not kept:
             announce("run.not_resumable", {"run": directory.id})
-    if run.code == STOPPED_ON_TIME and run.script_code is None:
+    if run.code == STOPPED_ON_TIME and run.current.script_code is None:
         why = unsaved.why(run)
         none = "run.not_saved" if why else "run.not_resumable"
         announce("run.resumable" if directory.has_checkpoints() else none, {"run": directory.id, "why": why})

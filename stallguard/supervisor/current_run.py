@@ -20,4 +20,4 @@ class CurrentRun:
     def attempt(self) -> int:
         """The number of the present attempt."""
         # The first attempt counts as present before its launch: a note from then belongs to no attempt that is over.
-        return max(1, self.run.attempt) if self.run else 1
+        return max(1, self.run.current.number) if self.run else 1

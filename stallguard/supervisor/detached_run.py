@@ -146,39 +146,49 @@ class _LeftRun:
     def _is_newer(self, run: Run) -> bool:
         """Return whether an attempt lives that the journal does not have, so that it has not ended the run."""
         before = self._before
-        return before is not None and run_files.lives(before.process) and before.process.pid != run.pid
+        return (
+            before is not None and run_files.lives(before.process) and before.process.pid != run.current.pid
+        )
 
     def _find_the_training(self, context: RunContext, launcher: Launcher, run: Run, limits: Limits) -> Step:
         now, before = context.clock.monotonic(), self._before
         # A process without a number is that of the run's own attempt, or of a later one that the journal does not have.
         if before is not None and not before.number:
-            is_own = run.state in lifecycle.ALIVE and before.process.pid == run.pid
-            number = run.attempt if is_own else run.attempt + 1
+            is_own = run.state in lifecycle.ALIVE and before.process.pid == run.current.pid
+            number = run.current.number if is_own else run.current.number + 1
             before = msgspec.structs.replace(before, number=number)
-        if before is not None and before.number > run.attempt:  # stallguard died before the journal had it
+        if (
+            before is not None and before.number > run.current.number
+        ):  # stallguard died before the journal had it
             resumed = before.number > 1 and context.directory.has_checkpoints()
             launched = Launched(
-                at=now, attempt=before.number, pid=before.process.pid, factor=run.factor, resumed=resumed
+                at=now,
+                attempt=before.number,
+                pid=before.process.pid,
+                factor=run.current.factor,
+                resumed=resumed,
             )
             run = recovery.before_attempt(run, limits, launched)
             context.mailbox.post_next(launched)
         elif run.state not in lifecycle.ALIVE:
             _report(context, "between two attempts")
             return recovery.between_attempts(run)
-        if before is None or before.number < run.attempt:  # the disk was full when this attempt began
+        if before is None or before.number < run.current.number:  # the disk was full when this attempt began
             _report(context, "the training has ended")
-            file = adopted.written(context.directory.path, attempt_file.exit_files(run.attempt))
+            file = adopted.written(context.directory.path, attempt_file.exit_files(run.current.number))
             if file is not None:
-                launcher.adopt(attempt_file.ended(context.directory, run.attempt, run.pid, file), ())
+                launcher.adopt(
+                    attempt_file.ended(context.directory, run.current.number, run.current.pid, file), ()
+                )
             else:
-                context.mailbox.post_next(Exited(at=now, attempt=run.attempt, code=0, known=False))
+                context.mailbox.post_next(Exited(at=now, attempt=run.current.number, code=0, known=False))
         else:
             lives, pid = run_files.lives(before.process), before.process.pid
             _report(context, f"the training (pid {pid}) went on" if lives else "the training has ended")
-            known = [training.pid for training in run.trainings if training.pid and not training.over]
-            launcher.adopt(before, known if before.number == run.attempt else ())
+            known = [training.pid for training in run.current.trainings if training.pid and not training.over]
+            launcher.adopt(before, known if before.number == run.current.number else ())
         # The evidence that was being collected is lost; nothing is decided without it.
-        collect = Collect(incident=run.totals.incidents, attempt=run.attempt)
+        collect = Collect(incident=run.totals.incidents, attempt=run.current.number)
         return run, [collect] if run.state == lifecycle.COLLECTING else []
 
 

@@ -68,15 +68,16 @@ class EvidenceCollector:
     def _bundle_context(self, action: Collect, run: Run) -> evidence_bundle.EvidenceContext:
         request, directory, greeted = self._context.request, self._context.directory, run.history.greeted
         # The process whose probe sent a hello, else the child.
-        pid = greeted.pid if greeted else run.pid
+        pid = greeted.pid if greeted else run.current.pid
         with contextlib.suppress(ProcessLookupError, *ERRORS):  # if it has ended, the collectors report that
             self._identity = run_files.identity(pid)
         settings, now = self._context.settings.config.evidence, self._context.clock.monotonic()
         place = directory.dump() if action.incident == DUMP else directory.incident(action.incident)
         return evidence_bundle.EvidenceContext(
             incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
-            stacks=directory.probe / f"{pid}.stacks", directory=place, run=directory.path, root=run.pid,
-            identity=self._identity, lives_on=True, signal=STACKS_SIGNAL, since=time.time() - (now - run.launched),
+            stacks=directory.probe / f"{pid}.stacks", directory=place, run=directory.path, root=run.current.pid,
+            identity=self._identity, lives_on=True, signal=STACKS_SIGNAL,
+            since=time.time() - (now - run.current.launched),
             argv=tuple(request.command.argv), environment=self._launcher.environment_of_child,
             versions=greeted.versions if greeted else {}, cwd=str(request.cwd), home=str(Path.home()),
             script=request.script(), include_source=settings.include_source, budget=settings.budget,

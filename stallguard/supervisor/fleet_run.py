@@ -321,7 +321,7 @@ def _facts_of_end(run: RunDir, session: Session, loaded: Loaded) -> dict[str, An
     requested = end is not None and was_requested(end.code, end.why, end.script_code)
     return {
         "fault": evacuation.fault(ended, loaded.config.policy.healthy) if ended else "",
-        "script_code": ended.script_code if ended else None,
+        "script_code": ended.current.script_code if ended else None,
         "reason": records.REQUESTED if requested else "",
     }
 

@@ -143,10 +143,10 @@ def snapshot(
         run=name,
         state=run.state,
         outside=run.history.outside or UNSET,
-        attempt=run.attempt,
-        pid=run.pid,
-        factor=run.factor,
-        device=run.device,
+        attempt=run.current.number,
+        pid=run.current.pid,
+        factor=run.current.factor,
+        device=run.current.device,
         seconds=round(time_spent.total(times), 1),
         batches=beats(run),
         silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None,
@@ -154,7 +154,7 @@ def snapshot(
         progress=run.history.heartbeat,
         readings={name: trail[-1].reading for name in SENSORS if (trail := getattr(run.history, name))},
         rates=ProgressRates(pace(run.history), metrics.cpu(run.history, now)),
-        findings=run.findings,
+        findings=run.current.findings,
         bottlenecks=find.bottlenecks(run.history)[:SHOWN],
         spots=run.history.stages[-1].profile.spots[:SHOWN] if run.history.stages else (),
         watched=run.history.stages[-1].profile.seconds if run.history.stages else 0.0,
@@ -167,8 +167,8 @@ def snapshot(
         notifications=list(notifications),
         unsaved=[
             NotSaved(one.pid, one.why, round(max(0.0, now - one.since), 1), one.is_kept)
-            for one in run.unsaved
-            if any(training.pid == one.pid and not training.over for training in run.trainings)
+            for one in run.current.unsaved
+            if any(training.pid == one.pid and not training.over for training in run.current.trainings)
         ]
         or UNSET,
         muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
@@ -177,9 +177,9 @@ def snapshot(
                 Shown(
                     one.number, one.pid, one.place, one.command, one.how, one.batches, one.seconds, one.fits
                 )
-                for one in run.over
+                for one in run.current.over
             ),
-            *(living(one, run, now) for one in run.trainings if one.trains and not one.over),
+            *(living(one, run, now) for one in run.current.trainings if one.trains and not one.over),
         ],
     )
 
@@ -193,7 +193,7 @@ def living(one: Training, run: Run, now: float) -> Shown:
         place=one.place,
         command=one.command,
         how="",
-        in_focus=one.key == run.focus,
+        in_focus=one.key == run.current.focus,
         judgement=judged(judgement),
         batches=one.batches,
         seconds=round(now - one.began, 1),

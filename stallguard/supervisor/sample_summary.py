@@ -103,7 +103,7 @@ def is_calm(run: Run, limits: DetectorLimits = LIMITS) -> bool:
     In its first LEARNING seconds a training is not calm until the detector knows the timer threads of the runtime: each
     reading of the first steps counts for that, else a deadlock soon after them is taken for a wait of up to 900 s.
     """
-    if run.state != lifecycle.RUNNING or not math.isinf(run.deadline) or run.memory.is_near:
+    if run.state != lifecycle.RUNNING or not math.isinf(run.deadline) or run.current.memory.is_near:
         return False
     for one in trainings.judged(run):
         state = one.detector_state

@@ -57,7 +57,7 @@ class SensorThreads:
         self._samplers.urgent(any(want.period < 1.0 for _, want in wanted))
         if self._memory is not None:
             self._memory.period = (
-                min(CLOSE, self._memory_period) if run.memory.is_near else self._memory_period
+                min(CLOSE, self._memory_period) if run.current.memory.is_near else self._memory_period
             )
         target, greeted = self._target, run.history.greeted
         target.main, target.probe_threads = (greeted.pid, greeted.threads) if greeted else (None, ())

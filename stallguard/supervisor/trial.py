@@ -226,18 +226,23 @@ def used_gpu(readings: Sequence[Device]) -> bool | None:
 def judged(run: Run, *, is_complete: bool) -> TrialVerdict:
     """Return whether a trial survived, from the run at its end.  `is_complete`: all its batches were trained."""
     done = beats(run)
-    if run.interrupts and not (is_complete or run.totals.incidents):
+    if run.current.interrupts and not (is_complete or run.totals.incidents):
         return TrialVerdict(done, "it was interrupted", hopeless=True)
     if run.whole:
         return TrialVerdict(done, run.whole, hopeless=True)
-    if run.factor > 1 and run.history.heartbeat is not None and done and run.history.heartbeat.factor == 1:
+    if (
+        run.current.factor > 1
+        and run.history.heartbeat is not None
+        and done
+        and run.history.heartbeat.factor == 1
+    ):
         return TrialVerdict(done, UNCUT, hopeless=True)
     if run.totals.incidents:
         return TrialVerdict(done, "it stalled")
     if not is_complete and run.code != 0:
-        cause = CAUSES[run.findings[0].cause if run.findings else UNKNOWN]
+        cause = CAUSES[run.current.findings[0].cause if run.current.findings else UNKNOWN]
         return TrialVerdict(done, f"it ended: {cause.title}", hopeless=cause.any_batch_size)
-    readings = [seen.reading for seen in run.history.memory if seen.at >= run.launched]
+    readings = [seen.reading for seen in run.history.memory if seen.at >= run.current.launched]
     if done and pressed(readings):
         return TrialVerdict(done, "the machine came under memory pressure")
     return TrialVerdict(done) if done else TrialVerdict(0, "no batch was seen", hopeless=True)

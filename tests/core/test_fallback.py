@@ -8,7 +8,7 @@ import pytest
 from stallguard.core import fallback, lifecycle
 from stallguard.core.actions import Action, Conclude, Signal
 from stallguard.core.events import Event, Exited, Failed, Launched, Ticked, UserCommand
-from stallguard.core.run import Run
+from stallguard.core.run import Run, with_attempt
 from stallguard.core.verdicts import Decision
 from tests.simulation.simulation import Simulation
 
@@ -35,7 +35,7 @@ def test_the_childs_own_end_is_the_runs_end(code: int, ours: int) -> None:
 
 
 def test_an_attempt_that_was_ended_to_be_started_again_leaves_a_failure_of_ours() -> None:
-    run = msgspec.structs.replace(trained(), decision=Decision(action="restart", why="stalled"))
+    run = with_attempt(trained(), decision=Decision(action="restart", why="stalled"))
 
     assert done(run, Exited(at=run.now, attempt=1, code=-15)) == [
         Conclude(code=125, why="stallguard itself failed")
@@ -61,7 +61,7 @@ def test_a_child_that_had_just_been_started_is_followed() -> None:
     run = msgspec.structs.replace(trained(), state=lifecycle.BACKOFF)
 
     run, actions = fallback.begin(run, Launched(at=run.now, attempt=2, pid=9), "RuntimeError: ours")
-    assert (run.state, run.attempt, len(actions)) == (lifecycle.UNGUARDED, 2, 1)
+    assert (run.state, run.current.number, len(actions)) == (lifecycle.UNGUARDED, 2, 1)
     assert fallback.follow(run, Exited(at=run.now, attempt=1, code=0))[1] == [], "of the attempt before"
     assert fallback.follow(run, Exited(at=run.now, attempt=2, code=0))[1] == [Conclude(code=0)]
 

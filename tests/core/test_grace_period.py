@@ -139,4 +139,4 @@ def test_the_next_attempt_begins_at_once(stalling: Stalling) -> None:
 
     assert [event.code for event in stalling.events if isinstance(event, Exited)] == [-9]
     assert stalling.run is not None
-    assert stalling.run.attempt == 2
+    assert stalling.run.current.number == 2

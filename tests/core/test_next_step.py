@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from stallguard.core import fold, lifecycle
 from stallguard.core.limits import NEVER, Limits
-from stallguard.core.run import Run
+from stallguard.core.run import Run, with_attempt
 from stallguard.core.verdicts import Judgement
 from stallguard.core.wakeups import NextStep, next_step
 from stallguard.report.status_rows import NEXT
@@ -22,7 +22,8 @@ def run(state: str, **fields) -> Run:
     judged = fields.pop("judged", Judgement("healthy"))
     begun, _ = fold.begin(LIMITS, 100.0)
     outside = replace(begun.training, detector_state=replace(begun.detector_state, judgement=judged))
-    return replace(begun, state=state, trainings=(outside,), **fields)
+    of_attempt = {name: fields.pop(name) for name in ("urgent", "launched") if name in fields}
+    return replace(with_attempt(begun, trainings=(outside,), **of_attempt), state=state, **fields)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_a_stall_is_acted_upon_unless_it_is_paused_observed_or_left_alone() -> N
     assert next_step(stalled, LIMITS) == NextStep("act", 0.0)
     assert next_step(replace(stalled, quiet_until=200.0), LIMITS) is None
     assert next_step(stalled, replace(LIMITS, observe=True)) is None
-    assert next_step(replace(stalled, declined=99.0), LIMITS) is None
+    assert next_step(with_attempt(stalled, declined=99.0), LIMITS) is None
     stopped = run(lifecycle.HOLDING, judged=Judgement("stopped", gap=30.0, since=70.0))
     assert next_step(stopped, LIMITS) is None
 

@@ -7,6 +7,7 @@ import pytest
 
 from stallguard.core import messages
 from stallguard.core.limits import LEAST_PATIENCE, NEVER
+from stallguard.core.run import with_attempt
 from stallguard.core.verdicts import Judgement
 from stallguard.report import status_rows
 from stallguard.supervisor.live_status import judged, snapshot
@@ -31,8 +32,8 @@ def test_status_of_a_run_that_imports_says_so_in_words_and_in_json():
     one = msgspec.structs.replace(
         world.run.training, detector_state=msgspec.structs.replace(detector_state, judgement=busy)
     )
-    each = tuple(one if old.key == one.key else old for old in world.run.trainings)
-    run = msgspec.structs.replace(world.run, trainings=each)
+    each = tuple(one if old.key == one.key else old for old in world.run.current.trainings)
+    run = with_attempt(world.run, trainings=each)
     shown = msgspec.json.decode(msgspec.json.encode(snapshot("night", run, world.now)))
 
     assert shown["judgement"]["threshold"] is None

@@ -9,6 +9,7 @@ from stallguard.core import fallback, lifecycle
 from stallguard.core.actions import Conclude, Launch, Signal
 from stallguard.core.events import Exited, Ticked, UserCommand
 from stallguard.core.policy.attempts import NOTHING, PastAttempt
+from stallguard.core.run import with_attempt
 from stallguard.core.verdicts import Decision
 from tests.simulation.simulation import Simulation
 
@@ -31,7 +32,7 @@ def test_it_reaches_the_training_alone_and_once():
     world.train(30)
 
     assert world.actions(Signal) == [Signal(attempt=1, name="USR1", number=USR1)]
-    assert world.run.decision is None, "guarded as before"
+    assert world.run.current.decision is None, "guarded as before"
     assert "interrupt.unused" not in world.announced()
 
 
@@ -96,10 +97,9 @@ def between_two_attempts(code: int) -> Simulation:
     world = trained()
     past = world.run.past
     attempt = PastAttempt("native-crash", 0.5, "step", 1, "default", 0.0, world.now, NOTHING, code=code)
-    world.run = replace(
-        world.run, state=lifecycle.BACKOFF, past=replace(past, attempts=(*past.attempts, attempt)),
-        decision=Decision(action="restart", why="again"), deadline=world.now + 60,
-    )  # fmt: skip
+    ended = with_attempt(world.run, decision=Decision(action="restart", why="again"))
+    known = replace(past, attempts=(*past.attempts, attempt))
+    world.run = replace(ended, state=lifecycle.BACKOFF, past=known, deadline=world.now + 60)
     return world
 
 
@@ -124,7 +124,7 @@ def test_a_training_that_the_user_ended_by_it_directly_is_not_started_again():
     world.tell(Exited, attempt=1, code=-USR1, signal="SIGUSR1")
 
     assert [end.code for end in world.actions(Conclude)] == [128 + USR1]
-    assert "ended by SIGUSR1" in str(world.run.findings)
+    assert "ended by SIGUSR1" in str(world.run.current.findings)
 
 
 def test_a_core_that_failed_still_passes_it_on():

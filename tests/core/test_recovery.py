@@ -39,7 +39,7 @@ def test_an_event_that_the_core_could_not_take_then_is_passed_over_again(monkeyp
     run = recovery.rebuilt(events, LIMITS)
 
     assert run is not None
-    assert (run.attempt, run.pid, run.state) == (2, 12, lifecycle.WARMING)
+    assert (run.current.number, run.current.pid, run.state) == (2, 12, lifecycle.WARMING)
 
 
 def folded(events):
@@ -90,7 +90,9 @@ def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():
     before = folded(night())
     run, actions = recovery.on_a_new_clock(before, LIMITS, at=3.0)
 
-    assert actions == [Launch(attempt=3, factor=before.factor, device=before.device, resume=True)]
+    assert actions == [
+        Launch(attempt=3, factor=before.current.factor, device=before.current.device, resume=True)
+    ]
     assert beats(run) == beats(before) == 40
     back = SupervisorRestarted(at=3.5, seconds=600.0, until=before.now, rebooted=True)
     times = ledger.spent(fold.advance(run, back, LIMITS)[0].ledger, 3.5)
@@ -105,7 +107,7 @@ def test_the_new_clock_runs():
     run, _ = fold.advance(run, Launched(at=3.5, attempt=actions[0].attempt, pid=99), LIMITS)
     run, _ = fold.advance(run, Heartbeat(at=5.0, attempt=3, beats=1, beat_at=5.0, phase="step"), LIMITS)
 
-    assert (run.attempt, run.state, run.now) == (3, lifecycle.RUNNING, 5.0)
+    assert (run.current.number, run.state, run.now) == (3, lifecycle.RUNNING, 5.0)
     assert beats(run) == 41
 
 
@@ -131,7 +133,7 @@ def test_lines_that_a_full_disk_cost_do_not_end_the_run_or_keep_it_in_an_attempt
     run = recovery.rebuilt(kept, LIMITS)
 
     assert run is not None
-    assert (run.attempt, run.pid, run.state) == (2, world.run.pid, lifecycle.RUNNING)
+    assert (run.current.number, run.current.pid, run.state) == (2, world.run.current.pid, lifecycle.RUNNING)
     assert beats(run) > 60, "the batches of the first attempt count"
     assert total(ledger.spent(run.ledger, run.now)) == pytest.approx(run.now - events[0].at, abs=2.0)
     assert run.ledger.state == ledger.AT_WORK
@@ -143,4 +145,4 @@ def test_a_stalled_training_that_sigkill_ended_is_started_again_without_its_exit
         world.silent(1, "deadlock")
     world.tell(Exited, attempt=1, code=0, known=False)
 
-    assert (world.run.attempt, world.alive) == (2, True)
+    assert (world.run.current.number, world.alive) == (2, True)

@@ -56,7 +56,7 @@ def test_a_training_that_finishes_just_then_has_finished() -> None:
 
     assert code_of(world) == 0
     assert "run.finished" in world.announced()
-    assert world.run.script_code == 0
+    assert world.run.current.script_code == 0
 
 
 @pytest.mark.parametrize("code", [STOPPED_ON_TIME, GAVE_UP])
@@ -64,13 +64,13 @@ def test_a_script_with_a_code_of_stallguards_own_ends_is_told_from_them(code: in
     by_itself = Simulation()
     by_itself.train(60)
     by_itself.exit(code)
-    assert (code_of(by_itself), by_itself.run.script_code) == (code, code)
+    assert (code_of(by_itself), by_itself.run.current.script_code) == (code, code)
     assert "run.failed" in by_itself.announced()
     asked = Simulation()
     asked.train(60)
     its_hour(asked)
     asked.train(60)
-    assert (code_of(asked), asked.run.script_code) == (STOPPED_ON_TIME, None)
+    assert (code_of(asked), asked.run.current.script_code) == (STOPPED_ON_TIME, None)
     assert "run.paused" in asked.announced()
 
 
@@ -78,7 +78,7 @@ def test_a_signal_is_no_exit_code_of_the_script() -> None:
     world = Simulation(msgspec.structs.replace(LIMITS, observe=True))
     world.train(60)
     world.exit(-11)
-    assert (code_of(world), world.run.script_code) == (139, None)
+    assert (code_of(world), world.run.current.script_code) == (139, None)
 
 
 def test_a_script_that_fails_at_its_hour_has_failed_and_is_judged_as_at_any_other() -> None:
@@ -106,7 +106,7 @@ def test_an_hour_that_comes_while_an_attempt_is_ended_for_the_next_is_the_end(st
     limits = LIMITS if stuck else SEGMENTS
     world = Simulation(limits, ends_on_term=False, ends_on_kill=stuck, ends_if_asked=False)
     world.train(60)
-    while world.alive and world.run.decision is None:
+    while world.alive and world.run.current.decision is None:
         (world.silent if stuck else world.train)(0.5)
     its_hour(world)
     world.exit(-15)

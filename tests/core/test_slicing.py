@@ -58,7 +58,7 @@ def test_a_script_whose_batches_stay_whole_is_not_halved_again_in_any_later_atte
 
 
 def in_a_loop(world: Simulation, source: str = "tape", **facts: int) -> None:
-    record = {"attempt": world.run.attempt, "pid": world.run.training.pid, "trains": True, "beats": 3}
+    record = {"attempt": world.run.current.number, "pid": world.run.training.pid, "trains": True, "beats": 3}
     world.feed(Heartbeat(at=world.now, source=source, **record, **facts))
 
 
@@ -164,4 +164,4 @@ class TestSlicesFromTheStart:
 def test_other_notes_say_nothing_of_slices(kind: str) -> None:
     world = in_halves()
     world.note(kind, "text", factor="7")
-    assert (world.run.factor, world.run.whole) == (2, "")
+    assert (world.run.current.factor, world.run.whole) == (2, "")

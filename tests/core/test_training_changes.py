@@ -36,7 +36,7 @@ def test_each_change_is_said_with_its_attempt_and_the_last_line_has_them_all() -
     world = Simulation(HALVING)
     world.train(60)
     for attempt in (1, 2):
-        while world.run is not None and world.run.attempt == attempt:
+        while world.run is not None and world.run.current.number == attempt:
             world.silent(1)
 
     assert len(said(world)) == 3

@@ -150,11 +150,11 @@ def test_trainings_one_after_the_other_are_summed_and_each_leaves_a_record() -> 
         world.leave(pid, "failed" if pid == 12 else "ended")
     world.exit(0)
 
-    assert [(one.number, one.pid, one.place, one.how) for one in world.run.over] == [
+    assert [(one.number, one.pid, one.place, one.how) for one in world.run.current.over] == [
         (1, 11, "place-11", "ended"), (2, 12, "place-12", "failed"), (3, 13, "place-13", "ended"),
     ]  # fmt: skip
-    assert [one.batches for one in world.run.over] == [40, 40, 40]
-    assert [round(one.seconds) for one in world.run.over] == [20, 20, 20]
+    assert [one.batches for one in world.run.current.over] == [40, 40, 40]
+    assert [round(one.seconds) for one in world.run.current.over] == [20, 20, 20]
     assert beats(world.run) == 120
     assert ", 3 trainings" in world.facts_of("run.finished")[0]["trouble"]
 
@@ -264,7 +264,7 @@ def test_what_a_training_taught_serves_the_same_training_of_the_next_attempt_and
     world.exit(-11)
     world.go_on(10)
     again, other = world.start(21, 2.0, place="b-1"), world.start(22, place="c-1")
-    detectors = {one.pid: one.detector_state for one in world.run.trainings}
+    detectors = {one.pid: one.detector_state for one in world.run.current.trainings}
 
     assert detectors[again.pid].rows["STEP"].longest == pytest.approx(2.0)
     assert detectors[other.pid].rows == {}
@@ -304,7 +304,7 @@ def test_a_few_thousand_trainings_leave_a_small_value() -> None:
         run, _ = fold.advance(run, ProcessLeft(at=at, attempt=1, pid=pid, how="ended"), LIMITS)
 
     assert len(msgspec.msgpack.encode(run)) < 200_000
-    assert (run.begun, beats(run)) == (1998, 3 * 1998)
+    assert (run.current.begun, beats(run)) == (1998, 3 * 1998)
 
 
 # ---- each as if it were alone --------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def observed(events: list[Event]) -> Training:
     run = trainings.observe(run, Launched(at=0.0, attempt=1, pid=1), Limits().detector)
     for event in sorted(events, key=lambda event: event.at):
         run = trainings.focused(trainings.observe(replace(run, now=event.at), event, Limits().detector))
-    return next(one for one in run.trainings if one.pid == MINE)
+    return next(one for one in run.current.trainings if one.pid == MINE)
 
 
 @settings(max_examples=60)
@@ -373,7 +373,7 @@ def test_a_run_without_a_probe_is_seen_from_outside() -> None:
     world = Simulation(several=True)
     world.go_on(10)
 
-    assert (world.run.focus, world.run.training.pid) == (OUTSIDE, 0)
+    assert (world.run.current.focus, world.run.training.pid) == (OUTSIDE, 0)
     assert world.run.detector_state.judgement.row == "OUTSIDE"
 
 

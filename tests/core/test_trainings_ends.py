@@ -43,7 +43,7 @@ def test_an_error_in_a_training_is_the_reason_though_its_launcher_kills_the_othe
     world.leave(12, "vanished")
 
     assert ends(world, 1) == ""
-    assert world.run.findings[0].cause == "script-error"
+    assert world.run.current.findings[0].cause == "script-error"
 
 
 @pytest.mark.parametrize("code", [0, 1])

@@ -54,7 +54,7 @@ def test_a_start_from_scratch_has_its_reason():
     assert "attempt.from_scratch" not in world.announced()
     (said,) = [one for one in world.actions(Announce) if one.message == "attempt.not_resumed"]
     assert WHY in said.facts["why"]
-    assert world.run.unsaved == ()
+    assert world.run.current.unsaved == ()
 
 
 def test_a_loop_that_is_never_saved_is_told_so_in_its_first_minute():

@@ -387,7 +387,9 @@ class Simulation(Kept):
     @property
     def attempt(self) -> int:
         """The number of the attempt; 1 before the first."""
-        return max(1, self.run.attempt if isinstance(self.subject, WholeCore) else self.history.attempt)
+        return max(
+            1, self.run.current.number if isinstance(self.subject, WholeCore) else self.history.attempt
+        )
 
     def findings(self) -> tuple[Finding, ...]:
         """Return the diagnosis of the attempt's end if it has ended, else of now."""

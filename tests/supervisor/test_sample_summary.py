@@ -11,7 +11,7 @@ from stallguard.core import fold
 from stallguard.core.events import Event, Heartbeat, Launched, ProbeConnected, Sampled, Ticked, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Memory, Process
-from stallguard.core.run import MemoryWatch, Run
+from stallguard.core.run import MemoryWatch, Run, with_attempt
 from stallguard.supervisor.sample_summary import HOLD, SampleSummary, is_calm
 
 LIMITS = Limits()
@@ -120,7 +120,7 @@ def test_readings_come_singly_while_memory_is_short() -> None:
     run = plain([*begin(), *healthy(1.0, 60)])[-1][1]
 
     assert is_calm(run)
-    assert not is_calm(replace(run, memory=MemoryWatch(is_near=True)))
+    assert not is_calm(with_attempt(run, memory=MemoryWatch(is_near=True)))
 
 
 def test_a_healthy_minute_is_half_of_the_events_at_most_and_no_moment_of_doubt() -> None:

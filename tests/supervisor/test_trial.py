@@ -11,7 +11,7 @@ from stallguard.core.events import Event, Heartbeat, Sampled, UserCommand
 from stallguard.core.history import History, TimedReading
 from stallguard.core.limits import Limits
 from stallguard.core.readings import AnyReading, Device, Machine, Memory, Process
-from stallguard.core.run import Run, Totals, beats
+from stallguard.core.run import Run, Totals, beats, with_attempt
 from stallguard.core.verdicts import Finding
 from stallguard.supervisor.trial import Observations, TrialVerdict, judged, pressed, used_gpu
 
@@ -26,7 +26,7 @@ def ended(batches: int = STEPS, cause: str = "", **changes: object) -> Run:
     run, _ = fold.begin(Limits(), 0.0)
     history = History(heartbeat=Heartbeat(at=1.0, attempt=1, beats=batches))
     findings = (Finding(cause, 0.9),) if cause else ()
-    return replace(remembering(run, history), findings=findings, **changes)
+    return replace(with_attempt(remembering(run, history), findings=findings), **changes)
 
 
 def remembering(run: Run, history: History) -> Run:

@@ -113,21 +113,17 @@ _PROGRAMS: Guards = {
 
 _SIGNALS: Guards = {
     "sigterm-ignored": (
-        Change(
-            "core/transitions.py", "deadline=run.now + limits.stop.grace, still", "deadline=math.inf, still"
-        ),
+        Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),
     ),
     "sigterm-handled": (
         Change(
             "core/transitions.py",
-            'Signal(attempt=run.attempt, name="TERM")',
-            'Signal(attempt=run.attempt, name="KILL")',
+            'Signal(attempt=run.current.number, name="TERM")',
+            'Signal(attempt=run.current.number, name="KILL")',
         ),
     ),
     "signals-blocked": (
-        Change(
-            "core/transitions.py", "deadline=run.now + limits.stop.grace, still", "deadline=math.inf, still"
-        ),
+        Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),
     ),
     "signals-reset": _SENT_AFTER_RESET,
     "signals-reset-just-now": _SENT_AFTER_RESET,

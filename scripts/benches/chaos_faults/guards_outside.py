@@ -24,7 +24,7 @@ _SUPERVISOR: Guards = {
     "job-killed-three-times": (
         Change(
             "supervisor/detached_run.py",
-            "launcher.adopt(before, known if before.number == run.attempt else ())",
+            "launcher.adopt(before, known if before.number == run.current.number else ())",
             "pass",
         ),
     ),
@@ -81,9 +81,7 @@ _CONDITIONS: Guards = {
         Change("supervisor/signals.py", "signal.signal(signal.SIGCHLD, signal.SIG_DFL)", "pass"),
     ),
     "signals-blocked-at-start": (
-        Change(
-            "core/transitions.py", "deadline=run.now + limits.stop.grace, still", "deadline=math.inf, still"
-        ),
+        Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),
     ),
     "standard-descriptors-closed": (
         Change("supervisor/output/terminal.py", '"closed": "none"}', '"closed": "pipe"}'),

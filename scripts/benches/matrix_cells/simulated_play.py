@@ -227,7 +227,11 @@ class World(Simulation):
 
     def census_is_wanted(self, pid: int) -> bool:
         """Return whether the detector of the training with this tree wants a census."""
-        states = [one.detector_state for one in self.run.trainings if pid and one.pid == pid and not one.over]
+        states = [
+            one.detector_state
+            for one in self.run.current.trainings
+            if pid and one.pid == pid and not one.over
+        ]
         return detector.wanted(states[-1] if states else self.detector_state, self.limits.detector).census
 
     def rest(self) -> None:

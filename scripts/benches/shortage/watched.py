@@ -17,7 +17,7 @@ from stallguard.core.events import Event, Heartbeat, Launched, ProbeConnected, S
 from stallguard.core.history import remember
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Memory, Process
-from stallguard.core.run import Run
+from stallguard.core.run import Run, with_attempt
 
 LIMITS = Limits()
 MEMORY_EVERY = 15.0  # seconds between two readings of the memory in a calm run
@@ -53,7 +53,7 @@ def watch(night: Night) -> Seen:
             asked = at if asked is None else asked
             run = _saved(run)
         if "stop" in commands:
-            ended, halved = at, run.decision is not None and run.decision.factor > 1
+            ended, halved = at, run.current.decision is not None and run.current.decision.factor > 1
             break
     return Seen(told, asked, ended, halved, left)
 
@@ -79,7 +79,7 @@ def _read(run: Run, night: Night, index: int, at: float) -> Run:
         Sampled(at=at, reading=Process(pid=PID, footprint=footprint)),
         replace(before, at=at, beats=index + 1, epoch=epoch, batch=index),
     ]
-    if run.memory.is_near or at % MEMORY_EVERY == 0:
+    if run.current.memory.is_near or at % MEMORY_EVERY == 0:
         available = max(0, int(night.total - night.others[index] - footprint))
         events.append(Sampled(at=at, reading=Memory(total=int(night.total), available=available)))
     history = training.history
@@ -87,7 +87,10 @@ def _read(run: Run, night: Night, index: int, at: float) -> Run:
         history = remember(history, event)
     changed = replace(training, history=history)
     return replace(
-        run, now=at, trainings=tuple(changed if one.key == training.key else one for one in run.trainings)
+        with_attempt(
+            run, trainings=tuple(changed if one.key == training.key else one for one in run.current.trainings)
+        ),
+        now=at,
     )
 
 
@@ -97,4 +100,6 @@ def _saved(run: Run) -> Run:
     before = training.heartbeat or FIRST
     heartbeat = replace(before, saves=before.saves + 1)
     changed = replace(training, history=replace(training.history, heartbeat=heartbeat))
-    return replace(run, trainings=tuple(changed if one.key == training.key else one for one in run.trainings))
+    return with_attempt(
+        run, trainings=tuple(changed if one.key == training.key else one for one in run.current.trainings)
+    )
