@@ -22,11 +22,13 @@ def judge(run: Run) -> TrialVerdict:
     return judged(run, is_complete=beats(run) >= STEPS)
 
 
-def ended(batches: int = STEPS, cause: str = "", **changes: object) -> Run:
+def ended(
+    batches: int = STEPS, cause: str = "", attempt: dict[str, object] | None = None, **changes: object
+) -> Run:
     run, _ = fold.begin(Limits(), 0.0)
     history = History(heartbeat=Heartbeat(at=1.0, attempt=1, beats=batches))
     findings = (Finding(cause, 0.9),) if cause else ()
-    return replace(with_attempt(remembering(run, history), findings=findings), **changes)
+    return replace(with_attempt(remembering(run, history), findings=findings, **(attempt or {})), **changes)
 
 
 def remembering(run: Run, history: History) -> Run:
@@ -58,12 +60,12 @@ def test_a_stall_is_trouble_even_after_enough_batches() -> None:
 
 
 def test_an_interrupt_and_a_script_without_batches_say_nothing() -> None:
-    assert judge(ended(3, code=130, interrupts=1)).hopeless
+    assert judge(ended(3, code=130, attempt={"interrupts": 1})).hopeless
     assert judge(ended(0, code=0)).hopeless
 
 
 def test_parts_that_a_script_does_not_train_in_say_nothing() -> None:
-    whole = ended(code=143, factor=2)
+    whole = ended(code=143, attempt={"factor": 2})
     assert "--batch-flag" in judge(whole).trouble
     assert judge(whole).hopeless
     cut = replace(whole.history, heartbeat=Heartbeat(at=1.0, attempt=1, beats=STEPS, factor=2))
