@@ -19,7 +19,7 @@ BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 LOOP = """
 import os, harness
 value = 1.0
-os.makedirs(os.environ.get("STALLGUARD_CHECKPOINTS", "saves"), exist_ok=True)
+os.makedirs(harness.CHECKPOINTS or "saves", exist_ok=True)
 for epoch in range(2):
     for batch in range(3):
         value *= {factor}
@@ -209,9 +209,7 @@ class TestHarness:
         made = cell()
         saves = made.folder / "saves"
         script = made.files / "loop.py"
-        script.write_text(
-            f"import os\nos.environ['STALLGUARD_CHECKPOINTS'] = {str(saves)!r}\n" + script.read_text()
-        )
+        script.write_text(f"import os\nos.environ['HARNESS_SAVES'] = {str(saves)!r}\n" + script.read_text())
         assert made.plain({"order": "kill save 3"}).code == -9
         assert (saves / "save").read_text() == "1"  # the third was written, and not put in its place
         assert (saves / "save.tmp").read_text() == "2"
@@ -220,9 +218,7 @@ class TestHarness:
         made = cell()
         saves = made.folder / "saves"
         script = made.files / "loop.py"
-        script.write_text(
-            f"import os\nos.environ['STALLGUARD_CHECKPOINTS'] = {str(saves)!r}\n" + script.read_text()
-        )
+        script.write_text(f"import os\nos.environ['HARNESS_SAVES'] = {str(saves)!r}\n" + script.read_text())
         first = made.plain({"order": "kill batch 0 0 2", "rewind": "1"})
         assert (first.code, list(first.last.results)) == (-9, ["value"])
         assert (saves / "save").read_text() == "1"

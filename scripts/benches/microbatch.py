@@ -24,6 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from detection.figures import table
 from detection.goals import Goal, verdict
 
+from stallguard.probe import settings
+from stallguard.probe.settings import ProbeSettings
+
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = ROOT / "scripts" / "benches" / "microbatch_child.py"
 INJECT = ROOT / "stallguard" / "probe" / "inject"
@@ -34,23 +37,20 @@ THIRD, APART = 0.4, 1e-4
 Row = dict[str, Any]
 
 
-def measure(factor: int, folder: Path, device: dict[str, str]) -> Row:
+def measure(factor: int, folder: Path, device: str) -> Row:
     """Return the child's figures; "weights" are those at the end.  Raises CalledProcessError."""
     weights = folder / f"{factor}.npy"
     user = {name: value for name, value in os.environ.items() if not name.startswith("STALLGUARD_")}
     path = os.pathsep.join([str(INJECT), *filter(None, [user.get("PYTHONPATH")])])
+    wish = ProbeSettings(socket=str(folder / "s"), pages=str(folder), token=1, factor=factor, device=device)
     done = subprocess.run(
-        [sys.executable, str(CHILD), str(weights)],
+        [sys.executable, str(CHILD), str(weights), device],
         env=user
         | {
             "PYTHONPATH": path,
-            "STALLGUARD_SOCKET": str(folder / "s"),
-            "STALLGUARD_RUN": str(folder),
-            "STALLGUARD_TOKEN": "1",
-            "STALLGUARD_FACTOR": str(factor),
+            settings.VARIABLE: settings.encode(wish),
             "TF_CPP_MIN_LOG_LEVEL": "3",
-        }
-        | device,
+        },
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -92,11 +92,11 @@ def goals(rows: list[Row]) -> list[Goal]:
 
 def main() -> int:
     """Measure, print, and say whether the goals hold."""
-    device = {} if "--gpu" in sys.argv else {"STALLGUARD_DEVICE": "cpu"}
+    device = "default" if "--gpu" in sys.argv else "cpu"
     factors = [int(word) for word in sys.argv[1:] if word != "--gpu"] or FACTORS
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
         rows = [measure(factor, Path(folder), device) for factor in factors]
-    if not device and not rows[0]["gpu"]:
+    if device != "cpu" and not rows[0]["gpu"]:
         print("Keras trains on no GPU here: leave --gpu out, or choose another KERAS_BACKEND")
         return 1
     head = ("slices", "peak", "of whole", "by training", "a batch", "weights apart")

@@ -2,11 +2,11 @@
 
     microbatch_child.py WEIGHTS      the file that the trained weights are kept in
 
-STALLGUARD_FACTOR: how many slices each batch is trained in.  The peak is that of the GPU's memory where one trains.
+The probe's settings say how many slices each batch is trained in.
+The peak is that of the GPU's memory where one trains.
 """
 
 import json
-import os
 import resource
 import sys
 import time
@@ -25,7 +25,7 @@ def peak():
 
 def gpu_peak():
     """Return the peak of what was in use of the GPU's memory, in bytes; None if no GPU trains."""
-    if os.environ.get("STALLGUARD_DEVICE") == "cpu":
+    if sys.argv[2] == "cpu":
         return None
     if keras.backend.backend() == "torch":
         import torch

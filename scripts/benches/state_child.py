@@ -267,14 +267,11 @@ class Cases:
         key = os.path.join(self.folder, "signing.key")
         with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
             file.write(bytes(32))
-        os.environ.update({
-            "STALLGUARD_SIGNING_KEY": key,
-            "STALLGUARD_SOCKET": os.path.join(self.folder, "s"), "STALLGUARD_RUN": os.path.join(self.folder, "run"),
-            "STALLGUARD_TOKEN": str(self.attempts), "STALLGUARD_SEED": "4711", "STALLGUARD_CHECKPOINTS": saves,
-            "STALLGUARD_RESUME": str(int(self.attempts > 2)), "STALLGUARD_CHECKPOINT_EVERY": "0",
-            "STALLGUARD_CHECKPOINT_COST": "1",
-        })  # fmt: skip
-        package = sys.modules[PACKAGE]
+        package, settings = sys.modules[PACKAGE], importlib.import_module(PACKAGE + ".settings")
+        os.environ[settings.VARIABLE] = settings.encode(settings.ProbeSettings(
+            key=key, socket=os.path.join(self.folder, "s"), pages=os.path.join(self.folder, "run"), every=0.0, cost=1.0,
+            token=self.attempts, seed="4711", checkpoints=saves, resume=self.attempts > 2,
+        ))  # fmt: skip
         importlib.import_module(PACKAGE + ".bootstrap").enter(os.environ, package)
 
 

@@ -12,11 +12,11 @@ import os
 from _blake2 import blake2b  # hashlib also loads OpenSSL: milliseconds before the start of the training
 from pathlib import Path
 
-from stallguard.probe.wire import SIGNING_KEY as VARIABLE
 from stallguard.storage import private
 
 BYTES = 32
 NAME = "signing.key"
+VARIABLE = "STALLGUARD_SIGNING_KEY"  # a file of the key, which the worker of a fleet gives its runs
 
 
 def ensure(home: Path, given: str) -> str:
@@ -49,6 +49,3 @@ def of_fleet(home: Path, token: str) -> str:
     private.write(new, blake2b(bytes.fromhex(token), digest_size=BYTES, person=b"checkpoints").digest())
     new.replace(file)
     return str(file)
-
-
-__all__ = ["VARIABLE", "ensure", "of_fleet"]

@@ -83,7 +83,7 @@ class ScriptApi:
         from .checkpoint.manual import Manual
 
         context = self._context
-        pace = schedule.of_environment(context.environment, monotonic())
+        pace = schedule.of_settings(context.settings, monotonic())
         mine = earlier_attempts.AttemptRecords(folder, context.place, context.resuming).folder
         place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
         checkpoint = Manual(context, place, pace, save, name)

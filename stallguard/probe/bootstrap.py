@@ -26,7 +26,7 @@ import os
 import sys
 from _thread import allocate_lock
 
-from . import crash_stacks, device, page, process_key, stack_signal, wire
+from . import crash_stacks, device, page, process_key, settings, stack_signal, wire
 from .api import ScriptApi
 from .beats import FINISHING, Beats
 from .context import Context
@@ -58,12 +58,14 @@ def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
     if sys.byteorder != "little":
         return  # the record is little-endian, as are all machines that are supported
     sys.meta_path.append(ApiFinder(os.path.dirname(package.__path__[0])))
-    token, pid = int(environment["STALLGUARD_TOKEN"]), os.getpid()
+    wish, pid = settings.of(environment), os.getpid()
+    if not (wish.token and wish.pages):
+        return
     # Its own number: this process trained, and has replaced its program (os.execv).
     if environment.get(OWNER) not in (None, "", UNTRAINED, str(pid)):
         return
     environment[OWNER] = UNTRAINED
-    probe = Probe(environment, token, pid)
+    probe = Probe(environment, wish.token, pid)
     package.__dict__.update(voice=ScriptApi(probe.context, probe.appear), probe=probe)
     probe.start()
 
@@ -76,7 +78,6 @@ class Probe:
         self.state = WAITING
         self.sender: Optional[Sender] = None
         self._token, self._pid = token, pid
-        self._folder = environment["STALLGUARD_RUN"]
         self._turn = allocate_lock()
         # Started by multiprocessing or loky: spawned, or as the server that forks others.
         words = getattr(sys, "orig_argv", None) or getattr(sys, "argv", [])
@@ -89,6 +90,8 @@ class Probe:
         self.mail = Outbox(token, pid)
         self.patches = Patches(self.step_aside)
         self.context = Context(self.beats, self.mail, self.patches, environment)
+        self._settings = self.context.settings
+        self._folder = self._settings.pages
         self.context.find_place = self._find_place
         self.finder = ImportFinder(self.patches.surprise)
         self.context.flush = self._flush
@@ -108,11 +111,11 @@ class Probe:
         self._mark(wire.WAITING)
         stack_signal.watch()
         crash_stacks.begin(self._crashes())
-        if "STALLGUARD_SEED" in self.environment:
+        if self._settings.seed:
             self._load("seeds")
         if self.context.checkpoint_directory:
             self._load("checkpoint.file_events")
-        if "STALLGUARD_TRACKERS" in self.environment:
+        if self._settings.trackers:
             self._load("trackers")
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])
         self.mail.version("machine", os.uname().machine)  # an Intel one on Apple silicon: Rosetta translates
@@ -154,14 +157,14 @@ class Probe:
             (True, "microbatch.fit_sizes"),
             (self._cpu(), "device"),
             (self.context.factor > 1, "microbatch"),
-            ("STALLGUARD_REALLY" in self.environment, "microbatch.fewer_rows"),
+            (self._settings.really, "microbatch.fewer_rows"),
             (self.context.checkpoint_directory, "checkpoint"),
         ):
             if wanted:
                 self._load(part)
 
     def _cpu(self) -> bool:
-        return self.environment.get("STALLGUARD_DEVICE") == "cpu"
+        return self._settings.device == "cpu"
 
     def _load(self, part: str) -> None:
         try:
@@ -192,15 +195,14 @@ class Probe:
             if self._forked:
                 crash_stacks.begin(self._crashes())
             crash_stacks.look()
-            number = int(self.environment.get("STALLGUARD_SIGNAL") or stack_signal.DEFAULT)
+            number = self._settings.signal or stack_signal.DEFAULT
             # Again in a forked process, whose inherited handler writes to its parent's file.
             again = number == self._signal
             self._signal = number if stack_signal.arm(number, path + ".stacks", again=again) else 0
             if self._signal:
                 self.beats.flag(wire.FLAG_STACKS_ARMED, True)
                 self.mail.arm(True)
-            address = self.environment.get("STALLGUARD_SOCKET", "")
-            self.sender = Sender(self.beats, self.mail, address, self._signal)
+            self.sender = Sender(self.beats, self.mail, self._settings.socket, self._signal)
             profile = os.path.join(self._folder, wire.PROFILE % self._pid)
             self.sender.sampler = StackSampler(
                 self.beats, profile, self.context.python_functions, self.sender.waits

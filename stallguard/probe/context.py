@@ -11,7 +11,7 @@ prints.  Standard library only, Python 3.9 grammar.
 
 from __future__ import annotations
 
-from . import wire
+from . import settings, wire
 from .losses import Losses
 
 TYPE_CHECKING = False  # typing costs milliseconds of every start; checkers take this name for True
@@ -67,6 +67,7 @@ class Context:
         self.mail = mail
         self.patches = patches
         self.environment = environment
+        self.settings = settings.of(environment)
         # Called at the end of a batch: with Keras' list of callbacks and what the step returned, after attend() or once
         # a second; with the list, before a fit is ended.
         self.after_batch: list[Callable[[Any, Any], None]] = []
@@ -100,33 +101,27 @@ class Context:
     @property
     def asked(self) -> int:
         """Parts of a batch that the supervisor asks for in this attempt, as slices or as smaller batches."""
-        return self._count("FACTOR")
+        return max(1, self.settings.factor)
 
     @property
     def announced(self) -> bool:
         """Whether the supervisor gave the script its batch size."""
-        return "STALLGUARD_DIVISOR" in self.environment
+        return self.settings.divisor > 0
 
     @property
     def divided(self) -> int:
         """How many times more rows the script's own batch has than the batches that Keras gets now."""
-        return self._count("DIVISOR") * (self.asked if self.smaller else 1)
-
-    def _count(self, name: str) -> int:
-        try:
-            return max(1, int(self.environment.get("STALLGUARD_" + name) or 1))
-        except ValueError:
-            return 1
+        return max(1, self.settings.divisor) * (self.asked if self.smaller else 1)
 
     @property
     def resuming(self) -> bool:
         """Whether this attempt continues an earlier one."""
-        return self.environment.get("STALLGUARD_RESUME") == "1"
+        return self.settings.resume
 
     @property
     def checkpoint_directory(self) -> str:
         """The directory of the checkpoint generations, "" if checkpoints are off."""
-        return self.environment.get("STALLGUARD_CHECKPOINTS", "")
+        return self.settings.checkpoints
 
     def get(self, field: str) -> int:
         """Return one number of the record, by its name in wire.FIELDS."""

@@ -19,13 +19,14 @@ import os
 import sys
 from _blake2 import blake2b
 
+from . import settings
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
 FOLDER = "places"  # in the directory of the pages
 VARIABLE = "STALLGUARD_PLACE"  # of the process that started this one
-PROJECT = "STALLGUARD_PROJECT"  # the root of the project, if it can have another path on another machine
 REFERENCE = "environment"  # in the directory of the pages: the digests of the attempt's first process
 _DIGITS = str.maketrans("", "", "0123456789")
 # Set at each start by shells, terminals, launchers and service managers: they do not identify a training.
@@ -56,10 +57,12 @@ def of(environment: MutableMapping[str, str]) -> str:
     """
     # Without the interpreter's own path; Python 3.9 keeps only the program's arguments.
     arguments = list(getattr(sys, "orig_argv", ["", *list(getattr(sys, "argv", []))])[1:])
-    name = key(arguments, os.getcwd(), _delta(environment), environment)
-    folder = os.path.join(environment["STALLGUARD_RUN"], FOLDER)
+    wish = settings.of(environment)
+    delta = _delta(os.path.join(wish.pages, REFERENCE), digests(environment, wish.project))
+    name = key(arguments, os.getcwd(), delta, environment.get(VARIABLE, ""), wish.project, wish.rows)
+    folder = os.path.join(wish.pages, FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    path = os.path.join(folder, "%s-%s" % (name, environment.get("STALLGUARD_TOKEN", "")))
+    path = os.path.join(folder, "%s-%d" % (name, wish.token))
     file = os.open(
         path,
         os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0),
@@ -75,19 +78,27 @@ def of(environment: MutableMapping[str, str]) -> str:
     return place
 
 
-def key(arguments: list[str], folder: str, delta: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """Return the key of a process: 16 hexadecimal digits.  `delta`: the digests of variables that only it has."""
-    rows = environment.get("STALLGUARD_ROWS", "")  # the batch size that stallguard writes into arguments
-    root = environment.get(PROJECT, "")
+def key(
+    arguments: list[str],
+    folder: str,
+    delta: Mapping[str, str],
+    parent: str = "",
+    root: str = "",
+    rows: int = 0,
+) -> str:
+    """Return the key of a process: 16 hexadecimal digits.
+
+    `delta`: the digests of variables that only it has; `parent`: the place of the process that started it; `root`: of
+    the project, "" if it has the same path everywhere; `rows`: the batch size that stallguard writes into arguments.
+    """
     words = [steady(portable(word, root, PREFIX), rows) for word in arguments]
-    parts = [*words, "", portable(folder, root), environment.get(VARIABLE, "")]
+    parts = [*words, "", portable(folder, root), parent]
     parts += ["%s=%s" % pair for pair in sorted(delta.items())]
     return _digest("\0".join(parts))
 
 
-def digests(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return {name: digest of the value} of the variables that identify a process."""
-    root = environment.get(PROJECT, "")
+def digests(environment: Mapping[str, str], root: str) -> dict[str, str]:
+    """Return {name: digest of the value} of the variables that identify a process.  `root`: see `key`."""
     return {
         name: _digest(portable(value, root))
         for name, value in environment.items()
@@ -137,25 +148,23 @@ def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
 
-def _delta(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the digests of the variables that differ from those of the attempt's first process.
+def _delta(path: str, own: dict[str, str]) -> dict[str, str]:
+    """Return those of the digests `own` that differ from those of the attempt's first process.
 
-    Its file has lines "digest name".  Without that file no variable counts.
+    Its file `path` has lines "digest name".  Without that file no variable counts.
     """
-    path = os.path.join(environment["STALLGUARD_RUN"], REFERENCE)
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             pairs = [line.rstrip("\n").partition(" ") for line in file]
     except OSError:
         return {}
     reference = {name: digest for digest, _, name in pairs}
-    own = digests(environment)
     changed = {name: digest for name, digest in own.items() if reference.get(name) != digest}
     changed.update((name, "") for name in reference if name not in own)
     return changed
 
 
-def steady(word: str, rows: str) -> str:
+def steady(word: str, rows: int) -> str:
     """Return an argument without what differs at each start: pipe numbers, a kernel's file, stallguard's batch size.
 
     A number in a path, such as that of "runs/exp8/train.py", stays: it is the same in each attempt, unlike `rows`.
@@ -166,9 +175,9 @@ def steady(word: str, rows: str) -> str:
         word = re.sub(_KERNEL_FILE, r"\1{kernel}", word)
     if "multiprocessing" in word or "spawn_main" in word:
         return word.translate(_DIGITS)
-    if rows and rows in word:
+    if rows and str(rows) in word:
         import re
 
-        size = r"(?<!\d)%s(?!\d)" % re.escape(rows)
+        size = r"(?<!\d)%s(?!\d)" % re.escape(str(rows))
         return re.sub("(?<==)%s$" % size if os.sep in word else size, "{batch}", word)
     return word

@@ -61,7 +61,6 @@ _FLOAT = struct.Struct("<d")
 _INT = struct.Struct("<q")
 # A file in a checkpoint generation whose values, or whose loss, were not finite when it was made.
 NOT_FINITE = "NOT_FINITE"
-SIGNING_KEY = "STALLGUARD_SIGNING_KEY"  # file of the key that signs pickles in checkpoints
 # The file of sampled stacks (stack_sampler.py), beside the page: two numbers, how often a write began or ended (odd: it
 # is being written) and the length of the text, then the text.  Its last number is the supervisor's: when it last judged
 # a stall, CLOCK_MONOTONIC ns.

@@ -13,6 +13,7 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
+from stallguard.probe import settings
 from stallguard.storage import private, run_files
 from stallguard.storage.paths import RunDir
 from stallguard.storage.run_files import Identity
@@ -69,11 +70,11 @@ def found(run: RunDir) -> AttemptRecord | None:
         return None
     for process in processes:
         with contextlib.suppress(*ERRORS, KeyError):  # gone, or of another user
-            variables = process.environ()
-            if variables["STALLGUARD_RUN"] == str(run.probe) and os.getsid(process.pid) == process.pid:
+            wish = settings.of(process.environ())
+            if wish.pages == str(run.probe) and os.getsid(process.pid) == process.pid:
                 who = run_files.identity(process.pid)
-                place = str(Path(variables["STALLGUARD_SOCKET"]).parent)
-                return AttemptRecord(SCHEMA, 0, who, int(variables["STALLGUARD_TOKEN"]), place)
+                place = str(Path(wish.socket).parent)
+                return AttemptRecord(SCHEMA, 0, who, wish.token, place)
     return None
 
 

@@ -19,8 +19,9 @@ from stallguard.core.text import counted
 from stallguard.errors import SIGNALLED, StallguardError
 from stallguard.host import system
 from stallguard.launch import batch_option, run_seed, signing_key
-from stallguard.launch.environment import STACKS_SIGNAL, ProbeConfig, child_environment, keep_reference
+from stallguard.launch.environment import STACKS_SIGNAL, child_environment, keep_reference
 from stallguard.launch.probe_copy import ProbeFiles
+from stallguard.probe.settings import ProbeSettings
 from stallguard.sensors import Target
 from stallguard.storage import attempt_file, paths
 from stallguard.storage.attempt_file import AttemptRecord
@@ -179,7 +180,7 @@ class Launcher:
         settings, environment = context.settings.config, given.env
         if probe is not None:
             policy, in_arguments = settings.policy, given.whole is not None
-            wish = ProbeConfig(
+            wish = ProbeSettings(
                 socket=str(self._beats.path), pages=str(directory.probe), token=token,
                 factor=1 if in_arguments else action.factor, divisor=action.factor if in_arguments else 0,
                 really=policy.scale_lr if policy.really_smaller_batch and not in_arguments else "",
@@ -191,7 +192,7 @@ class Launcher:
             )  # fmt: skip
             environment = child_environment(given.env, wish, probe)
             with contextlib.suppress(OSError):  # a full disk: arguments alone distinguish trainings then
-                keep_reference(directory.probe, environment)
+                keep_reference(directory.probe, environment, context.request.project)
         self.environment_of_child, self._printed = environment, self._output_size()
         self.child = self._start_process(
             given.argv, attempt_file.exit_file(directory, token, action.attempt), context.reporter.trouble,

@@ -34,7 +34,7 @@ def asked(**environment: str) -> tuple[dict[str, object], list[str]]:
 
 
 def test_a_script_that_asks_gets_less_and_keras_is_not_to_slice_that_again() -> None:
-    said, notes = asked(STALLGUARD_FACTOR="4")
+    said, notes = asked(factor=4)
     assert said == {
         "before": 4, "rows": 128, "again": 128, "after": 1, "one": 1, "pieces": [3, 3, 3, 1], "whole": 512,
     }  # fmt: skip
@@ -42,7 +42,7 @@ def test_a_script_that_asks_gets_less_and_keras_is_not_to_slice_that_again() -> 
 
 
 def test_in_the_first_attempt_it_gets_what_it_asks_for() -> None:
-    said, notes = asked(STALLGUARD_FACTOR="1")
+    said, notes = asked(factor=1)
     assert (said["rows"], said["after"], said["pieces"]) == (512, 1, [10])
     assert notes == []
 

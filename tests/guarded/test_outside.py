@@ -12,7 +12,8 @@ pytestmark = pytest.mark.live
 
 SCRIPT = """
 import os, pathlib, subprocess, sys
-run = pathlib.Path(os.environ["STALLGUARD_RUN"])
+from _stallguard_probe import settings
+run = pathlib.Path(settings.of(os.environ).pages)
 def marks(pid):
     return sorted(path.suffix for path in run.glob(f"{pid}.*") if path.suffix in (".waiting", ".loading"))
 print(marks(os.getpid()))

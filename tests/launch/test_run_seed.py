@@ -7,12 +7,14 @@ import os
 import pytest
 
 from stallguard.launch import run_seed
-from stallguard.launch.environment import ProbeConfig, child_environment
+from stallguard.launch.environment import child_environment
 from stallguard.launch.resume import take_over
+from stallguard.probe import settings
+from stallguard.probe.settings import ProbeSettings
 from stallguard.storage.paths import RunDir
 
-WISH = ProbeConfig(socket="s", pages="p", token=1)
-SEEDED = ProbeConfig(socket="s", pages="p", token=1, seed="123")
+WISH = ProbeSettings(socket="s", pages="p", token=1)
+SEEDED = ProbeSettings(socket="s", pages="p", token=1, seed="123")
 
 
 def test_a_run_has_one_seed_and_another_run_another(tmp_path):
@@ -53,18 +55,18 @@ def test_a_place_that_cannot_be_written_raises(tmp_path):
 def test_each_attempt_gets_the_seed_and_a_hash_seed_of_it():
     first, second = (child_environment({}, SEEDED) for _ in range(2))
     assert first == second
-    assert first["STALLGUARD_SEED"] == "123"
+    assert settings.of(first).seed == "123"
     assert 0 < int(first["PYTHONHASHSEED"]) < 2**32
-    assert first["STALLGUARD_HASHSEED"] == first["PYTHONHASHSEED"]
+    assert settings.of(first).hash_seed == first["PYTHONHASHSEED"]
     assert (
-        child_environment({}, ProbeConfig("s", "p", 1, seed="124"))["PYTHONHASHSEED"]
+        child_environment({}, ProbeSettings(socket="s", pages="p", token=1, seed="124"))["PYTHONHASHSEED"]
         != first["PYTHONHASHSEED"]
     )
 
 
 def test_without_a_seed_nothing_is_set():
     environment = child_environment(dict(os.environ), WISH)
-    assert "STALLGUARD_SEED" not in environment
+    assert settings.of(environment).seed == ""
     assert environment.get("PYTHONHASHSEED") == os.environ.get("PYTHONHASHSEED")
 
 
@@ -72,4 +74,4 @@ def test_without_a_seed_nothing_is_set():
 def test_the_users_own_hash_seed_stays(own):
     environment = child_environment({"PYTHONHASHSEED": own}, SEEDED)
     assert environment["PYTHONHASHSEED"] == own
-    assert "STALLGUARD_HASHSEED" not in environment
+    assert settings.of(environment).hash_seed == ""

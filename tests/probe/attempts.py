@@ -25,22 +25,22 @@ class Attempts:
         self._command, self._folder = [interpreter, str(script)], folder
         self._tokens = 100
 
-    def run(self, seed: str = SEED, **environment: str) -> Heard:
+    def run(self, seed: str = SEED, **environment: Any) -> Heard:
         """Start an attempt and wait for its end.  `seed`: of the run; "" leaves everything random."""
         self._tokens += 1
         return self.again(seed, **environment)
 
-    def again(self, seed: str = SEED, **environment: str) -> Heard:
+    def again(self, seed: str = SEED, **environment: Any) -> Heard:
         """Start the script once more within the attempt."""
-        environment["STALLGUARD_TOKEN"] = str(self._tokens)
+        environment["token"] = self._tokens
         if seed:
-            environment["STALLGUARD_SEED"] = seed
+            environment["seed"] = seed
         heartbeat = self.receiver.run(self._command, timeout=300, cwd=self._folder, **environment)
         assert heartbeat.code == 0, heartbeat.err[-3000:]
         assert not [note for note in heartbeat.notes if note["kind"] in ("aside", "trouble")]
         return heartbeat
 
-    def draws(self, seed: str = SEED, **environment: str) -> Any:
+    def draws(self, seed: str = SEED, **environment: Any) -> Any:
         """Return what an attempt prints."""
         return printed(self.run(seed, **environment))
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from stallguard.probe import wire
+from stallguard.probe import settings, wire
+from stallguard.probe.settings import ProbeSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 INJECT = ROOT / "stallguard" / "probe" / "inject"
@@ -72,8 +73,10 @@ class Receiver:
         self.socket.close()
         shutil.rmtree(self.folder)
 
-    def environment(self, **extra: str) -> dict[str, str]:
-        """Return the environment that the supervisor gives to a child."""
+    def environment(self, **extra: Any) -> dict[str, str]:
+        """Return the environment that the supervisor gives to a child.  `extra`: variables and settings."""
+        wish: dict[str, Any] = {"socket": self.address, "pages": str(self.folder / "probe"), "token": TOKEN}
+        wish |= {name: extra.pop(name) for name in ProbeSettings.__annotations__ if name in extra}
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("STALLGUARD_")}
         path = os.pathsep.join(part for part in (str(INJECT), extra.pop("PYTHONPATH", "")) if part)
         return {
@@ -81,9 +84,7 @@ class Receiver:
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),  # else it stays in TMPDIR
             **(FEWER_PASSES if extra.get("KERAS_BACKEND") == "jax" else {}),
-            "STALLGUARD_SOCKET": self.address,
-            "STALLGUARD_RUN": str(self.folder / "probe"),
-            "STALLGUARD_TOKEN": str(TOKEN),
+            settings.VARIABLE: settings.encode(ProbeSettings(**wish)),
             **extra,
             "PYTHONPATH": path,
         }
@@ -93,7 +94,7 @@ class Receiver:
         command: Sequence[str],
         cwd: Path | None = None,
         stdin: int = subprocess.DEVNULL,
-        **extra: str,
+        **extra: Any,
     ) -> subprocess.Popen[str]:
         """Start a child under the probe."""
         child = subprocess.Popen(
@@ -122,7 +123,7 @@ class Receiver:
         return True
 
     def run(
-        self, command: Sequence[str], timeout: float = 60, cwd: Path | None = None, **extra: str
+        self, command: Sequence[str], timeout: float = 60, cwd: Path | None = None, **extra: Any
     ) -> Heard:
         """Run a child to its end; its output must fit a pipe."""
         heartbeat = Heard()

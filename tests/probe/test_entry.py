@@ -77,7 +77,7 @@ def test_stays_out_without_a_token(tmp_path):
     assert (done.stdout, done.stderr) == ("False False\n", "")
 
 
-@pytest.mark.parametrize("broken", [{"STALLGUARD_TOKEN": "x"}, {"STALLGUARD_RUN": "/dev/null/at/all"}])
+@pytest.mark.parametrize("broken", [{"token": "x"}, {"pages": "/dev/null/at/all"}])
 def test_a_broken_environment_is_not_the_programs_problem(receiver, broken):
     heartbeat = receiver.run(python("print('fine')"), **broken)
     assert (heartbeat.code, heartbeat.out, heartbeat.err) == (0, "fine\n", "")

@@ -70,7 +70,7 @@ def test_the_probe_says_which_threads_are_its_own(receiver):
 @pytest.mark.waits
 def test_another_signal_can_be_chosen(receiver):
     code = "import stallguard, time\nwith stallguard.phase('x'): time.sleep(3)"  # it must still live at the signal
-    child = receiver.start(python(code), STALLGUARD_SIGNAL=str(int(signal.SIGUSR2)))
+    child = receiver.start(python(code), signal=str(int(signal.SIGUSR2)))
     until(receiver, Heard(), ready)
     child.send_signal(signal.SIGUSR2)
     child.communicate()
@@ -186,7 +186,7 @@ def test_the_script_can_say_what_it_does(receiver):
 
 
 def test_the_script_gets_smaller_batches_where_the_attempt_asks_for_them(receiver):
-    heartbeat = receiver.run(python(SPEAKS), STALLGUARD_FACTOR="4")
+    heartbeat = receiver.run(python(SPEAKS), factor=4)
     assert heartbeat.out == "128 [3, 3, 3, 1]\n"
 
 
@@ -206,10 +206,8 @@ for _ in range(3):
 
 def test_a_loop_of_the_scripts_own_is_saved_and_resumed(receiver):
     checkpoints = str(receiver.folder / "checkpoints")
-    first = receiver.run(python(SAVES), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_TOKEN="1")
-    second = receiver.run(
-        python(SAVES), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_RESUME="1", STALLGUARD_TOKEN="2"
-    )
+    first = receiver.run(python(SAVES), checkpoints=checkpoints, token=1)
+    second = receiver.run(python(SAVES), checkpoints=checkpoints, resume=True, token=2)
     assert (first.out, first.err, first.last()["saves"]) == ("False 0\n", "", 1)
     assert (second.out, second.err) == ("True 2\n", "")
     assert "checkpoint" in second.hello()["hooks"]
@@ -232,10 +230,8 @@ print("went on", flush=True)
 def test_a_loop_of_the_scripts_own_that_is_asked_to_end_saves_first(receiver):
     checkpoints = str(receiver.folder / "checkpoints")
     stop = {"STALLGUARD_TEST_COMMAND": str(wire.COMMANDS.index("stop"))}
-    ended = receiver.run(python(ENDS), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_TOKEN="1", **stop)
-    again = receiver.run(
-        python(ENDS), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_RESUME="1", STALLGUARD_TOKEN="2"
-    )
+    ended = receiver.run(python(ENDS), checkpoints=checkpoints, token=1, **stop)
+    again = receiver.run(python(ENDS), checkpoints=checkpoints, resume=True, token=2)
     assert (ended.code, ended.out) == (-signal.SIGTERM, "")
     assert again.out == "kept\nwent on\n"
 
@@ -243,18 +239,14 @@ def test_a_loop_of_the_scripts_own_that_is_asked_to_end_saves_first(receiver):
 def test_a_loop_of_the_scripts_own_that_is_asked_to_save_saves_once_and_goes_on(receiver):
     checkpoints = str(receiver.folder / "checkpoints")
     save = {"STALLGUARD_TEST_COMMAND": str(wire.COMMANDS.index("save"))}
-    asked = receiver.run(
-        python(ENDS + "stallguard.beat()\n"), STALLGUARD_CHECKPOINTS=checkpoints, STALLGUARD_TOKEN="1", **save
-    )
+    asked = receiver.run(python(ENDS + "stallguard.beat()\n"), checkpoints=checkpoints, token=1, **save)
     assert (asked.code, asked.out, asked.last()["saves"]) == (0, "went on\n", 1)
 
 
 def test_the_loops_checkpoints_come_as_often_as_was_asked(receiver):
     asks = "import stallguard, sys\nstallguard.checkpoint(print, print)\n"
     asks += "print(sys.modules['_stallguard_probe'].voice._checkpoints[0]._pace.every)"
-    heartbeat = receiver.run(
-        python(asks), STALLGUARD_CHECKPOINTS=str(receiver.folder), STALLGUARD_CHECKPOINT_EVERY="7.5"
-    )
+    heartbeat = receiver.run(python(asks), checkpoints=str(receiver.folder), every=7.5)
     assert heartbeat.out == "7.5\n"
 
 
@@ -276,4 +268,4 @@ def test_without_stallguard_every_word_is_harmless(tmp_path):
 
 def test_the_gpu_is_hidden_where_the_attempt_says_so(receiver):
     code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['JAX_PLATFORMS'])"
-    assert receiver.run(python(code), STALLGUARD_DEVICE="cpu").out == "-1 cpu\n"
+    assert receiver.run(python(code), device="cpu").out == "-1 cpu\n"

@@ -18,14 +18,14 @@ SAYS = "import os; os.write(1, (os.environ['STALLGUARD_PLACE'] + '\\n').encode()
 
 def places(receiver, shell, **environment):
     """Return the places that the processes of a shell command print, in their order."""
-    keep_reference(receiver.folder / "probe", receiver.environment())
+    keep_reference(receiver.folder / "probe", receiver.environment(), "")
     heartbeat = receiver.run(["sh", "-c", shell], PY=sys.executable, SAYS=SAYS, **environment)
     assert heartbeat.code == 0, heartbeat.err
     return heartbeat.out.split()
 
 
 def attempt(receiver, shell, number, **environment):
-    return places(receiver, shell, STALLGUARD_TOKEN=str(number), **environment)
+    return places(receiver, shell, token=number, **environment)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_a_settings_file_of_another_name_is_another_training(receiver, word):
 
 
 def test_a_batch_size_that_stallguard_gave_is_no_part_of_it(receiver):
-    first = attempt(receiver, '"$PY" -c "$SAYS" --batch=512 15120', 1, STALLGUARD_ROWS="512")
-    second = attempt(receiver, '"$PY" -c "$SAYS" --batch=256 15120', 2, STALLGUARD_ROWS="256")
+    first = attempt(receiver, '"$PY" -c "$SAYS" --batch=512 15120', 1, rows=512)
+    second = attempt(receiver, '"$PY" -c "$SAYS" --batch=256 15120', 2, rows=256)
     assert first == second
 
 
 @pytest.mark.parametrize("word", ["runs/exp256/data", "--data=runs/exp256/data", "--size=a/b=512"])
 def test_a_number_in_a_path_is_no_batch_size(receiver, word):
     """It is the same in each attempt: without it in one of them the training would start from scratch."""
-    first = attempt(receiver, f'"$PY" -c "$SAYS" {word}', 1, STALLGUARD_ROWS="512")
-    second = attempt(receiver, f'"$PY" -c "$SAYS" {word.replace("512", "256")}', 2, STALLGUARD_ROWS="256")
+    first = attempt(receiver, f'"$PY" -c "$SAYS" {word}', 1, rows=512)
+    second = attempt(receiver, f'"$PY" -c "$SAYS" {word.replace("512", "256")}', 2, rows=256)
     assert first == second
 
 
@@ -109,15 +109,15 @@ PROJECTS = ("/Users/a/project", "/home/b/fleet/code/0af3/job")
 
 
 def key_in(
-    root, delta=None, words=("{root}/train.py", "--data={root}/data:{root}", "x"), below="/jobs", **more
+    root, delta=None, words=("{root}/train.py", "--data={root}/data:{root}", "x"), below="/jobs", project=None
 ):
     arguments = [word.format(root=root) for word in words]
-    return process_key.key(arguments, root + below, delta or {}, {process_key.PROJECT: root, **more})
+    return process_key.key(arguments, root + below, delta or {}, "", root if project is None else project)
 
 
 def test_a_project_elsewhere_has_the_same_key_and_another_folder_or_argument_in_it_another():
     assert len({key_in(root) for root in PROJECTS}) == 1
-    assert len({key_in(root, **{process_key.PROJECT: ""}) for root in PROJECTS}) == 2
+    assert len({key_in(root, project="") for root in PROJECTS}) == 2
     others = (
         {"below": "/other"},
         {"words": ("{root}/train2.py",)},
@@ -129,21 +129,19 @@ def test_a_project_elsewhere_has_the_same_key_and_another_folder_or_argument_in_
 
 def test_what_describes_a_machine_is_no_part_of_it_if_the_project_can_move():
     def changed(root, **variables):
-        return process_key.digests(
-            {process_key.PROJECT: root, "OUT": f"{root}/out", "SEED": "1", **variables}
-        )
+        return process_key.digests({"OUT": f"{root}/out", "SEED": "1", **variables}, root)
 
     first = changed(
         PROJECTS[0], HOME="/Users/a", USER="a", PATH="/a/bin", VIRTUAL_ENV="/a/env", CONDA_PREFIX="/a"
     )
     assert first == changed(PROJECTS[1], HOME="/home/b", USER="b", PATH="/b/bin")
     assert first != changed(PROJECTS[1], SEED="2")
-    assert len(process_key.digests({"HOME": "/a", "PATH": "/b"})) == 2
+    assert len(process_key.digests({"HOME": "/a", "PATH": "/b"}, "")) == 2
 
 
 def test_without_the_projects_root_a_key_is_what_it_was():
     """Checkpoints of earlier versions are found by it."""
-    assert process_key.key(["train.py", "--out=/a/b"], "/a", {"SEED": "0"}, {}) == "e13d0c1f3b95720e"
+    assert process_key.key(["train.py", "--out=/a/b"], "/a", {"SEED": "0"}) == "e13d0c1f3b95720e"
 
 
 @given(
@@ -174,7 +172,7 @@ def test_a_link_to_the_project_is_the_project(tmp_path):
 
 
 def test_a_secret_of_the_environment_is_not_written_down(receiver):
-    keep_reference(receiver.folder / "probe", {"API_KEY": "hunter2hunter2"})
+    keep_reference(receiver.folder / "probe", {"API_KEY": "hunter2hunter2"}, "")
     file: Path = receiver.folder / "probe" / process_key.REFERENCE
     assert "hunter2" not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0

@@ -210,7 +210,7 @@ def test_workers_are_as_random_as_without_us(receiver, tmp_path):
 
 def test_a_worker_that_no_training_started_is_not_seeded_and_that_is_said(receiver):
     words = [*python("import random; print(random.random())" + SEEN), "--multiprocessing-fork"]
-    first, second = (receiver.run(words, STALLGUARD_SEED=SEED, STALLGUARD_TOKEN=token) for token in "12")
+    first, second = (receiver.run(words, seed=SEED, token=token) for token in "12")
     assert first.out != second.out
     assert kept_seeds.WORKER in first.hello()["beyond"]
 
@@ -230,15 +230,14 @@ import stallguard; stallguard.beat()
 
 @pytest.mark.parametrize(("threads", "said"), [(1, False), (2, True)])
 def test_threads_that_race_for_seeds_are_said(receiver, threads, said):
-    heartbeat = receiver.run(python(RACE % (threads, threads)), STALLGUARD_SEED=SEED)
+    heartbeat = receiver.run(python(RACE % (threads, threads)), seed=SEED)
     assert (kept_seeds.THREADS in heartbeat.hello()["beyond"]) is said
 
 
 def test_a_process_without_a_place_stays_random_and_that_is_said(receiver):
     (receiver.folder / "probe" / "places").touch()  # no directory can be made there
     first, second = (
-        receiver.run(python("import random; print(random.random())" + SEEN), STALLGUARD_SEED=SEED)
-        for _ in "12"
+        receiver.run(python("import random; print(random.random())" + SEEN), seed=SEED) for _ in "12"
     )
     assert first.out != second.out
     assert seeds.NO_PLACE in first.hello()["beyond"]
@@ -246,7 +245,7 @@ def test_a_process_without_a_place_stays_random_and_that_is_said(receiver):
 
 # ---- the hash seed -------------------------------------------------------------------------------------------------
 
-OURS = {"PYTHONHASHSEED": "77", "STALLGUARD_HASHSEED": "77", "STALLGUARD_SEED": SEED}
+OURS = {"PYTHONHASHSEED": "77", "hash_seed": "77", "seed": SEED}
 CHILD = "print(list(set('abcdefghij')), __import__('os').environ.get('PYTHONHASHSEED'))"
 ORDERS = (
     f"{CHILD}; import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}], check=True){SEEN}"

@@ -61,7 +61,7 @@ def test_tensorflow_draws_the_same_in_each_attempt_and_something_new_each_time(
     receiver, tmp_path, interpreter, environment
 ):
     script = Attempts(receiver, tmp_path, TENSORFLOW, interpreter(environment))
-    checkpoints = {"STALLGUARD_CHECKPOINTS": str(tmp_path / "checkpoints")}
+    checkpoints = {"checkpoints": str(tmp_path / "checkpoints")}
     first, second, free = script.draws(**checkpoints), script.draws(**checkpoints), script.draws("")
     assert first["kept"] == second["kept"]
     assert not same(first["kept"], free["kept"])
@@ -132,7 +132,7 @@ print(json.dumps(facts))
 def test_tensorflow_stays_as_random_as_it_was(receiver, tmp_path, interpreter, environment):
     script = Attempts(receiver, tmp_path, WITHIN, interpreter(environment))
     checkpoints = str(tmp_path / "checkpoints")
-    heartbeat = script.run(STALLGUARD_CHECKPOINTS=checkpoints)
+    heartbeat = script.run(checkpoints=checkpoints)
     facts, plain = printed(heartbeat), script.draws("", STALLGUARD_OWNER="1")
     assert facts["moments"] == pytest.approx([0.5, 1, 0, 1], abs=0.05)  # 10 standard deviations of the mean
     assert facts["small draws"] == pytest.approx(0.5, abs=0.05)
@@ -197,12 +197,12 @@ def test_an_unseeded_training_of_keras_ends_the_same_in_each_attempt(
     chosen = {"KERAS": backend} if backend == "tf_keras" else {"KERAS_BACKEND": backend}
     kept = []
     for number in range(2):
-        heartbeat = script.run(STALLGUARD_CHECKPOINTS=str(tmp_path / f"checkpoints{number}"), **chosen)
+        heartbeat = script.run(checkpoints=str(tmp_path / f"checkpoints{number}"), **chosen)
         kept.append(printed(heartbeat))
         assert not [said for said in heartbeat.hello()["beyond"] if "without a seed" in said]
     assert kept[0] == kept[1]
     if environment == "here":  # the next of a loop is another training
-        again = printed(script.again(STALLGUARD_CHECKPOINTS=str(tmp_path / "third"), **chosen))
+        again = printed(script.again(checkpoints=str(tmp_path / "third"), **chosen))
         assert not same(kept[0], again)
 
 

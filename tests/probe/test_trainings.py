@@ -107,7 +107,7 @@ def test_the_place_of_a_child_is_found_again_by_the_next_attempt(receiver, tmp_p
     ]
 
     def attempt(token):
-        heartbeat = receiver.run(command, cwd=tmp_path, STALLGUARD_TOKEN=str(token))
+        heartbeat = receiver.run(command, cwd=tmp_path, token=token)
         # A hello is said again when it changes.
         return list(
             {note["pid"]: note["place"] for note in heartbeat.notes if note["kind"] == "hello"}.values()

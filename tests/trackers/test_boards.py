@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from stallguard.probe.settings import ProbeSettings
 from stallguard.probe.trackers.earlier_choices import EarlierChoices
 from stallguard.probe.trackers.log_directories import MOMENT, LogDirectories
 from tests.guarded.runs import guard
@@ -44,10 +45,8 @@ def test_what_counts_as_a_moment(path, form):
 
 def test_a_directory_in_the_project_is_found_where_the_project_is_now(tmp_path):
     def directory(root, moment):
-        environment = {"STALLGUARD_TRACKERS": str(tmp_path / "trackers"), "STALLGUARD_PROJECT": root}
-        context = SimpleNamespace(
-            environment=environment, place="0af3-1", note=lambda *_: None, surprise=fail
-        )
+        settings = ProbeSettings(trackers=str(tmp_path / "trackers"), project=root)
+        context = SimpleNamespace(settings=settings, place="0af3-1", note=lambda *_: None, surprise=fail)
         return LogDirectories(EarlierChoices(context)).of(f"{root}/logs/{moment}")
 
     def fail(where, error):

@@ -199,8 +199,10 @@ def directory_removed(stage: Stage) -> str:
 def probe_files(stage: Stage) -> str:
     text = BATCHES.replace(
         "for number",
-        "import os, shutil\nstallguard.beat()\n"
-        "shutil.rmtree(os.environ.get('STALLGUARD_RUN', 'x'), ignore_errors=True)\nfor number",
+        "import os, shutil, sys\nstallguard.beat()\n"
+        "if '_stallguard_probe' in sys.modules:\n"
+        "    from _stallguard_probe import settings\n"
+        "    shutil.rmtree(settings.of(os.environ).pages, ignore_errors=True)\nfor number",
         1,
     )
     seen = whole(stage.guard(stage.script(text), "40", "0.05").ended(), 40)

@@ -57,13 +57,14 @@ def forks(stage: Stage) -> str:
 def daemonises(stage: Stage) -> str:
     text = """
 import os, sys, time
+from _stallguard_probe import settings
 if os.fork(): os._exit(0)
 os.setsid()
 if os.fork(): os._exit(0)
 os.closerange(0, 256)
 os.open(os.devnull, os.O_RDWR); os.dup(0); os.dup(0)
 until = time.monotonic() + 20
-while os.path.exists(os.environ["STALLGUARD_SOCKET"]) and time.monotonic() < until:
+while os.path.exists(settings.of(os.environ).socket) and time.monotonic() < until:
     time.sleep(0.02)
 import stallguard
 file = open("log", "w")

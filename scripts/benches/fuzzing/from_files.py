@@ -369,4 +369,4 @@ def _of_evidence(place: Path) -> Iterator[Target]:
     printed = b"token=abc planted-token-1 https://u:pw@host/x\n--password planted-word-2 a@b.com"
     yield Target("output, redacted", [printed], cleaned, (), has_no_secret)
     words = [b"train.py --lr 0.1", b"-m pkg --rows=8"]
-    yield Target("words of a process", words, text(lambda word: process_key(word.split(), "/", {}, {})))
+    yield Target("words of a process", words, text(lambda word: process_key(word.split(), "/", {})))

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stallguard.launch.environment import ProbeConfig, child_environment
+from stallguard.launch.environment import child_environment
+from stallguard.probe.settings import ProbeSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = ROOT / "scripts" / "benches" / "resume_child.py"
@@ -65,7 +66,7 @@ class Place:
         user |= {"EPOCHS": EPOCHS, "TF_CPP_MIN_LOG_LEVEL": "3"}
         if not guarded:
             return user
-        wish = ProbeConfig(
+        wish = ProbeSettings(
             socket=str(self.folder / "s"), pages=str(self.folder), token=1, checkpoints=str(self.checkpoints),
             resume=resume, every=self._every, cost=self._share,
         )  # fmt: skip

@@ -56,6 +56,8 @@ def begin(folder):
     kind, number = kills[attempt] if attempt < len(kills) else ("", 0)
     if kind == "time":
         subprocess.Popen(["/bin/sh", "-c", f"sleep {number}; kill -9 {os.getpid()}"], start_new_session=True)
-    moments = Moments(notes, (kind, number), os.environ.get("STALLGUARD_CHECKPOINTS", ""))
+    from _stallguard_probe import settings
+
+    moments = Moments(notes, (kind, number), settings.of(os.environ).checkpoints)
     moments.install()
     atexit.register(moments.finished)

@@ -25,10 +25,10 @@ def are_of_others(context: Context) -> bool:
 
     If this process has none, it can be that one: its arguments, directory or variables are others at each start.
     """
-    saved, pages = context.checkpoint_directory, context.environment.get("STALLGUARD_RUN")
+    saved, pages = context.checkpoint_directory, context.settings.pages
     if not (context.resuming and pages):
         return False
-    started, token = os.path.join(pages, process_key.FOLDER), context.environment.get("STALLGUARD_TOKEN", "")
+    started, token = os.path.join(pages, process_key.FOLDER), str(context.settings.token)
     try:
         others = [one for one in map(_PLACE.fullmatch, os.listdir(saved)) if one]
         return any(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .. import libraries
+from .. import libraries, settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def by_beginning(content: bytes) -> str:
 
 def _is_asked_for(path: str) -> bool:
     """Return False for a path that will not open, one that Python or TensorFlow writes by itself, or the probe's."""
-    own = os.environ.get("STALLGUARD_RUN")
+    own = settings.of(os.environ).pages
     if "\0" in path or any(part in path for part in _GENERATED):
         return False
     return not own or not path.startswith(own + os.sep)

@@ -55,20 +55,20 @@ class CheckpointSession:
         self.context = context
         self.fit: Fit | None = None
         self.stopped = False  # the last checkpoint was made, or tried: no other follows
-        environment = context.environment
         self._ordinal = 0  # outermost fits so far
         self._records = earlier_attempts.AttemptRecords(
             context.checkpoint_directory, context.place, context.resuming
         )
         self._locks = dataset_caches.Locks(self._records.folder, time.time())
-        self.pace = schedule.of_environment(environment, time.monotonic())
+        self.pace = schedule.of_settings(context.settings, time.monotonic())
         self.sigterm_handler = SigtermHandler(context.attend, context.mail.own_thread)
         self._choice = ResumeChoice(context, self._records, self.sigterm_handler.die)
         self.openings = Openings(context, lambda: self.fit)
         self.lookahead = Lookahead(context)
         self.lookahead.passes = (StartOver,)
-        most = int(schedule.number(environment.get("STALLGUARD_CHECKPOINT_MOST"), MOST))
-        self._saver = CheckpointSaver(context, self.pace, self.sigterm_handler, self.lookahead, most)
+        self._saver = CheckpointSaver(
+            context, self.pace, self.sigterm_handler, self.lookahead, context.settings.most
+        )
         self.epoch_of: Any = None  # the framework's own generator of a fit's epochs
         self._undo: Callable[[], None] | None = None  # reverses what was restored in the running fit
         self._script: dict[str, int] = {}  # identity.script, read once

@@ -22,6 +22,7 @@ import zlib
 from itertools import islice
 from typing import Any
 
+from .. import settings
 from . import announcements, identity, object_kinds, pipelines, random_state, tensors, variables
 from .object_walk import PLAIN, SPEED, Walk
 
@@ -137,7 +138,7 @@ def of(model: Any, walks: tuple[Walk, Walk], arguments: dict[str, Any], seconds:
         "values": values, "arguments": given, "sources": sources,
         "whole": reader.whole and not any(_is_open(one) for one in sources.values()), "partly": reader.partly,
         "code": _code(walks), "words": _words(walks, callbacks),
-        "random": random_state.digest(), "rows": os.environ.get("STALLGUARD_ROWS", ""), "seconds": seconds,
+        "random": random_state.digest(), "rows": str(settings.of(os.environ).rows or ""), "seconds": seconds,
     }  # fmt: skip
 
 

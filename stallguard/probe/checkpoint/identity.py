@@ -18,7 +18,7 @@ import sys
 import zlib
 from typing import Any, NamedTuple
 
-from .. import process_key
+from .. import process_key, settings
 from . import announcements, object_kinds, pipelines, variables
 
 FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy")
@@ -50,11 +50,11 @@ class IdentityComparison(NamedTuple):
 
 def of_process(place: str) -> dict[str, Any]:
     """Return what distinguishes this process from others of the run and from those of another script."""
-    root = os.environ.get(process_key.PROJECT, "")
+    wish = settings.of(os.environ)
+    root = wish.project
     words = list(getattr(sys, "orig_argv", sys.argv))[1:]
     arguments = [process_key.portable(word, root, process_key.PREFIX) for word in words]
-    rows = os.environ.get("STALLGUARD_ROWS", "")
-    arguments = [process_key.steady(word, rows) for word in arguments]
+    arguments = [process_key.steady(word, wish.rows) for word in arguments]
     folder = process_key.portable(os.getcwd(), root)
     return {"place": place, "arguments": arguments, "folder": folder, "versions": versions()}
 
@@ -103,7 +103,7 @@ def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
 
 def script() -> dict[str, int]:
     """Return {file: checksum} of the script and of its own modules that are imported."""
-    found, root = {}, os.environ.get(process_key.PROJECT, "")
+    found, root = {}, settings.of(os.environ).project
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file.endswith(".py") and object_kinds.is_users(os.path.abspath(file)):

@@ -27,7 +27,7 @@ from _blake2 import blake2b  # hashlib also loads OpenSSL, which few trainings n
 from _operator import _compare_digest
 from typing import Any, Callable
 
-from .. import wire
+from .. import settings
 from . import object_kinds, python_generators
 
 _PROTOCOL = 5  # the newest of Python 3.9
@@ -221,7 +221,7 @@ def is_possible() -> bool:
 
 
 def _key() -> bytes:
-    return _read(os.environ.get(wire.SIGNING_KEY, ""))
+    return _read(settings.of(os.environ).key)
 
 
 @functools.cache

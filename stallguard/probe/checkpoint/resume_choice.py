@@ -1,7 +1,7 @@
 """Selects the generation that a fit continues from, and says in one sentence how the fit goes on.
 
 First the newest generation.  If only the place in the data is in doubt, the newest one made between two epochs.
-Otherwise none: the fit trains from its beginning.  The setting checkpoint.inexact (STALLGUARD_INEXACT) changes this:
+Otherwise none: the fit trains from its beginning.  The setting checkpoint.inexact changes this:
 "stop" ends the process instead of falling back, "continue" keeps the generation despite the doubt.
 
 What is not as before is found at several moments: as the fit begins, as its data are drawn again, in the batch that is
@@ -30,7 +30,7 @@ class ResumeChoice:
         self._context = context
         self._records = records
         self._end_process = end_process
-        self._inexact = context.environment.get("STALLGUARD_INEXACT") or "fallback"
+        self._inexact = context.settings.inexact
         self.trained_again = False  # an earlier fit was trained again in this attempt
         self._excluded: list[str] = []  # why the generations before the present one are not used
         self._back = False  # the present one was made at the beginning of its epoch, and is used instead of a newer one

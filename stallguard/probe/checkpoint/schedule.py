@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from ..settings import ProbeSettings
 
 EVERY = 300.0  # a checkpoint inside an epoch at most this often
 FIRST = 20.0  # the first one in a process, if its epoch is longer
@@ -75,15 +75,6 @@ class CheckpointSchedule:
         return self.cost * (1.0 / self.share - 1.0)
 
 
-def of_environment(environment: Mapping[str, str], now: float) -> CheckpointSchedule:
+def of_settings(settings: ProbeSettings, now: float) -> CheckpointSchedule:
     """Return the schedule with the interval and the share that the supervisor sets."""
-    every = number(environment.get("STALLGUARD_CHECKPOINT_EVERY"), EVERY)
-    return CheckpointSchedule(every, number(environment.get("STALLGUARD_CHECKPOINT_COST"), SHARE), now)
-
-
-def number(text: str | None, default: float) -> float:
-    """Return a number of the environment, `default` if `text` is empty or no number."""
-    try:
-        return float(text) if text else default
-    except ValueError:
-        return default
+    return CheckpointSchedule(settings.every, settings.cost, now)

@@ -27,7 +27,7 @@ import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from .. import process_key
+from .. import process_key, settings
 from . import descriptors, file_events
 from .generations import no_link
 from .store import BASE, CUT
@@ -51,7 +51,7 @@ class WrittenFiles:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._root = os.environ.get(process_key.PROJECT, "")  # names of files below it are relative to it
+        self._root = settings.of(os.environ).project  # names of files below it are relative to it
         self.appended: dict[str, int] = {}  # opened for appending since the fit began: size before
         self._copies: dict[str, str] = {}  # name of a file: its copy
         self._due: dict[str, bytes] = {}  # content that a file has to have when the script opens it
@@ -477,7 +477,8 @@ class WrittenFiles:
     def _of_descriptors(self, known: set[str], held: list[Descriptor]) -> list[tuple[str, str, Any]]:
         """Return what `_written` does, of the files that nothing else leads to.  `known`: those that something does."""
         events = file_events.events
-        places = [os.environ.get("STALLGUARD_RUN"), os.environ.get("STALLGUARD_CHECKPOINTS"), self.folder]
+        wish = settings.of(os.environ)
+        places = [wish.pages, wish.checkpoints, self.folder]
         own = tuple(os.path.realpath(place) + os.sep for place in places if place)
         streams = []
         for one in held:

@@ -11,7 +11,7 @@ try:
     here = os.path.dirname(__file__)
     sys.path[:] = [entry for entry in sys.path if entry != here]
     sys.path_importer_cache.pop(here, None)
-    if "STALLGUARD_TOKEN" in os.environ:
+    if "STALLGUARD_PROBE" in os.environ:
         # By path: stallguard is not installed in the user's environment.
         package = type(sys)("_stallguard_probe")
         package.__path__ = [os.path.dirname(os.path.abspath(here))]

@@ -68,7 +68,7 @@ class Announcer:
 
     def _whole(self) -> dict[str, int]:
         """Return the fact that batches have one part; no fact if other fits can get fewer rows instead."""
-        return {} if "STALLGUARD_REALLY" in self._context.environment else {"factor": 1}
+        return {} if self._context.settings.really else {"factor": 1}
 
     def _say(self, model: Any, kind: str, said: str, **facts: int) -> None:
         if self._said.get(model) != said:

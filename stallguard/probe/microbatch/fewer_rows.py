@@ -34,7 +34,7 @@ FASTER = "; a schedule that counts updates runs {times:g} times as fast"
 
 def targets(context: Context) -> dict[str, Callable[[Any], None]]:
     """Return the patches of the trainers and the optimizers."""
-    really = FewerRows(context, context.environment.get("STALLGUARD_REALLY", "off"))
+    really = FewerRows(context, context.settings.really)
     patches = {name: really.patcher(kind) for name, kind in TRAINERS.items()}
     return {**patches, **rate_targets(context, really.rate)}
 

@@ -1,7 +1,7 @@
 """Makes the unseeded random numbers of a script the same in each attempt of a run.
 
 Most scripts seed nothing.  A restarted attempt would then draw another split of the data, another order, other labels,
-and the model would continue with data that it must not see.  So an attempt gets the seed of its run (STALLGUARD_SEED),
+and the model would continue with data that it must not see.  So an attempt gets the seed of its run (settings.seed),
 each process derives its own seed from that and from its place (process_key.py), and each source that would get a seed
 from the operating system gets the next one derived from it: the n-th use of a source in this attempt gets the same seed
 as the n-th use in the next.
@@ -62,7 +62,7 @@ def targets(context: Context) -> Targets:
     """Return {module name: patch(module)}, and set the seeds of this process in `context`."""
     environment: Any = context.environment
     hash_seed = environment.get(VARIABLE) or "not set"
-    if hash_seed == environment.get("STALLGUARD_HASHSEED"):
+    if hash_seed == context.settings.hash_seed:
         # Hidden from this process only, because a script can start itself again with a hash seed of its own if none is
         # set: it is removed from `os.environ`, but not from the environment that child processes inherit.
         own = getattr(environment, "_data", None)  # of os.environ, without unsetenv()
@@ -76,7 +76,7 @@ def targets(context: Context) -> Targets:
     if obstacle:
         context.beyond(obstacle)
         return {}
-    context.seeds = seeds = Seeds(context.environment["STALLGUARD_SEED"], context.place, context.beyond)
+    context.seeds = seeds = Seeds(context.settings.seed, context.place, context.beyond)
     os.register_at_fork(after_in_child=seeds.end)
     return {name: _lazily(context, seeds, *patch) for name, patch in PATCHES.items()}
 

@@ -1,6 +1,6 @@
 """A restarted attempt goes on where people already look: in W&B, MLflow and TensorBoard as the attempt before.
 
-Loaded only if the supervisor names a directory (STALLGUARD_TRACKERS).  Until one of the libraries is imported, nothing
+Loaded only if the supervisor names a directory (settings.trackers).  Until one of the libraries is imported, nothing
 but this module is loaded, and in a first attempt nothing changes: what a library chose is only recorded, by the place
 of the process (process_key.py) and the number of the call in it.  So several trainings of a run keep what is theirs.
 The same call of the next attempt gets it back.  What a script chooses itself is left alone.

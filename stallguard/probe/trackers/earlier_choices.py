@@ -24,7 +24,7 @@ class EarlierChoices:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._folder = context.environment.get("STALLGUARD_TRACKERS", "")
+        self._folder = context.settings.trackers
         self._counts: dict[tuple[str, str], int] = {}
         self._lock = allocate_lock()
         self.directories: dict[str, str] = {}  # log directories in use, by what the script gave

@@ -51,7 +51,7 @@ class LogDirectories:
             if given.startswith(known + os.sep):
                 return used + given[len(known) :]
         form = MOMENT.sub("*", given)
-        root = self._choices.context.environment.get(process_key.PROJECT, "")
+        root = self._choices.context.settings.project
         place = process_key.portable(os.path.abspath(form), root)
         choice: TrackerChoice = self._choices.next("log-directory-" + _digest(place))
         earlier = process_key.native(choice.earlier, root)

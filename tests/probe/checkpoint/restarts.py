@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.probe.receiver import Heard, Receiver
 
-OFTEN = {"STALLGUARD_CHECKPOINT_EVERY": "0", "STALLGUARD_CHECKPOINT_COST": "1"}  # after every batch
+OFTEN = {"every": 0, "cost": 1}  # after every batch
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Restarts:
     """A script and the folders of its run."""
 
     def __init__(
-        self, receiver: Receiver, folder: Path, script: Path, interpreter: str, **environment: str
+        self, receiver: Receiver, folder: Path, script: Path, interpreter: str, **environment: Any
     ) -> None:
         """Nothing is started yet."""
         self.receiver = receiver
@@ -42,7 +43,7 @@ class Restarts:
         self.environment = environment
         self.attempts = 0
 
-    def undisturbed(self, *arguments: str, **more: str) -> Attempt:
+    def undisturbed(self, *arguments: str, **more: Any) -> Attempt:
         """Run the script once without the probe, in a directory of its own; the tests of a file share the result."""
         interpreter, script = self.command
         environment = {**self.environment, **more}
@@ -55,7 +56,7 @@ class Restarts:
             _undisturbed[key] = alone.attempt(*arguments, guarded=False)
         return _undisturbed[key]
 
-    def attempt(self, *arguments: str, kill="", resume=False, guarded=True, **more: str) -> Attempt:
+    def attempt(self, *arguments: str, kill="", resume=False, guarded=True, **more: Any) -> Attempt:
         """Run the script once; it ends itself where `kill` says ("fit,epoch,batch"), by SIGTERM if "term" begins it."""
         self.attempts += 1  # its token: places of processes are counted anew in each attempt
         # There it is no file of the training's, which a resume would continue.
@@ -63,14 +64,14 @@ class Restarts:
         trace.unlink(missing_ok=True)
         checkpoints = {
             **OFTEN,
-            "STALLGUARD_CHECKPOINTS": str(self.checkpoints),
-            "STALLGUARD_RESUME": str(int(resume)),
+            "checkpoints": str(self.checkpoints),
+            "resume": resume,
         }
         key = self.folder / "signing.key"  # of the user
         key.write_bytes(bytes(range(32)))
         key.chmod(0o600)
-        checkpoints["STALLGUARD_SIGNING_KEY"] = str(key)
-        checkpoints |= {"STALLGUARD_SEED": "4711", "STALLGUARD_TOKEN": str(self.attempts)}
+        checkpoints["key"] = str(key)
+        checkpoints |= {"seed": "4711", "token": self.attempts}
         heartbeat = self.receiver.run(
             [*self.command, *arguments],
             timeout=300,

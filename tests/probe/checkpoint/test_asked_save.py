@@ -14,15 +14,16 @@ from stallguard.storage import stack_samples
 # Asks itself for a checkpoint in the first epoch, as the supervisor does through the page, and dies once it was made.
 SCRIPT = """
 import os, signal, time
+from _stallguard_probe import settings
 import keras, numpy as np
 keras.utils.set_random_seed(3)
 x = np.random.rand(4000, 4).astype("float32")
-first = os.environ["STALLGUARD_RESUME"] == "0"
+first = not settings.of(os.environ).resume
 class Asks(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if not first or batch < 5:
             return
-        with open(os.path.join(os.environ["STALLGUARD_RUN"], "%d.page" % os.getpid()), "r+b") as page:
+        with open(os.path.join(settings.of(os.environ).pages, "%d.page" % os.getpid()), "r+b") as page:
             page.seek(SLOT * 8)
             if batch == 5:
                 page.write((COMMAND).to_bytes(8, "little"))
@@ -57,11 +58,11 @@ model.fit(x, x.sum(1), 4, verbose=0, callbacks=[Keeps()])
 def test_the_time_of_checkpoints_of_stallguard_is_no_saving_of_the_script(receiver):
     (receiver.folder / "train.py").write_text(LARGE)
     kept = {
-        "STALLGUARD_CHECKPOINTS": str(receiver.folder / "checkpoints"),
-        "STALLGUARD_CHECKPOINT_EVERY": "0", "STALLGUARD_CHECKPOINT_COST": "1", "STALLGUARD_RESUME": "0",
+        "checkpoints": str(receiver.folder / "checkpoints"),
+        "every": 0, "cost": 1, "resume": False,
     }  # fmt: skip
     script = [sys.executable, str(receiver.folder / "train.py")]
-    ended = receiver.run(script, timeout=120, STALLGUARD_TOKEN="1", **kept)
+    ended = receiver.run(script, timeout=120, token=1, **kept)
     assert ended.code == 0, ended.err
     (file,) = receiver.folder.rglob("*.profile")
     samples = stack_samples.read(file)
@@ -77,14 +78,14 @@ def test_the_checkpoint_that_was_asked_for_is_made_after_the_batch_also_if_none_
     (receiver.folder / "train.py").write_text(SCRIPT)
     script = [sys.executable, str(receiver.folder / "train.py")]
     kept = {
-        "STALLGUARD_CHECKPOINTS": str(receiver.folder / "checkpoints"),
-        "STALLGUARD_CHECKPOINT_EVERY": "3600",
+        "checkpoints": str(receiver.folder / "checkpoints"),
+        "every": 3600,
     }
-    asked = receiver.run(script, timeout=120, STALLGUARD_TOKEN="1", STALLGUARD_RESUME="0", **kept)
+    asked = receiver.run(script, timeout=120, token=1, resume=False, **kept)
     assert asked.code == -signal.SIGKILL, asked.err
     batch = asked.out.split()[-1]
 
-    again = receiver.run(script, timeout=120, STALLGUARD_TOKEN="2", STALLGUARD_RESUME="1", **kept)
+    again = receiver.run(script, timeout=120, token=2, resume=True, **kept)
     assert again.code == 0, again.err
     told = [note["text"] for note in again.notes if note["kind"] == "resume"]
     assert [text.partition("checkpoint ")[2] for text in told] == [f"(epoch 1, batch {batch})"]

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.tf
 # Asks itself to end, as the supervisor does through the page, after a batch of its second epoch.
 SCRIPT = """
 import os, sys
+from _stallguard_probe import settings
 import keras, numpy as np
 keras.utils.set_random_seed(3)
 x = np.random.rand(32, 4).astype("float32")
@@ -24,7 +25,7 @@ class Asks(keras.callbacks.Callback):
         self.epoch = epoch
     def on_train_batch_begin(self, batch, logs=None):
         if (self.epoch, batch) == (1, 2):
-            path = os.path.join(os.environ["STALLGUARD_RUN"], "%d.page" % os.getpid())
+            path = os.path.join(settings.of(os.environ).pages, "%d.page" % os.getpid())
             with open(path, "r+b") as page:
                 page.seek(SLOT * 8)
                 page.write((COMMAND).to_bytes(8, "little"))
@@ -55,7 +56,7 @@ def ended(receiver, folder, whose, **environment):
 @pytest.mark.parametrize("whose", ["ours", "own"])
 def test_what_follows_a_fit_is_not_done_with_a_model_half_trained(receiver, tmp_path, whose):
     checkpoints = tmp_path / "checkpoints"
-    assert ended(receiver, tmp_path, whose, STALLGUARD_CHECKPOINTS=str(checkpoints)) == (-15, "")
+    assert ended(receiver, tmp_path, whose, checkpoints=str(checkpoints)) == (-15, "")
     if whose == "own":
         assert any((tmp_path / "own").iterdir()), "Keras removes it if its fit ends"
     else:

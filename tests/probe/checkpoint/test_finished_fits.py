@@ -171,7 +171,7 @@ def test_a_smaller_batch_that_stallguard_chose_is_no_other_start(trainings):
     run = trainings("tensorflow", "arrays")
     run.kill(batch=16)
     run.put(batch=8)
-    resumed = run.run.attempt(resume=True, STALLGUARD_ROWS="8")
+    resumed = run.run.attempt(resume=True, rows=8)
     assert begun(resumed)[0] == 1, [resumed.notes(), resumed.notes("inexact")]
     assert resumed.notes("inexact") == []
 

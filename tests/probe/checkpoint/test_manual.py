@@ -12,6 +12,7 @@ import pytest
 from stallguard.probe.checkpoint import identity
 from stallguard.probe.checkpoint.manual import Manual
 from stallguard.probe.checkpoint.schedule import CheckpointSchedule
+from stallguard.probe.settings import ProbeSettings
 
 
 class Told:
@@ -145,7 +146,7 @@ def test_a_loop_that_begins_at_its_beginning_although_another_process_saved_is_s
         (tmp_path / "places" / f"{'a' * 16}-7").touch()
     announced = Told(f"{'b' * 16}-1")
     announced.checkpoint_directory = str(tmp_path / "checkpoints")
-    announced.environment = {"STALLGUARD_RUN": str(tmp_path), "STALLGUARD_TOKEN": "7"}
+    announced.settings = ProbeSettings(pages=str(tmp_path), token=7)
     folder = tmp_path / "checkpoints" / announced.place / "manual-1"
     assert not manual(folder, writing(""), announced).load(None)
     assert [kind for kind, text in announced.notes if "with other arguments" in text] == ["inexact"] * other

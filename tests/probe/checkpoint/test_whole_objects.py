@@ -33,8 +33,10 @@ import pandas as pd
 import pydantic
 import pytest
 
+from stallguard.probe import settings
 from stallguard.probe.checkpoint import announcements, object_kinds, object_walk, pickled
 from stallguard.probe.checkpoint.object_state import NoPlace, Restoration, keep
+from stallguard.probe.settings import ProbeSettings
 from tests.probe.checkpoint.test_object_state import Script
 
 
@@ -44,7 +46,7 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "signing.key"
     file.write_bytes(os.urandom(32))
     file.chmod(0o600)
-    monkeypatch.setenv("STALLGUARD_SIGNING_KEY", str(file))
+    monkeypatch.setenv(settings.VARIABLE, settings.encode(ProbeSettings(key=str(file))))
     return file
 
 
@@ -399,11 +401,11 @@ def test_a_pickle_that_this_user_did_not_sign_is_not_loaded(tmp_path, key, monke
         other = tmp_path / "other.key"
         other.write_bytes(os.urandom(32))
         other.chmod(0o600)
-        monkeypatch.setenv("STALLGUARD_SIGNING_KEY", str(other))
+        monkeypatch.setenv(settings.VARIABLE, settings.encode(ProbeSettings(key=str(other))))
     elif forged == "signature":
         record["signed"] = "0" * 64
     else:
-        monkeypatch.delenv("STALLGUARD_SIGNING_KEY")
+        monkeypatch.delenv(settings.VARIABLE)
     way = Restoration(
         json.loads(json.dumps(entries)), arrays, Script(holder=types.SimpleNamespace(one=table())).before
     )

@@ -80,9 +80,7 @@ DIFFERS = dict.fromkeys(("bfloat16", "float16"), ROUNDED)
 def trained(servers, python, cases, factor=4, **environment):
     """Return {case: [the whole batch, slices]}."""
     with ForkReceiver(servers) as receiver:
-        heartbeat = receiver.run(
-            [python, str(CHILD), *cases], 1500, STALLGUARD_FACTOR=str(factor), **environment
-        )
+        heartbeat = receiver.run([python, str(CHILD), *cases], 1500, factor=factor, **environment)
     assert heartbeat.code == 0, heartbeat.err[-3000:]
     rows = json.loads(heartbeat.out.splitlines()[-1])
     assert {case: pair for case, pair in rows.items() if any("failed" in one for one in pair)} == {}

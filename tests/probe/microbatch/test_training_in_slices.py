@@ -28,7 +28,7 @@ def trained(servers, python, factor, cases, **environment):
     """Return ({case: [whole, sliced]}, what the child said)."""
     with ForkReceiver(servers) as receiver:
         command = [python, str(CHILD), *cases]
-        heartbeat = receiver.run(command, 600, STALLGUARD_FACTOR=str(factor), **environment)
+        heartbeat = receiver.run(command, 600, factor=factor, **environment)
     assert heartbeat.code == 0, heartbeat.err[-3000:]
     return json.loads(heartbeat.out.splitlines()[-1]), heartbeat
 

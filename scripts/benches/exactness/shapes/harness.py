@@ -32,8 +32,12 @@ FOLDER = os.environ.get("HARNESS_FOLDER", "")
 ORDER = os.environ.get("HARNESS_ORDER", "").split()
 REWIND = "HARNESS_REWIND" in os.environ
 PAUSE = float(os.environ.get("HARNESS_PAUSE", "0"))  # seconds a batch
-CHECKPOINTS = os.environ.get("STALLGUARD_CHECKPOINTS", "")
-ATTEMPT = os.environ.get("STALLGUARD_TOKEN", "")
+try:
+    from _stallguard_probe import settings  # under stallguard
+except ImportError:
+    CHECKPOINTS, ATTEMPT = os.environ.get("HARNESS_SAVES", ""), ""
+else:
+    CHECKPOINTS, ATTEMPT = settings.of(os.environ).checkpoints, str(settings.of(os.environ).token)
 # Seconds before a fit's first batch in a later attempt: what the probe says before that batch has arrived then.
 SECONDS_TO_SPEAK = 0.8
 

@@ -2,7 +2,7 @@
 
     micro.py CASE...     one line of JSON: {case: [what the whole batch gave, what the slices gave]}
 
-KERAS names the module (keras, tf_keras); the factor of the slices is STALLGUARD_FACTOR.
+KERAS names the module (keras, tf_keras); the factor of the slices is that of the probe's settings.
 """
 
 import json
@@ -15,8 +15,8 @@ import numpy as np
 keras = import_module(os.environ.get("KERAS", "keras"))
 layers = keras.layers
 probe = sys.modules["_stallguard_probe"].probe
-ENVIRONMENT = probe.context.environment
-FACTOR = ENVIRONMENT["STALLGUARD_FACTOR"]
+CONTEXT = probe.context
+FACTOR = CONTEXT.settings.factor
 ROWS = 100
 random = np.random.RandomState(0)
 x = random.rand(ROWS, 8).astype("float32")
@@ -169,7 +169,7 @@ def cases():
 
 def measured(train, factor):
     """Return [loss and metrics, sums over the weights, updates] of one training."""
-    ENVIRONMENT["STALLGUARD_FACTOR"] = factor
+    CONTEXT.settings = CONTEXT.settings._replace(factor=factor)
     keras.utils.set_random_seed(0)
     model, logs = train()
     weights = np.concatenate([np.ravel(value) for value in model.get_weights()]).astype("float64")
@@ -184,7 +184,5 @@ def measured(train, factor):
 if __name__ == "__main__":
     known = cases()
     print(
-        json.dumps(
-            {name: [measured(known[name], "1"), measured(known[name], FACTOR)] for name in sys.argv[1:]}
-        )
+        json.dumps({name: [measured(known[name], 1), measured(known[name], FACTOR)] for name in sys.argv[1:]})
     )

@@ -37,7 +37,7 @@ from slice_batches import (
 )
 from slice_shapes import (
     BACKEND,
-    ENVIRONMENT,
+    CONTEXT,
     FACTOR,
     KERAS3,
     SAID,
@@ -176,7 +176,7 @@ def tried(train, factor):
 
 def measured(train, factor):
     """Return what one training came to."""
-    ENVIRONMENT["STALLGUARD_FACTOR"] = factor
+    CONTEXT.settings = CONTEXT.settings._replace(factor=factor)
     keras.utils.set_random_seed(0)
     SAID.clear()
     surprises = probe.patches.surprises
@@ -200,4 +200,4 @@ def measured(train, factor):
 if __name__ == "__main__":
     known = cases()
     names = list(known) if sys.argv[1:] == ["all"] else sys.argv[1:]
-    print(json.dumps({name: [tried(known[name], "1"), tried(known[name], FACTOR)] for name in names}))
+    print(json.dumps({name: [tried(known[name], 1), tried(known[name], FACTOR)] for name in names}))

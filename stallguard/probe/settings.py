@@ -1,0 +1,102 @@
+"""The settings of the probe in one attempt: declared once, with defaults, and carried in one variable.
+
+The supervisor builds a ProbeSettings and writes it with `encode`; each process of the training reads it with `of`.  The
+variable is "name=value;name=value", without what has its default.  It is no JSON: the module `json` takes 7 ms of every
+start of Python.  A process reads names that it does not know (of another version) as nothing, and a value that is no
+number as the default.
+
+Two more variables pass between the processes of a training, and are set by the probe itself: bootstrap.OWNER and
+process_key.VARIABLE.
+
+Loaded inside the user's process: standard library only, Python 3.9 grammar.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NamedTuple as _Values
+else:
+
+    class _Values:  # typing costs milliseconds of every start; checkers take it for a NamedTuple
+        def __init__(self, **values: object) -> None:
+            self.__dict__.update(values)
+
+        def _replace(self, **changes: object) -> _Values:
+            return type(self)(**{**self.__dict__, **changes})
+
+
+VARIABLE = "STALLGUARD_PROBE"
+_ESCAPES = (("%", "%25"), (";", "%3b"), ("\n", "%0a"))  # the first also undoes last
+
+
+class ProbeSettings(_Values):
+    """What the supervisor wants of the probe."""
+
+    socket: str = ""  # where records are sent
+    pages: str = ""  # directory of the pages and stack files
+    token: int = 0  # of the attempt; 0: there is no supervisor
+    factor: int = 1  # slices of each batch; 1: whole batches
+    checkpoints: str = ""  # directory of the checkpoint generations; "": none are made
+    resume: bool = False  # the attempt continues an earlier one
+    device: str = "default"  # or cpu
+    signal: int = 0  # number of the stack-dump signal; 0: the probe's own choice
+    every: float = 300.0  # seconds between two checkpoints
+    cost: float = 0.01  # largest share of the training's time for checkpoints
+    inexact: str = "fallback"  # if a resume is not exact: fallback, continue or stop
+    most: int = 1_000_000_000  # bytes of callbacks' own data in a checkpoint
+    rows: int = 0  # batch size that stallguard passes in the arguments; 0: none
+    divisor: int = 0  # divisor of the batch size passed to the script; 0: none is passed
+    really: str = ""  # fewer rows if fit takes a batch size; how the learning rate is scaled then
+    trackers: str = ""  # directory of what trackers chose in earlier attempts; "": they are not resumed
+    project: str = ""  # root of the project, if it can have another path on another machine
+    key: str = ""  # file of the key that signs pickles; "": none are kept
+    seed: str = ""  # of the run, for what the script leaves unseeded; "": a new one in each attempt
+    hash_seed: str = ""  # PYTHONHASHSEED that stallguard set; "": none
+
+
+_KINDS: dict[str, str] = ProbeSettings.__annotations__  # as text: annotations are not evaluated here
+_read: dict[
+    str, ProbeSettings
+] = {}  # the text that was read last, and what it says: some hooks ask for each file
+
+
+def encode(settings: ProbeSettings) -> str:
+    """Return the value of VARIABLE."""
+    parts = []
+    for name, kind in _KINDS.items():
+        value = getattr(settings, name)
+        if value != getattr(ProbeSettings, name):
+            text = str(int(value)) if kind == "bool" else str(value)
+            for character, escaped in _ESCAPES:
+                text = text.replace(character, escaped)
+            parts.append("%s=%s" % (name, text))
+    return ";".join(parts)
+
+
+def of(environment: Mapping[str, str]) -> ProbeSettings:
+    """Return the settings in an environment; the defaults if there are none."""
+    whole = environment.get(VARIABLE, "")
+    known = _read.get(whole)
+    if known is not None:
+        return known
+    values: dict[str, object] = {}
+    for part in whole.split(";"):
+        name, _, text = part.partition("=")
+        kind = _KINDS.get(name)
+        if kind == "str":
+            for character, escaped in _ESCAPES[::-1]:
+                text = text.replace(escaped, character)
+            values[name] = text
+        elif kind == "bool":
+            values[name] = text == "1"
+        elif kind is not None:
+            try:
+                values[name] = int(text) if kind == "int" else float(text)
+            except ValueError:
+                pass
+    settings = ProbeSettings(**values)  # type: ignore[arg-type]  # of the kinds that are declared
+    _read.clear()
+    _read[whole] = settings
+    return settings
