@@ -14,7 +14,7 @@ import msgspec
 from stallguard.core import messages
 from stallguard.core.diagnosis import causes
 from stallguard.core.text import shell_words
-from stallguard.report.incidents import CRASH, STALL, Incident
+from stallguard.report.incidents import CRASH, RESTARTED, STALL, Incident
 from stallguard.report.narrative import prose, sentence
 from stallguard.storage.run_files import RunRequest
 
@@ -66,7 +66,15 @@ def first_screen(
     wrong = " ".join(map(prose, dict.fromkeys(found)))
     raised = error(output) if state == "failed" else ""
     text, command = _next(
-        state, asked, resumable=resumable, alive=alive, advice=advice, home=home, job=job, raised=raised
+        state,
+        asked,
+        resumable=resumable,
+        alive=alive,
+        advice=advice,
+        home=home,
+        job=job,
+        raised=raised,
+        restarted=state == FINISHED and any(one.outcome == RESTARTED for one in incidents),
     )
     return FirstScreen(badge, wrong, text, command)
 
@@ -129,8 +137,12 @@ def _next(
     home: str,
     job: str,
     raised: str,
+    restarted: bool,
 ) -> tuple[str, str]:
-    """Return what to do as a sentence, and what to copy for it.  `raised`: the exception that ended the script."""
+    """Return what to do as a sentence, and what to copy for it.
+
+    `raised`: the exception that ended the script; `restarted`: it finished after a restart.
+    """
     text, code = advice
     if state == LOST and alive and asked is not None:
         return prose(sentence("next unguarded", {})), f"stallguard stop {asked.id}"
@@ -140,7 +152,10 @@ def _next(
         return prose(sentence("next running", {})), f"stallguard status {asked.id}"
     if state not in AGAIN or asked is None or not asked.command:
         within = text[:1].lower() + text[1:]
-        return prose(sentence("next avoid" if text else "next nothing", {"advice": within})), code
+        cured = sentence("next cured", {}) if restarted else ""
+        return prose(
+            sentence("next avoid" if text else "next nothing", {"advice": within, "cured": cured})
+        ), code
     resume = ["--resume", asked.id] if resumable else []
     command = shell_words(["stallguard", "run", *resume, *asked.command])
     if raised:  # the same command alone would end in the same way

@@ -11,7 +11,7 @@ from stallguard.core.diagnosis import causes
 from stallguard.core.verdicts import Finding
 from stallguard.report import document
 from stallguard.report.first_screen import error, first_screen
-from stallguard.report.incidents import CRASH, STALL, Incident
+from stallguard.report.incidents import CRASH, RECOVERED, RESTARTED, STALL, Incident
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity, RunRequest
 from tests.report.nights import night
@@ -56,7 +56,7 @@ def test_an_error_of_the_script_is_named_with_its_own_line():
 
     assert error(RAISED) == "ValueError: x has 3 rows, at train.py:12 in main"
     assert error(RAISED[:2]) == error(["nothing"]) == ""
-    assert first("failed", why="exit code 1", output=RAISED).wrong == f"The script raised {error(RAISED)}."
+    assert first("failed", why="exit code 1", output=RAISED).wrong == f"Your script failed: {error(RAISED)}."
     assert error(RAISED) in first("failed", crash, output=RAISED).wrong
     assert first("finished", output=RAISED).wrong == "Nothing: no stall, no crash."
 
@@ -87,6 +87,10 @@ def test_a_run_that_did_not_finish_is_continued_by_a_command_that_a_shell_takes(
 def test_nothing_is_promised_that_is_not_there():
     assert first("finished").command == first("trial").command == ""
     assert first("finished").next == "Nothing to do."
+    recovered = msgspec.structs.replace(stall(), outcome=RECOVERED)
+    assert first("finished", recovered).next == "Nothing to do."
+    restarted = msgspec.structs.replace(stall(), outcome=RESTARTED)
+    assert first("finished", restarted).next == "Nothing to do: stallguard restarted it."
     assert first("running").command == "stallguard status 20260307-train"
     assert first("lost", resumable=True, alive=True).command == "stallguard stop 20260307-train"
     advised = first("finished", stall(), advice=("Do it once.", "once()"))
