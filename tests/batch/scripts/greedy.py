@@ -12,7 +12,8 @@ import stallguard
 MEGABYTE = 1 << 20
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch-size", type=int, default=int(os.environ.get("BATCH", "64")))
-parser.add_argument("--room", type=int, default=200, help="megabytes; a row takes one")
+# Between the sizes 200 and 225 that find-batch tries: neither is at the limit, which moves by the stack of a thread.
+parser.add_argument("--room", type=int, default=212, help="megabytes; a row takes one")
 parser.add_argument("--steps", type=int, default=40)
 options = parser.parse_args()
 
