@@ -113,7 +113,7 @@ PARTS = [
     ("docs/configuration.md", "keys", key_tables),
     ("ARCHITECTURE.md", "lifecycle", diagram),
     ("docs/journal.md", "json", json_reference),
-    ("docs/incidents.md", "known", known_problems),
+    ("docs/known-problems.md", "known", known_problems),
 ]
 
 
