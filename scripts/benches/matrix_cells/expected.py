@@ -13,7 +13,7 @@ from . import promises
 from .cells import CRASHES, HALVED, STALLS, Cell
 from .promises import GAVE_UP, HALF, NO_PROGRESS, ORDERS, REMEDIES, SAME, Remedy
 
-# The causes of docs/incidents.md that name what happens truly; the first is that of the table in the README.
+# The causes of docs/incidents.md that name what happens truly; the first is that of docs/causes.md.
 CAUSES = {
     "lock": ("host-deadlock",),
     "native-lock": ("host-deadlock", "outside-wait", "device-wait", "unknown"),
@@ -67,7 +67,7 @@ def expected(cell: Cell, named: str = "") -> Expected:
     if cell.census == "off" and is_converted(cell):
         causes = (*causes, "device-wait")
     stalls = cell.what in STALLS
-    if cell.where == "exit":  # README: the training is finished; only its interpreter does not end
+    if cell.where == "exit":  # docs/causes.md: the training is finished; only its interpreter does not end
         observed = cell.setting == "observe"
         return Expected((143, 137) if observed else (0,), (1,), False, (0, 1), (), is_ended=observed)
     if cell.setting == "observe":
@@ -82,7 +82,7 @@ def expected(cell: Cell, named: str = "") -> Expected:
 
 
 def _remedy(cell: Cell, cause: str) -> Remedy:
-    """README's table; an order counts for stalls only (docs/detection.md)."""
+    """docs/causes.md; an order counts for stalls only (docs/detection.md)."""
     return ORDERS[cell.setting] if cell.setting in ORDERS and cell.what in STALLS else REMEDIES[cause]
 
 

@@ -13,7 +13,7 @@ FOR_EVER = 1000
 
 
 class Remedy(NamedTuple):
-    """README, "What it does about a stall".  `steps`: in order; `repeats`: the last one as long as it can be taken."""
+    """docs/causes.md.  `steps`: in order; `repeats`: the last one as long as it can be taken."""
 
     steps: tuple[str, ...]
     repeats: bool = False

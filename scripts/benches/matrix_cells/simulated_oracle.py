@@ -40,7 +40,7 @@ HELD_SHOWS = 4.0  # seconds after which a probe that does not report shows that 
 AS_LIKELY = 0.5  # docs/detection.md: "at least half as likely as the first one"
 
 
-# README, "What it does about a stall": the causes that are true of each silence and each end.
+# docs/causes.md: the causes that are true of each silence and each end.
 TRUE = {
     "deadlock": {"device-wait", "host-deadlock"}, "lock": {"host-deadlock"}, "device": {"device-wait"},
     "socket": {"outside-wait", "input-starvation"}, "sleep": {"outside-wait", "input-starvation"},
@@ -172,7 +172,7 @@ def within(what: str, seen: float, due: tuple[float, ...], cell: Cell, one: Trou
 
 
 def named(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
-    """README: it names the kind of stall; a cause at least half as likely as the first gives its remedy too."""
+    """It names the cause; one at least half as likely as the first gives its remedy too (docs/detection.md)."""
     for one in each:
         found = one.decided
         if found is None or one.trouble is None or not found.findings:
@@ -301,7 +301,7 @@ def answer(cell: Cell, one: Attempt, at: Ladder, restarts: list[float]) -> set[s
     if trouble.kind in ENDS and cell.left_alone == "observed":  # "a training that crashes is not restarted"
         return {"finish", "give_up"}
     if cause not in REMEDIES:
-        return {SAME, HALF, CPU, "give_up", "finish"}  # not named in the README: nothing is promised
+        return {SAME, HALF, CPU, "give_up", "finish"}  # promises.py has no row of it: nothing is compared
     remedy, others = REMEDIES[cause], list[Remedy]()
     ordered = trouble.kind not in ENDS and cell.order != "auto" and bool(remedy.steps)
     if ordered:
