@@ -27,7 +27,7 @@ CRASHES = ("crash", "kill")
 PASSING = ("nan", "slow", "nothing", "stop")  # what a training goes on with
 FITS = ("keras", "keras-jax", "keras-torch", "keras2")
 HALVED = (*FITS, "batches")  # docs/batches.md: Model.fit and train_on_batch with Keras' own train_step
-# docs/detection.md, "A loss that is not finite": a loop by hand, and a GradientTape loop, show no loss.
+# docs/loss.md: a loop by hand, and a GradientTape loop, show no loss.
 LOSS_KNOWN = (*FITS, "batches", "torch")
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {
