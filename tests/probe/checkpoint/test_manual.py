@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
 
 import pytest
 
@@ -20,7 +19,7 @@ class Told:
 
     resuming = True
     checkpoint_directory = ""
-    environment: ClassVar[dict[str, str]] = {}
+    settings = ProbeSettings()
 
     def __init__(self, place="a1-1"):
         self.notes, self.saves, self.place = [], 0, place
