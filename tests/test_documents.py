@@ -1,4 +1,4 @@
-"""The hand-written documents name what the code has: each cause with its remedy, each kind of slowness, the versions."""
+"""The hand-written documents name what the code has: each cause with its remedy, each bottleneck, the versions."""
 
 from __future__ import annotations
 
