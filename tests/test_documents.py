@@ -39,11 +39,12 @@ def test_each_cause_has_one_row_and_each_row_a_cause() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(CAUSES))
-def test_the_row_of_a_cause_has_its_remedy(key: str) -> None:
+def test_the_row_of_a_cause_has_its_sentence_and_its_remedy(key: str) -> None:
     remedy = CAUSES[key].remedy
     ((heading, cells),) = [(heading, cells) for heading, name, cells in rows("docs/causes.md") if name == key]
+    assert cells[0].split(";")[0] == CAUSES[key].title
     if remedy.ladder:
-        written = re.split(r"[;]| after ", cells[1])[0].strip(" ,")
+        written = re.split(r"; |, after ", cells[1])[0]
         assert written == steps(remedy)
     else:
         assert heading == (ENDS if remedy.instead in (STOP, FINISH) else REPORTED)
