@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from stallguard.core.detection import thresholds
+from stallguard.core.detection import verdict
 from stallguard.core.diagnosis import causes, remedy
 from stallguard.core.policy import decide
 
@@ -73,7 +73,7 @@ def test_the_oracle_asks_nothing_of_the_product():
 
 
 def test_a_stall_that_is_noticed_late_or_early_is_wrong(monkeypatch):
-    known = thresholds.thresholds
+    known = verdict.thresholds
 
     def scaled(factor):
         def other(*given):
@@ -91,7 +91,7 @@ def test_a_stall_that_is_noticed_late_or_early_is_wrong(monkeypatch):
 
 
 def test_work_that_is_called_a_stall_is_wrong(monkeypatch):
-    compiles, known = "silence=compile,seed=1", thresholds.thresholds
+    compiles, known = "silence=compile,seed=1", verdict.thresholds
     assert wrong(compiles) == [set()]
     monkeypatch.setattr(
         "stallguard.core.detection.verdict.thresholds", lambda *given: replace(known(*given), working=20.0)

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from stallguard.core import (
     advisories,
-    grace_period,
     history,
     ledger,
     lifecycle,
@@ -32,7 +31,7 @@ from stallguard.core import (
 from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Diagnosed, Launch
 from stallguard.core.detection import detector
 from stallguard.core.detection.learned import Learned
-from stallguard.core.diagnosis import diagnose, gpu_idle
+from stallguard.core.diagnosis import diagnose
 from stallguard.core.events import (
     DUMP,
     ClockGap,
@@ -277,7 +276,7 @@ def _converge(run: Run, limits: Limits) -> Step:
     """Follow the verdict in WATCHED states, and the deadline in all states."""
     if run.now >= run.deadline:
         return _deadline_passed(run, limits)
-    if run.state == lifecycle.STOPPING and grace_period.is_in_vain(run, limits):
+    if run.state == lifecycle.STOPPING and shutdown.is_grace_in_vain(run, limits):
         run, actions = kill(run, limits)
         return run, [Announce("attempt.sigterm_unused"), *actions]
     run, announced = user_commands.drop_outlived(run, limits)
@@ -369,10 +368,10 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
         return stop(run, decision, limits)
 
     # The next attempt starts when the GPU is idle; if it stays busy, the run ends.
-    wait = gpu_idle.gpu_wait(run.history, run.now)
+    wait = diagnose.gpu_wait(run.history, run.now)
     if wait > 0:
         return replace(run, deadline=run.now + min(wait, GPU_LOOK)), []
-    findings = gpu_idle.gpu_busy(run.history)
+    findings = diagnose.gpu_busy(run.history)
     if not findings:
         order = Launch(
             attempt=run.current.number + 1,

@@ -16,8 +16,7 @@ it as what it looks like now.
 - What follows a stall or a crash (evidence, end, pause, start) begins with its action or event.
 - A process that is ended, or ends with another code than 0, leaves a batch unfinished: that is `ending`.  If it was
   silent for longer than a pause, what exceeds its usual pause is `suspected`: nothing judged it, as after Ctrl-C.
-- Batches that an attempt trains before it is as far as the one before (core.redone) are `redone_batches`, in each
-  phase.
+- Batches that an attempt trains before it is as far as the one before are `redone_batches`, in each phase.
 
 The categories are core.time_spent.  Of several trainings, the one that last made progress counts; during a suspicion,
 or an incident, the one that the incident is about, as core.trainings has its focus.
@@ -26,18 +25,21 @@ The machine's sleep and an absence of stallguard are added by the events that re
 clock stands still in a sleep and begins anew after a boot.  A process that was stopped by a signal is judged after some
 seconds, and then all its silence is `stopped_by_user`.
 
+It also knows how far each training of an attempt is, and when a later attempt is as far as the interrupted one was:
+until then it trains batches a second time.  Positions of two attempts compare by place (probe/process_key.py), as in
+core.policy.attempts.
+
 The value has a bounded size.  Pure; must not judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core import redone
 from stallguard.core.actions import Announce, Collect, Conclude, Signal
 from stallguard.core.events import (
     DUMP,
@@ -53,7 +55,6 @@ from stallguard.core.events import (
     SupervisorRestarted,
 )
 from stallguard.core.history import BROKEN_LOSS
-from stallguard.core.redone import Interruption, Position, ProcessPosition
 from stallguard.core.text import whole_number
 from stallguard.core.time_spent import Spent
 
@@ -76,6 +77,8 @@ PHASES = {
 
 # Categories that are worth nothing while the loss is not finite.
 BROKEN = ("training", "validation", "checkpoint")
+
+Position = tuple[int, int, int]  # fit, epoch, batch; of a loop without epochs: fit, -1, updates
 
 
 class Ledger(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,7 +135,7 @@ def trained_again(ledger: Ledger, pid: int, resumed: Position) -> int | None:
     """Return how many batches process `pid` trains a second time if it resumes there; None if that is not known."""
     if ledger.interruption is None or pid not in ledger.processes:
         return None
-    return redone.trained_again(ledger.interruption, ledger.processes[pid], resumed)
+    return batches_trained_again(ledger.interruption, ledger.processes[pid], resumed)
 
 
 # ---- the open time ----------------------------------------------------------------------------------------------
@@ -188,7 +191,7 @@ def _ends(ledger: Ledger, at: float, unfinished: str, **changes: Any) -> Ledger:
 def _on_launched(ledger: Ledger, at: float, event: Launched) -> Ledger:
     interruption = ledger.interruption
     if interruption is None and ledger.attempt:
-        interruption = redone.interrupted(ledger.processes, ledger.subject)
+        interruption = interrupted(ledger.processes, ledger.subject)
     # A journal can end before it has what followed the end of an attempt.
     category = "ending" if ledger.state == EXITED and ledger.trains else ""
     ledger = _settle(ledger, at, category, attempt=event.attempt, interruption=interruption)
@@ -215,7 +218,7 @@ def _with(ledger: Ledger, pid: int, process: ProcessPosition) -> Ledger:
 
 def _on_heartbeat(ledger: Ledger, at: float, event: Heartbeat) -> Ledger:
     before = ledger.processes.get(event.pid, ProcessPosition(input_s=event.input_s))
-    process = redone.moved_on(before, event)
+    process = moved_on(before, event)
     ledger = _with(replace(ledger, observed=True), event.pid, process)
     if ledger.state != AT_WORK:
         return ledger
@@ -225,7 +228,7 @@ def _on_heartbeat(ledger: Ledger, at: float, event: Heartbeat) -> Ledger:
         return ledger if ledger.trains else _settle(ledger, min(event.progress_at, at))
     if not ledger.trains:
         ledger = _settle(ledger, min(event.beat_at, at), trains=True, phase="training")
-    if ledger.interruption is not None and redone.is_caught_up(ledger.interruption, process):
+    if ledger.interruption is not None and is_caught_up(ledger.interruption, process):
         ledger = _settle(ledger, min(event.beat_at, at), interruption=None)
 
     progress, phase = min(event.progress_at, at), PHASES.get(event.phase, "training")
@@ -332,3 +335,62 @@ _HANDLERS: dict[type, Callable[..., Ledger]] = {
     SupervisorRestarted: _on_supervisor,
     Conclude: _on_concluded,
 }
+
+
+class ProcessPosition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process of the present attempt."""
+
+    place: str = ""
+    position: Position | None = None
+    size: int = 0  # batches of an epoch; 0: not known
+    progress: float = 0.0  # when it last made progress, seconds on the supervisor's clock
+    input_s: float = 0.0  # seconds that it has waited for input so far
+
+
+class Interruption(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An attempt that ended before the run did.  `goal`: how far its training was; None: not known."""
+
+    place: str = ""
+    goal: Position | None = None
+    size: int = 0  # batches of an epoch of that training; 0: not known
+
+
+def moved_on(process: ProcessPosition, heartbeat: Heartbeat) -> ProcessPosition:
+    """Return where a process is after a record of its probe."""
+    position = process.position
+    if heartbeat.beats and heartbeat.epoch < 0:
+        position = heartbeat.fits, -1, max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped)
+    elif heartbeat.beats:
+        position = heartbeat.fits, heartbeat.epoch, max(heartbeat.batch, 0)
+    return replace(
+        process, position=position, size=max(heartbeat.batches, 0),
+        progress=heartbeat.progress_at, input_s=heartbeat.input_s,
+    )  # fmt: skip
+
+
+def interrupted(processes: Mapping[int, ProcessPosition], pid: int) -> Interruption:
+    """Return what an attempt came to when it ended: process `pid`, or the one with the last progress."""
+    each = [processes[pid]] if pid in processes else list(processes.values())
+    last = max(each, key=lambda one: (one.position is not None, one.progress), default=ProcessPosition())
+    return Interruption(last.place, last.position, last.size)
+
+
+def is_caught_up(interruption: Interruption, process: ProcessPosition) -> bool:
+    """Return whether a process of a later attempt is as far as the interrupted one was."""
+    if process.position is None or interruption.goal is None:
+        return process.position is not None  # the attempt before came to no batch: none is trained again
+    return process.place == interruption.place and process.position >= interruption.goal
+
+
+def batches_trained_again(
+    interruption: Interruption, process: ProcessPosition, resumed: Position
+) -> int | None:
+    """Return how many batches lie between the position at which a process resumes and the interruption.
+
+    None if that is not known.
+    """
+    if interruption.goal is None or interruption.place != process.place:
+        return None
+    fit, epoch, batch = interruption.goal
+    known = fit == resumed[0] and epoch >= 0 and (interruption.size or epoch == resumed[1])
+    return max(0, (epoch - resumed[1]) * interruption.size + batch - resumed[2]) if known else None

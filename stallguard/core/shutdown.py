@@ -4,6 +4,14 @@ The training ends after its batch, with a checkpoint.  If the checkpoint is comp
 waiting until SIGTERM ends the whole run: the code after `fit` must not continue with a half-trained model, and a
 launcher must not start its next training.  If there is none the framework ends its loop, and the script continues to
 its own end.  This module must not look at a clock.
+
+The grace period is of use if a stalled training does anything after SIGTERM.  A script can handle SIGTERM: it saves and
+ends, or only sets a flag and ends after the batch, as PyTorch Lightning does. In a step that never returns the flag is
+never read.  The difference is what the process does after the signal: a handler that saves computes, writes, or waits
+for a disk, a timer or a network, and keeps its grace period.
+
+If the system shows the wait sites of all threads (Linux), only a deadlock counts: nothing can wake the process.
+Otherwise an idle process without a connection to a remote host counts.
 """
 
 from __future__ import annotations
@@ -14,6 +22,8 @@ from msgspec.structs import replace
 
 from stallguard.core import history, lifecycle, messages, trainings
 from stallguard.core.actions import Announce, Ask, Conclude
+from stallguard.core.detection import activity
+from stallguard.core.diagnosis import metrics
 from stallguard.core.events import Exited, ProbeNote
 from stallguard.core.lifecycle import HOLDING, WATCHED
 from stallguard.core.limits import Limits
@@ -26,6 +36,9 @@ from stallguard.errors import GAVE_UP, NOT_FINITE, STOPPED_ON_TIME
 
 STOP = "stop"  # kind of the probe's note that the training ends; with the fact "saved" if a checkpoint holds it all
 BY_US = (-15, -9, 143)  # how a child ends that stallguard ended: SIGTERM, SIGKILL, a handler of its own
+# Seconds after SIGTERM; the probe's own handler acts after 2 s on a step that does not return.
+REACTION_WAIT = 3.0
+SAVING_PHASE = "checkpoint"  # phase of the probe
 
 
 def time_is_up(run: Run, why: str, limits: Limits) -> Step:
@@ -162,3 +175,32 @@ def came_otherwise(run: Run, event: Exited) -> bool:
     """Return whether an attempt with an arranged end ended by itself: finished, or failed."""
     in_time = run.current.stop_acknowledged and (event.code == 0 or run.current.saved != ())
     return run.current.arranged and not in_time and event.code not in BY_US
+
+
+def is_grace_in_vain(run: Run, limits: Limits) -> bool:
+    """Return whether SIGTERM was sent WAIT seconds ago to stalled trainings, and none has done anything since."""
+    judged = trainings.judged(run)
+    return run.now >= run.current.still + REACTION_WAIT and all(
+        _is_inert_after_sigterm(one, run, limits) for one in judged
+    )
+
+
+def _is_inert_after_sigterm(training: Training, run: Run, limits: Limits) -> bool:
+    """Return whether a training is stalled, did nothing since SIGTERM, and waits for nothing that can wake it."""
+    past, detector_state = training.history, training.detector_state
+    if detector_state.judgement.step != "stalled" or history.is_saving(past, run.now):
+        return False
+    heartbeat = training.heartbeat
+    if heartbeat is not None and (
+        heartbeat.phase == SAVING_PHASE or heartbeat.progress_at > run.current.still
+    ):
+        return False
+    seconds, most = run.now - run.current.still, limits.detector
+    used = metrics.cpu(past, run.now, seconds)
+    moved = (metrics.io(past, run.now, seconds), metrics.disk(past, run.now, seconds))
+    if used is None or used >= most.idle_cpu or any((rate or 0.0) >= most.idle_io for rate in moved):
+        return False
+    runs = activity.current(detector_state.evidence, detector_state.began)
+    if detector_state.evidence.census >= 0:
+        return runs.deadlock >= REACTION_WAIT
+    return runs.external >= REACTION_WAIT and detector_state.evidence.remote is False

@@ -9,6 +9,10 @@ all of them once more after the child's end, before it posts the exit.  Must not
 Any process of this user can write to the socket.  So the token is compared before anything is decoded, what does not
 carry it is counted and dropped, and an error in one message never ends the thread.  On Linux the kernel says the user
 of each sender, and what another user sends is dropped as well.
+
+`watched_from_outside` says whether an attempt is watched from outside only, and why.  A probe waits in each Python
+process until a training library is imported, or the script calls stallguard; before that it sends nothing.  So silence
+alone shows neither that no library was loaded nor that there is a probe.
 """
 
 from __future__ import annotations
@@ -21,11 +25,11 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from stallguard import jsontext
-from stallguard.core import outside
 from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.host import system
 from stallguard.probe import wire
@@ -54,6 +58,14 @@ FOREIGN, UNREADABLE = "without this attempt's token", "that cannot be read"
 ANOTHERS = "of another user"
 ROOT = 0
 NOWHERE = "?"  # the place of a process that could not determine its own
+
+# Seconds.  An import of TensorFlow from a slow disk begins within seconds; its probe reports as it begins.
+OUTSIDE_AFTER = 60.0
+NO_LIBRARY = "watched from outside only: no training library was loaded"
+NO_PROBE = "watched from outside only: no report from a probe"
+LIBRARY_LOADED = (
+    "a training library was loaded, or the script called stallguard: no longer watched from outside only"
+)
 
 
 class _Note(msgspec.Struct):
@@ -335,7 +347,7 @@ class HeartbeatListener:
     def _look_outside(self) -> None:
         """Post whether no program of the attempt has a probe that reports, and why."""
         now = self._now()
-        if self._tracks or self._over or now - self._since < outside.AFTER or now - self._looked < LOOK:
+        if self._tracks or self._over or now - self._since < OUTSIDE_AFTER or now - self._looked < LOOK:
             return
         self._looked, waiting, loading = now, False, False
         with contextlib.suppress(OSError):  # for a moment there can be no descriptor
@@ -343,13 +355,13 @@ class HeartbeatListener:
                 pid, _, kind = path.name.partition(".")
                 waiting |= kind == "waiting" and pid.isdecimal() and system.start_time(int(pid)) is not None
                 loading |= kind == "loading"
-        found = outside.watched(outside.ProbeReports(False, waiting, loading), now - self._since, self.barred)
+        found = watched_from_outside(ProbeReports(False, waiting, loading), now - self._since, self.barred)
         if found != self._outside:
             self._watch_outside(found)
 
     def _watch_outside(self, how: str) -> None:
         self._outside, facts = how, {"outside": how}
-        text = how or outside.LOADED
+        text = how or LIBRARY_LOADED
         self._post(ProbeNote(at=self._now(), attempt=self._attempt, kind="outside", text=text, facts=facts))
 
     def _unknown_pages(self) -> list[Record]:
@@ -409,3 +421,23 @@ def _note_event(note: _Note, attempt: int, at: float) -> ProbeConnected | ProbeN
         at=at, attempt=attempt, pid=note.pid, armed=note.armed, hooks=note.hooks, versions=note.versions,
         threads=note.threads, beyond=note.beyond, place=note.place or NOWHERE, command=command,
     )  # fmt: skip
+
+
+class ProbeReports(NamedTuple):
+    """What is known of the probes of an attempt."""
+
+    ever: bool  # one sent a record: its process imported a library, or called stallguard
+    waiting: bool  # one waits for a training library, in a process that lives
+    loading: bool  # a process imported one, and sends nothing before it trains: a worker of a pool
+
+
+def watched_from_outside(reports: ProbeReports, seconds: float, barred: str = "") -> str:
+    """Return how an attempt of this age is watched from outside only, "" if it is not, or if that is not known yet.
+
+    `barred`: why the command cannot get a probe, if that is known.
+    """
+    if reports.ever or reports.loading or seconds < OUTSIDE_AFTER:
+        return ""
+    if reports.waiting:
+        return NO_LIBRARY
+    return f"{NO_PROBE}: {barred}" if barred else NO_PROBE

@@ -12,12 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.core import outside
 from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.host import system
 from stallguard.probe import wire
 from stallguard.storage import paths
-from stallguard.supervisor.heartbeats import HeartbeatListener
+from stallguard.supervisor import heartbeats
+from stallguard.supervisor.heartbeats import (
+    NO_LIBRARY,
+    NO_PROBE,
+    OUTSIDE_AFTER,
+    HeartbeatListener,
+    ProbeReports,
+    watched_from_outside,
+)
 from stallguard.supervisor.program_record import is_news
 from tests.host.children import eventually
 from tests.supervisor.listening import TOKEN, Ear, Probe
@@ -418,7 +425,7 @@ def test_after_a_minute_it_is_said_that_no_library_was_loaded_and_later_that_one
     probe.end()
     shutil.rmtree(place)
 
-    assert notes == [[], *[[("outside", outside.NO_LIBRARY)]] * 2]
+    assert notes == [[], *[[("outside", heartbeats.NO_LIBRARY)]] * 2]
     assert [event.facts for event in posted if isinstance(event, ProbeNote)][1:] == [{"outside": ""}]
 
 
@@ -435,4 +442,26 @@ def test_a_mark_of_a_process_that_is_gone_is_no_probe_that_waits(tmp_path: Path)
     listener.close()
     shutil.rmtree(place)
 
-    assert [event.text for event in posted] == [f"{outside.NO_PROBE}: it is a shell"]  # type: ignore[attr-defined]
+    assert [event.text for event in posted] == [f"{heartbeats.NO_PROBE}: it is a shell"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("reports", "seconds", "barred", "said"),
+    [
+        (ProbeReports(ever=False, waiting=True, loading=False), OUTSIDE_AFTER, "", NO_LIBRARY),
+        (ProbeReports(ever=False, waiting=True, loading=False), OUTSIDE_AFTER - 1, "", ""),
+        (ProbeReports(ever=False, waiting=False, loading=False), OUTSIDE_AFTER, "", NO_PROBE),
+        (
+            ProbeReports(ever=False, waiting=False, loading=False),
+            OUTSIDE_AFTER,
+            "it is a shell",
+            f"{NO_PROBE}: it is a shell",
+        ),
+        # A launcher that loads nothing waits as long as its child trains, and after that.
+        (ProbeReports(ever=True, waiting=True, loading=False), OUTSIDE_AFTER, "", ""),
+        # A worker of a pool imports a library, and sends nothing until it trains.
+        (ProbeReports(ever=False, waiting=True, loading=True), OUTSIDE_AFTER, "", ""),
+    ],
+)
+def test_only_what_is_known_is_said(reports: ProbeReports, seconds: float, barred: str, said: str) -> None:
+    assert watched_from_outside(reports, seconds, barred) == said

@@ -15,7 +15,7 @@ import numpy as np
 from detection.nights import AWAKE, LIBRARY, LOCKED, Gap, Segment, Steps, length
 from stallguard.core.detection import activity, baseline
 from stallguard.core.detection.baseline import Baseline, Runs
-from stallguard.core.detection.thresholds import Circumstances, Thresholds, thresholds
+from stallguard.core.detection.verdict import Circumstances, Thresholds, thresholds
 from stallguard.core.limits import DetectorLimits
 
 Records = Sequence[tuple[float, int]]

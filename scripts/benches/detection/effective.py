@@ -19,7 +19,7 @@ from detection.nights import Gap
 from detection.peers import FiveTimesLongest, Fixed, Watch
 from detection.plans import Plan
 from stallguard.config.sections import CheckpointSettings
-from stallguard.core import grace_period
+from stallguard.core import shutdown
 from stallguard.core.limits import DetectorLimits, PolicyLimits, StopLimits
 from stallguard.core.policy import decide
 from stallguard.core.time_spent import Spent, effective
@@ -35,8 +35,8 @@ SHOWN = (Fixed(600.0).name, FiveTimesLongest.name)  # of the others' rules
 EVIDENCE, IMPORT = 5.0, 8.0
 # Between two attempts: each stall is the first trouble since the training was healthy.
 BACKOFF = decide.pause(1, PolicyLimits())
-# From SIGTERM to the end of the process: core/grace_period.py, and the whole grace if the process computes.
-INERT, BUSY = grace_period.WAIT, StopLimits().grace
+# From SIGTERM to the end of the process: core/shutdown.py, and the whole grace if the process computes.
+INERT, BUSY = shutdown.REACTION_WAIT, StopLimits().grace
 IDLE = frozenset(kind for kind, (_, name, _) in KINDS_OF_STALL.items() if name in ("deadlock", "external"))
 
 

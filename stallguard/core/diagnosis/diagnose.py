@@ -1,13 +1,21 @@
 """Diagnosis: from the history and the judgement to the causes that fit, the most likely first.
 
 Reads the table in core.diagnosis.patterns.  Two causes that fit are both returned; if none fits well, the unknown
-cause is returned with them, with a low confidence.  This module must not decide what to do.
+cause is returned with them, with a low confidence.
+
+After a process that used the GPU, the next attempt can start only when the GPU is idle.
+A GPU that stays busy after its process is gone is freed by nothing but a reboot (reported for Metal); a second
+training on it would hang at once.  On other systems a busy GPU is used by another program.  The fold calls `gpu_wait`
+before it starts an attempt, and `gpu_busy` when the wait is over.
+
+This module must not decide what to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from stallguard.core.diagnosis import causes, metrics
 from stallguard.core.diagnosis.advice import Advice
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.clues import (
@@ -22,6 +30,7 @@ from stallguard.core.diagnosis.clues import (
     script,
     tree,
 )
+from stallguard.core.diagnosis.clues.gpu import DRAINED
 from stallguard.core.diagnosis.patterns import AGAINST, PATTERNS, PROOF, SUPPORT, Pattern
 from stallguard.core.events import Exited
 from stallguard.core.history import History
@@ -40,6 +49,9 @@ CLUES = {
     for clue in vars(module).values()
     if isinstance(clue, Clue)
 }
+
+LOOK = 12.0  # seconds in which the sensor of the GPU has its next reading, if it still works
+SETTLE = 1.0  # seconds after the end in which a reading can still include the process' last work
 
 
 class _Answers:
@@ -152,3 +164,26 @@ def _pid(history: History) -> int:
     """Return the process of the training; 0 if it is not known."""
     known = (history.heartbeat, history.greeted)
     return next((one.pid for one in known if one is not None and one.pid), 0)
+
+
+def gpu_wait(history: History, now: float) -> float:
+    """Return for how many seconds the next attempt should wait for the GPU; 0 if it need not wait.
+
+    At most about a minute after the end of the attempt; what is busy by then is diagnosed as such.
+    """
+    if history.exited is None or not history.used_gpu or not metrics.on_metal(history):
+        return 0.0
+    rested = history.exited.at + SETTLE
+    if not any(seen.at >= rested for seen in history.device):
+        return max(0.0, history.exited.at + LOOK - now)
+    busy = metrics.gpu_busy_since(history, rested)
+    unsure = 0 < busy < DRAINED and now < rested + DRAINED + LOOK  # the sensor can have stopped
+    return max(1.0, rested + DRAINED - now) if unsure else 0.0
+
+
+def gpu_busy(history: History) -> tuple[Finding, ...]:
+    """Return the finding that the GPU is busy although the process that used it has ended; nothing if it is idle."""
+    if history.exited is None:
+        return ()
+    findings = diagnose_exit(history, history.exited)
+    return tuple(finding for finding in findings if finding.cause == causes.GPU_BUSY_AFTER_KILL)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from stallguard.core.detection.thresholds import Circumstances, thresholds
+from stallguard.core.detection.verdict import Circumstances, thresholds
 from tests.simulation.alone import LIMITS, Alone
 from tests.simulation.program import ALONE, Rates
 

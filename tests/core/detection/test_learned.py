@@ -7,7 +7,7 @@ import pytest
 
 from stallguard.core.detection import detector
 from stallguard.core.detection.learned import MOST, Learned, merged, settle
-from stallguard.core.detection.thresholds import Circumstances, thresholds
+from stallguard.core.detection.verdict import Circumstances, thresholds
 from stallguard.core.events import Launched, ProbeConnected
 from tests.simulation.alone import LIMITS, Alone
 

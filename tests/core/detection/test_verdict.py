@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from stallguard.core.detection.baseline import Baseline, Runs, add, add_runs
-from stallguard.core.detection.thresholds import Circumstances, thresholds
+from stallguard.core.detection.verdict import Circumstances, thresholds
 from stallguard.core.limits import NEVER, DetectorLimits, PhaseLimits, PhaseTable
 
 LIMITS = DetectorLimits()
