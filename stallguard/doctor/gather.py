@@ -1,6 +1,9 @@
 """Gathers the facts: the only module of the doctor that reads this machine.
 
 Takes about a second; must not judge.
+
+It also finds out whether a program `stallguard` on PATH is this one: the name on the package index belongs to another.
+Reads files only; it never starts a program that is possibly not stallguard.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from stallguard.agent import missed_starts
 from stallguard.agent.service_manager import manager, own_system
 from stallguard.config import Config
 from stallguard.core.readings import Device
-from stallguard.doctor import on_path
 from stallguard.doctor.facts import (
     Environment,
     FleetFacts,
@@ -50,6 +52,13 @@ MOST, WHO = 5, 3  # reported names; reported processes of one name
 GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
 SWAP = Path("/private/var/vm")  # where macOS creates its swap files
 
+DISTRIBUTION = "stallguard_train"  # as directories of installed metadata spell it
+HEAD_MAX = 1024  # bytes; an interpreter's path of more is refused by every kernel
+# A script names its interpreter in its first line, or, if that path is long or has blanks, behind a shell's exec.
+_SCRIPT_HEAD = re.compile(
+    r"\A#!\s*(?:/bin/sh\s+'''exec' \"?)?([^\n\"]+?)(?:\"? \"\$0\"[^\n]*)?\s*$", re.MULTILINE
+)
+
 
 def facts(environment: Environment, variables: Mapping[str, str], config: Config) -> MachineFacts:
     """Return all facts.  `variables`: the user's environment.  Raises StallguardError if no process can be read."""
@@ -76,7 +85,7 @@ def facts(environment: Environment, variables: Mapping[str, str], config: Config
         runs=tuple(run.id for run in paths.list_runs() if run_files.state(run) == "running"),
         added=tuple(entry for group in GROUPS for entry in plugins.installed(group)),
         jobs=missed_starts.jobs(manager(own_system(), os.environ)),
-        foreign_command=on_path.foreign(shutil.which("stallguard", path=variables.get("PATH", ""))),
+        foreign_command=program_of_another(shutil.which("stallguard", path=variables.get("PATH", ""))),
         notifies_desktop=config.notify.desktop,
         notifies_addresses=bool(config.notify.urls),
         has_apprise=notify.has_apprise(),
@@ -255,3 +264,22 @@ def script_in(words: Sequence[str]) -> str:
 
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*t?$", re.IGNORECASE)  # "Python" in a framework build of macOS
 _WITH_VALUE = ("-W", "-X")
+
+
+def program_of_another(program: str | None) -> str:
+    """Return `program` if it is not installed by this distribution; "" if it is, or if there is none."""
+    if program is None:
+        return ""
+    try:
+        with Path(program).open("rb") as file:
+            head = file.read(HEAD_MAX).decode(errors="replace")
+    except OSError:
+        return program
+    match = _SCRIPT_HEAD.match(head)
+    if match is None:  # no script
+        return program
+    interpreter = Path(match[1])
+    if interpreter == Path(sys.executable):
+        return ""
+    metadata = f"lib/python3*/site-packages/{DISTRIBUTION}-*.dist-info"
+    return "" if any(interpreter.parent.parent.glob(metadata)) else program

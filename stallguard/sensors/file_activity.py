@@ -6,22 +6,27 @@ stat, so a log that grows line by line costs nothing.  This module must not read
 FSEvents of macOS differs from inotify: it reports no close, so an overwritten file is recognised by its modification
 time only; and a stream covers a whole tree, so a watch of one directory would report the events of all below it.
 There a single directory is listed at each reading instead.
+
+It also knows the files of a training by name, checkpoints and logs, and which directories of a tree to watch.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 import time
 import warnings
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from stallguard.core.readings import Files
 from stallguard.host.clock import Clock
-from stallguard.sensors import Target, artifacts
+from stallguard.host.guarded_folders import never_walked
+from stallguard.sensors import Target
 
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
@@ -33,6 +38,22 @@ KNOWN_MAX = 64  # files followed
 NEWS_MAX = 1000  # events kept between two readings
 FLOOD = 100.0  # events a second; a cache of a million small files must not be watched
 PAUSE = 60.0  # seconds without watching after a flood
+
+DIRECTORIES_MAX = 256  # watches; in a larger tree only the top and checkpoint directories are watched
+ENTRIES_MAX = 5000  # directories scanned to find that out: about 5 ms
+NAMED_MAX = 4  # checkpoint directories watched in a tree that is too big
+
+# Keras: .keras .h5 .weights.h5; TensorFlow: .index, .data-00000-of-00001, saved_model.pb, `checkpoint`;
+# PyTorch, JAX and friends: .pt .pth .safetensors .npz .msgpack.  Writers that rename at the end add a suffix.
+_UNFINISHED = r"(\.(tmp|temp|part|partial|tempstate\d+|incomplete)|~|\.tmp\w{0,12})?$"
+_CHECKPOINT = re.compile(
+    r"(\.(keras|h5|hdf5|ckpt|index|pb|pt|pth|safetensors|npz|msgpack|orbax-checkpoint)|\.data-\d+-of-\d+"
+    r"|^checkpoint|ckpt-?\d+)" + _UNFINISHED,
+    re.IGNORECASE,
+)
+_LOG = re.compile(r"(\.(log|csv|jsonl|out|err)$|events\.out\.tfevents\.)", re.IGNORECASE)
+_PLACE = re.compile(r"(checkpoint|ckpt|weights|models?$|saved|logs?$|^runs?$|output)", re.IGNORECASE)
+_KEEPS_CHECKPOINTS = re.compile(r"(checkpoint|ckpt)", re.IGNORECASE)
 
 
 @dataclasses.dataclass
@@ -76,9 +97,7 @@ class FilesSensor:
         if self._target.places != self._watched and now >= self._resume_at:
             self._watch(self._target.places)
         self._follow(now)
-        checkpoints = {
-            path: file for path, file in self._known.items() if artifacts.kind(path) == "checkpoint"
-        }
+        checkpoints = {path: file for path, file in self._known.items() if kind(path) == "checkpoint"}
         candidates = checkpoints or self._known
         if not candidates:
             return None
@@ -105,7 +124,7 @@ class FilesSensor:
         if event.event_type == "modified" and path in self._known:
             return  # followed already; a growing log is no flood
         self._events += 1
-        if artifacts.kind(path) and not event.is_directory:
+        if kind(path) and not event.is_directory:
             self._news.append((path, event.event_type == "closed"))
 
     def _watch(self, places: tuple[Path, ...]) -> None:
@@ -123,19 +142,19 @@ class FilesSensor:
         last = events.FileModifiedEvent if self._fsevents else events.FileClosedEvent
         wanted: list[type[FileSystemEvent]] = [events.FileCreatedEvent, events.FileMovedEvent, last]
         for place in places:
-            for path, deep in artifacts.plan(place, Path.home()):
+            for path, deep in plan(place, Path.home()):
                 if self._fsevents and not deep:
                     self._listed.append(path)
                 elif path.is_dir():
                     observer.schedule(cast("Any", self), str(path), recursive=deep, event_filter=wanted)
-                self._news.extend((old, False) for old in artifacts.existing(path))
+                self._news.extend((old, False) for old in existing(path))
         observer.start()
 
     def _follow(self, now: float) -> None:
         """Take the files that are new, and read again what is known of each; the longest unchanged are dropped."""
         mine = tuple(f"{path}{os.sep}" for path in self._target.mine)
         for directory in self._listed:
-            self._news.extend((path, False) for path in artifacts.existing(directory))
+            self._news.extend((path, False) for path in existing(directory))
         while self._news:
             path, closed = self._news.popleft()
             if not path.startswith(mine):
@@ -153,3 +172,69 @@ class FilesSensor:
                 file.size, file.stamp = seen.st_size, seen.st_mtime_ns
         for path in sorted(self._known, key=lambda path: self._known[path].changed)[:-KNOWN_MAX]:
             del self._known[path]
+
+
+def kind(path: str) -> str | None:
+    """Return "checkpoint" or "log" for a file of that name; None for anything else."""
+    *above, name = Path(path).parts
+    if _CHECKPOINT.search(name):
+        return "checkpoint"
+    if _LOG.search(name):
+        return "log"
+    near = above[-2:]  # the directory of a step, and the one of all steps
+    return "checkpoint" if any(_KEEPS_CHECKPOINTS.search(directory) for directory in near) else None
+
+
+def plan(place: Path, home: Path) -> list[tuple[Path, bool]]:
+    """Return what to watch for `place`: pairs of a directory and whether to watch all below it."""
+    if _may_be_watched_whole(place, home):
+        return [(place, True)]
+    try:
+        with os.scandir(place) as entries:
+            directories = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        directories = []
+    named = [path for path in directories if _PLACE.search(path.name)]
+    return [(place, False), *((path, _may_be_watched_whole(path, home)) for path in named[:NAMED_MAX])]
+
+
+def _may_be_watched_whole(place: Path, home: Path) -> bool:
+    return not never_walked(place, home) and is_small(place)
+
+
+def is_small(place: Path) -> bool:
+    """Return whether the tree has few enough directories to watch all."""
+    directories = 0
+    for entries, is_directory in enumerate(_walk(place)):
+        directories += is_directory
+        if directories > DIRECTORIES_MAX or entries > ENTRIES_MAX:
+            return False
+    return True
+
+
+def _walk(place: Path) -> Iterator[bool]:
+    waiting = [str(place)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    deeper = entry.is_dir(follow_symlinks=False)
+                    if deeper:
+                        waiting.append(entry.path)
+                    yield deeper
+        except OSError:
+            continue  # unreadable, or gone meanwhile
+
+
+def existing(place: Path) -> list[str]:
+    """Return the checkpoints and logs directly in `place`, newest last, 32 at the most."""
+    try:
+        with os.scandir(place) as entries:
+            found = [
+                (entry.stat().st_mtime, entry.path)
+                for entry in list(entries)[:ENTRIES_MAX]
+                if kind(entry.path) and entry.is_file(follow_symlinks=False)
+            ]
+    except OSError:
+        return []
+    return [path for _, path in sorted(found)[-32:]]

@@ -1,5 +1,8 @@
 """What goes on beside a run: keeps the machine awake, watches the settings files, the time and the run's directory.
 
+A run is to end at a time of day by the clock on the wall, or after a length of time by the run's own.  These times are
+local and without an offset, so that 07:30 is 07:30 in the night of a clock change too.
+
 Must not fail a run or delay its start: it begins after the child does.
 """
 
@@ -13,12 +16,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stallguard import awake
+from stallguard import awake, units
 from stallguard.config import Loaded
+from stallguard.config.sections import RunSettings
 from stallguard.core.events import UserCommand
+from stallguard.core.messages import duration
 from stallguard.core.run import Run
 from stallguard.storage import run_files
-from stallguard.supervisor import deadline
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.sockets import identity
 from stallguard.worker import REFUSALS, Worker
@@ -31,6 +35,8 @@ ASK_EVERY = 30.0  # seconds between two looks at what keeps the machine awake
 OPENS = 1.0  # seconds that the end of a run waits for a watch that is being opened
 Reload = Callable[[], Loaded]
 
+A_DAY = dt.timedelta(days=1)
+
 
 class Surroundings:
     """Of one run, from `open` to `close`."""
@@ -40,7 +46,7 @@ class Surroundings:
         self._context, self._reload = context, reload
         self._directory = identity(context.directory.path)
         asked_for = run_files.asked(context.directory)
-        self._began = deadline.local(asked_for.began if asked_for else run_files.utc())
+        self._began = local_time(asked_for.began if asked_for else run_files.utc())
         self._awake: awake.Awake | None = None
         self._watch: FilesWatch | None = None
         self._opening: Worker | None = None
@@ -83,7 +89,7 @@ class Surroundings:
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
             wall = dt.datetime.now()  # noqa: DTZ005 - local
-            why = deadline.due(self._context.settings.config.run, self._began, wall, now - run.began)
+            why = reason_to_end(self._context.settings.config.run, self._began, wall, now - run.began)
             if why and not self._is_due:
                 self._context.mailbox.post(UserCommand(at=now, verb="finish", argument=why))
             self._is_due = bool(why)
@@ -117,3 +123,27 @@ class Surroundings:
             self._watch.close()
         if self._awake is not None:
             self._awake.close()
+
+
+def reason_to_end(settings: RunSettings, began: dt.datetime, now: dt.datetime, elapsed: float) -> str:
+    """Return why a run that began at `began` is to end now; "" if it is not.
+
+    `elapsed`: seconds that it has lasted by its own clock, which no change of the wall's moves.
+    """
+    if settings.stop_at and now >= next_time_of_day(settings.stop_at, began):
+        return f"it is {settings.stop_at}"
+    if elapsed >= settings.max_time:
+        return f"{duration(settings.max_time)} have passed"
+    return ""
+
+
+def next_time_of_day(time: str, began: dt.datetime) -> dt.datetime:
+    """Return the first moment after `began` at which it is `time` of day, as HH:MM."""
+    hour, minute = units.clock(time)
+    today = began.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return today if today > began else today + A_DAY
+
+
+def local_time(utc: str) -> dt.datetime:
+    """Return a time of run.json as the clock on the wall showed it."""
+    return dt.datetime.fromisoformat(utc).astimezone().replace(tzinfo=None)

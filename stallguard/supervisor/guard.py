@@ -1,5 +1,9 @@
 """What judges and acts: the parts that are imported and made while the first attempt's interpreter starts.
 
+`HeldOutput` notices that nothing takes the training's output, so that a training that waits for its reader is not
+judged.  Ctrl-S on a terminal, or a pager that is not read: when the line to stallguard is full, the training stands
+still in its next line of output, as without stallguard.  Until then it goes on, and what stops it is a stall.
+
 Must not decide: the core decides, the loop asks it, the executor acts.
 """
 
@@ -10,14 +14,14 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from stallguard.config import Loaded
 from stallguard.core import fold
 from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Launch, Signal
-from stallguard.core.events import UserCommand
+from stallguard.core.events import Event, OutputHeld, UserCommand
 from stallguard.core.run import Run
 from stallguard.core.transitions import Step
 from stallguard.errors import NOT_FINITE
@@ -33,7 +37,6 @@ from stallguard.supervisor.launcher import Launcher
 from stallguard.supervisor.live_status import LiveStatus, snapshot
 from stallguard.supervisor.loop import Loop, OwnHang
 from stallguard.supervisor.notifications import Notifications
-from stallguard.supervisor.output.held import HeldOutput
 from stallguard.supervisor.output.matching import Matching
 from stallguard.supervisor.output.notices import Terminal
 from stallguard.supervisor.run_options import RunOptions
@@ -44,6 +47,10 @@ if TYPE_CHECKING:
     from stallguard.supervisor.metrics_file import MetricsFile
 
 NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
+
+HELD = 1.0  # seconds for which the reader must have taken nothing; while one is slow, each chunk takes less
+# Seconds between two events; a gap of 2.5 s is the shortest that is judged (DetectorLimits.near).
+HELD_EVERY = 2.0
 
 
 class Executor:
@@ -306,3 +313,29 @@ class SupervisorName:
         """Write it now if that was not possible before."""
         if not self._is_written and self._now() - self._tried >= NAME_EVERY:
             self.write()
+
+
+class BlockableOutput(Protocol):
+    """The output of a run: supervisor.output.carrier, or a file."""
+
+    def blocked(self, now: float, /) -> float:
+        """Return for how many seconds the user's end has taken nothing; 0 while there is room for more output."""
+
+
+class HeldOutput:
+    """Posts an event every EVERY seconds while the output is held."""
+
+    def __init__(
+        self, output: BlockableOutput, post: Callable[[Event], None], now: Callable[[], float]
+    ) -> None:
+        """`now`: the supervisor's clock, seconds."""
+        self._output, self._post, self._now = output, post, now
+        self._posted = 0.0
+
+    def look(self, _run: object) -> None:
+        """Post if the output is held; after each event of the run."""
+        now = self._now()
+        held = self._output.blocked(now)
+        if held >= HELD and now - self._posted >= HELD_EVERY:
+            self._posted = now
+            self._post(OutputHeld(at=now, seconds=round(held, 1)))

@@ -1,28 +1,38 @@
 """One run from start to end: builds the parts, hands each what it needs, starts the child first, cleans up.
 
 The child is started before most of stallguard is imported: what judges and acts (supervisor.guard) is imported while
-the child's interpreter starts.  So this module imports only what the child waits for.
+the child's interpreter starts.  So this module imports only what the child waits for, and must
+stay cheap to import.
+
+A training whose guard cannot be imported goes on without one: its end is the run's, and the user can still end it.  An
+installation that is damaged, or replaced in that moment, is noticed when the training already runs.  core.fallback
+handles later errors.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from stallguard.config import Loaded
+from stallguard.core.actions import Launch
+from stallguard.core.events import Exited, Failed, UserCommand
+from stallguard.core.time_spent import Spent
+from stallguard.errors import GAVE_UP, SIGNALLED
 from stallguard.host.clock import SystemClock
 from stallguard.launch.request import Request
+from stallguard.storage import run_files
 from stallguard.storage.paths import CONTROL, remove_sockets
-from stallguard.supervisor import signals
+from stallguard.supervisor import internal_error, signals
 from stallguard.supervisor.context import CurrentSettings, RunContext
 from stallguard.supervisor.control import Control
 from stallguard.supervisor.current_run import CurrentRun
 from stallguard.supervisor.earlier_runs import EarlierRuns
-from stallguard.supervisor.first_attempt import announce, first_launch
 from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import Launcher
 from stallguard.supervisor.mailbox import Mailbox
@@ -42,6 +52,9 @@ if TYPE_CHECKING:
 
 LAST_OUTPUT = 60.0  # seconds that a reader who takes nothing can hold up the end of the run
 PLAIN = RunOptions()
+
+# What a user can ask for, with the signal that does it.  As core.fallback's, which may be what cannot be imported.
+ENDING = {"interrupt": "INT", "stop": "TERM", "finish": "TERM"}
 
 
 class Session:
@@ -143,7 +156,7 @@ class Session:
         context, launcher, options = self.context, self._launcher, self._options
         first = options.trial or first_launch(context, self._earlier)
         if options.announce:
-            announce(context, launcher, self._earlier, first)
+            announce_start(context, launcher, self._earlier, first)
         if options.beside is not None:
             options.beside(context, launcher)
         is_new = options.take_up is None
@@ -168,9 +181,8 @@ class Session:
             gc.enable()
             if not is_new:
                 raise
-            from stallguard.supervisor import unguarded
 
-            return unguarded.wait(context, launcher, error)
+            return wait_unguarded(context, launcher, error)
         self._guard = guard
         gc.enable()  # `cli.main` has disabled it
         return guard.run(begun, done, failed, self._control.path)
@@ -193,3 +205,61 @@ def _output(
     return OutputCarrier(
         streams, OutputLog(path, reporter.trouble, size // PARTS), reporter.trouble, tap=matching.feed
     )
+
+
+def first_launch(context: RunContext, earlier: EarlierRuns) -> Launch:
+    """Return the launch of a new run's first attempt."""
+    settings = context.settings.config
+    is_sliced = settings.run.probe and not settings.policy.gives_size
+    factor = max(earlier.sizes.factor, settings.policy.microbatches) if is_sliced else 1
+    return Launch(attempt=1, factor=factor, resume=bool(context.request.continues))
+
+
+def announce_start(context: RunContext, launcher: Launcher, earlier: EarlierRuns, first: Launch) -> None:
+    """Write to the terminal what is guarded, and what was decided before the start."""
+    request, reporter = context.request, context.reporter
+    reporter.announce("run.started", {"command": " ".join(request.words), "run": context.directory.id})
+    for text in context.settings.loaded.ignored:
+        reporter.announce("stallguard.trouble", {"text": text})
+    chosen = request.command.interpreter
+    if chosen is not None:
+        reporter.announce("interpreter.chosen", {"python": chosen.path, "why": chosen.why})
+        if chosen.hint:
+            reporter.announce("interpreter.differs", {"python": chosen.path, "hint": chosen.hint})
+    if request.continues:
+        reporter.announce("run.continues", {"run": request.continues})
+    if not request.reach.injectable:
+        reporter.announce("probe.impossible", {"why": request.reach.why})
+    known, given = earlier.sizes, launcher.given(1)
+    if 1 < known.factor == first.factor:
+        reporter.announce("batch.known_parts", {"parts": str(known.factor)})
+    elif given.whole is not None and given.whole == known.rows:
+        reporter.announce("batch.known_rows", {"rows": str(known.rows)})
+
+
+def wait_unguarded(context: RunContext, launcher: Launcher, error: Exception) -> int:
+    """Wait for the end of the training, write the outcome, and return the exit code of the run."""
+    why = internal_error.words(error)
+    context.reporter.announce("run.unguarded", {"error": why})
+    asked = False
+    while True:
+        event = context.mailbox.next(math.inf)
+        if isinstance(event, Failed):
+            return event.code
+        if isinstance(event, UserCommand) and event.verb in ENDING:
+            launcher.signal(ENDING[event.verb])
+            asked = True
+        if isinstance(event, UserCommand) and event.verb == "signal":
+            launcher.signal(event.argument, event.number)
+            asked = True
+        if isinstance(event, Exited):
+            break
+    code = event.code if event.code >= 0 else SIGNALLED - event.code
+    code = code if event.known else GAVE_UP
+    # What was not counted is zero here, as in a run without a probe.
+    times = Spent(unknown=context.clock.monotonic() - context.began)
+    script_code = event.code if event.known and event.code >= 0 and not asked else None
+    end = run_files.ended(code, f"it went on unguarded: {why}", times, script_code=script_code)
+    with contextlib.suppress(OSError):  # a full disk
+        run_files.conclude(context.directory, end)
+    return code

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_fd_to_metric_families, text_string_to_
 from stallguard.core import lifecycle
 from stallguard.core.events import Heartbeat
 from stallguard.core.time_spent import Spent
-from stallguard.supervisor import metrics_file, prometheus_text
+from stallguard.supervisor import metrics_file
 from stallguard.supervisor.live_status import LiveStatus, ProgressRates
 from tests.guarded.runs import guard
 
@@ -34,7 +34,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 
 def test_what_is_known_of_a_run_is_there_by_the_parser_of_prometheus() -> None:
-    text = prometheus_text.text(BUSY, 1_763_680_000.5)
+    text = metrics_file.text(BUSY, 1_763_680_000.5)
     found = samples(text)
 
     runs = {one.labels["run"] for family in text_string_to_metric_families(text) for one in family.samples}
@@ -53,7 +53,7 @@ def test_what_is_known_of_a_run_is_there_by_the_parser_of_prometheus() -> None:
 
 
 def test_what_is_not_known_is_left_out_and_an_end_has_its_code() -> None:
-    found = samples(prometheus_text.text(LiveStatus(1, "r", "new"), 1.0, 124))
+    found = samples(metrics_file.text(LiveStatus(1, "r", "new"), 1.0, 124))
 
     assert found["stallguard_state", lifecycle.FAILED] == 1
     assert found["stallguard_exit_code",] == 124

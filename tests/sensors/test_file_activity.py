@@ -11,7 +11,7 @@ import pytest
 from watchdog.events import FileModifiedEvent
 
 from stallguard.core.readings import Files
-from stallguard.sensors import Target, artifacts, file_activity
+from stallguard.sensors import Target, file_activity
 from stallguard.sensors.file_activity import FilesSensor
 from tests.host.children import eventually
 from tests.sensors.clocks import Hands
@@ -186,13 +186,13 @@ def test_a_huge_tree_is_watched_at_its_top_and_where_checkpoints_go(tmp_path: Pa
     for number in range(300):
         (tmp_path / "data" / str(number)).mkdir(parents=True)
     (tmp_path / "checkpoints").mkdir()
-    assert artifacts.plan(tmp_path, HOME) == [(tmp_path, False), (tmp_path / "checkpoints", True)]
-    assert artifacts.plan(tmp_path / "checkpoints", HOME) == [(tmp_path / "checkpoints", True)]
+    assert file_activity.plan(tmp_path, HOME) == [(tmp_path, False), (tmp_path / "checkpoints", True)]
+    assert file_activity.plan(tmp_path / "checkpoints", HOME) == [(tmp_path / "checkpoints", True)]
 
 
 def test_a_link_to_a_huge_tree_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "all").symlink_to("/")
-    assert artifacts.is_small(tmp_path)
+    assert file_activity.is_small(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_link_to_a_huge_tree_is_not_followed(tmp_path: Path) -> None:
     ],
 )
 def test_checkpoints_and_logs_are_known_by_name(path: str, kind: str | None) -> None:
-    assert artifacts.kind(path) == kind
+    assert file_activity.kind(path) == kind
 
 
 @pytest.mark.parametrize("place", ["", "Library", "Documents", "Library/Mobile Documents"])
@@ -231,20 +231,23 @@ def test_the_home_and_guarded_folders_are_not_walked(tmp_path: Path, monkeypatch
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: (looked.append(str(path)), scandir(path))[1])
 
-    assert artifacts.plan(home / place, home) == [(home / place, False), (home / place / "checkpoints", True)]
+    assert file_activity.plan(home / place, home) == [
+        (home / place, False),
+        (home / place / "checkpoints", True),
+    ]
     assert set(looked) == {str(home / place), str(home / place / "checkpoints")}
 
 
 @pytest.mark.parametrize("place", ["", "Users"])
 def test_what_is_above_the_home_is_not_walked(tmp_path: Path, place: str) -> None:
     (tmp_path / "Users" / "me" / "Documents").mkdir(parents=True)
-    assert artifacts.plan(tmp_path / place, tmp_path / "Users" / "me") == [(tmp_path / place, False)]
+    assert file_activity.plan(tmp_path / place, tmp_path / "Users" / "me") == [(tmp_path / place, False)]
 
 
 @pytest.mark.parametrize("place", ["project", "Documents/project", "Library/Application Support/project"])
 def test_a_project_is_watched_whole_wherever_it_is(tmp_path: Path, place: str) -> None:
     (tmp_path / place / "deep").mkdir(parents=True)
-    assert artifacts.plan(tmp_path / place, tmp_path) == [(tmp_path / place, True)]
+    assert file_activity.plan(tmp_path / place, tmp_path) == [(tmp_path / place, True)]
 
 
 def test_on_a_mac_a_deep_checkpoint_that_is_overwritten_is_found(tmp_path: Path, hands: Hands) -> None:

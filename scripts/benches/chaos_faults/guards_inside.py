@@ -51,7 +51,7 @@ _APPEARS = Change(
 )
 _IS_OPEN = Change("probe/sender.py", "return fstat(link.fileno()).st_ino == self._inode", "return True")
 _NOT_HELD = Change(
-    "supervisor/output/held.py", "if held >= HELD and now - self._posted >= EVERY:", "if False:"
+    "supervisor/guard.py", "if held >= HELD and now - self._posted >= HELD_EVERY:", "if False:"
 )
 
 # ---- programs ---------------------------------------------------------------------------------------------------
