@@ -1,18 +1,21 @@
 """The verbs on Linux: user units in ~/.config/systemd/user, `systemctl --user`.
 
-Must not define the units; `unit` does.
+A job is a service, and a timer if it has times.  Quoting: systemd.service(5) "Command lines" and systemd.unit(5)
+"Specifiers".
 """
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
 
-from stallguard.agent import launchctl_codes, missed_starts, preflight, service_tool, unit
-from stallguard.agent.job import AgentJob, is_ours
-from stallguard.agent.job import unit as unit_name
+from stallguard import units
+from stallguard.agent import launchctl_codes, missed_starts, preflight, service_tool
+from stallguard.agent.job import AN_HOUR, AgentJob, is_ours, unit
 from stallguard.agent.job_files import Places
 from stallguard.agent.launchctl_output import PrintedService
 from stallguard.agent.manager_protocol import KnownJob
@@ -32,6 +35,8 @@ STARTLESS = {
     203: "the interpreter does not exist",
     209: "the log cannot be written",
 }
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%": "%%"}
 
 
 def ask(words: Sequence[str]) -> Said:
@@ -67,8 +72,8 @@ class Systemd:
 
     def render(self, job: AgentJob) -> dict[str, bytes]:
         """Return the service, and the timer if the job has times."""
-        timer = unit.timer(job)
-        files = {self.places.definition(job.name).name: unit.service(job).encode()}
+        timer = timer_text(job)
+        files = {self.places.definition(job.name).name: service_text(job).encode()}
         return files | ({self.places.timer(job.name).name: timer.encode()} if timer else {})
 
     def install(self, job: AgentJob) -> None:
@@ -78,7 +83,7 @@ class Systemd:
         self.places.timer(job.name).unlink(missing_ok=True)
         self._write(job)
         self._must(("daemon-reload",))
-        service, timer = f"{unit_name(job.name)}.service", f"{unit_name(job.name)}.timer"
+        service, timer = f"{unit(job.name)}.service", f"{unit(job.name)}.timer"
         if job.schedule.login:
             self._must(("enable", "--now", service))
         if self.places.timer(job.name).exists():
@@ -109,8 +114,8 @@ class Systemd:
 
     def _off(self, name: str) -> None:
         """Disable and end the job; no error if it does not exist."""
-        self._systemctl(("disable", "--now", f"{unit_name(name)}.timer"))
-        self._systemctl(("disable", f"{unit_name(name)}.service"))
+        self._systemctl(("disable", "--now", f"{unit(name)}.timer"))
+        self._systemctl(("disable", f"{unit(name)}.service"))
         self.stop(name)
 
     def uninstall(self, name: str) -> None:
@@ -123,7 +128,7 @@ class Systemd:
 
     def start(self, name: str) -> None:
         """Start the job now."""
-        service = f"{unit_name(name)}.service"
+        service = f"{unit(name)}.service"
         self._systemctl(("reset-failed", service))
         self._must(("start", service))
 
@@ -131,14 +136,14 @@ class Systemd:
         """End the job's process and wait for it: systemd kills it after the timeout in its unit."""
         if not self.known(name).loaded:
             return
-        self._must(("stop", "--no-block", f"{unit_name(name)}.service"))
-        patience = unit.stop_timeout(self._text(name)) + PATIENCE
+        self._must(("stop", "--no-block", f"{unit(name)}.service"))
+        patience = stop_timeout(self._text(name)) + PATIENCE
         for _ in range(round(patience / PAUSE)):
             known = self.known(name)
             if not known.running and not known.state.startswith(("active", "deactivating")):
                 return
             self._sleep(PAUSE)
-        cure = f"systemctl --user kill --signal=KILL {unit_name(name)}.service"
+        cure = f"systemctl --user kill --signal=KILL {unit(name)}.service"
         raise StallguardError(f"the job {name} still runs", why=f"{patience:g} s after its stop", cure=cure)
 
     def _must(self, words: tuple[str, ...]) -> None:
@@ -148,12 +153,12 @@ class Systemd:
 
     def known(self, name: str) -> KnownJob:
         """Return the values of `systemctl show`."""
-        said = self._systemctl(("show", "-p", ",".join(ASKED), f"{unit_name(name)}.service"))
+        said = self._systemctl(("show", "-p", ",".join(ASKED), f"{unit(name)}.service"))
         return parse_show(said.text) if said.code == 0 else KnownJob(loaded=False, trouble=said.text.strip())
 
     def program(self, name: str) -> tuple[str, ...]:
         """Return the command line in the job's service; () if there is none."""
-        return unit.program(self._text(name))
+        return program(self._text(name))
 
     def _text(self, name: str) -> str:
         file = self.places.definition(name)
@@ -192,3 +197,104 @@ def _ending(said: dict[str, str]) -> str:
     if said["ExecMainCode"] in KILLED:
         return launchctl_codes.ending(PrintedService(signal=number))
     return STARTLESS.get(number) or launchctl_codes.ending(PrintedService(exit_code=number))
+
+
+def quoted(word: str) -> str:
+    """Return `word` as one word of a command line: in quotes, with systemd's special characters doubled."""
+    return f'"{"".join(_ESCAPES.get(c, c) for c in word).replace("$", "$$")}"'
+
+
+def _assigned(name: str, value: str) -> str:
+    return f'"{name}={"".join(_ESCAPES.get(c, c) for c in value)}"'
+
+
+def _plain(path: str) -> str:
+    """Return a path for a key that takes the rest of the line literally, except specifiers."""
+    return path.replace("%", "%%")
+
+
+def service_text(job: AgentJob) -> str:
+    """Return the service.
+
+    KillMode=process: a training survives a crash of stallguard, which then finds it again; a worker of a fleet finds
+    its runs too.  OOMPolicy=continue: if the kernel kills the training, stallguard restarts it.  A service is always
+    started again, without a limit.
+
+    No UMask: it would apply to the training's files.  stallguard's files are private because their directories are
+    (0700).
+    """
+    # The title is one line without systemd's specifiers; a backslash at its end would continue the line.
+    title = re.sub(r"\s+", " ", " ".join(job.command))[:200].replace("%", "%%").rstrip("\\")
+    # The starts in an hour after which systemd gives up: for crashes before stallguard can count them.
+    most_starts = 2 * job.max_restarts + len(job.schedule.at)
+    most_starts += math.ceil(AN_HOUR / job.schedule.every) if job.schedule.every else 0
+    return "\n".join([
+        "[Unit]",
+        f"Description=stallguard {job.name}: {title}",
+        "Documentation=man:stallguard(1)",
+        *(
+            ("StartLimitIntervalSec=0",)
+            if job.is_service
+            else ("StartLimitIntervalSec=1h", f"StartLimitBurst={most_starts}")
+        ),
+        "",
+        "[Service]",
+        "Type=exec",
+        f"WorkingDirectory={_plain(job.cwd)}",
+        f"ExecStart={' '.join(map(quoted, job.program))}",
+        *(f"Environment={_assigned(name, value)}" for name, value in sorted(job.env.items())),
+        f"Restart={'always' if job.is_service else 'on-failure'}",
+        f"RestartSec={job.throttle}",
+        f"TimeoutStopSec={job.exit_timeout}",
+        "KillMode=process",
+        "OOMPolicy=continue",
+        f"StandardOutput=append:{_plain(job.log)}",
+        f"StandardError=append:{_plain(job.log)}",
+        *(("", "[Install]", "WantedBy=default.target") if job.schedule.login else ()),
+        "",
+    ])  # fmt: skip
+
+
+def timer_text(job: AgentJob) -> str | None:
+    """Return the timer, or None if the job has no times."""
+    if not (job.schedule.at or job.schedule.every):
+        return None
+    times = [
+        f"OnCalendar=*-*-* {hour:02}:{minute:02}:00" for hour, minute in map(units.clock, job.schedule.at)
+    ]
+    if job.schedule.is_hourly:
+        times += ["OnActiveSec=1", "OnCalendar=hourly"]
+    elif job.schedule.every:
+        times += ["OnActiveSec=1", f"OnUnitActiveSec={round(job.schedule.every)}"]
+    return "\n".join([
+        "[Unit]",
+        f"Description=stallguard {job.name}, {job.schedule.words()}",
+        "",
+        "[Timer]",
+        *times,
+        "AccuracySec=30s",
+        f"Unit={unit(job.name)}.service",
+        "",
+        "[Install]",
+        "WantedBy=timers.target",
+        "",
+    ])  # fmt: skip
+
+
+def stop_timeout(text: str) -> int:
+    """Return the seconds that a service has to end; systemd's default of 90 if it does not say."""
+    match = re.search(r"^TimeoutStopSec=(\d{1,9})$", text, re.MULTILINE)
+    return int(match[1]) if match else 90
+
+
+def program(text: str) -> tuple[str, ...]:
+    """Return the command line in a service that `service_text` wrote; () if there is none."""
+    match = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    words = re.findall(r'"((?:[^"\\]|\\.)*)"', match[1]) if match else []
+    return tuple(map(_unquoted, words))
+
+
+def _unquoted(word: str) -> str:
+    back = {short: char for char, short in _ESCAPES.items() if char != "%"}
+    text = re.sub(r"\\.", lambda match: back.get(match[0], match[0]), word)
+    return text.replace("%%", "%").replace("$$", "$")

@@ -5,6 +5,8 @@ The copies of what callbacks write (`files/`) grow in place, so those are copied
 mix two moments, as no interruption could leave them: then the links are made again.
 
 The layout is that of probe/checkpoint (store.py, generations.py), which is loaded by path and cannot be imported.
+
+`fetch_generation` brings a published generation to this machine: whole and verified, or not at all.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from typing import Any, NamedTuple
 
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
+from stallguard.fleet import records
 from stallguard.fleet.publication import Found
-from stallguard.fleet.records import TRACKERS, Position
+from stallguard.fleet.records import TRACKERS, Damaged, Generation, Position, StoredFile
+from stallguard.fleet.store import Store
 from stallguard.storage import private
-from stallguard.storage.paths import SEED
+from stallguard.storage.paths import SEED, RunDir
 
 TRIES = 5
 POINTERS = ("CURRENT", "BETWEEN_EPOCHS")
@@ -165,3 +169,30 @@ def digest(path: Path) -> str:
         while piece := file.read(PIECE):
             made.update(piece)
     return made.hexdigest()
+
+
+def fetch_generation(store: Store, job: str, generation: Generation, run: RunDir) -> None:
+    """Make the directory `run` with the files of a generation, as a run would have left them.
+
+    Raises StoreError, OSError, and Damaged; leaves nothing then.
+    """
+    private.ensure(run.path.parent)
+    private.make(run.path)
+    try:
+        private.make(run.checkpoints)
+        for file in generation.files:
+            is_trackers = file.path.startswith(records.TRACKERS)
+            target = (run.path if is_trackers else run.checkpoints) / file.path
+            _fetch_file(store, records.data_key(job, generation.number, file.name), file, target)
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _fetch_file(store: Store, key: str, file: StoredFile, target: Path) -> None:
+    private.ensure(target.parent)
+    if not store.get(key, target):
+        raise Damaged(f"{file.path} is not in the store")
+    target.chmod(private.FILE)
+    if target.stat().st_size != file.size or digest(target) != file.digest:
+        raise Damaged(f"{file.path} does not match its digest")

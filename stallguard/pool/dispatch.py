@@ -1,4 +1,4 @@
-"""Which jobs of a store can start now, as a function of values.  matcher.py gives them to machines.
+"""Which jobs of a store can start now, as a function of values.  dispatcher.py gives them to machines.
 
 A job starts if no machine has it, and nothing that is known makes a start useless:
 

@@ -9,6 +9,11 @@ A store that does not answer must not hold up the loop: signals and hours take e
 The store has a card of the machine, which is renewed once a minute, so that each member can see it without a
 connection to the scheduler.  It renews the leases of all runs here too (fleet/machine_beat.py).  What has to be read
 from the store is read seldom while the scheduler is connected, which says when there is something to read.
+
+A worker can live for years, so it removes what jobs of the fleet left on this machine and no job uses any more.
+
+It reads what `offers` and `hours` judge, this machine and the environment of its jobs, and imports no framework: the
+environment's interpreter is asked for the versions of its packages.
 """
 
 from __future__ import annotations
@@ -19,9 +24,10 @@ import datetime as dt
 import fcntl
 import logging
 import os
+import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +35,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from stallguard.core.messages import duration
+from stallguard.doctor import interrogate
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet import kept_ends, machine_beat, member_tls, orders, store_owner
 from stallguard.fleet.machine_beat import MachineLeases
@@ -39,20 +46,24 @@ from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
+from stallguard.host.preferences import preferences
+from stallguard.launch import interpreter
 from stallguard.pool import (
-    cleaning,
     dask_task,
+    environments,
     hours,
-    machine,
+    job_files,
     machines,
     offers,
     preparing,
     quiet_dask,
     security,
+    unpacking,
 )
 from stallguard.pool.beside_loop import Asking
 from stallguard.pool.dask_engine import worker_name
-from stallguard.pool.offers import Offer
+from stallguard.pool.hours import Power
+from stallguard.pool.offers import MachineFacts, Offer
 from stallguard.pool.runs_here import Edges, RunsHere
 from stallguard.pool.worker_options import WorkerOptions
 from stallguard.storage import paths, private, run_files
@@ -75,6 +86,9 @@ COMPARED = 20  # machines, with whose versions its own are compared: a thousand 
 CLOCK_OFF = 60.0  # s that a clock can differ from the scheduler's before it is said
 READY, BUSY, CLOSED, CORDONED, AWAY, GONE = "ready", "busy", "closed", "cordoned", "away", "gone"
 
+OLD_LOGS = 14 * 86400.0  # s: as long as the code of a job
+OLD_FETCHED = 86400.0  # s: checkpoints of a run that was killed while it fetched them
+
 
 def work(
     membership: Membership, options: WorkerOptions, env: Mapping[str, str], say: Callable[[str], None]
@@ -88,7 +102,7 @@ def work(
 
     store = store_owner.opened(membership)
     _take_list(signatures, store, say)
-    offer = offers.offer(machine.machine(env, Path.cwd()), options.slots, options.memory)
+    offer = offers.offer(machine_facts(env, Path.cwd()), options.slots, options.memory)
     offer = offer._replace(versions=offer.versions | security.versions())
     for unknown in offer.unknown:
         say(f"not offered: {unknown}")
@@ -170,7 +184,7 @@ class _WorkerProcess:
             if self._has_found and loop.time() >= cleans_at:
                 cleans_at = loop.time() + CLEANS
                 with contextlib.suppress(OSError):  # the next day it is tried again
-                    await asyncio.to_thread(cleaning.clean, self._runs.jobs, self._runs.interpreters)
+                    await asyncio.to_thread(remove_unused, self._runs.jobs, self._runs.interpreters)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), LOOK)
         ending = f"ending {', '.join(self._runs.jobs)}" if self._runs.jobs else "nothing runs here"
@@ -259,7 +273,7 @@ class _WorkerProcess:
 
     def _closed(self) -> str:
         """Return why this machine takes no jobs at this time, "" if it does."""
-        power = machine.power(self._watch, time.monotonic()) if self._options.mains_only else None
+        power = power_now(self._watch, time.monotonic()) if self._options.mains_only else None
         opening = hours.opening(time.time(), self._options.between, power)
         return "" if opening.is_open else opening.why
 
@@ -485,3 +499,44 @@ def _reason(error: BaseException) -> str:
         assert inner is not None  # noqa: S101 - the loop's condition
         error = inner
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def remove_unused(jobs: Collection[str], interpreters: Collection[str]) -> None:
+    """Remove what is not used.  `jobs`, `interpreters`: of the runs of this machine.  Raises OSError."""
+    now = time.time()
+    busy = {job_files.log_of(job) for job in jobs}
+    for log in _older(job_files.logs(), now - OLD_LOGS):
+        if log not in busy:
+            log.unlink(missing_ok=True)
+            job_files.lock_of(log.stem).unlink(missing_ok=True)
+    for left in _older(paths.home() / "fetched", now - OLD_FETCHED):
+        shutil.rmtree(left, ignore_errors=True)
+    unpacking.remove_unused(jobs)
+    environments.remove_unused(interpreters)
+
+
+def _older(folder: Path, than: float) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if path.stat().st_mtime < than]
+
+
+def machine_facts(env: Mapping[str, str], cwd: Path, python: str | None = None) -> MachineFacts:
+    """Return what this machine has, within about a second on a Mac.
+
+    `python`: of the environment; None: that which `stallguard run` would choose in `cwd`.  Raises StallguardError if
+    there is no such interpreter.
+    """
+    choice = interpreter.choose(python, env, shutil.which, cwd=cwd)
+    return MachineFacts(
+        about=system.facts(),
+        memory=system.memory(),
+        gpus=preferences().gpus,
+        cards=system.cuda_cards(),
+        installed=interrogate.environment(choice, deep=False).installed,
+    )
+
+
+def power_now(watch: system.MachineWatch, now: float) -> Power:
+    """Return what feeds the machine.  `now`: monotonic seconds."""
+    return Power(watch.read(now, (), system.asleep()).power, system.has_battery())

@@ -14,6 +14,8 @@ from itertools import zip_longest
 
 import msgspec
 
+from stallguard.config import DEFAULT
+from stallguard.config.table import KEYS
 from stallguard.core import messages
 from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes
@@ -28,7 +30,6 @@ from stallguard.report import (
     incident_history,
     incidents,
     journal_record,
-    made_settings,
     profile_document,
     programs,
     run_ledger,
@@ -218,7 +219,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
         output=output,
         versions=versions,
         removed={},
-        settings=made_settings.settings(asked),
+        settings=made_settings(asked),
         timeline=timeline.timeline(known, tries, troubles, offset, walk),
         flames=profile_document.flames(sampled_trainings.read(run, known, started), cwd),
     )
@@ -293,3 +294,14 @@ def _all_sighted(run: RunDir) -> list[Sighting]:
 
 def _line(at: float, announced: Announce | Announcement, clock: Callable[[float], str]) -> StoryLine:
     return StoryLine(at, clock(at), prose(sentence(announced.message, announced.facts)))
+
+
+def made_settings(asked: RunRequest | None) -> dict[str, str]:
+    """Return by its name the value of each setting that is no default, and where it is from."""
+    found: dict[str, str] = {}
+    for name, origin in (asked.origins if asked else {}).items():
+        section, _, key = name.partition(".")
+        value = asked.config.get(section, {}).get(key) if asked else None
+        if origin != DEFAULT and name in KEYS and value is not None:
+            found[name] = f"{KEYS[name].kind.show(value)} ({origin})"
+    return found

@@ -2,6 +2,9 @@
 
 Three walls against foreign text: templates escape, the data is JSON in which no markup can begin, and a policy in
 the head forbids every request and every script whose hash it does not name.
+
+Inside is also each incident as Markdown, to be pasted into an issue: what hung, why it is thought so, stacks, output,
+versions.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ import base64
 import datetime as dt
 import hashlib
 import os
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,11 +26,12 @@ from markupsafe import Markup
 from stallguard import __version__, jsontext
 from stallguard.core.messages import duration
 from stallguard.core.text import counted
-from stallguard.report import document, fleet_page, incident_history, labels, markdown
+from stallguard.report import document, fleet_page, incident_history, labels
 from stallguard.report.comparison import Comparison
-from stallguard.report.document import Document
+from stallguard.report.document import Document, IncidentText
 from stallguard.report.fleet_page import FleetReport
 from stallguard.report.live_server import Rendered
+from stallguard.report.sanitize import one_line
 from stallguard.report.subprocess_writer import NAME
 from stallguard.report.svg_chart import chart, lane
 from stallguard.report.timeline import Timeline
@@ -42,6 +47,9 @@ TEMPLATES = jinja2.Environment(
 )
 # < > & so that no markup can begin inside the data; U+2028 and U+2029 end a line in old JavaScript.
 ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|#@~])")
+STACKS, OUTPUT = 6, 15  # stacks, and lines of output, at most: an issue is read by people
 
 
 def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
@@ -141,7 +149,7 @@ def _now() -> str:
 
 def _values(made: Document, *, beside: bool, policy: str) -> dict[str, Any]:
     return {
-        "report": made, "words": labels, "duration": duration, "title": title(made), "markdown": markdown.incident,
+        "report": made, "words": labels, "duration": duration, "title": title(made), "markdown": incident,
         "advice": [labels.advice(text) for text in made.advice],
         "sketches": {panel.key: chart(panel, made.timeline) for panel in made.timeline.panels},
         "lane": lane(made.timeline), "generated": _now(), "version": __version__,
@@ -180,3 +188,73 @@ def _hash(text: str) -> str:
 @cache
 def _asset(name: str) -> str:
     return (ASSETS / name).read_text("utf-8")
+
+
+def incident(made: Document, trouble: IncidentText) -> str:
+    """Return an incident of a report as Markdown."""
+    return "\n".join(_lines(made, trouble)) + "\n"
+
+
+def _lines(made: Document, trouble: IncidentText) -> Iterator[str]:
+    yield f"### {labels.name(trouble)}: {escaped(trouble.headline)}"
+    yield ""
+    if trouble.where:
+        yield f"It {labels.STOOD[trouble.kind]} at {code(trouble.where)}."
+        yield ""
+    yield f"- run: {code(made.run)}, attempt {trouble.attempt}, {labels.summary(trouble)}"
+    yield f"- command: {code(one_line(' '.join(made.command)))}"
+    versions = ", ".join(
+        f"{name} {its}" for name, its in {**made.versions, "stallguard": __version__}.items()
+    )
+    yield f"- versions: {escaped(versions)}"
+    for cause in trouble.causes:
+        yield ""
+        yield f"**{escaped(cause.title)}** ({cause.word}, {cause.confidence:.0%})"
+        yield ""
+        yield from (f"- for it: {escaped(text)}" for text in cause.evidence)
+        yield from (f"- against it: {escaped(text)}" for text in cause.against)
+    kept = trouble.evidence
+    for group in labels.own_first(kept.stacks)[:STACKS] if kept else ():
+        yield ""
+        yield f"{escaped(labels.threads(group))}:"
+        yield ""
+        frames = (
+            frame
+            for segment in group.segments
+            for frame in (segment.frames if not segment.package else (f"  ({labels.calls(segment)})",))
+        )
+        yield from fenced(frames)
+    if trouble.announced:
+        yield ""
+        yield "What was done:"
+        yield ""
+        yield from (f"- {line.clock} {escaped(line.text)}" for line in trouble.announced)
+    if kept and kept.output:
+        yield ""
+        yield "The last output before it:"
+        yield ""
+        yield from fenced(kept.output[-OUTPUT:])
+
+
+def escaped(text: str) -> str:
+    """Return a text that means itself in Markdown, on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def code(text: str) -> str:
+    """Return a text as code within a line."""
+    marks = "`" * (_longest_run(text) + 1)
+    return f"{marks} {text} {marks}" if "`" in text else f"{marks}{text}{marks}"
+
+
+def fenced(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines as a block of code; its fence is longer than each run of marks in them."""
+    inside = list(lines)
+    fence = "`" * max(3, _longest_run("\n".join(inside)) + 1)
+    yield f"{fence}text"
+    yield from inside
+    yield fence
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)

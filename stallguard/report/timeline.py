@@ -3,25 +3,33 @@
 Counters are interpolated between their readings, so a rate has no holes; levels are means; pauses are maxima.  No value
 is drawn if there was none: in a stall no batch ended, so it has no time a batch and no loss; between two attempts there
 was no process.  The grid is even over the run and as fine as a second around each incident.  Pure; must not draw.
+
+It also has what the training did when (its phases, its epochs, the batches that it trained again, and where its process
+was not), and what the trainings learned: their losses, and the results of their epochs with validation and learning
+rate.  A training is a place (probe/process_key.py), which the next attempt finds again: its line goes on there.  Names
+of results are the script's own; those that are no plain names are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, pairwise
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from stallguard.core.actions import Announce
-from stallguard.core.events import ClockGap, Heartbeat
+from stallguard.core.events import ClockGap, Heartbeat, ProbeConnected, ProbeNote
 from stallguard.core.readings import Device, Machine, Memory, Process
-from stallguard.report import epoch_results, run_ledger, training_spans
+from stallguard.report import run_ledger
 from stallguard.report.attempt_rows import AttemptRow
 from stallguard.report.incidents import Incident
 from stallguard.report.journal_record import Record, ago
+from stallguard.report.programs import EPOCH, epoch_values
 from stallguard.report.run_ledger import Step
 from stallguard.report.time_series import (
+    FINEST,
     Array,
     Mask,
     Points,
@@ -53,6 +61,27 @@ MARKED = {
     "training.recovered": "recovered", "training.continued": "recovered", "output.known_line": "line",
     "run.finished": "end", "run.failed": "end", "run.gave_up": "end", "run.diverged": "end",
 }  # fmt: skip
+
+SPANS = 4000  # phases that a run is divided into at most
+EPOCHS = 500  # beginnings of epochs at most, evenly chosen
+
+# Phases of the probe's record, as a report shows them.
+GROUPS = {
+    "importing": "starting", "tracing": "starting", "first run": "starting",
+    "step": "training", "between": "training", "input": "training", "epoch start": "training",
+    "epoch end": "training",
+    "validation": "validation", "prediction": "validation",
+    "checkpoint": "saving",
+    "idle": "outside", "finishing": "outside", "named": "outside",
+}  # fmt: skip
+
+Led = Sequence[tuple[float, Heartbeat]]
+
+LOSS, LEARNING_RATE = "loss", "Learning rate"
+RATES = ("learning_rate", "lr")  # Keras 3, Keras 2
+VALIDATION = "val_"
+
+EpochProcess = tuple[int, int]  # attempt, pid
 
 
 class Series(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,16 +161,16 @@ def timeline(
     silences = [(one.began, record.last if one.ended is None else one.ended) for one in incidents]
     instants = [at for span in silences for at in span] + [one.began for one in attempts[1:]]
     edges = grid(record.first, record.last, [*(one.noticed for one in incidents), *instants])
-    absences = training_spans.absences(attempts)
+    absences = absence_spans(attempts)
     panels = [panel for panel in _panels(record, edges, silences, absences) if panel.series]
     quiet = [
         panel for panel in panels if panel.key in OMITTED_AT_ZERO and not any(map(_has_values, panel.series))
     ]
-    zero, led = record.first, training_spans.leading(record)
-    spans = training_spans.phases(record, led, attempts)
+    zero, led = record.first, leading(record)
+    spans = phases(record, led, attempts)
     if attempts[1:]:
         steps = run_ledger.steps(record) if walk is None else walk
-        again = training_spans.redone(steps, record.last)
+        again = redone(steps, record.last)
         spans += [("redone", began, ended) for began, ended in again]
     bands = [Band(kind, round(began - zero, 2), round(ended - zero, 2)) for kind, began, ended in spans]
     marks = []
@@ -163,7 +192,7 @@ def timeline(
         bands=bands,
         marks=sorted(marks, key=lambda mark: mark.at),
         quiet=[panel.title.lower() for panel in quiet],
-        epochs=[EpochMark(round(at - zero, 2), epoch) for at, epoch in training_spans.epochs(led)],
+        epochs=[EpochMark(round(at - zero, 2), epoch) for at, epoch in epoch_beginnings(led)],
     )
 
 
@@ -193,11 +222,8 @@ def _panels(record: Record, edges: Array, silences: Sequence[Span], absences: Se
     trained = _trained(record)
     pauses = points((at, heartbeat.longest) for at, heartbeat in trained if heartbeat.longest > 0)
     longest = np.where(untrained, np.nan, highest(pauses, edges, breaks))
-    lines = epoch_results.lines(record)
-    losses = [
-        (name, mean(level, edges, breaks, far=np.inf))
-        for name, level in epoch_results.losses(record, trained)
-    ]
+    lines = epoch_lines(record)
+    losses = [(name, mean(level, edges, breaks, far=np.inf)) for name, level in loss_points(record, trained)]
     return [
         Panel("batch", "Time a batch", "s",
               _series("mean", np.where(untrained, np.nan, batch)) + _series("longest pause", longest),
@@ -210,7 +236,7 @@ def _panels(record: Record, edges: Array, silences: Sequence[Span], absences: Se
         ] + _newest(lines.pop("loss", {}), edges, absent), group=TRAINING),
         *(
             Panel(f"metric-{number}", title, "", _newest(each, edges, absent)[:LINES],
-                  log=title == epoch_results.LEARNING_RATE, group=TRAINING)
+                  log=title == LEARNING_RATE, group=TRAINING)
             for number, (title, each) in enumerate(list(lines.items())[:METRICS])
         ),
         *_sensed(record, edges, absent, gone),
@@ -311,3 +337,120 @@ def _sensed(record: Record, edges: Array, absent: Mask, gone: Sequence[float]) -
 def _pressure(seen: Memory) -> float | None:
     """Return the level of macOS, else the share of Linux."""
     return PRESSURE.get(seen.pressure or "", seen.stall_some)
+
+
+def leading(record: Record) -> Led:
+    """Return the probe's records of one process at a time: one that trains, while it sends them, then the next."""
+    last = {(heartbeat.attempt, heartbeat.pid): at for at, heartbeat in record.heartbeat}
+    trains = {(heartbeat.attempt, heartbeat.pid) for _, heartbeat in record.heartbeat if heartbeat.beats}
+    kept: list[tuple[float, Heartbeat]] = []
+    present: tuple[int, int] | None = None
+    for at, heartbeat in record.heartbeat:
+        key = (heartbeat.attempt, heartbeat.pid)
+        over = present is None or present[0] != key[0] or at > last[present]
+        if over or (key in trains and present not in trains):
+            present = key
+        if key == present:
+            kept.append((at, heartbeat))
+    return kept
+
+
+def phases(record: Record, led: Led, attempts: Sequence[AttemptRow]) -> list[tuple[str, float, float]]:
+    """Return the phases as (group, begin, end); one too short to be visible is added to the one before it."""
+    narrow = max(FINEST, (record.last - record.first) / SPANS)
+    ends = {attempt.number: attempt.ended or record.last for attempt in attempts}
+    spans: list[tuple[int, str, float, float]] = []
+    groups = groupby(led, key=lambda pair: (pair[1].attempt, GROUPS.get(pair[1].phase, "outside")))
+    begins = [(key, next(group)[0]) for key, group in groups]
+    for ((attempt, kind), began), (following, until) in pairwise([*begins, ((0, ""), 0.0)]):
+        ended = max(began, until if following[0] == attempt else ends.get(attempt, began))
+        last = spans[-1] if spans else None
+        if last and last[0] == attempt and (last[1] == kind or ended - began < narrow):
+            spans[-1] = (attempt, last[1], last[2], ended)
+        else:
+            spans.append((attempt, kind, began, ended))
+    return [span[1:] for span in spans]
+
+
+def epoch_beginnings(led: Led) -> list[tuple[float, int]]:
+    """Return when each epoch began, with its number from 1; again for an epoch that an attempt resumed."""
+    found: list[tuple[float, int]] = []
+    before: tuple[int, int, int] | None = None
+    for at, heartbeat in led:
+        here = (heartbeat.attempt, heartbeat.fits, heartbeat.epoch)
+        if heartbeat.epoch >= 0 and heartbeat.beats and here != before:
+            # The first record of an epoch can come after its first batch ended; that batch is of this epoch.
+            found.append((min(at, ago(at, heartbeat.at, heartbeat.beat_at)), heartbeat.epoch + 1))
+            before = here
+    step = -(-len(found) // EPOCHS) or 1
+    return found[::step]
+
+
+def redone(walk: Iterable[run_ledger.Step], last: float) -> list[Span]:
+    """Return when batches were trained that an earlier attempt had trained before, as core.ledger counts them.
+
+    `walk`: the steps of the ledger of a run that ended, or is now, at `last`.
+    """
+    spans: list[Span] = []
+    since: float | None = None
+    for at, _, ledger in walk:
+        again = ledger.trains and ledger.interruption is not None
+        if again and since is None:
+            since = at
+        elif not again and since is not None:
+            spans.append((since, at))
+            since = None
+    return spans if since is None else [*spans, (since, last)]
+
+
+def absence_spans(attempts: Sequence[AttemptRow]) -> list[Span]:
+    """Return the times between two attempts, when there was no process of the training."""
+    return [(min(one.began if one.ended is None else one.ended, after.began), after.began)
+            for one, after in pairwise(attempts)]  # fmt: skip
+
+
+def loss_points(record: Record, trained: Sequence[tuple[float, Heartbeat]]) -> list[tuple[str, Points]]:
+    """Return the loss of each training with its name.  `trained`: the probe's records with a new batch or loss."""
+    known = [(at, heartbeat) for at, heartbeat in trained if heartbeat.loss is not None]
+    whose = _trainings(record, [(heartbeat.attempt, heartbeat.pid) for _, heartbeat in known])
+    each: dict[int, list[tuple[float, float | None]]] = {}
+    for at, heartbeat in known:
+        number = whose[heartbeat.attempt, heartbeat.pid]
+        each.setdefault(number, []).append((ago(at, heartbeat.at, heartbeat.beat_at), heartbeat.loss))
+    return [
+        (LOSS if len(each) == 1 else f"training {number}", points(sorted(pairs)))
+        for number, pairs in each.items()
+    ]
+
+
+def epoch_lines(record: Record) -> dict[str, dict[str, Points]]:
+    """Return the results of epochs as lines by chart and name: a metric stands with its validation."""
+    notes = [(at, what) for at, what in record.happened if isinstance(what, ProbeNote) and what.kind == EPOCH]
+    whose = _trainings(record, [(note.attempt, note.pid) for _, note in notes])
+    several = len(set(whose.values())) > 1
+    found: dict[str, dict[str, list[tuple[float, float | None]]]] = {}
+    for at, note in notes:
+        for name, value in epoch_values(note.facts).items():
+            if name == LOSS:
+                continue  # the probe's records have it more often
+            base = name.removeprefix(VALIDATION)
+            chart = LOSS if base == LOSS else LEARNING_RATE if name in RATES else base
+            line = f"{name} of training {whose[note.attempt, note.pid]}" if several else name
+            found.setdefault(chart, {}).setdefault(line, []).append((at, value))
+    return {chart: {name: points(pairs) for name, pairs in each.items()} for chart, each in found.items()}
+
+
+def _trainings(record: Record, processes: Sequence[EpochProcess]) -> dict[EpochProcess, int]:
+    """Return the number of the training of each process, from 1."""
+    places = {
+        (what.attempt, what.pid): what.place
+        for _, what in record.happened
+        if isinstance(what, ProbeConnected) and what.place
+    }
+    keys: dict[str, int] = {}
+    whose: dict[EpochProcess, int] = {}
+    for process in dict.fromkeys(processes):
+        # Without a place, the first training of an attempt is taken for the first one of the attempt before.
+        order = sum(attempt == process[0] for attempt, _ in whose)
+        whose[process] = keys.setdefault(places.get(process, f"#{order}"), len(keys) + 1)
+    return whose

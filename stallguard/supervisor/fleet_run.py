@@ -21,7 +21,7 @@ from stallguard.core import evacuation
 from stallguard.core.events import UserCommand
 from stallguard.core.messages import duration
 from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError, was_requested
-from stallguard.fleet import fetching, joblog, kept_ends, lineage, membership, records, store_owner
+from stallguard.fleet import checkpoint_files, joblog, kept_ends, lineage, membership, records, store_owner
 from stallguard.fleet.joblog import Fenced, Tail, perform
 from stallguard.fleet.keeper import LeaseKeeper
 from stallguard.fleet.kept_ends import KeptEnd
@@ -392,7 +392,7 @@ def _fetched(
             if signatures is not None:
                 verify(generation, job.name, signatures)
             screen.announce("job.fetched", {"job": job.name, "run": generation.run, "at": generation.at})
-            fetching.fetch(job.store, job.name, generation, place)
+            checkpoint_files.fetch_generation(job.store, job.name, generation, place)
         except Damaged as error:
             older = (
                 perform(joblog.entry_at(job.name, generation.newest), job.store)

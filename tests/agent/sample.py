@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stallguard.agent import plist
+from stallguard.agent import launchd
 from stallguard.agent.job import AgentJob, Schedule
 
 FILE = Path(__file__).parent.parent.parent / "launchd" / "com.stallguard.night.plist"
@@ -27,4 +27,4 @@ JOB = AgentJob(
 )  # fmt: skip
 
 if __name__ == "__main__":
-    FILE.write_bytes(plist.render(JOB))
+    FILE.write_bytes(launchd.render(JOB))

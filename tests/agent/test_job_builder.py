@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import stallguard
 from stallguard import notify
-from stallguard.agent import plist, unit
+from stallguard.agent import launchd, systemd
 from stallguard.agent.job import Schedule, checked_name, exit_timeout, schedule
 from stallguard.agent.job_builder import JobRequest, environment, make
 from stallguard.agent.job_files import SYSTEMD, places
@@ -207,5 +207,5 @@ def test_an_argument_or_variable_that_no_definition_can_hold_is_refused(project,
 
 def test_line_breaks_in_arguments_reach_the_training_as_they_are(project):
     job = made(project, "train.py", "a\nb\tc").job
-    assert plistlib.loads(plist.render(job))["ProgramArguments"][-1] == "a\nb\tc"
-    assert unit.program(unit.service(job))[-1] == "a\nb\tc"
+    assert plistlib.loads(launchd.render(job))["ProgramArguments"][-1] == "a\nb\tc"
+    assert systemd.program(systemd.service_text(job))[-1] == "a\nb\tc"

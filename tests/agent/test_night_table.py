@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from stallguard.agent import job_memory, missed_starts, plist
+from stallguard.agent import job_memory, launchd, missed_starts
 from stallguard.agent.job import AgentJob, Schedule
 from stallguard.agent.job_files import LAUNCHD
 from stallguard.agent.runner import JobRunner
@@ -92,7 +92,7 @@ def played(night: Night, schedule: Schedule, days: int = 1) -> Played:
     installed = night.moment("15:00")
     job_memory.keep("night", job_memory.JobMemory(installed=installed))
     wakes = [dt.time.fromisoformat(night.wakes)] if night.wakes else []
-    mac = MacCalendar(plist.render(job), start, installed, ZONE, night.spans(), wakes)
+    mac = MacCalendar(launchd.render(job), start, installed, ZONE, night.spans(), wakes)
     mac.load()
     mac.until(night.moment("12:00") + dt.timedelta(days=days - 1))
     missed = missed_starts.newest(schedule, job_memory.recall("night"), mac.wall)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from stallguard.agent import job_memory, plist
+from stallguard.agent import job_memory, launchd
 from stallguard.agent.job import AgentJob
 from stallguard.cli.morning import command as morning
 from stallguard.storage import run_files
@@ -41,7 +41,7 @@ def night(tmp_path, monkeypatch):
 
     def start(**env: str) -> None:
         job_memory.keep("night", replace(job_memory.recall("night"), wanted=True))
-        little = LittleLaunchd(plist.render(replace(job, env=job.env | env)))
+        little = LittleLaunchd(launchd.render(replace(job, env=job.env | env)))
         little.start()
         assert little.wait(90), "the job did not end in good order"
         assert little.codes == [0]

@@ -16,8 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 import stallguard.cli.agent as verbs
-from stallguard.agent import job_memory, plist
+from stallguard.agent import job_memory
 from stallguard.agent.job import AgentJob
+from stallguard.agent.launchd import render
 from stallguard.core.events import Collected, Heartbeat
 from stallguard.core.time_spent import total
 from stallguard.errors import GAVE_UP
@@ -69,7 +70,7 @@ def launchd(place):
             env=env,
         )
         job_memory.keep("night", job_memory.JobMemory(wanted=True))
-        little = LittleLaunchd(plist.render(job))
+        little = LittleLaunchd(render(job))
         started.append(little)
         little.start()
         return little
@@ -326,7 +327,7 @@ def test_the_log_has_stallguards_words_and_not_the_trainings(launchd, place):
 def test_a_job_with_nothing_due_ends_at_once(launchd, place):
     little = launchd(3)
     assert little.wait(60)
-    again = LittleLaunchd(plist.render(plist_job(little)))
+    again = LittleLaunchd(render(plist_job(little)))
     again.start()
 
     assert again.wait(20)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plistlib
 import re
 
-from stallguard.agent import plist
+from stallguard.agent import launchd
 from stallguard.agent.launchctl_codes import ANSWERS
 from tests.agent.launchd_schema import mistakes
 from tests.agent.sample import FILE, JOB
@@ -14,7 +14,7 @@ README = FILE.with_name("README.md").read_text()
 
 
 def test_the_sample_is_what_the_code_renders():
-    assert FILE.read_bytes() == plist.render(JOB), "renew it: python -m tests.agent.sample"
+    assert FILE.read_bytes() == launchd.render(JOB), "renew it: python -m tests.agent.sample"
 
 
 def test_the_sample_is_valid_by_launchds_manual():

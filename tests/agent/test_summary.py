@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from stallguard.agent import job_memory, plist
+from stallguard.agent import job_memory, launchd
 from stallguard.agent.job import AgentJob
 from stallguard.storage.paths import list_runs
 from tests.agent.little_launchd import LittleLaunchd
@@ -33,7 +33,7 @@ def test_a_job_sends_the_summary_of_its_night_when_it_ends(on, sent, tmp_path, m
         log=str(tmp_path / "night.log"), env=env,
     )  # fmt: skip
     job_memory.keep("night", replace(job_memory.recall("night"), wanted=True))
-    little = LittleLaunchd(plist.render(job))
+    little = LittleLaunchd(launchd.render(job))
     little.start()
     assert little.wait(90)
 

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from stallguard.fleet import checkpoint_files, fetching, joblog, lineage, records
+from stallguard.fleet import checkpoint_files, joblog, lineage, records
 from stallguard.fleet.checkpoint_files import Digests, Unstable, freeze, listing
 from stallguard.fleet.joblog import Fenced, perform
 from stallguard.fleet.publication import Publication
@@ -108,7 +108,7 @@ def test_what_is_published_comes_back(checkpoints, folder, tmp_path):
     frozen = freeze(checkpoints, tmp_path / "frozen")
     generation = published(folder, frozen).tail.generation
     assert generation.position == Position(1, 0, 7)
-    fetching.fetch(folder, "job", generation, RunDir(tmp_path / "back"))
+    checkpoint_files.fetch_generation(folder, "job", generation, RunDir(tmp_path / "back"))
     assert listing(tmp_path / "back/checkpoints") == frozen.listing
     for path in frozen.folder.rglob("*"):
         if path.is_file():
@@ -126,7 +126,7 @@ def test_what_trackers_go_on_with_is_published_and_comes_back_but_is_no_progress
     (run.trackers / "0af3-1.wandb-run.1").write_text("abc")
     mine = published(folder, freeze(checkpoints, tmp_path / "frozen", run.trackers))
     generation = mine.tail.generation
-    fetching.fetch(folder, "job", generation, back)
+    checkpoint_files.fetch_generation(folder, "job", generation, back)
     assert (back.trackers / "0af3-1.wandb-run.1").read_text() == "abc"
     assert not (back.checkpoints / "trackers").exists()
     assert back.has_checkpoints()
@@ -167,7 +167,7 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(checkpoints, folder, tmp_p
     name = next(file.name for file in generation.files if file.path.endswith("tensors.bin"))
     harm(folder.folder / records.data_key("job", 1, name))
     with pytest.raises(Damaged):
-        fetching.fetch(folder, "job", generation, RunDir(tmp_path / "back"))
+        checkpoint_files.fetch_generation(folder, "job", generation, RunDir(tmp_path / "back"))
     assert not (tmp_path / "back").exists()
 
 

@@ -11,8 +11,8 @@ import stallguard
 from stallguard.core.readings import Memory
 from stallguard.doctor.facts import Installed
 from stallguard.host.types import ListedGpu
-from stallguard.pool.machine import machine, power
 from stallguard.pool.offers import MachineFacts, gigabytes, offer, usable
+from stallguard.pool.worker_process import machine_facts, power_now
 
 GB = 10**9
 MAC = {"system": "macOS", "version": "15.3", "machine": "arm64", "chip": "Apple M2 Ultra", "rosetta": False}
@@ -100,7 +100,7 @@ def test_versions_name_the_packages_that_are_there():
 
 def test_this_machine_is_read_without_importing_a_framework(tmp_path):
     before = set(sys.modules)
-    found = offer(machine(os.environ, tmp_path, sys.executable), slots=1)
+    found = offer(machine_facts(os.environ, tmp_path, sys.executable), slots=1)
     assert found.versions["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found.versions["numpy"]
     assert found.resources["memory"] >= 0
@@ -110,6 +110,6 @@ def test_this_machine_is_read_without_importing_a_framework(tmp_path):
 def test_the_power_of_this_machine_is_read():
     from stallguard.host import system
 
-    found = power(system.MachineWatch(), 0.0)
+    found = power_now(system.MachineWatch(), 0.0)
     assert found.source in ("ac", "battery", None)
     assert found.has_battery in (True, False, None)

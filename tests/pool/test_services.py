@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import stallguard.cli.fleet as verbs
-from stallguard.agent import plist, unit
+from stallguard.agent import launchd, systemd
 from stallguard.agent.job import SERVICES, checked_name, is_ours, read_back
 from stallguard.agent.job_files import LAUNCHD, SYSTEMD, places
 from stallguard.agent.launchd import Launchd
@@ -33,7 +33,7 @@ def worker(home):
 
 
 def test_launchd_starts_a_worker_at_login_and_after_each_end(worker):
-    keys = plistlib.loads(plist.render(worker))
+    keys = plistlib.loads(launchd.render(worker))
     assert mistakes(keys) == []
     assert (keys["KeepAlive"], keys["RunAtLoad"], keys["Label"]) == (
         True,
@@ -47,20 +47,20 @@ def test_launchd_starts_a_worker_at_login_and_after_each_end(worker):
 
 
 def test_systemd_starts_a_worker_again_after_each_end_without_a_limit(worker):
-    lines = unit.service(worker).splitlines()
+    lines = systemd.service_text(worker).splitlines()
     assert {"Restart=always", "RestartSec=30", "StartLimitIntervalSec=0", "WantedBy=default.target"} <= set(
         lines
     )
     assert not [line for line in lines if line.startswith("StartLimitBurst")]
     assert "KillMode=process" in lines, "a run goes on if its worker is killed, and the next worker finds it"
-    assert unit.timer(worker) is None
-    assert unit.program(unit.service(worker)) == worker.program
+    assert systemd.timer_text(worker) is None
+    assert systemd.program(systemd.service_text(worker)) == worker.program
 
 
 def test_the_definition_has_the_place_of_the_fleet_file_and_of_the_bucket_and_no_secret(worker):
     assert worker.env["STALLGUARD_FLEET"] == str(Path.cwd() / "lab.toml")
     assert worker.env["AWS_PROFILE"] == "lab"
-    assert "s3cret" not in unit.service(worker)
+    assert "s3cret" not in systemd.service_text(worker)
     assert "~/.aws/credentials" in services.secrets_left_out("s3://lab", ENV)
     assert services.secrets_left_out("file:///share", ENV) == ""
 

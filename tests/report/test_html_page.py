@@ -203,3 +203,39 @@ def test_evidence_that_is_there_is_one_line_and_what_is_not_has_its_reason(tmp_p
     assert collected == "collected"
     assert names.startswith("stacks (0.2 s), native (0.2 s), ")
     assert rest == [("system-log", "late: it did not end in time")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return document.make(night(tmp_path_factory.mktemp("night"), minutes=10, stalls=2), {})
+
+
+def test_an_issue_has_what_its_reader_asks_for(made):
+    text = html_page.incident(made, made.incidents[0])
+
+    for piece in (
+        "### Stall 1: Stalled: no progress for 80 s", "It hung at `train.py:88 in step`.", "`train.py --epochs 100`",
+        "tensorflow-metal 1.2.0", "(very likely, 81%)", "- for it: ", "- against it: ", "main thread",
+        "train.py:140", "What was done:", "Epoch 1/100",
+    ):  # fmt: skip
+        assert piece in text, piece
+    assert text.index("train.py:88") < text.index("threads alike")
+
+
+def test_foreign_text_cannot_leave_its_place(tmp_path):
+    made = document.make(hostile(tmp_path), {})
+    text = html_page.incident(made, made.incidents[0])
+    fences = re.compile(r"^(`{3,})text\n.*?^\1$", re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"(?<!\\)(`+)(?!`).*?(?<!`)\1(?!`)", "", fences.sub("", text))
+
+    assert EVIL in text
+    assert re.findall(r"(?<!\\)[<>]", prose) == []
+    assert SECRET not in text
+
+
+def test_a_fence_is_longer_than_what_it_holds(made):
+    kept = msgspec.structs.replace(made.incidents[0].evidence, output=("```", "````` x", "end"))
+    text = html_page.incident(made, msgspec.structs.replace(made.incidents[0], evidence=kept))
+
+    assert "``````text\n```\n````` x\nend\n``````\n" in text
+    assert html_page.code("a`b") == "`` a`b ``"

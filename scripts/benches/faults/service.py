@@ -1,7 +1,7 @@
 """The service manager of a storm: starts a job's program, and starts it again if it fails, as its unit says.
 
-Restart=on-failure, RestartSec and KillMode=process of stallguard's own unit (agent/unit.py): an exit code of 0 ends the
-job, anything else is followed by another start, and the training is not ended with stallguard.
+Restart=on-failure, RestartSec and KillMode=process of stallguard's own unit (agent/systemd.py): an exit code of 0 ends
+the job, anything else is followed by another start, and the training is not ended with stallguard.
 """
 
 from __future__ import annotations

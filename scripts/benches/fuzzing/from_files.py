@@ -14,7 +14,7 @@ import msgspec
 from fuzzing import from_stores
 from fuzzing.targets import RECORDINGS, Target, encoded, filed, text
 from stallguard import config, jsontext, units
-from stallguard.agent import job_memory, plist, systemd, unit
+from stallguard.agent import job_memory, launchd, systemd
 from stallguard.agent.job import AgentJob, Schedule, read_back
 from stallguard.cli import logs
 from stallguard.collectors import gpu_reports, native, stacks
@@ -213,14 +213,14 @@ def _of_jobs() -> Iterator[Target]:
     )
 
     def program(data: bytes) -> Any:
-        return read_back(plist.program(data))
+        return read_back(launchd.program(data))
 
     binary = b"bplist00\xd1\x01\x02_\x10\x10ProgramArguments\xa1\x03Qx\x08\x0b\x1e \x00\x00\x00\x00\x00\x00\x01\x01"
-    yield Target("property list of a job", [plist.render(job), binary + bytes(24)], program)
-    unit_text = unit.service(job).encode()
+    yield Target("property list of a job", [launchd.render(job), binary + bytes(24)], program)
+    unit_text = systemd.service_text(job).encode()
 
     def service(word: str) -> Any:
-        return read_back(unit.program(word)), unit.stop_timeout(word)
+        return read_back(systemd.program(word)), systemd.stop_timeout(word)
 
     yield Target("unit of a job", [unit_text], text(service))
     shown = b"LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=123\nExecMainStatus=1\nExecMainCode=1\n"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mac.table import Row, judged, unknown
-from stallguard.agent.plist import OPEN_FILES
+from stallguard.agent.launchd import OPEN_FILES
 
 ON_TIME = 60.0  # seconds by which a start can be late, and a service manager can be early
 NEEDED = ("HOME", "LANG", "PATH", "STALLGUARD_HOME", "USER")
