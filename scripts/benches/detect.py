@@ -28,7 +28,7 @@ from detection.goals import Goal, verdict
 from detection.plans import WAYS_OF_WAITING
 from detection.simulation import OURS, OURS_BLIND, Scores, World
 
-from stallguard.core.limits import DetectorLimits
+from stallguard.core.tuning import DetectorLimits
 from stallguard.storage import traces
 from stallguard.storage.traces import Trace
 

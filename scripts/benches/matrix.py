@@ -32,7 +32,7 @@ from chaos_faults.stage import MARK, Broken
 from matrix_cells import cells, simulated, trial
 from matrix_cells.cells import Cell
 
-from stallguard.config.table import KEYS
+from stallguard.config.tuning import rows
 
 JOBS = 6  # a cell waits most of its time
 
@@ -129,7 +129,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ends)
     end = time.monotonic() + options.minutes * 60.0
-    known = frozenset(KEYS)
+    known = frozenset(rows())
     try:
         undisturbed = Undisturbed(place)
 

@@ -18,14 +18,11 @@ from json_reference import Reference
 
 from stallguard.cli._verbs import cli
 from stallguard.config import schema
-from stallguard.config.detector_keys import EVIDENCE, PHASES
-from stallguard.config.table import EVERYDAY, KEYS
+from stallguard.config.table import KEYS
 from stallguard.core import lifecycle
 from stallguard.core.diagnosis import known_problems_table
-from stallguard.core.limits import PhaseLimits
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = "detector.rows."
 OF_SETTINGS = "and those of the [settings](configuration.md#settings)"
 FEW = 3  # options of settings that are listed with their verb; if there are more, only the table of settings has them
 
@@ -65,33 +62,6 @@ def verb_table() -> str:
     return "\n".join(["| verb | what it does | options |", "|---|---|---|", *rows])
 
 
-def key_tables() -> str:
-    """Return the everyday settings, and those for tuning in a part that is folded."""
-    tuning = [key for key in KEYS.values() if key not in EVERYDAY]
-    single = [key for key in tuning if not key.path.startswith(ROWS)]
-    lines = [f"| `{key.path}` | {key.kind.show(key.default)} | {key.help} |" for key in single]
-    fold = "<details><summary>Tuning the detector</summary>"
-    head = ["| setting | default | meaning |", "|---|---|---|"]
-    return "\n".join([schema.table(), "", fold, "", *head, *lines, "", *row_table(), "", "</details>"])
-
-
-def row_table() -> list[str]:
-    """Return the thresholds of the phases: nine settings a row, `detector.rows.PHASE.NAME`."""
-    names = PhaseLimits.__struct_fields__
-    lines = []
-    for phase, meaning in PHASES.items():
-        keys = [KEYS[f"{ROWS}{phase}.{name}"] for name in names]
-        cells = " | ".join(key.kind.show(key.default) for key in keys)
-        lines.append(f"| `{phase}` | {meaning} | {cells} |")
-    intro = (
-        "Length of a gap that is a stall, by phase and by what the process does: `detector.rows.PHASE.NAME`. "
-        + "; ".join(f"`{name}`: {what}" for name, what in EVIDENCE.items())
-        + "; `prior_...`: the same before `enough` gaps of that phase were seen."
-    )
-    columns = " | ".join(f"`{name}`" for name in names)
-    return [intro, "", f"| PHASE | which is | {columns} |", "|---" * (len(names) + 2) + "|", *lines]
-
-
 def diagram() -> str:
     """Return the lifecycle as a Mermaid block."""
     return f"```mermaid\n{lifecycle.diagram()}\n```"
@@ -110,7 +80,7 @@ def known_problems() -> str:
 
 PARTS = [
     ("docs/cli.md", "verbs", verb_table),
-    ("docs/configuration.md", "keys", key_tables),
+    ("docs/configuration.md", "keys", schema.table),
     ("ARCHITECTURE.md", "lifecycle", diagram),
     ("docs/journal.md", "json", json_reference),
     ("docs/known-problems.md", "known", known_problems),

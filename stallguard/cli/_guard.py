@@ -1,4 +1,4 @@
-"""Read everyday options, resolve a command and guard it.  Does not import click, so that a training starts sooner."""
+"""Read the options of settings, resolve a command and guard it.  Without click, so that a training starts sooner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from stallguard import config
 from stallguard.config.kinds import SWITCH
-from stallguard.config.table import EVERYDAY
+from stallguard.config.table import KEYS
 
 
 def read(words: list[str]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
@@ -18,7 +18,7 @@ def read(words: list[str]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
     None if there is anything but whole names of options for settings, each with its value in the next word, or if there
     is no COMMAND: click reads these words, or reports what is wrong.
     """
-    options = {key.flag: key for key in EVERYDAY if key.flag}
+    options = {key.flag: key for key in KEYS.values() if key.flag}
     flags: dict[str, Any] = {}
     index = 0
     while index < len(words) and words[index].startswith("-") and words[index] not in ("--", "-m"):

@@ -13,7 +13,7 @@ import click
 from stallguard.cli import _complete
 from stallguard.config import parse_set
 from stallguard.config.kinds import SWITCH
-from stallguard.config.table import EVERYDAY, KEYS, REMOVED, Key
+from stallguard.config.table import KEYS, REMOVED, Key
 
 Decorator = Callable[[Any], Any]
 SHORT = {"--quiet": ("-q",), "--verbose": ("-v",)}
@@ -25,7 +25,7 @@ BEFORE = {
 }
 
 
-def settings(keys: Iterable[Key] = EVERYDAY) -> Decorator:
+def settings(keys: Iterable[Key] = tuple(KEYS.values())) -> Decorator:
     """Return a decorator that adds the option of every key that has one, and `--set`, to a command.
 
     The command takes them as keyword arguments and passes those to `given`.

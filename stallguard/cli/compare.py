@@ -20,7 +20,7 @@ from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli._trials import Interrupted, Trials, TrialSetting
 from stallguard.cli.run import RunCommand
-from stallguard.config.table import EVERYDAY
+from stallguard.config.table import KEYS
 from stallguard.core.text import counted, shell_words
 from stallguard.core.trials import Trial
 from stallguard.errors import USAGE, StallguardError
@@ -85,7 +85,7 @@ class Variant(msgspec.Struct, frozen=True):
     "--steps", type=click.IntRange(1), default=50, show_default=True, help="Batches to measure, at least."
 )
 @prints_json("Print the result as JSON.", "stallguard.cli.compare:Output")
-@settings(key for key in EVERYDAY if key.path != BATCH)
+@settings(key for key in KEYS.values() if key.path != BATCH)
 @click.pass_context
 def command(
     ctx: click.Context,

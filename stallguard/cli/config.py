@@ -16,11 +16,12 @@ from stallguard import config, jsontext
 from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
-from stallguard.config import layers, schema
-from stallguard.config.table import EVERYDAY, KEYS, Key, value_of
+from stallguard.config import layers, schema, tuning
+from stallguard.config.table import KEYS, Key, value_of
 from stallguard.errors import CANNOT_RUN, UNREADABLE, USAGE, StallguardError, nearest
 
 SCHEMA = 1
+TUNING = "tuning.toml"
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """All settings in force in this directory, by name."""
+    """All settings in force in this directory, by name, and the rows of the tuning table that are set."""
 
     schema: int
     settings: dict[str, Row]
@@ -52,26 +53,31 @@ def _loaded() -> config.Loaded:
 
 
 @command.command("show")
-@click.option("--all", "everything", is_flag=True, help="Include the tuning of the detector.")
+@click.option("--all", "everything", is_flag=True, help="Include the tuning table of the detector.")
 @prints_json("One JSON object with all settings.", "stallguard.cli.config:Output")
 def show(everything: bool, as_json: bool) -> None:
     """Show each setting in force in this directory, with its value and origin."""
     loaded = _loaded()
     if as_json:
         rows = {}
-        for key in KEYS.values():
+        for key in _shown(loaded, everything):
             value = value_of(loaded.config, key.path)
-            rows[key.path] = Row(value, key.kind.show(value), loaded.origins[key.path], key.default)
+            origin = loaded.origins.get(key.path, config.DEFAULT)
+            rows[key.path] = Row(value, key.kind.show(value), origin, key.default)
         echo(jsontext.readable(Output(SCHEMA, rows)))
         return
     for text in loaded.ignored:
         echo(f"stallguard: {text}", err=True)
-    changed = {path for path, origin in loaded.origins.items() if origin != config.DEFAULT}
-    wanted = [key for key in KEYS.values() if everything or key in EVERYDAY or key.path in changed]
+    wanted = _shown(loaded, everything)
     width = max(len(key.path) for key in wanted)
     for key in wanted:
         shown = key.kind.show(value_of(loaded.config, key.path))
-        echo(f"{key.path:<{width}}  {shown:<16}  {loaded.origins[key.path]}".rstrip())
+        echo(f"{key.path:<{width}}  {shown:<16}  {loaded.origins.get(key.path, config.DEFAULT)}".rstrip())
+
+
+def _shown(loaded: config.Loaded, everything: bool) -> list[Key]:
+    """Return all settings, and the rows of the tuning table that are set; `everything`: all its rows."""
+    return [key for path, key in tuning.every().items() if everything or path in loaded.origins]
 
 
 @command.command("path")
@@ -125,30 +131,40 @@ def set_(name: str, value: str, user: bool) -> None:
 
 
 @command.command("init")
-def init() -> None:
-    """Write a stallguard.toml in this directory that shows the everyday settings and their defaults."""
-    target = Path(layers.OWN)
+@click.option(
+    "--tuning", "table", is_flag=True, help=f"Instead {TUNING}, for experts: the detector's tuning table."
+)
+def init(table: bool) -> None:
+    """Write a stallguard.toml in this directory that shows the settings and their defaults."""
+    target = Path(TUNING if table else layers.OWN)
     if target.exists():
-        raise StallguardError(f"{target} exists already", cure="stallguard config set NAME VALUE", code=USAGE)
+        cure = "edit it, or remove it" if table else "stallguard config set NAME VALUE"
+        raise StallguardError(f"{target} exists already", cure=cure, code=USAGE)
+    _write(target, tuning.written(lambda key: _toml(key, key.default)) if table else _all_settings())
+    echo(f"wrote {target}", err=True)
+
+
+def _all_settings() -> str:
+    """Return a settings file in which every setting is a remark with its default."""
     sections: dict[str, list[str]] = {}
-    for key in EVERYDAY:
+    for key in KEYS.values():
         section, _, name = key.path.rpartition(".")
         # Two signs before a sentence: an editor that takes one away from each line leaves a comment.
         lines = f"## {key.help}\n# {name} = {_toml(key, key.default)}"
         sections.setdefault(section, []).append(lines)
     blocks = (f"[{section}]\n" + "\n".join(lines) for section, lines in sections.items())
-    _write(target, "\n\n".join(blocks) + "\n")
-    echo(f"wrote {target}", err=True)
+    return "\n\n".join(blocks) + "\n"
 
 
 def _key(name: str) -> Key:
-    if name not in KEYS:
-        near = nearest(name, KEYS)
+    key = tuning.key_of(name)
+    if key is None:
+        near = nearest(name, tuning.every())
         raise StallguardError(
             f"there is no setting {name}", why=f"did you mean {near}?" if near else "",
-            cure="stallguard config show --all lists them", code=USAGE,
+            cure="stallguard config show lists them", code=USAGE,
         )  # fmt: skip
-    return KEYS[name]
+    return key
 
 
 def _toml(key: Key, value: Any, written: str | None = None) -> str:

@@ -13,6 +13,7 @@ from stallguard import config, jsontext
 from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
+from stallguard.config.tuning import FILE
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
 
@@ -39,8 +40,10 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
     choices: list[dict[str, str]] = [{}, changed] if compare else [changed]
     asked = run_files.asked(RunDir(source.path.parent))
     then: dict[str, Any] = {}  # the settings of the recorded run; none for a trace
-    if asked is not None:
-        given = [name for name, origin in asked.origins.items() if origin != config.DEFAULT]
+    if (
+        asked is not None
+    ):  # with the rows that the run had: the file of its tuning table can be another one by now
+        given = [name for name, origin in asked.origins.items() if origin != config.DEFAULT and name != FILE]
         then = {name: reduce(dict.__getitem__, name.split("."), asked.config) for name in given}
     found = []
     for choice in choices:

@@ -21,12 +21,14 @@ from stallguard.config.layers import (
     from_environment,
     from_flags,
     project_file,
+    rows_in,
     settings_of,
     text_of,
     user_file,
 )
 from stallguard.config.sections import Config
-from stallguard.config.table import KEYS, REMOVED, Key, sections, value_of
+from stallguard.config.table import KEYS, REMOVED, Key, value_of
+from stallguard.config.tuning import FILE, every, file_of, key_of, rows, sections
 from stallguard.errors import USAGE, StallguardError, nearest
 
 DEFAULT = "default"
@@ -37,6 +39,7 @@ NO_TEXTS: Mapping[Path, str] = MappingProxyType({})
 class Loaded(msgspec.Struct, frozen=True):
     """A configuration, the origin of each value (by path), and the files that were considered.
 
+    `origins`: of each setting, and of each row of the tuning table that is set.
     `ignored`: a message for each settings file that is ignored because it is damaged, and for each setting that was
     removed since.
     """
@@ -71,9 +74,13 @@ def load(
             if file.name != SHARED:
                 raise
             ignored.append(f"{error.what}; they are ignored: {error.why}; {error.cure}")
+    given = [setting for layer in layers for setting in layer]
+    if table := _table(given, cwd):
+        given[:0] = _rows(table, texts)
+        files = (*files, table)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, DEFAULT)
-    for setting in (setting for layer in layers for setting in layer):
+    for setting in given:
         if setting.path in REMOVED:
             ignored.append(
                 f"{setting.path} ({setting.origin}) has no effect any more: {REMOVED[setting.path][1]}"
@@ -84,6 +91,28 @@ def load(
     loaded = Loaded(_assembled(values), origins, files, tuple(ignored))
     _refuse_contradictions(loaded)
     return loaded
+
+
+def _table(given: list[Setting], cwd: Path) -> Path | None:
+    """Return the file that the last of the given settings names as the tuning table, or None."""
+    named = next((setting for setting in reversed(given) if setting.path == FILE), None)
+    text = typed_value(named) if named else ""
+    return file_of(text, named.base or cwd) if named and text else None
+
+
+def _rows(table: Path, texts: Mapping[Path, str]) -> list[Setting]:
+    """Return the rows in the file.  Raises StallguardError (exit code 2) if one is no row of the tuning table."""
+    found = rows_in(table, texts.get(table))
+    for setting in found:
+        if setting.path not in rows():
+            near = nearest(setting.path, rows(), cutoff=0.75)
+            raise StallguardError(
+                f"the tuning table has no row {setting.path.partition('.')[2]} ({setting.origin})",
+                why=f"did you mean {near.partition('.')[2]}?" if near else "",
+                cure="stallguard config init --tuning writes a file with all rows",
+                code=USAGE,
+            )
+    return found
 
 
 def _refuse_contradictions(loaded: Loaded) -> None:
@@ -124,7 +153,7 @@ def parse_set(texts: Iterable[str]) -> dict[str, str]:
 
 def typed_value(setting: Setting) -> Any:
     """Return the value of a raw setting.  Raises StallguardError (exit code 2) if it cannot be one of this setting."""
-    key = KEYS.get(setting.path)
+    key = key_of(setting.path)
     if key is None:
         raise _unknown(setting)
     try:
@@ -153,9 +182,9 @@ def _unknown(setting: Setting) -> StallguardError:
     if setting.path in REMOVED:
         what = f"there is no setting {setting.path} any more ({setting.origin})"
         return StallguardError(what, why=REMOVED[setting.path][1], cure="leave it out", code=USAGE)
-    near = nearest(setting.path, KEYS, cutoff=0.75)
+    near = nearest(setting.path, every(), cutoff=0.75)
     if near is None:  # perhaps its last name, in another section
-        names = {name.rpartition(".")[2]: name for name in reversed(list(KEYS))}
+        names = {name.rpartition(".")[2]: name for name in reversed(list(every()))}
         last = nearest(setting.path.rpartition(".")[2], names, cutoff=0.75)
         near = names[last] if last else None
     return StallguardError(
@@ -181,15 +210,17 @@ def _assembled(values: Mapping[str, Any]) -> Config:
 
 def changes(before: Loaded, after: Loaded) -> tuple[list[Key], list[Key]]:
     """Return the settings that differ: those that a live run can apply, and those that it cannot."""
-    differ = [k for k in KEYS.values() if value_of(before.config, k.path) != value_of(after.config, k.path)]
+    differ = [
+        k for k in every().values() if value_of(before.config, k.path) != value_of(after.config, k.path)
+    ]
     return [key for key in differ if key.live], [key for key in differ if not key.live]
 
 
 def accepted(before: Loaded, after: Loaded) -> Loaded:
     """Return `before` with the changes of `after` that a live run can apply."""
     taken, _ = changes(before, after)
-    kept = {key.path: value_of(before.config, key.path) for key in KEYS.values()}
-    origins = before.origins | {key.path: after.origins[key.path] for key in taken}
+    kept = {path: value_of(before.config, path) for path in every()}
+    origins = before.origins | {key.path: after.origins.get(key.path, DEFAULT) for key in taken}
     new = {key.path: value_of(after.config, key.path) for key in taken}
     return Loaded(_assembled(kept | new), origins, after.files)
 

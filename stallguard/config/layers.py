@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stallguard.config.table import KEYS, sections
+from stallguard.config.table import KEYS
+from stallguard.config.tuning import SECTION, sections
 from stallguard.errors import USAGE, StallguardError
 from stallguard.user_folder import user_folder
 
@@ -21,11 +22,12 @@ PREFIX = "STALLGUARD_"
 
 
 class Setting(NamedTuple):
-    """One raw value.  `path`: section.name as written; `origin`: for the user."""
+    """One raw value.  `path`: section.name as written; `origin`: for the user; `base`: the folder of its file."""
 
     path: str
     raw: Any
     origin: str
+    base: Path | None = None
 
 
 def user_file(env: Mapping[str, str]) -> Path:
@@ -70,9 +72,21 @@ def settings_of(text: str, path: Path) -> list[Setting]:
     try:
         table = tomllib.loads(text)
         own = table.get("tool", {}).get("stallguard", {}) if path.name == SHARED else table
-        return [Setting(key, raw, f"{path}{_at(text, key)}") for key, raw in _flat(own, "")]
+        return [Setting(key, raw, f"{path}{_at(text, key)}", path.parent) for key, raw in _flat(own, "")]
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number with thousands of digits
         raise _unreadable(path, f"it is not TOML: {error}", "https://toml.io describes TOML") from error
+
+
+def rows_in(path: Path, text: str | None = None) -> list[Setting]:
+    """Return the rows in the file `path`, which `detector.table` names.  `text`: its text, if known.
+
+    Raises StallguardError (exit code 2) if it is not there or is not TOML.
+    """
+    if text is None and not path.is_file():
+        why = "it is a folder" if path.is_dir() else "there is no such file"
+        raise _unreadable(path, why, "correct or remove the setting detector.table")
+    found = settings_of(text_of(path) if text is None else text, path)
+    return [one._replace(path=f"{SECTION}.{one.path}") for one in found]
 
 
 class NotText(StallguardError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stallguard.config.table import EVERYDAY, KEYS, Key
+from stallguard.config.table import KEYS, Key
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -32,9 +32,9 @@ def _object() -> dict[str, Any]:
 
 
 def table() -> str:
-    """Return the everyday settings as a Markdown table."""
+    """Return the settings as a Markdown table."""
     rows = ["| setting | option of `run` | default | meaning |", "|---|---|---|---|"]
-    return "\n".join([*rows, *map(_row, EVERYDAY)])
+    return "\n".join([*rows, *map(_row, KEYS.values())])
 
 
 def _row(key: Key) -> str:

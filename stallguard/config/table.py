@@ -1,17 +1,18 @@
-"""The option table: one row a setting, feeding the options of `stallguard run`, docs/configuration.md and the schema.
+"""The settings: one row each, feeding the options of `stallguard run`, docs/configuration.md and the schema.
 
-The values and defaults are config.sections; a test holds the two equal, key by key.  This module must not read
-anything.
+A setting is a promise: it is something that a user looks for, and its help says what the user sees change.  What only
+tunes the detector is no setting but a row of core.tuning.  The values and defaults are config.sections; a test holds
+the two equal, key by key.  This module must not read anything.
 """
 
 from __future__ import annotations
 
-from functools import cache, reduce
+from functools import reduce
 from typing import Any, NamedTuple
 
-from stallguard.config import detector_keys, policy_keys
 from stallguard.config.kinds import (
     CLOCK,
+    COUNT,
     DURATION,
     POSITIVE,
     SHARE,
@@ -23,16 +24,19 @@ from stallguard.config.kinds import (
     Kind,
     at_least,
     choice,
+    pairs,
     some,
 )
 from stallguard.config.sections import Config
-from stallguard.core.limits import LEAST_PATIENCE
+from stallguard.core.diagnosis import causes
+from stallguard.core.limits import MEMORY_AHEAD, ON_NONFINITE, ON_STALL, SCALINGS
+from stallguard.core.tuning import LEAST_PATIENCE
 
 OCCASIONS = ("stall", "restart", "give_up", "finish", "loss", "morning")
 
 
 class Key(NamedTuple):
-    """One setting.  `path`: section.name; `flag`: its option of `run`; `live`: can change during a run."""
+    """One setting, or a row.  `path`: section.name; `flag`: its option of `run`; `live`: can change during a run."""
 
     path: str
     kind: Kind
@@ -56,7 +60,7 @@ def value_of(config: Config, path: str) -> Any:
     return reduce(getattr, path.split("."), config)
 
 
-_EVERYDAY = [
+_SETTINGS = [
     Key("run.python", TEXT, "Interpreter that runs a script; empty: the active environment's.", "--python"),
     Key("run.observe", SWITCH, "Report stalls and crashes, never act on them.", "--observe", live=True),
     Key("run.probe", SWITCH, "Load the probe into the training; off: guard it from outside only.", "--probe"),
@@ -81,7 +85,76 @@ _EVERYDAY = [
         "--patience",
         live=True,
     ),
-    *(Key(f"policy.{name}", kind, words, flag, live=True) for name, kind, words, flag in policy_keys.KEYS),
+    Key("detector.table", TEXT, "File with rows of the detector's tuning table, for experts.", live=True),
+    Key(
+        "policy.on_stall", choice(*ON_STALL),
+        "What to do about a stall; auto: the remedy for its cause.",
+        "--on-stall", live=True,
+    ),
+    Key(
+        "policy.causes", pairs("cause", causes.CAUSES, "order", ON_STALL),
+        'The same for single causes: ["device-wait=halve"]; overrides on_stall.', live=True,
+    ),
+    Key("policy.min_batch", POSITIVE, "Rows of a batch below which it is not made smaller.", "--min-batch", live=True),
+    Key("policy.max_factor", POSITIVE, "Most slices of a batch whose number of rows is not known.", live=True),
+    Key("policy.max_restarts", COUNT, "Restarts within the window before giving up.", "--max-restarts", live=True),
+    Key(
+        "policy.restart_window", DURATION,
+        "Time after which a restart no longer counts.",
+        "--restart-window", live=True,
+    ),
+    Key("policy.no_progress_limit", POSITIVE, "Restarts in a row without new progress before giving up.", live=True),
+    Key("policy.healthy", DURATION, "Time of progress after which earlier failures no longer count.", live=True),
+    Key("policy.backoff", DURATION, "Pause before the second restart in a row; it doubles from there.", live=True),
+    Key("policy.backoff_cap", DURATION, "Longest pause before a restart.", live=True),
+    Key(
+        "policy.microbatches", POSITIVE,
+        "Slices that each batch is trained in from the start, with one update; never fewer.",
+        "--microbatches",
+        live=True,
+    ),
+    Key(
+        "policy.batch", COUNT,
+        "Rows of the script's first batch, for {batch} and the two below.",
+        "--batch", live=True,
+    ),
+    Key(
+        "policy.batch_flag", TEXT,
+        "The option of the script that takes its batch size, such as --batch-size.",
+        "--batch-flag", live=True,
+    ),
+    Key(
+        "policy.batch_env", TEXT,
+        "The environment variable that the script reads its batch size from.",
+        "--batch-env", live=True,
+    ),
+    Key(
+        "policy.really_smaller_batch", SWITCH,
+        "Make Model.fit train on fewer rows instead of in slices, if it takes a batch size.",
+        "--really-smaller-batch",
+        live=True,
+    ),
+    Key(
+        "policy.scale_lr", choice(*SCALINGS),
+        "How the learning rate changes if fit trains on fewer rows.",
+        "--scale-lr", live=True,
+    ),
+    Key(
+        "policy.memory_ahead", choice(*MEMORY_AHEAD),
+        "What to do before memory runs out: restart from a checkpoint, only notify, or off.", "--memory-ahead",
+        live=True,
+    ),
+    Key(
+        "policy.on_nonfinite", choice(*ON_NONFINITE),
+        "If the loss stops being finite: notify, stop, or roll back to the last finite checkpoint and stop.",
+        "--on-nonfinite",
+        live=True,
+    ),
+    Key(
+        "policy.leave_machine", SWITCH,
+        "Give up if the machine is at fault, so that another one continues the job; `fleet worker` sets it.",
+        live=True,
+    ),
     Key("stop.grace", DURATION, "Time between SIGTERM and SIGKILL, for a last checkpoint.", "--grace", live=True),
     Key("stop.kill_wait", DURATION, "Time after SIGKILL until a process is reported as unkillable.", live=True),
     Key("stop.batch_wait", DURATION, "Longest wait for the end of a batch and of the script at a set time.", live=True),
@@ -144,11 +217,7 @@ _EVERYDAY = [
     Key("store.cost", SHARE, "Largest share of the time for publishing checkpoints, as processor time."),
 ]  # fmt: skip
 
-_TUNING = [Key(f"detector.{name}", kind, words, live=True) for name, kind, words in detector_keys.KEYS]
-
-KEYS: dict[str, Key] = {key.path: key for key in (*_EVERYDAY, *_TUNING)}
-EVERYDAY: tuple[Key, ...] = tuple(_EVERYDAY)
-
+KEYS: dict[str, Key] = {key.path: key for key in _SETTINGS}
 
 # Settings of earlier versions, with their options: each is said and does nothing, so that old commands go on working.
 # By path: the option, a switch, "" for none; and the reason.
@@ -156,10 +225,3 @@ REMOVED = {
     "policy.regrow": ("--regrow", "a run keeps its smaller batch to its end"),
     "policy.regrow_after": ("", "it belonged to policy.regrow: a run keeps its smaller batch to its end"),
 }
-
-
-@cache
-def sections() -> tuple[str, ...]:
-    """Return every name that is not a setting but holds some: run, detector, detector.rows, ..."""
-    parents = {path.rsplit(".", depth)[0] for path in KEYS for depth in range(1, path.count(".") + 1)}
-    return tuple(sorted(parents))

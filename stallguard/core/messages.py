@@ -15,9 +15,9 @@ from stallguard.core.bottlenecks.kinds import KINDS
 from stallguard.core.diagnosis import causes, metrics, signatures
 from stallguard.core.diagnosis import known_problems as known
 from stallguard.core.events import DUMP, Collected, Matched, ProbeNote
-from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.text import HOW, WHILE, counted, cut, duration, incidents
 from stallguard.core.time_spent import Spent
+from stallguard.core.tuning import LEAST_PATIENCE, NEVER
 from stallguard.errors import NOT_FINITE, STOPPED_ON_TIME, has_failed
 
 if TYPE_CHECKING:  # a caller that needs only words must not import the whole core

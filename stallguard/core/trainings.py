@@ -37,11 +37,11 @@ from stallguard.core.events import (
     Sampled,
     Ticked,
 )
-from stallguard.core.limits import DetectorLimits
 from stallguard.core.policy.attempts import NOTHING, Position, TrainingProgress, batches_completed
 from stallguard.core.readings import Device, Process
 from stallguard.core.run import Run, with_attempt
 from stallguard.core.training import OUTSIDE, EndedTraining, Training, record
+from stallguard.core.tuning import DetectorLimits
 
 KEPT = 256  # records of trainings that are over; their batches are in the totals for good
 PLACES = 64  # trainings whose baselines are kept for the next attempt

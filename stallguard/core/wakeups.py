@@ -13,9 +13,10 @@ from stallguard.core import shutdown, trainings
 from stallguard.core.detection import detector
 from stallguard.core.diagnosis import causes
 from stallguard.core.lifecycle import BACKOFF, ENDED, HOLDING, KILLING, STOPPING, SUSPECT, WATCHED
-from stallguard.core.limits import LEAST_PATIENCE, NEVER, Limits
+from stallguard.core.limits import Limits
 from stallguard.core.policy import decide
 from stallguard.core.run import Run, is_muted
+from stallguard.core.tuning import LEAST_PATIENCE, NEVER
 
 STALL, ACT, KILL, GIVE_UP, START, SEGMENT = "stall", "act", "kill", "give up", "start", "segment"
 _AFTER_DEADLINE = {STOPPING: KILL, KILLING: GIVE_UP, BACKOFF: START}

@@ -15,7 +15,7 @@ from itertools import zip_longest
 import msgspec
 
 from stallguard.config import DEFAULT
-from stallguard.config.table import KEYS
+from stallguard.config.tuning import key_of
 from stallguard.core import messages
 from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes
@@ -302,6 +302,6 @@ def made_settings(asked: RunRequest | None) -> dict[str, str]:
     for name, origin in (asked.origins if asked else {}).items():
         section, _, key = name.partition(".")
         value = asked.config.get(section, {}).get(key) if asked else None
-        if origin != DEFAULT and name in KEYS and value is not None:
-            found[name] = f"{KEYS[name].kind.show(value)} ({origin})"
+        if origin != DEFAULT and value is not None and (known := key_of(name)):
+            found[name] = f"{known.kind.show(value)} ({origin})"
     return found

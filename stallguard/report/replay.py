@@ -17,10 +17,11 @@ from stallguard.core.detection import detector
 from stallguard.core.detection.learned import Learned
 from stallguard.core.detection.state import DetectorState
 from stallguard.core.events import Event, Sampled
-from stallguard.core.limits import DetectorLimits, Limits
+from stallguard.core.limits import Limits
 from stallguard.core.messages import DOING, NO_LIMIT, STOPPED, duration, limit
 from stallguard.core.readings import Process
 from stallguard.core.run import Run
+from stallguard.core.tuning import DetectorLimits
 from stallguard.report.replay_world import Order, World
 
 SLACK = 0.02  # seconds by which a recorded reading may come before the sampler's own period

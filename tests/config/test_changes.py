@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from stallguard import config
 from stallguard.cli.config import command
-from stallguard.config.table import EVERYDAY, KEYS, value_of
+from stallguard.config.table import KEYS, value_of
+from stallguard.config.tuning import every
 from stallguard.errors import USAGE, StallguardError
 
 NOT_ONE = {  # by kind of value: what is none, or out of its range
@@ -45,15 +46,13 @@ def test_a_new_file_loads_when_all_of_it_is_uncommented_and_changes_nothing(here
     found = config.load({}, {"HOME": str(here.parent)}, here)
     assert found.config == config.Config()
     # A sign alone is what an editor takes away that leaves the blank after it.
-    assert {path for path, origin in found.origins.items() if origin != "default"} == {
-        key.path for key in EVERYDAY
-    }
+    assert {path for path, origin in found.origins.items() if origin != "default"} == set(KEYS)
 
 
 def test_a_value_that_is_none_is_refused_for_each_setting_and_the_file_stays(here):
     file = here / "stallguard.toml"
     file.write_text("# mine\n")
-    for key in KEYS.values():
+    for key in every().values():
         for value in NOT_ONE.get(key.kind.metavar, ("no-such=word",)):
             if key.kind.metavar == "LIST" and key.path == "notify.urls":
                 continue  # any text can be an address
@@ -75,7 +74,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(here):
 
 
 def test_each_setting_can_be_written_with_its_own_default_as_it_is_shown(here):
-    for key in EVERYDAY:
+    for key in KEYS.values():
         shown = "" if key.kind.show(key.default) == "-" else key.kind.show(key.default)
         assert change("set", key.path, shown).exit_code == 0, key.path
     assert loaded(here) == config.Config()

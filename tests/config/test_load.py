@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard import config
-from stallguard.config.table import KEYS, value_of
+from stallguard.config.table import value_of
+from stallguard.config.tuning import every
 from stallguard.errors import USAGE, StallguardError
 
 
@@ -216,7 +217,7 @@ def test_a_directory_in_place_of_the_users_file_is_named(home):
     assert "config.toml" in refused(home).what
 
 
-@pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.path)
+@pytest.mark.parametrize("key", every().values(), ids=lambda key: key.path)
 def test_what_show_prints_can_be_written_back(home, key):
     """The default of every setting, as shown, is read back as the same value."""
     shown = key.kind.show(key.default).removeprefix("-")
@@ -232,7 +233,7 @@ def test_the_table_names_every_setting_and_no_other():
         else:
             yield path
 
-    assert sorted(leaves(config.Config())) == sorted(KEYS)
+    assert sorted(leaves(config.Config())) == sorted(every())
 
 
 def test_set_takes_pairs_and_refuses_the_rest():
@@ -263,7 +264,7 @@ def test_the_core_gets_its_limits(home):
 RAW = st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.none(), st.lists(st.integers()))
 
 
-@given(path=st.sampled_from(sorted(KEYS)), raw=RAW)
+@given(path=st.sampled_from(sorted(every())), raw=RAW)
 def test_no_value_brings_anything_but_a_clear_error(path, raw):
     with contextlib.suppress(StallguardError):
         config.load({path: raw}, {"HOME": "/nowhere"}, Path("/"))

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from stallguard.cli import _options
 from stallguard.cli.config import command
-from stallguard.config.table import EVERYDAY, KEYS
+from stallguard.config.table import KEYS
+from stallguard.config.tuning import every
 
 
 def said(*words: str) -> str:
@@ -26,7 +27,7 @@ def test_show_tells_the_origin_of_a_value(here):
     assert [line.split() for line in lines if line.startswith("detector.cap")] == [
         ["detector.cap", "1m30s", f"{here}/stallguard.toml:1"]
     ]
-    assert len(lines) == len(EVERYDAY) + 1
+    assert len(lines) == len(KEYS) + 1
 
 
 def test_show_json_has_every_setting(here):
@@ -36,8 +37,8 @@ def test_show_json_has_every_setting(here):
     assert settings["stop.grace"] == {"value": 10.0, "shown": "10s", "origin": "default", "default": 10.0}
 
 
-def test_show_all_lists_the_fine_tuning(here):
-    assert len(said("show", "--all").splitlines()) == len(KEYS)
+def test_show_all_lists_the_tuning_table_too(here):
+    assert len(said("show", "--all").splitlines()) == len(every())
 
 
 def test_path_says_which_files_are_read(here):

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.core import fold, lifecycle
-from stallguard.core.limits import NEVER, Limits
+from stallguard.core.limits import Limits
 from stallguard.core.run import Run, with_attempt
+from stallguard.core.tuning import NEVER
 from stallguard.core.verdicts import Judgement
 from stallguard.core.wakeups import NextStep, next_step
 from stallguard.report.status_rows import NEXT

@@ -43,8 +43,10 @@ _SUPERVISOR: Guards = {
         ),
     ),
     "supervisor-stopped": (
-        Change("core/limits.py", "longest_tick: float = 1.0", "longest_tick: float = 1e9"),
-        Change("core/limits.py", "starved: float = 2.0", "starved: float = 1e9"),
+        Change("core/detection/watched_clock.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
+        Change(
+            "core/detection/watched_clock.py", "passed - steady > limits.starved", "passed - steady > 1e9"
+        ),
         Change("supervisor/loop.py", "if gap is not None:", "if False:"),
     ),
     "supervisor-stopped-at-the-end": (

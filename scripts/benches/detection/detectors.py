@@ -16,7 +16,7 @@ from detection.nights import AWAKE, LIBRARY, LOCKED, Gap, Segment, Steps, length
 from stallguard.core.detection import activity, baseline
 from stallguard.core.detection.baseline import Baseline, Runs
 from stallguard.core.detection.verdict import Circumstances, Thresholds, thresholds
-from stallguard.core.limits import DetectorLimits
+from stallguard.core.tuning import DetectorLimits
 
 Records = Sequence[tuple[float, int]]
 

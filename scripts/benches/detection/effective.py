@@ -20,9 +20,10 @@ from detection.peers import FiveTimesLongest, Fixed, Watch
 from detection.plans import Plan
 from stallguard.config.sections import CheckpointSettings
 from stallguard.core import shutdown
-from stallguard.core.limits import DetectorLimits, PolicyLimits, StopLimits
+from stallguard.core.limits import PolicyLimits, StopLimits
 from stallguard.core.policy import decide
 from stallguard.core.time_spent import Spent, effective
+from stallguard.core.tuning import DetectorLimits
 
 STALLS = 4  # in the hours of a night in which the machine is awake
 # Seconds between two checkpoints inside an epoch (checkpoint.every): those of the goal, and the default.  With

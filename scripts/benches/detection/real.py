@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core.events import ClockGap, Event, Heartbeat, Sampled
-from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
+from stallguard.core.tuning import DetectorLimits
 from stallguard.report.replay import Replayed, Verdict
 from stallguard.report.replay import replay as decide
 from stallguard.storage import traces

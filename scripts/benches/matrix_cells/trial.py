@@ -52,7 +52,7 @@ class Seen(NamedTuple):
 
 
 def options(cell: Cell, known: frozenset[str]) -> list[str]:
-    """Return the options of the run.  `known`: the settings that there are."""
+    """Return the options of the run.  `known`: the rows of the tuning table."""
     # With half the patience twice the time is the same.
     twice = 2 if cell.setting == "patience" else 1
     times = {

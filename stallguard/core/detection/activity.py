@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from stallguard.core.detection import census
 from stallguard.core.detection.baseline import Runs
 from stallguard.core.detection.python_wait import PythonWait, deadlocked_from
-from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
+from stallguard.core.tuning import DetectorLimits
 
 DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
 BUSY_DEVICE = "busy device"  # of a verdict: its thread waits for a GPU that only reports that it is busy

@@ -10,7 +10,7 @@ import math
 
 import msgspec
 
-from stallguard.core.limits import DetectorLimits
+from stallguard.core.tuning import DetectorLimits
 
 BUCKETS = 64  # half octaves from below 1 ms to beyond 20 days
 HOUR = 3600.0

@@ -33,8 +33,8 @@ from stallguard.core.events import (
     ProbeConnected,
     Sampled,
 )
-from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Memory, Process
+from stallguard.core.tuning import DetectorLimits
 from stallguard.core.verdicts import Judgement
 
 __all__ = [

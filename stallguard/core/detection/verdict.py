@@ -27,7 +27,7 @@ from stallguard.core.detection.activity import BUSY_DEVICE, DEADLOCK, EXTERNAL, 
 from stallguard.core.detection.baseline import Baseline, quantiles, recent
 from stallguard.core.detection.phases import IN_STEP, LOCAL, PACED
 from stallguard.core.detection.state import DetectorState, move
-from stallguard.core.limits import DetectorLimits, PhaseLimits
+from stallguard.core.tuning import DetectorLimits, PhaseLimits
 
 PULSE_LATE = 3.0  # seconds; the probe sends a pulse each second
 CHECK_EVERY = 1.0  # seconds; the detector's clock advances only with events, so it needs one a second

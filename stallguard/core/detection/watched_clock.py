@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.core.limits import DetectorLimits
+from stallguard.core.tuning import DetectorLimits
 
 
 class WatchedClock(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,7 @@ import pytest
 
 from stallguard.core.detection import baseline
 from stallguard.core.detection.baseline import Baseline, Runs, add, add_runs, quantiles
-from stallguard.core.limits import DetectorLimits
+from stallguard.core.tuning import DetectorLimits
 
 LIMITS = DetectorLimits()
 

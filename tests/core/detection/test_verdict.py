@@ -7,7 +7,7 @@ import pytest
 
 from stallguard.core.detection.baseline import Baseline, Runs, add, add_runs
 from stallguard.core.detection.verdict import Circumstances, thresholds
-from stallguard.core.limits import NEVER, DetectorLimits, PhaseLimits, PhaseTable
+from stallguard.core.tuning import NEVER, DetectorLimits, PhaseLimits, PhaseTable
 
 LIMITS = DetectorLimits()
 HERE = Circumstances()

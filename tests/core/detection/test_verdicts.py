@@ -7,8 +7,8 @@ import pytest
 
 from stallguard.core.detection import detector
 from stallguard.core.events import Sampled, SensorBlocked
-from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
+from stallguard.core.tuning import DetectorLimits
 from tests.simulation.alone import LIMITS, Alone
 from tests.simulation.program import OWN
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stallguard.core.detection import watched_clock
 from stallguard.core.detection.watched_clock import WatchedClock
-from stallguard.core.limits import DetectorLimits
+from stallguard.core.tuning import DetectorLimits
 
 LIMITS = DetectorLimits()
 

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.limits import ON_STALL, DetectorLimits, PolicyLimits
+from stallguard.core.limits import ON_STALL, PolicyLimits
 from stallguard.core.policy.attempts import AttemptHistory, add_attempt
 from stallguard.core.policy.decide import decide, is_urgent, mathematics, pause
+from stallguard.core.tuning import DetectorLimits
 from stallguard.core.verdicts import Finding
 from stallguard.errors import GAVE_UP
 from tests.simulation.attempts import Attempt, Ending, end, history_of, live
