@@ -16,12 +16,12 @@ CELLS = 200
 ONCE_WRONG = [  # each showed a defect of the product
     "silence=device,cure=always,order=cpu,patience=0.25,rows=8,seed=2000002609",
     "silence=device,gpu=ours-no-power,workers=yes,cure=always,order=halve,patience=0.25,rows=64,stacks=none,seed=375",
-    "phase=finishing,pause=asleep,order=notify,patience=0.25,saved=no,max_factor=1,seed=316",
+    "phase=finishing,pause=asleep,order=notify,patience=0.25,saved=no,seed=316",
     "silence=held-busy,phase=first,gpu=ours-no-power,cure=always,again=first,order=stop,patience=0.25,seed=75",
     "silence=held-busy,phase=callback,pause=starved,seed=3",
     "silence=sleep,phase=callback,pause=asleep,workers=yes,cure=always,again=further,other=spin,patience=0.25,seed=166",
-    "silence=hung-device,phase=early,gpu=ours-no-power,cure=half,again=further,rows=64,max_factor=4,seed=434",
-    "silence=sleep,gpu=others,cure=always,patience=0.25,rows=2,min_batch=16,max_factor=4,stacks=none,seed=11000000117",
+    "silence=hung-device,phase=early,gpu=ours-no-power,cure=half,again=further,rows=64,seed=434",
+    "silence=sleep,gpu=others,cure=always,patience=0.25,rows=2,min_batch=16,stacks=none,seed=11000000117",
     "silence=lock,phase=early,gpu=others,cure=twice,other=lock,patience=4,trainings=2,stacks=none,seed=204000019658",
 ]
 

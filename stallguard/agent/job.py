@@ -15,6 +15,7 @@ import msgspec
 from stallguard import units
 from stallguard.config import Config
 from stallguard.config.sections import AgentSettings
+from stallguard.core.limits import KILL_WAIT
 from stallguard.errors import USAGE, StallguardError
 
 DEFAULT_NAME = "agent"
@@ -168,8 +169,8 @@ def exit_timeout(config: Config) -> int:
 
     A stop by signal does not wait for the end of a batch, so stop.batch_wait does not count.
     """
-    ladder = config.stop.saving_wait + config.stop.grace + config.stop.kill_wait + MARGIN
-    return math.ceil(max(config.agent.exit_timeout, ladder))
+    ladder = config.stop.saving_wait + config.stop.grace + KILL_WAIT + MARGIN
+    return math.ceil(ladder)
 
 
 def read_back(program: Sequence[str]) -> ReadBack | None:

@@ -140,10 +140,11 @@ class Finder:
 
     def by_parts(self, kept: list[int]) -> dict[str, int]:
         """Return the fewest parts in which a batch survives, 0 if in none.  `kept`: as for Trials.run."""
+        from stallguard.core.limits import MOST_SLICES
         from stallguard.core.policy import batch_search
 
         failed, least = 0, self.limits.microbatches
-        while (factor := batch_search.next_factor(failed, self.limits.max_factor, least)) is not None:
+        while (factor := batch_search.next_factor(failed, MOST_SLICES, least)) is not None:
             if self._survives(factor, {}, 0, kept):
                 return self._keep("factor", factor)
             failed = factor

@@ -81,7 +81,6 @@ class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class EvidenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is gathered at a stall."""
 
-    budget: float = 10.0
     include_source: bool = False
 
 
@@ -99,7 +98,6 @@ class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The job that launchd or systemd starts."""
 
-    exit_timeout: float = 60.0  # launchd's own is 5 s, too short for a checkpoint
     throttle: float = 30.0
     max_restarts: int = 5  # launchd has no limit and started one broken job 38 771 times
 

@@ -96,7 +96,6 @@ _SETTINGS = [
         'The same for single causes: ["device-wait=halve"]; overrides on_stall.', live=True,
     ),
     Key("policy.min_batch", POSITIVE, "Rows of a batch below which it is not made smaller.", "--min-batch", live=True),
-    Key("policy.max_factor", POSITIVE, "Most slices of a batch whose number of rows is not known.", live=True),
     Key("policy.max_restarts", COUNT, "Restarts within the window before giving up.", "--max-restarts", live=True),
     Key(
         "policy.restart_window", DURATION,
@@ -106,7 +105,6 @@ _SETTINGS = [
     Key("policy.no_progress_limit", POSITIVE, "Restarts in a row without new progress before giving up.", live=True),
     Key("policy.healthy", DURATION, "Time of progress after which earlier failures no longer count.", live=True),
     Key("policy.backoff", DURATION, "Pause before the second restart in a row; it doubles from there.", live=True),
-    Key("policy.backoff_cap", DURATION, "Longest pause before a restart.", live=True),
     Key(
         "policy.microbatches", POSITIVE,
         "Slices that each batch is trained in from the start, with one update; never fewer.",
@@ -156,7 +154,6 @@ _SETTINGS = [
         live=True,
     ),
     Key("stop.grace", DURATION, "Time between SIGTERM and SIGKILL, for a last checkpoint.", "--grace", live=True),
-    Key("stop.kill_wait", DURATION, "Time after SIGKILL until a process is reported as unkillable.", live=True),
     Key("stop.batch_wait", DURATION, "Longest wait for the end of a batch and of the script at a set time.", live=True),
     Key("stop.saving_wait", DURATION, "Longest wait for a checkpoint that is still growing.", live=True),
     Key("checkpoint.enabled", SWITCH, "Make checkpoints to resume from.", "--checkpoint"),
@@ -185,7 +182,6 @@ _SETTINGS = [
     ),
     Key("metrics.textfile", TEXT, "File for the textfile collector of node_exporter; it ends in .prom."),
     Key("metrics.otlp", TEXT, "Address to send a trace of the run to, by OTLP over HTTP (needs the extra 'otel')."),
-    Key("evidence.budget", DURATION, "Longest time for gathering evidence before a restart.", live=True),
     Key("evidence.include_source", SWITCH, "Keep the script's text as evidence.", "--include-source", live=True),
     Key("output.quiet", SWITCH, "Print errors only.", "--quiet"),
     Key("output.verbose", SWITCH, "Print what otherwise only the journal contains.", "--verbose"),
@@ -200,7 +196,6 @@ _SETTINGS = [
     Key("keep.size", SIZE, "Disk space for all runs; the oldest are removed first."),
     Key("keep.output", SIZE, "Disk space for one run's output.log; its oldest parts are removed first."),
     Key("keep.journal", SIZE, "Disk space for one run's journal; its oldest parts are removed first."),
-    Key("agent.exit_timeout", DURATION, "Least time that launchd or systemd waits before it kills stallguard."),
     Key("agent.throttle", DURATION, "Least time between two starts of an agent by launchd or systemd."),
     Key("agent.max_restarts", POSITIVE, "Deaths of stallguard itself within an hour after which its job gives up."),
     Key("store.url", TEXT, "Store that machines share: file:///folder or s3://bucket/prefix.", "--store"),
@@ -222,6 +217,11 @@ KEYS: dict[str, Key] = {key.path: key for key in _SETTINGS}
 # Settings of earlier versions, with their options: each is said and does nothing, so that old commands go on working.
 # By path: the option, a switch, "" for none; and the reason.
 REMOVED = {
+    "agent.exit_timeout": ("", "it follows from stop.grace and stop.saving_wait"),
+    "evidence.budget": ("", "evidence is gathered for 10 s at most"),
+    "policy.backoff_cap": ("", "a pause is 2 minutes at most, or policy.backoff if that is longer"),
+    "policy.max_factor": ("", "a batch of unknown size is trained in 64 slices at most"),
     "policy.regrow": ("--regrow", "a run keeps its smaller batch to its end"),
     "policy.regrow_after": ("", "it belonged to policy.regrow: a run keeps its smaller batch to its end"),
+    "stop.kill_wait": ("", "a process is reported as unkillable 20 s after SIGKILL"),
 }

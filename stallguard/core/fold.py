@@ -277,7 +277,7 @@ def _converge(run: Run, limits: Limits) -> Step:
     if run.now >= run.deadline:
         return _deadline_passed(run, limits)
     if run.state == lifecycle.STOPPING and shutdown.is_grace_in_vain(run, limits):
-        run, actions = kill(run, limits)
+        run, actions = kill(run)
         return run, [Announce("attempt.sigterm_unused"), *actions]
     run, announced = user_commands.drop_outlived(run, limits)
     if run.state not in WATCHED or run.current.decision is not None:
@@ -356,7 +356,7 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
     if run.state == lifecycle.STOPPING:
         if kill_deferred := defer_kill(run, limits):
             return kill_deferred, []
-        run, actions = kill(run, limits)
+        run, actions = kill(run)
         return run, [Announce("attempt.killing", {"grace": messages.duration(limits.stop.grace)}), *actions]
     run = replace(run, deadline=math.inf)
     if run.state == lifecycle.KILLING:

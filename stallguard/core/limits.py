@@ -17,19 +17,21 @@ MEMORY_AHEAD = ("restart", "notify", "off")
 ON_NONFINITE = ("notify", "stop", "rollback")
 
 
+# Slices of a batch at most if its rows are not known: more slices than rows change nothing.
+MOST_SLICES = 64
+
+
 class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often, how soon and in which form the next attempt starts."""
 
     on_stall: str = "auto"  # one of ON_STALL; auto: the remedy that fits the cause
     causes: tuple[str, ...] = ()  # the same for single causes, stronger than on_stall: "device-wait=halve"
     min_batch: int = 1  # rows that a micro-batch keeps at least
-    max_factor: int = 64  # micro-batches a batch at most, if the rows are not known
     max_restarts: int = 10  # within the window
     restart_window: float = 3600.0  # s
     no_progress_limit: int = 2  # restarts in a row without new progress after which it gives up
     healthy: float = 1800.0  # s of an attempt with progress, after which earlier failures do not count
     backoff: float = 2.0  # s before the second restart in a row; the first comes at once, then it doubles
-    backoff_cap: float = 120.0  # s
     microbatches: int = 1  # slices that each batch is trained in from the start, at least
     batch: int = 0  # rows that the script is given at first; 0: the script decides
     batch_flag: str = ""  # the script's option for it
@@ -49,11 +51,14 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 DEFAULTS = PolicyLimits()
 
 
+# Seconds after SIGKILL until the process is called unkillable: only a wait inside the kernel lasts that long.
+KILL_WAIT = 20.0
+
+
 class StopLimits(msgspec.Struct, frozen=True):
     """How an attempt is ended."""
 
     grace: float = 10.0  # seconds between SIGTERM and SIGKILL: time for a last checkpoint
-    kill_wait: float = 20.0  # seconds after SIGKILL until the process is called unkillable
     # Longest wait for the end of a batch, and of the script after it, at a set time.
     batch_wait: float = 120.0
     saving_wait: float = 60.0  # longest wait for a checkpoint that is still growing

@@ -13,7 +13,7 @@ from stallguard.core import history, trainings
 from stallguard.core.actions import Action, Signal
 from stallguard.core.events import Exited
 from stallguard.core.lifecycle import next_state
-from stallguard.core.limits import Limits
+from stallguard.core.limits import KILL_WAIT, Limits
 from stallguard.core.policy import attempts
 from stallguard.core.policy.attempts import AttemptHistory
 from stallguard.core.run import Run, with_attempt
@@ -75,9 +75,9 @@ def defer_kill(run: Run, limits: Limits) -> Run | None:
     return replace(with_attempt(run, kill_deferred=since), deadline=min(run.now + SAVE_LOOK, since + longest))
 
 
-def kill(run: Run, limits: Limits) -> Step:
+def kill(run: Run) -> Step:
     """End the child, by SIGKILL."""
-    run = move(move(run, "stop"), "grace expired", deadline=run.now + limits.stop.kill_wait)
+    run = move(move(run, "stop"), "grace expired", deadline=run.now + KILL_WAIT)
     return run, [Signal(attempt=run.current.number, name="KILL")]
 
 

@@ -91,7 +91,7 @@ def _end(run: Run, event: UserCommand, limits: Limits) -> Step:
     )  # fmt: skip
     run = with_attempt(run, interrupts=count, decision=decision)
     if event.verb == "interrupt":
-        return kill(run, limits)
+        return kill(run)
     run, actions = stop(run, decision, limits)
     return run, [Announce("run.stopping"), *actions]
 

@@ -20,6 +20,8 @@ from stallguard.supervisor.internal_error import persistently
 from stallguard.supervisor.launcher import Launcher
 from stallguard.worker import REFUSALS, Worker
 
+BUDGET = 10.0  # seconds in which evidence is gathered: the training stands still for them, before a restart
+
 
 class EvidenceCollector:
     """Collects the evidence of one run's incidents, and the dumps that its user asks for."""
@@ -80,5 +82,5 @@ class EvidenceCollector:
             since=time.time() - (now - run.current.launched),
             argv=tuple(request.command.argv), environment=self._launcher.environment_of_child,
             versions=greeted.versions if greeted else {}, cwd=str(request.cwd), home=str(Path.home()),
-            script=request.script(), include_source=settings.include_source, budget=settings.budget,
+            script=request.script(), include_source=settings.include_source, budget=BUDGET,
         )  # fmt: skip

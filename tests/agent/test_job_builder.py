@@ -17,6 +17,7 @@ from stallguard.agent.job import Schedule, checked_name, exit_timeout, schedule
 from stallguard.agent.job_builder import JobRequest, environment, make
 from stallguard.agent.job_files import SYSTEMD, places
 from stallguard.config import Config
+from stallguard.core.limits import KILL_WAIT
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.host import process_group
 from stallguard.report import subprocess_writer, trace_sender
@@ -112,7 +113,7 @@ def test_what_is_no_time_is_refused(at, every):
 
 def test_a_service_manager_waits_longer_than_our_own_way_of_ending_takes():
     ours = Config().stop
-    the_trainings_end = ours.grace + ours.saving_wait + ours.kill_wait
+    the_trainings_end = ours.grace + ours.saving_wait + KILL_WAIT
     our_own_end = (
         process_group.GRACE
         + process_group.KILLED

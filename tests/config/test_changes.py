@@ -102,7 +102,7 @@ def test_what_is_written_is_what_is_read(here, name, value, read):
     ("before", "after"),
     [
         ("[stop]  # mine\ngrace = '1s'\n", '[stop]  # mine\ngrace = "5s"\n'),
-        ("[ stop ]\nkill_wait = 3\n", '[ stop ]\ngrace = "5s"\nkill_wait = 3\n'),
+        ("[ stop ]\nbatch_wait = 3\n", '[ stop ]\ngrace = "5s"\nbatch_wait = 3\n'),
         ("[stop]\ngrace = 'soon'\n", '[stop]\ngrace = "5s"\n'),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard import config
-from stallguard.config.table import value_of
+from stallguard.config.table import REMOVED, value_of
 from stallguard.config.tuning import every
 from stallguard.errors import USAGE, StallguardError
 
@@ -53,16 +53,16 @@ def test_without_any_file_the_defaults_hold(home):
 
 
 def test_each_layer_yields_to_the_one_before_it(home):
-    user(home, "[stop]\ngrace = '1s'\nkill_wait = '1s'\nsaving_wait = '1s'\n[keep]\nruns = 1\n")
+    user(home, "[stop]\ngrace = '1s'\nbatch_wait = '1s'\nsaving_wait = '1s'\n[keep]\nruns = 1\n")
     project = home / "project" / "stallguard.toml"
-    project.write_text("[stop]\ngrace = '2s'\nkill_wait = '2s'\nsaving_wait = '2s'\n")
+    project.write_text("[stop]\ngrace = '2s'\nbatch_wait = '2s'\nsaving_wait = '2s'\n")
 
-    loaded = load(home, {"stop.grace": "4s"}, STALLGUARD_STOP__GRACE="3s", STALLGUARD_STOP__KILL_WAIT="3s")
+    loaded = load(home, {"stop.grace": "4s"}, STALLGUARD_STOP__GRACE="3s", STALLGUARD_STOP__BATCH_WAIT="3s")
 
     stop = loaded.config.stop
-    assert (stop.grace, stop.kill_wait, stop.saving_wait, loaded.config.keep.runs) == (4.0, 3.0, 2.0, 1)
+    assert (stop.grace, stop.batch_wait, stop.saving_wait, loaded.config.keep.runs) == (4.0, 3.0, 2.0, 1)
     assert loaded.origins["stop.grace"] == "option --grace"
-    assert loaded.origins["stop.kill_wait"] == "environment STALLGUARD_STOP__KILL_WAIT"
+    assert loaded.origins["stop.batch_wait"] == "environment STALLGUARD_STOP__BATCH_WAIT"
     assert loaded.origins["stop.saving_wait"] == f"{project}:4"
     assert loaded.origins["keep.runs"].endswith("config.toml:6")
 
@@ -73,12 +73,12 @@ def test_an_option_that_was_not_given_changes_nothing(home):
 
 def test_the_nearest_project_file_is_taken_alone(home):
     (home / "stallguard.toml").write_text("stop.grace = 1\n")
-    (home / "project" / "pyproject.toml").write_text("[tool.stallguard.stop]\nkill_wait = 2\n")
+    (home / "project" / "pyproject.toml").write_text("[tool.stallguard.stop]\nbatch_wait = 2\n")
 
     loaded = load(home)
 
-    assert loaded.config.stop.kill_wait == 2.0
-    assert loaded.origins["stop.kill_wait"].endswith("pyproject.toml:2")
+    assert loaded.config.stop.batch_wait == 2.0
+    assert loaded.origins["stop.batch_wait"].endswith("pyproject.toml:2")
     assert loaded.origins["stop.grace"] == "default"
 
 
@@ -115,6 +115,14 @@ def test_a_setting_that_was_removed_is_said_and_does_nothing_wherever_it_is_set(
         "policy.regrow (environment STALLGUARD_POLICY__REGROW)",
         "policy.regrow (option --set policy.regrow)",
     ]
+
+
+@pytest.mark.parametrize("path", REMOVED)
+def test_each_removed_setting_is_none_and_says_what_holds_instead(home, path):
+    assert path not in every()
+    loaded = load(home, {path: "5"})
+    assert loaded.config == config.Config()
+    assert loaded.ignored == (f"{path} (option --set {path}) has no effect any more: {REMOVED[path][1]}",)
 
 
 def test_variables_of_the_probe_are_no_settings(home):

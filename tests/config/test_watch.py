@@ -19,7 +19,7 @@ def project(tmp_path):
 @pytest.fixture
 def settings(project):
     def load():
-        return config.load({"stop.kill_wait": "7s"}, {"HOME": "/nowhere"}, project)
+        return config.load({"stop.batch_wait": "7s"}, {"HOME": "/nowhere"}, project)
 
     return Settings(load(), load)
 
@@ -41,9 +41,9 @@ def test_what_can_change_holds_from_now_on_and_what_cannot_is_refused_once(proje
 
 
 def test_an_option_still_outweighs_the_file(project, settings):
-    write(project, "stop.kill_wait = '1s'\n")
+    write(project, "stop.batch_wait = '1s'\n")
     settings.renew()
-    assert settings.loaded.config.stop.kill_wait == 7.0
+    assert settings.loaded.config.stop.batch_wait == 7.0
 
 
 def test_a_mistake_leaves_everything_as_it_was(project, settings):

@@ -10,9 +10,7 @@ from stallguard.core.actions import Conclude, Launch
 from stallguard.core.limits import Limits
 from tests.simulation.simulation import LIMITS, Simulation
 
-SLOWLY: Limits = msgspec.structs.replace(
-    LIMITS, policy=msgspec.structs.replace(LIMITS.policy, backoff=600.0, backoff_cap=600.0)
-)
+SLOWLY: Limits = msgspec.structs.replace(LIMITS, policy=msgspec.structs.replace(LIMITS.policy, backoff=600.0))
 
 
 def ask(world: Simulation, verb: str) -> str:

@@ -44,7 +44,7 @@ from tests.simulation.system import System
 LIMITS = Limits(
     detector=DetectorLimits(patience=0.2, act_after=30.0),
     policy=PolicyLimits(max_restarts=3, restart_window=600.0, on_stall="restart", backoff=1.0),
-    stop=StopLimits(grace=5.0, kill_wait=5.0),
+    stop=StopLimits(grace=5.0),
 )
 LOOK = 0.5  # seconds between two looks of the probe at the frames of a program
 PULSE = 1.0  # seconds between two records of a program without progress

@@ -151,7 +151,7 @@ _SIGNALS: Guards = {
     "asked-twice": (
         Change(
             "core/user_commands.py",
-            '    if event.verb == "interrupt":\n        return kill(run, limits)\n',
+            '    if event.verb == "interrupt":\n        return kill(run)\n',
             "",
         ),
     ),

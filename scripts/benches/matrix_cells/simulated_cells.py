@@ -45,7 +45,6 @@ DIMENSIONS: dict[str, dict[str, int]] = {  # values with their weights; the firs
     "saved": {"yes": 3, "no": 1},
     "rows": {"unknown": 3, "64": 3, "8": 1, "2": 1, "1": 1},
     "min_batch": {"1": 4, "16": 1},
-    "max_factor": {"64": 4, "4": 1, "1": 1},
     "max_restarts": {"10": 6, "3": 1, "1": 1},
     "trainings": {"1": 6, "2": 1, "launcher": 1},
     "stacks": {"found": 2, "none": 1},
@@ -72,7 +71,6 @@ class Cell(NamedTuple):
     saved: str
     rows: str
     min_batch: str
-    max_factor: str
     max_restarts: str
     trainings: str
     stacks: str

@@ -30,6 +30,7 @@ from matrix_cells.simulated_times import bounds
 from stallguard.core import ledger, time_spent
 from stallguard.core.actions import Action, Announce, Collect, Conclude, Diagnosed, Launch, Signal
 from stallguard.core.events import ClockGap
+from stallguard.core.limits import MOST_SLICES
 
 WINDOW = 3600.0  # docs/configuration.md: policy.restart_window
 LONG_HEALTH = 1800.0  # seconds; the same setting, as an attempt's age
@@ -351,7 +352,7 @@ def is_open(step: str, cell: Cell, trouble: Trouble, at: Ladder) -> bool:
     if step == CPU:
         return trouble.device != CPU and trouble.used_gpu
     parts, rows = 2 * trouble.factor, cell.known_rows
-    return parts <= int(cell.max_factor) if rows is None else rows // parts >= int(cell.min_batch)
+    return parts <= MOST_SLICES if rows is None else rows // parts >= int(cell.min_batch)
 
 
 # ---- the end ------------------------------------------------------------------------------------------------

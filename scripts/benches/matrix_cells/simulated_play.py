@@ -98,7 +98,7 @@ class Played:
 def limits(cell: Cell) -> Limits:
     """Return the settings of a cell."""
     policy = PolicyLimits(
-        on_stall=cell.order, min_batch=int(cell.min_batch), max_factor=int(cell.max_factor),
+        on_stall=cell.order, min_batch=int(cell.min_batch),
         max_restarts=int(cell.max_restarts),
     )  # fmt: skip
     return Limits(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.clues.printed import PYTHON_ERROR
 from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, STOP, WAIT, Remedy, no_restart
-from stallguard.core.limits import DEFAULTS, PolicyLimits
+from stallguard.core.limits import DEFAULTS, MOST_SLICES, PolicyLimits
 from stallguard.core.policy.attempts import (
     KEPT,
     AttemptHistory,
@@ -31,6 +31,8 @@ from stallguard.errors import GAVE_UP, SIGNALLED
 
 TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
 AS_LIKELY = 0.5  # of the first cause's confidence, from which on another one's remedy is tried after its own
+# Seconds of a pause at most, unless the first is longer: so the restarts of a window fit into it, and are counted.
+LONGEST_PAUSE = 120.0
 LONGEST_ERROR = 200  # characters of the error in the reason of an end
 RUNGS = {SAME: "a new process with the same batch", HALF: "a smaller batch", CPU: "the CPU"}
 
@@ -193,8 +195,8 @@ def _why_closed(
     if past.whole and not limits.gives_size:
         return "its batches stay whole"
     rows, parts, least = known_rows(past), last.factor * 2, max(1, limits.min_batch)
-    if rows is None and parts > limits.max_factor:
-        return f"a batch of unknown size is cut into {counted(limits.max_factor, 'part')} at most"
+    if rows is None and parts > MOST_SLICES:
+        return f"a batch of unknown size is cut into {counted(MOST_SLICES, 'part')} at most"
     if rows is not None and rows // parts < least:
         return f"1/{parts} of a batch of {counted(rows, 'row')} is less than {counted(least, 'row')}"
     return f"{RUNGS[HALF]} was tried" if stuck and again else ""
@@ -224,7 +226,7 @@ def pause(troubles: int, limits: PolicyLimits) -> float:
     """Return the seconds before the next attempt: none at first, then doubling, until an attempt is healthy."""
     if troubles <= 1:
         return 0.0
-    return float(min(limits.backoff_cap, limits.backoff * 2.0 ** min(troubles - 2, 32)))
+    return float(min(max(LONGEST_PAUSE, limits.backoff), limits.backoff * 2.0 ** min(troubles - 2, 32)))
 
 
 def mathematics(factor: int, device: str, limits: PolicyLimits = DEFAULTS) -> str:

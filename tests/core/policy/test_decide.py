@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stallguard.core.diagnosis import causes
 from stallguard.core.limits import ON_STALL, PolicyLimits
 from stallguard.core.policy.attempts import AttemptHistory, add_attempt
-from stallguard.core.policy.decide import decide, is_urgent, mathematics, pause
+from stallguard.core.policy.decide import LONGEST_PAUSE, decide, is_urgent, mathematics, pause
 from stallguard.core.tuning import DetectorLimits
 from stallguard.core.verdicts import Finding
 from stallguard.errors import GAVE_UP
@@ -103,7 +103,7 @@ def test_wherever_it_comes_back_without_progress_the_whole_ladder_is_climbed(
         at, phase = (60, "step") if attempt.number == 1 else places[attempt.number % len(places)]
         return Ending(cause, at=at, phase=phase, code=-11 if cause in CRASHES else None)
 
-    assert live(training, PolicyLimits(max_factor=64), gpu=True, rows=rows).tries[:8] == STUCK[cause][:8]
+    assert live(training, PolicyLimits(), gpu=True, rows=rows).tries[:8] == STUCK[cause][:8]
 
 
 @settings(max_examples=100, deadline=None)
@@ -279,9 +279,10 @@ def test_another_phase_is_another_trouble() -> None:
 
 
 def test_the_first_restart_comes_at_once_and_then_the_pauses_double() -> None:
-    limits = PolicyLimits(backoff=2.0, backoff_cap=10.0)
-    assert [pause(troubles, limits) for troubles in range(1, 7)] == [0.0, 2.0, 4.0, 8.0, 10.0, 10.0]
-    assert pause(10_000, limits) == 10.0
+    limits = PolicyLimits(backoff=20.0)
+    assert [pause(troubles, limits) for troubles in range(1, 6)] == [0.0, 20.0, 40.0, 80.0, LONGEST_PAUSE]
+    assert pause(10_000, limits) == LONGEST_PAUSE
+    assert [pause(troubles, PolicyLimits(backoff=600.0)) for troubles in (1, 2, 9)] == [0.0, 600.0, 600.0]
 
 
 def test_a_healthy_attempt_ends_the_pauses() -> None:
@@ -351,7 +352,7 @@ def test_the_budget_holds_in_every_window(
     for began in restarts:
         within = [other for other in restarts if began <= other < began + limits.restart_window]
         assert len(within) <= limits.max_restarts
-    assert all(0.0 <= decision.delay <= limits.backoff_cap for decision in night.decisions)
+    assert all(0.0 <= decision.delay <= LONGEST_PAUSE for decision in night.decisions)
     assert all(decision.why and decision.mathematics for decision in night.decisions)
     assert all(rows is None or factor == 1 or rows // factor >= limits.min_batch for factor, _ in night.tries)
 
