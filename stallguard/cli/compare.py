@@ -121,7 +121,7 @@ def command(
     from stallguard.supervisor.signals import deferred_signals
 
     words = tuple(parameters.pop("words", ctx.params.get("words", ())))
-    comparison = Comparison(words, given(parameters), variants(device, batch, env), steps)
+    comparison = VariantTrials(words, given(parameters), variants(device, batch, env), steps)
     is_interrupted = False
     with deferred_signals() as kept:
         try:
@@ -206,7 +206,7 @@ def _error(what: str, cure: str) -> StallguardError:
     return StallguardError(what, cure=cure, code=USAGE)
 
 
-class Comparison:
+class VariantTrials:
     """Measures the variants of one command."""
 
     def __init__(

@@ -47,7 +47,7 @@ def command(ctx: click.Context, run: str | None) -> None:
 
     page = console()
     with _keys(), Live(screen=True, auto_refresh=False, console=page) as screen:
-        watch = _Watch(which)
+        watch = _ShownRuns(which)
         while watch.goes_on():
             screen.update(drawn(watch.lines(_size(page))), refresh=True)
             typed = b""
@@ -59,7 +59,7 @@ def command(ctx: click.Context, run: str | None) -> None:
         ctx.invoke(status.command, run=watch.which.id, as_json=False)
 
 
-class _Watch:
+class _ShownRuns:
     """Asks the shown run once an update, the others only for the list, and passes the orders of the keys on."""
 
     def __init__(self, which: RunDir) -> None:

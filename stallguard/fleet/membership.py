@@ -30,7 +30,7 @@ MEMBER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # no dot: see `owne
 FIELDS = ("fleet", "name", "store", "scheduler", "token", "ca", "certificate", "key", "revoked")
 
 
-class _Schema(msgspec.Struct, frozen=True):
+class _FleetFileSchema(msgspec.Struct, frozen=True):
     schema: int
 
 
@@ -84,7 +84,7 @@ def recall(env: Mapping[str, str], *, shared: bool = False) -> Membership | None
     if data is None:
         return None
     try:
-        schema = msgspec.toml.decode(data, type=_Schema).schema
+        schema = msgspec.toml.decode(data, type=_FleetFileSchema).schema
         if schema > SCHEMA:  # before the rest: it can be of other types
             raise StallguardError(
                 f"{place} was made by a newer stallguard",

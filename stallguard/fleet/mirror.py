@@ -52,7 +52,7 @@ class _Part(msgspec.Struct):
     size: int = 0
 
 
-class _Kept(msgspec.Struct):
+class _KeptFiles(msgspec.Struct):
     versions: dict[str, str] = {}  # of the small files, by path
     parts: dict[int, _Part] = {}  # by id
 
@@ -139,10 +139,10 @@ def _update(store: Store, job: str, number: int, index: Index, run: RunDir) -> N
         private.write(run.path / KEPT, jsontext.exact(kept))
 
 
-def _recalled(run: RunDir) -> _Kept:
+def _recalled(run: RunDir) -> _KeptFiles:
     with contextlib.suppress(OSError, *UNREADABLE):
-        return jsontext.decode((run.path / KEPT).read_bytes(), _Kept)
-    return _Kept()
+        return jsontext.decode((run.path / KEPT).read_bytes(), _KeptFiles)
+    return _KeptFiles()
 
 
 def _fetch(store: Store, key: str, whole: Whole, run: RunDir) -> None:

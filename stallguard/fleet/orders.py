@@ -40,7 +40,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 
 
-class _Schema(msgspec.Struct, frozen=True):
+class _RecordSchema(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
@@ -323,7 +323,7 @@ def _verified(data: bytes, key: str, signatures: Signatures | None) -> tuple[byt
 def decode(data: bytes, kind: type[T], did: str = "wrote") -> T:
     """Return a record without its signature.  `did`: what its author did with it.  Raises Damaged."""
     try:
-        schema = jsontext.decode(data, _Schema).schema
+        schema = jsontext.decode(data, _RecordSchema).schema
         if schema > SCHEMA:  # before the rest: it can be of other types
             raise Damaged(
                 f"a newer stallguard {did} it (schema {schema}, this one reads {SCHEMA}): update stallguard here"

@@ -31,7 +31,7 @@ MLX_MACOS = (14, 0)  # the requirements of MLX: Apple silicon, a native Python, 
 SHOWN = ("keras", "tf-keras", "tensorflow-metal", "torch", "jax", "mlx", "numpy")
 
 
-class MachineFacts(NamedTuple):
+class OfferedMachine(NamedTuple):
     """What was read.  `about`: host.system.facts(); `gpus`: as the system lists them; `cards`: of CUDA.
 
     `installed`: the environment in which jobs without one of their own run.  None: not known.
@@ -53,7 +53,7 @@ class Offer(NamedTuple):
     unknown: tuple[str, ...] = ()
 
 
-def offer(machine: MachineFacts, slots: int, memory: int | None = None) -> Offer:
+def offer(machine: OfferedMachine, slots: int, memory: int | None = None) -> Offer:
     """Return what the machine offers.  `memory`: bytes that its owner gives to jobs; None: as much as is sensible."""
     resources: dict[str, float] = {"slots": slots}
     unknown = []

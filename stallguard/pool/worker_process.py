@@ -63,7 +63,7 @@ from stallguard.pool import (
 from stallguard.pool.beside_loop import Asking
 from stallguard.pool.dask_engine import worker_name
 from stallguard.pool.hours import Power
-from stallguard.pool.offers import MachineFacts, Offer
+from stallguard.pool.offers import Offer, OfferedMachine
 from stallguard.pool.runs_here import Edges, RunsHere
 from stallguard.pool.worker_options import WorkerOptions
 from stallguard.storage import paths, private, run_files
@@ -521,14 +521,14 @@ def _older(folder: Path, than: float) -> list[Path]:
     return [path for path in folder.iterdir() if path.stat().st_mtime < than]
 
 
-def machine_facts(env: Mapping[str, str], cwd: Path, python: str | None = None) -> MachineFacts:
+def machine_facts(env: Mapping[str, str], cwd: Path, python: str | None = None) -> OfferedMachine:
     """Return what this machine has, within about a second on a Mac.
 
     `python`: of the environment; None: that which `stallguard run` would choose in `cwd`.  Raises StallguardError if
     there is no such interpreter.
     """
     choice = interpreter.choose(python, env, shutil.which, cwd=cwd)
-    return MachineFacts(
+    return OfferedMachine(
         about=system.facts(),
         memory=system.memory(),
         gpus=preferences().gpus,

@@ -28,7 +28,7 @@ REMEDIES = {
 }
 
 
-class Remedy(msgspec.Struct, frozen=True):
+class RemedyResults(msgspec.Struct, frozen=True):
     """What followed an incident, and how often the training trained on healthily after it."""
 
     remedy: str  # itself (it recovered), or a restart: same, smaller (batch), cpu (without the GPU)
@@ -58,7 +58,7 @@ class NamedIncident(msgspec.Struct, frozen=True):
     last_run: str  # id of the run that had it last
     runs: tuple[str, ...]  # ids of the runs that had it, the oldest first
     where: str  # the script's line at which it last hung; empty: not known
-    remedies: tuple[Remedy, ...]  # the one that helped most first
+    remedies: tuple[RemedyResults, ...]  # the one that helped most first
     known: tuple[KnownReport, ...]  # public reports that it looks like
 
 
@@ -84,7 +84,7 @@ def _summed(group: Sequence[Sighting], now: float) -> NamedIncident:
     for one in group:
         if one.helped is not None:
             tried[one.remedy].append(one.helped)
-    remedies = [Remedy(remedy, len(results), sum(results)) for remedy, results in tried.items()]
+    remedies = [RemedyResults(remedy, len(results), sum(results)) for remedy, results in tried.items()]
     return NamedIncident(
         name=last.name,
         cause=last.cause,
@@ -147,7 +147,7 @@ def seen_words(sighting: Sighting, among: Iterable[Sighting], zone: dt.tzinfo | 
     return sentence("incident again", facts | {"ordinal": ordinal(len(seen))})
 
 
-def remedy_words(remedies: Sequence[Remedy]) -> str:
+def remedy_words(remedies: Sequence[RemedyResults]) -> str:
     """Return what followed an incident, and how often it helped; empty if nothing is known."""
     texts = []
     for one in remedies:

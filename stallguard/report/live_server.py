@@ -70,7 +70,7 @@ class LiveServer(ThreadingHTTPServer):
 
     def __init__(self, make: Callable[[], tuple[str, Rendered, str]]) -> None:
         """Listen on a free port.  Raises OSError."""
-        super().__init__((HOST, 0), _Handler)
+        super().__init__((HOST, 0), _PageRequestHandler)
         self.token = secrets.token_urlsafe(24)
         self._make = make
         self._changed = threading.Condition()
@@ -201,7 +201,7 @@ class LiveServer(ThreadingHTTPServer):
         """Do nothing: a browser that leaves is no error."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _PageRequestHandler(BaseHTTPRequestHandler):
     server: LiveServer
     server_version, sys_version = "stallguard", ""
     timeout = STALLED

@@ -52,7 +52,7 @@ class Sighting(msgspec.Struct, frozen=True, omit_defaults=True):
     helped: bool | None = None  # the next attempt trained on healthily; null: not known
 
 
-class _Kept(msgspec.Struct):
+class _KeptSightings(msgspec.Struct):
     version: int
     journal: tuple[int, int]  # bytes and time of the last change (ns)
     sightings: tuple[Sighting, ...]
@@ -72,12 +72,12 @@ def of_run(run: RunDir) -> tuple[Sighting, ...]:
     place = run.path / KEPT
     state = _state(run.journal)
     with contextlib.suppress(OSError, *UNREADABLE):
-        kept = msgspec.json.decode(place.read_bytes(), type=_Kept)
+        kept = msgspec.json.decode(place.read_bytes(), type=_KeptSightings)
         if (kept.version, kept.journal) == (incident_name.VERSION, state):
             return tuple(msgspec.structs.replace(one, run=run.id) for one in kept.sightings)
     found = tuple(_read(run))
     if end is not None:
-        _keep(place, _Kept(incident_name.VERSION, state, found))
+        _keep(place, _KeptSightings(incident_name.VERSION, state, found))
     return found
 
 
@@ -91,7 +91,7 @@ def _state(path: Path) -> tuple[int, int]:
     return sum(one.st_size for one in facts), max((one.st_mtime_ns for one in facts), default=0)
 
 
-def _keep(place: Path, kept: _Kept) -> None:
+def _keep(place: Path, kept: _KeptSightings) -> None:
     """Write the incidents of a run that is over, whole or not at all; without them the next reader makes them again."""
     draft = place.with_name(f".{KEPT}")
     with contextlib.suppress(OSError):

@@ -34,8 +34,8 @@ class ProcessSensor:
         """Watch the tree of the present `target.root`."""
         self._target, self._clock = target, clock
         self._root: int | None = None
-        self._whole: _Watch | None = None
-        self._each: dict[int, _Watch] = {}
+        self._whole: _WatchedTree | None = None
+        self._each: dict[int, _WatchedTree] = {}
         self._searched = float("-inf")
         self._urgent = False
 
@@ -49,7 +49,12 @@ class ProcessSensor:
         if target.root is None:
             return None
         if target.root != self._root or self._whole is None:
-            self._root, self._whole, self._each, target.shared = target.root, _Watch(target.root), {}, {}
+            self._root, self._whole, self._each, target.shared = (
+                target.root,
+                _WatchedTree(target.root),
+                {},
+                {},
+            )
             self._searched = float("-inf")
         trainings = target.trainings
         if not trainings:
@@ -60,7 +65,7 @@ class ProcessSensor:
             target.members = self._whole.members()
             return reading
         pids = [training.pid for training in trainings]
-        self._each = {pid: self._each.get(pid) or _Watch(pid) for pid in pids}
+        self._each = {pid: self._each.get(pid) or _WatchedTree(pid) for pid in pids}
         found = [
             replace(watch.read(one, target.shared.get(one.pid, 0), now), pid=one.pid)
             for one in trainings
@@ -74,7 +79,7 @@ class ProcessSensor:
         return found
 
 
-class _Watch:
+class _WatchedTree:
     """One tree, and when its costlier facts were last read."""
 
     def __init__(self, root: int) -> None:

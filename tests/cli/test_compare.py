@@ -89,9 +89,9 @@ def test_the_gpu_is_refused_only_where_there_is_none(
     flags = {"run.python": sys.executable}
     if has_gpu is False:
         with pytest.raises(StallguardError, match="this machine has no GPU"):
-            compare.Comparison(words, flags, variants("cpu,gpu", "", ()), 50)
+            compare.VariantTrials(words, flags, variants("cpu,gpu", "", ()), 50)
     else:
-        compare.Comparison(words, flags, variants("cpu,gpu", "", ()), 50)
+        compare.VariantTrials(words, flags, variants("cpu,gpu", "", ()), 50)
 
 
 def test_a_trial_that_was_not_on_its_device_cannot_be_chosen() -> None:
@@ -107,7 +107,7 @@ def test_how_a_setting_is_applied(script: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(system, "has_gpu", lambda: True)
     words = (str(script), "--batch-size", "16")
     flags = {"policy.batch_flag": "--batch-size", "run.python": sys.executable}
-    comparison = compare.Comparison(words, flags, variants("gpu,cpu", "16,64", ("OLD=1,", "NEW=,a b")), 50)
+    comparison = compare.VariantTrials(words, flags, variants("gpu,cpu", "16,64", ("OLD=1,", "NEW=,a b")), 50)
 
     assert comparison.how_to_apply(0) == ["nothing has to change"]
     on_cpu, run, rate = comparison.how_to_apply(15)

@@ -11,7 +11,7 @@ import stallguard
 from stallguard.core.readings import Memory
 from stallguard.doctor.facts import Installed
 from stallguard.host.types import ListedGpu
-from stallguard.pool.offers import MachineFacts, gigabytes, offer, usable
+from stallguard.pool.offers import OfferedMachine, gigabytes, offer, usable
 from stallguard.pool.worker_process import machine_facts, power_now
 
 GB = 10**9
@@ -21,7 +21,7 @@ M2 = (ListedGpu("Apple M2 Ultra", 60),)
 
 
 def mac(about=None, **more):
-    return MachineFacts(
+    return OfferedMachine(
         MAC | (about or {}), **({"memory": Memory(total=64 * GB), "gpus": M2, "cards": 0} | more)
     )
 
@@ -33,7 +33,7 @@ def test_a_mac_studio_offers_metal_and_mlx():
 
 
 def test_a_box_with_cards_offers_their_number_and_no_metal():
-    found = offer(MachineFacts(LINUX, Memory(total=128 * GB), gpus=None, cards=4), slots=1)
+    found = offer(OfferedMachine(LINUX, Memory(total=128 * GB), gpus=None, cards=4), slots=1)
     assert found.resources == {"slots": 1, "memory": 112.0, "cuda": 4}
 
 

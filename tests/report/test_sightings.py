@@ -11,7 +11,7 @@ from stallguard.core.events import Collected, Exited, Launched, Matched
 from stallguard.core.time_spent import Spent
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.report import incident_history, journal_record, sightings
-from stallguard.report.incident_history import Remedy
+from stallguard.report.incident_history import RemedyResults
 from stallguard.report.sightings import Sighting
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -185,7 +185,7 @@ def test_each_incident_is_listed_once_with_its_span_and_what_helped_most_first()
     assert (other.name, other.count) == ("busy-loop-000000", 1)
     assert (one.count, one.week, one.last_run, one.where) == (4, 3, "run-0.5", "train.py:3")
     assert (one.first, one.last) == (NOW - 20 * DAY, NOW - 0.5 * DAY)
-    assert one.remedies == (Remedy("smaller", 2, 2), Remedy("same", 1, 0))
+    assert one.remedies == (RemedyResults("smaller", 2, 2), RemedyResults("same", 1, 0))
     text = "\n".join(incident_history.lines(one, NOW, dt.UTC))
     assert "wait-3fa91c  4 times (3 in the last seven days)" in text
     assert "first 3 Nov 04:12; last 22 Nov 16:12, in run-0.5" in text

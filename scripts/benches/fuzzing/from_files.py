@@ -89,7 +89,7 @@ def _of_runs(place: Path) -> Iterator[Target]:
     incidents = run.path / sightings.KEPT
     yield Target(
         "incidents.json",
-        encoded(sightings._Kept(incident_name.VERSION, (0, 0), (seen,))),
+        encoded(sightings._KeptSightings(incident_name.VERSION, (0, 0), (seen,))),
         filed(incidents, lambda _path: incident_history.named(sightings.of_run(run), 1e9)),
     )
     incidents.unlink(missing_ok=True)

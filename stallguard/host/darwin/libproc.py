@@ -81,7 +81,7 @@ class Rusage(Structure):
     ]
 
 
-class Identity(Structure):
+class UniqueIdentity(Structure):
     """struct proc_uniqidentifierinfo (bsd/sys/proc_info_private.h).
 
     `uuid`: of the image of the program.  `version`: p_idversion, which execve(2) increases (kern_exec.c); 0 before
@@ -102,7 +102,7 @@ class Timebase(Structure):
     _fields_ = _fields(c_uint32, "numerator denominator")
 
 
-_SIZES = [ctypes.sizeof(one) for one in (BsdInfo, TaskInfo, ThreadInfo, Rusage, Identity)]
+_SIZES = [ctypes.sizeof(one) for one in (BsdInfo, TaskInfo, ThreadInfo, Rusage, UniqueIdentity)]
 assert _SIZES == [136, 96, 112, 296, 56]  # noqa: S101
 
 T = TypeVar("T", bound=Structure)
@@ -131,9 +131,9 @@ def task_info(pid: int) -> TaskInfo | None:
     return _pidinfo(TaskInfo, pid, PROC_PIDTASKINFO)
 
 
-def identity(pid: int) -> Identity | None:
+def identity(pid: int) -> UniqueIdentity | None:
     """Return which program it runs; None if it has ended."""
-    return _pidinfo(Identity, pid, PROC_PIDUNIQIDENTIFIERINFO)
+    return _pidinfo(UniqueIdentity, pid, PROC_PIDUNIQIDENTIFIERINFO)
 
 
 def rusage(pid: int) -> Rusage | None:

@@ -76,10 +76,10 @@ class Step:
         held.log(loss_tracker(self.model), sums.loss / sums.share, batch)
         return batch_structure.fresh_logs(self.model, logs)
 
-    def summed(self, held: HeldUpdate, data: Any, cuts: Any, batch: int) -> tuple[Any, Sums]:
+    def summed(self, held: HeldUpdate, data: Any, cuts: Any, batch: int) -> tuple[Any, RunningSums]:
         """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
         first, size, others = cuts
-        sums, begin, logs = Sums(), 0, None
+        sums, begin, logs = RunningSums(), 0, None
         for extent in [first] + [size] * others:
             with slice_plan.slicing(extent, batch) as piece:
                 held.weigh = lambda loss, piece=piece: loss * _share(piece)
@@ -100,7 +100,7 @@ def _share(piece: slice_plan.Slice) -> Any:
     return (piece.size if piece.divisor is None else piece.divisor) / piece.batch
 
 
-class Sums:
+class RunningSums:
     """Sums over slices: of the batch's shares, of loss times share, of gradients times share."""
 
     def __init__(self) -> None:
