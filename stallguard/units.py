@@ -79,7 +79,8 @@ def show_size(count: int) -> str:
     """Return bytes as the shortest text that `size` reads back as the same number."""
     for unit, worth in BYTES.items():
         if count and count % (worth // 10) == 0 and count >= worth:
-            return f"{count / worth:.12g}{unit}"
+            whole, tenth = divmod(count // (worth // 10), 10)
+            return f"{whole}.{tenth}{unit}" if tenth else f"{whole}{unit}"
     return f"{count}B" if count else "0"
 
 

@@ -67,6 +67,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 
 
 @given(st.integers(min_value=0, max_value=10**15))
+@example(101_296_268_916_900)  # 13 digits before the unit
 def test_a_size_survives_being_shown(count: int) -> None:
     assert units.size(units.show_size(count)) == count
 

@@ -139,7 +139,7 @@ _SIGNALS: Guards = {
     "exits-abruptly": (
         Change("supervisor/program_record.py", "self.pending = self._read() or self.pending", "pass"),
     ),
-    "training-killed": (Change("launch/environment.py", "    if wish.resume:\n", "    if False:\n"),),
+    "training-killed": (Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),),
     "training-stopped": (Change("core/detection/verdict.py", 'if seen.state == "stopped":', "if False:"),),
     "both-stopped": (
         Change("core/detection/watched_clock.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
@@ -239,7 +239,7 @@ _TERMINALS: Guards = {
 # ---- Keras ------------------------------------------------------------------------------------------------------
 
 _KERAS: Guards = {
-    "keras-killed": (Change("launch/environment.py", "    if wish.resume:\n", "    if False:\n"),),
+    "keras-killed": (Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),),
     "keras-checkpoint-damaged": (
         Change("probe/checkpoint/store.py", "if len(blob) != length or _check(blob) != check:", "if False:"),
     ),
