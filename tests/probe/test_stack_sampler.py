@@ -32,7 +32,8 @@ def beats():
 
 @pytest.fixture
 def sampler(beats, tmp_path, monkeypatch):
-    monkeypatch.setattr(stack_sampler, "SHARE", 0)  # else a sample that a busy machine makes slow puts off the next
+    # Else a sample that a busy machine makes slow puts off the next.
+    monkeypatch.setattr(stack_sampler, "SHARE", 0)
     return StackSampler(beats, str(tmp_path / "7.profile"), {})
 
 

@@ -139,7 +139,9 @@ _SIGNALS: Guards = {
     "exits-abruptly": (
         Change("supervisor/program_record.py", "self.pending = self._read() or self.pending", "pass"),
     ),
-    "training-killed": (Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),),
+    "training-killed": (
+        Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),
+    ),
     "training-stopped": (Change("core/detection/verdict.py", 'if seen.state == "stopped":', "if False:"),),
     "both-stopped": (
         Change("core/detection/watched_clock.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
@@ -239,7 +241,9 @@ _TERMINALS: Guards = {
 # ---- Keras ------------------------------------------------------------------------------------------------------
 
 _KERAS: Guards = {
-    "keras-killed": (Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),),
+    "keras-killed": (
+        Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),
+    ),
     "keras-checkpoint-damaged": (
         Change("probe/checkpoint/store.py", "if len(blob) != length or _check(blob) != check:", "if False:"),
     ),
