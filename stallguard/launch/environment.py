@@ -35,7 +35,7 @@ def child_environment(user: Mapping[str, str], wish: ProbeSettings, inject: Path
     kept["PYTHONPATH"] = str(inject) if not path else f"{inject}{os.pathsep}{path}"
     if wish.seed and not user.get("PYTHONHASHSEED"):  # an empty one counts as none
         kept["PYTHONHASHSEED"] = hash_seed = run_seed.hash_seed(wish.seed)
-        wish = wish._replace(hash_seed=hash_seed)
+        wish = wish.replace(hash_seed=hash_seed)
     kept[settings.VARIABLE] = settings.encode(wish)
     return kept
 

@@ -13,17 +13,23 @@ Loaded inside the user's process: standard library only, Python 3.9 grammar.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # typing costs milliseconds of every start; checkers take this name for True
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import NamedTuple as _Values
+    from typing import Any, dataclass_transform
+
+    @dataclass_transform(kw_only_default=True, frozen_default=True)
+    class _Declared:
+        def replace(self, **changes: Any) -> ProbeSettings:
+            """Return the settings with some of them changed."""
+
 else:
 
-    class _Values:  # typing costs milliseconds of every start; checkers take it for a NamedTuple
+    class _Declared:
         def __init__(self, **values: object) -> None:
             self.__dict__.update(values)
 
-        def _replace(self, **changes: object) -> _Values:
+        def replace(self, **changes: object) -> _Declared:
             return type(self)(**{**self.__dict__, **changes})
 
 
@@ -31,7 +37,7 @@ VARIABLE = "STALLGUARD_PROBE"
 _ESCAPES = (("%", "%25"), (";", "%3b"), ("\n", "%0a"))  # the first also undoes last
 
 
-class ProbeSettings(_Values):
+class ProbeSettings(_Declared):
     """What the supervisor wants of the probe."""
 
     socket: str = ""  # where records are sent
@@ -81,7 +87,7 @@ def of(environment: Mapping[str, str]) -> ProbeSettings:
     known = _read.get(whole)
     if known is not None:
         return known
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for part in whole.split(";"):
         name, _, text = part.partition("=")
         kind = _KINDS.get(name)
@@ -96,7 +102,7 @@ def of(environment: Mapping[str, str]) -> ProbeSettings:
                 values[name] = int(text) if kind == "int" else float(text)
             except ValueError:
                 pass
-    settings = ProbeSettings(**values)  # type: ignore[arg-type]  # of the kinds that are declared
+    settings = ProbeSettings(**values)
     _read.clear()
     _read[whole] = settings
     return settings

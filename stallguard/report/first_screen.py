@@ -90,7 +90,8 @@ def _wrong(
             yield sentence(key, _facts(some))
     raised = error(output) if state == "failed" or any(one.kind == CRASH for one in incidents[-1:]) else ""
     if raised:
-        yield sentence("first raised", {"error": raised})
+        # An error that a restart has cured is no failure of the script.
+        yield sentence("first failed" if state == "failed" else "first raised", {"error": raised})
     elif state in ("gave up", "failed") and why:
         yield sentence("first ended", {"why": why})
     elif not incidents and not broken_loss:

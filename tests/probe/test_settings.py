@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +28,8 @@ def facts(one: ProbeSettings) -> dict[str, object]:
 
 
 @given(VALUES)
-def test_what_is_sent_arrives(values: dict[str, object]) -> None:
-    sent = ProbeSettings(**values)  # type: ignore[arg-type]
+def test_what_is_sent_arrives(values: dict[str, Any]) -> None:
+    sent = ProbeSettings(**values)
     text = settings.encode(sent)
 
     assert facts(settings.of({settings.VARIABLE: text})) == facts(sent)

@@ -58,6 +58,9 @@ def test_an_error_of_the_script_is_named_with_its_own_line():
     assert error(RAISED[:2]) == error(["nothing"]) == ""
     assert first("failed", why="exit code 1", output=RAISED).wrong == f"Your script failed: {error(RAISED)}."
     assert error(RAISED) in first("failed", crash, output=RAISED).wrong
+    cured = first("finished", crash, output=RAISED).wrong
+    assert f"The script raised {error(RAISED)}." in cured
+    assert "failed" not in cured
     assert first("finished", output=RAISED).wrong == "Nothing: no stall, no crash."
 
 

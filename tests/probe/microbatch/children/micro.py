@@ -169,7 +169,7 @@ def cases():
 
 def measured(train, factor):
     """Return [loss and metrics, sums over the weights, updates] of one training."""
-    CONTEXT.settings = CONTEXT.settings._replace(factor=factor)
+    CONTEXT.settings = CONTEXT.settings.replace(factor=factor)
     keras.utils.set_random_seed(0)
     model, logs = train()
     weights = np.concatenate([np.ravel(value) for value in model.get_weights()]).astype("float64")
