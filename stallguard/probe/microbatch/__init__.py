@@ -20,11 +20,11 @@ Patch = Callable[[Any], None]
 def targets(context: Context) -> dict[str, Patch]:
     """Return {module name: patch(module)} for every Keras that can be imported in this process."""
     # Imported here, because a training in whole batches uses `fit_arguments` and `batch_structure` only.
-    from . import announcements, compare, keras_jax, keras_tf, keras_torch, reductions
+    from . import announcements, compare, reductions, slices_jax, slices_tf, slices_torch
 
     announcer = announcements.Announcer(context)
     slices = compare.Slices(context, announcer)
     found = reductions.targets(context)
-    for module in (keras_tf, keras_torch, keras_jax):
+    for module in (slices_tf, slices_torch, slices_jax):
         found.update(module.targets(context, announcer, slices))
     return found

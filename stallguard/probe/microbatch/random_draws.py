@@ -5,7 +5,7 @@ gradients differ although the computation is equivalent.  For the comparison a d
 only on the last dimension of its shape: each row of a slice gets the same as each row of the whole batch, about as many
 units are dropped as usual, and the training's own code runs.  Draws that cannot be replaced like this are recorded.
 
-The frameworks' modules (random_draws_tf, _jax, _torch) replace functions only for the thread that compares: the
+The modules of the frameworks (slices_tf, _jax, _torch) replace functions only for the thread that compares: the
 script's other threads can draw data meanwhile.
 """
 

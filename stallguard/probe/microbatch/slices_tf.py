@@ -1,0 +1,424 @@
+"""Slices for Keras on TensorFlow: Keras 3, Keras 2 (`tf.keras` to 2.15) and `tf_keras`.
+
+The wrapped `train_step` is traced into the user's graph like the original; no Python of the probe runs in a step.  The
+first slice is traced outside the loop: it builds what is not built, shows which gradients are None, and takes the
+remainder.  A `tf.while_loop` with one iteration at a time runs the others, so that only one slice's activations are in
+memory.
+
+The slices are a separate function inside that graph.  If tracing them fails, the user's graph has no part of them, and
+the whole batch is traced instead.
+
+Rows are compared eagerly, and all state is restored.  Random operations are replaced only in eager code: a function of
+the script that is traced meanwhile keeps its graph for the training, which must draw real random numbers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+from . import batch_structure, compare, random_draws, slice_plan, step_hooks, sums_tf
+from .deferred_update import HeldUpdate, loss_tracker
+from .sliced_step import WEIGHTS, ComparedRows, SlicedStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from ..context import Context
+    from .announcements import Announcer
+    from .compare import Slices
+
+TRAINERS = {
+    "keras.src.backend.tensorflow.trainer": "TensorFlowTrainer",
+    "keras.src.engine.training": "Model",
+    "keras.engine.training": "Model",
+    "tf_keras.src.engine.training": "Model",
+}
+OPS = "tensorflow.python.ops."
+UNIFORM = {"gen_random_ops": "random_uniform", "gen_stateless_random_ops_v2": "stateless_random_uniform_v2"}
+NORMAL = {
+    "gen_random_ops": "random_standard_normal truncated_normal",
+    "gen_stateless_random_ops_v2": "stateless_random_normal_v2 stateless_truncated_normal_v2",
+}
+WHOLE = {
+    "gen_random_ops": "random_uniform_int",
+    "gen_stateless_random_ops_v2": "stateless_random_uniform_int_v2 stateless_random_uniform_full_int_v2",
+}
+REAL = {
+    "gen_random_ops": "multinomial parameterized_truncated_normal random_gamma random_poisson_v2 random_shuffle",
+    "gen_stateless_random_ops": "stateless_multinomial stateless_parameterized_truncated_normal "
+    "stateless_random_binomial stateless_random_poisson stateless_random_gamma_v2",
+    "gen_stateless_random_ops_v2": "stateless_random_gamma_v3 stateless_shuffle",
+    "gen_stateful_random_ops": "stateful_random_binomial non_deterministic_ints",
+}
+RANGE = 1 << 30  # of integers without bounds
+
+
+def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str, Callable[[Any], None]]:
+    """Return the patches of the trainers that run on TensorFlow."""
+
+    def patcher(trainer: str) -> Callable[[Any], None]:
+        def patch(module: Any) -> None:
+            def train_step(original: Any) -> Any:
+                return lambda self, data: TensorFlowStep(module.tf, announcer, slices, original, self).run(
+                    data, context.factor
+                )
+
+            framework = TensorFlowComparison(module.tf)
+            step_hooks.patch(context, announcer, slices, getattr(module, trainer), train_step, framework)
+
+        return patch
+
+    return {name: patcher(trainer) for name, trainer in TRAINERS.items()}
+
+
+class TensorFlowStep(SlicedStep):
+    """One `train_step` call on TensorFlow."""
+
+    def __init__(self, tf: Any, announcer: Announcer, slices: Slices, original: Any, model: Any) -> None:
+        super().__init__(announcer, slices, original, model)
+        self.tf = tf
+
+    def rows(self, leaf: Any) -> Any:
+        """See SlicedStep."""
+        shape: Any = getattr(leaf, "shape", ())
+        rank: Any = getattr(shape, "rank", len(shape) if isinstance(shape, tuple) else None)
+        if rank is None:
+            return "unknown"
+        return (shape[0] if shape[0] is not None else "unknown") if rank else None
+
+    def kept(self) -> Any:
+        """See SlicedStep."""
+        return values(self.tf, self.model) if self.tf.executing_eagerly() else []
+
+    def put_back(self, before: Any) -> None:
+        """See SlicedStep."""
+        put_back(before)
+
+    def compared_rows(self) -> TensorFlowRows:
+        """See SlicedStep."""
+        return TensorFlowRows(self)
+
+    def train(self, held: HeldUpdate, data: Any, factor: int) -> Any:
+        """See SlicedStep."""
+        tf, leaves = self.tf, [leaf for _, leaf in batch_structure.leaves(data)]
+        counts: list[Any] = [self.rows(leaf) for leaf in leaves]
+        same: Any = None
+        if all(isinstance(count, int) for count in counts):
+            batch = counts[0]
+            cuts = slice_plan.plan(batch, factor)
+        else:
+            # Only the running graph knows the rows.  A batch whose parts differ is one slice with each part whole.
+            counts = [self.running_rows(leaf) for leaf in leaves]
+            batch = counts[0]
+            same = tf.reduce_all(tf.equal(tf.stack(counts), batch))
+            cuts = slice_plan.plan(batch, tf.where(same, factor, 1), tf.maximum)
+
+        def summed(data: Any) -> Any:
+            return self.summed(held, data, cuts, batch, same)
+
+        return *(summed if tf.executing_eagerly() else tf.function(summed, autograph=False))(data), batch
+
+    def finish(self, held: HeldUpdate, trained: Any) -> Any:
+        """See SlicedStep."""
+        (logs, sums, batch), tf = trained, self.tf
+        if held.variables:
+            self.model.optimizer.apply_gradients(zip(sums_tf.mean(tf, sums, held), held.variables))
+        held.log(loss_tracker(self.model), tf.math.divide_no_nan(sums.loss, sums.share), batch)
+        return batch_structure.fresh_logs(self.model, logs)
+
+    def running_rows(self, leaf: Any) -> Any:
+        """Return the rows of a leaf as a tensor."""
+        tf = self.tf
+        if isinstance(leaf, tf.RaggedTensor):
+            return tf.cast(leaf.nrows(), tf.int32)
+        return tf.cast(
+            (leaf.dense_shape if isinstance(leaf, tf.SparseTensor) else tf.shape(leaf))[0], tf.int32
+        )
+
+    def summed(self, held: HeldUpdate, data: Any, cuts: Any, batch: Any, same: Any = None) -> Any:
+        """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
+        tf = self.tf
+        first, size, others = cuts
+        logs, sums = self._slice(held, self.cut(data, 0, first, same), first, batch)
+
+        def body(index: Any, sums: Any) -> Any:
+            piece = self.cut(data, first + index * size, size)
+            _, more = self._slice(held, piece, size, batch)
+            return index + 1, sums_tf.add(tf, sums, more)
+
+        # Otherwise the loop's forward pass could run beside the first slice, and need the memory of two.
+        with tf.control_dependencies(tf.nest.flatten(sums)):
+            start = tf.constant(0)
+        shapes = (start.shape, sums_tf.invariant(tf, sums))
+        _, sums = tf.while_loop(
+            lambda index, _: index < others, body, (start, sums), shapes, parallel_iterations=1
+        )
+        return logs, sums
+
+    def _slice(self, held: HeldUpdate, data: Any, size: Any, batch: Any) -> Any:
+        """Return (logs, sums) of one slice of `size` samples."""
+        with slice_plan.slicing(size, batch) as piece:
+            held.weigh = lambda loss: loss * self.tf.cast(sums_tf.share_of(self.tf, piece), loss.dtype)
+            logs = self.original(self.model, data)
+        held.uneven |= piece.uneven
+        dense = bool(getattr(self.model, "jit_compile", False))
+        return logs, sums_tf.of_slice(self.tf, piece, held, dense)
+
+    def cut(self, data: Any, begin: Any, size: Any, same: Any = None) -> Any:
+        """Return `size` rows of each leaf from `begin`; all rows of a leaf if `same` is false."""
+        tf = self.tf
+
+        def piece(leaf: Any) -> Any:
+            if leaf is None:
+                return None
+            count = size if same is None else tf.where(same, size, self.running_rows(leaf))
+            rank: Any = getattr(leaf.shape, "rank", None)
+            if isinstance(leaf, tf.SparseTensor):
+                start, count = (tf.cast(number, tf.int64) for number in (begin, count))
+                starts = [start] + [0] * (len(leaf.shape) - 1)
+                return tf.sparse.slice(leaf, starts, [count, *tf.unstack(leaf.dense_shape)[1:]])
+            if isinstance(leaf, tf.RaggedTensor) or rank is None:
+                return leaf[begin : begin + count]
+            part = tf.slice(leaf, [begin] + [0] * (rank - 1), [count] + [-1] * (rank - 1))
+            return tf.ensure_shape(part, [count if isinstance(count, int) else None, *leaf.shape[1:]])
+
+        return tf.nest.map_structure(piece, data)
+
+
+class TensorFlowComparison(compare.Framework):
+    """What a comparison needs from Keras on TensorFlow."""
+
+    def __init__(self, tf: Any) -> None:
+        self.tf = tf
+
+    def _given(self, batch: Any) -> Any:
+        """Return a batch as the train function passes it to the step: tensors, and None for a missing leaf."""
+        tf = self.tf
+
+        def one(leaf: Any) -> Any:
+            if leaf is None or isinstance(leaf, tf.experimental.Optional):
+                return None
+            return (
+                leaf if hasattr(leaf, "dtype") and hasattr(leaf.shape, "rank") else tf.convert_to_tensor(leaf)
+            )
+
+        return tf.nest.map_structure(one, batch)
+
+    def train(self, model: Any, arguments: Any, batch: Any) -> Any:
+        """Run the step eagerly."""
+        return model.train_step(self._given(batch))
+
+    def build(self, model: Any, arguments: Any, batch: Any) -> None:
+        """Create what the first step would create, by tracing one without running it."""
+        if not batch_structure.is_built(model):
+            self.tf.function(model.train_step).get_concrete_function(self._given(batch))
+
+    @contextmanager
+    def preserved(self, model: Any) -> Iterator[Any]:
+        """Restore all variables that a step can change."""
+        before = values(self.tf, model)
+        known = {id(variable) for variable in _metrics(model)}
+        try:
+            yield before
+        finally:
+            if any(id(variable) not in known for variable in _metrics(model)):
+                model.reset_metrics()  # some were created in the body
+            put_back(before)
+
+
+class TensorFlowRows(ComparedRows):
+    """Rows of a batch on TensorFlow."""
+
+    def __init__(self, step: TensorFlowStep) -> None:
+        super().__init__(step)
+        self.tf = step.tf
+
+    def rows(self, leaf: Any) -> Optional[int]:
+        """Return the rows of a leaf, None for a single number."""
+        if isinstance(leaf, self.tf.RaggedTensor):
+            return int(leaf.nrows())
+        if isinstance(leaf, self.tf.SparseTensor):
+            return int(leaf.dense_shape[0])
+        return int(leaf.shape[0]) if leaf.shape.rank else None
+
+    def some(self, data: Any, count: int) -> Any:
+        """Return `count` rows of the batch, spread over it; the first ones if it is sparse."""
+        if any(isinstance(leaf, self.tf.SparseTensor) for _, leaf in batch_structure.leaves(data)):
+            return self.step.cut(data, 0, count)
+        return super().some(data, count)
+
+    def mapped(self, change: Callable[[Any], Any], data: Any) -> Any:
+        """See ComparedRows."""
+        return self.tf.nest.map_structure(lambda leaf: None if leaf is None else change(leaf), data)
+
+    def taken(self, leaf: Any, places: list[int]) -> Any:
+        """See ComparedRows."""
+        return self.tf.gather(leaf, places)
+
+    def blank(self, leaf: Any) -> Any:
+        """See ComparedRows."""
+        tf = self.tf
+        if not isinstance(leaf, tf.Tensor) or leaf.dtype == tf.string:
+            return leaf
+        return tf.concat([leaf[:-1], tf.zeros_like(leaf[-1:])], 0)
+
+    def weighed(self, leaf: Any) -> Any:
+        """See ComparedRows."""
+        tf = self.tf
+        if not isinstance(leaf, tf.Tensor) or not leaf.dtype.is_floating:
+            return leaf
+        weights = tf.constant(WEIGHTS[: leaf.shape[0]], leaf.dtype)
+        return leaf * tf.reshape(weights, [-1] + [1] * (leaf.shape.rank - 1))
+
+    @contextmanager
+    def fixed(self, draws: random_draws.Draws) -> Iterator[None]:
+        """See ComparedRows; no summaries are written either."""
+        with alike(self.tf, draws), self.tf.summary.record_if(False):
+            yield
+
+    def preserved(self) -> AbstractContextManager[Any]:
+        """See ComparedRows."""
+        return TensorFlowComparison(self.tf).preserved(self.model)
+
+    def flat(self, output: Any) -> list[Any]:
+        """See ComparedRows."""
+        found: list[Any] = self.tf.nest.flatten(output)
+        return found
+
+    def has_rows(self, leaf: Any) -> bool:
+        """See ComparedRows."""
+        return isinstance(leaf, self.tf.Tensor) and bool(leaf.shape.rank)
+
+    def joined(self, parts: Any) -> Any:
+        """See ComparedRows."""
+        return self.tf.concat(parts, 0).numpy()
+
+    def mean(self, sums: Any, held: HeldUpdate) -> Any:
+        """See ComparedRows."""
+        return sums_tf.mean(self.tf, sums, held)
+
+    def number(self, value: Any) -> Optional[float]:
+        """See ComparedRows."""
+        try:
+            return float(value.numpy().astype("float64").mean())
+        except Exception:
+            return None
+
+    def array(self, gradient: Any) -> Any:
+        """See ComparedRows."""
+        if isinstance(gradient, self.tf.IndexedSlices):
+            return gradient.values.numpy(), gradient.indices.numpy()
+        return gradient.numpy()
+
+    def changed(self, before: Any) -> dict[str, Any]:
+        """See ComparedRows."""
+        apart = [*_metrics(self.model), *_listed(self.model.optimizer, "variables")]
+        excluded = {id(getattr(variable, "_value", variable)) for variable in apart}
+        paths = {id(getattr(v, "_value", v)): str(getattr(v, "path", v.name)) for v in self.model.variables}
+        changed = {}
+        for variable, value in before:
+            if (
+                id(variable) in excluded
+                or "seed_generator" in variable.name
+                or variable.name.startswith("StateVar")
+            ):
+                continue
+            now = variable.read_value()
+            same = now.shape == value.shape and bool(self.tf.reduce_all(self.tf.equal(now, value)))
+            if not same:
+                changed[paths.get(id(variable), str(variable.name))] = variable.numpy()
+        return changed
+
+
+def values(tf: Any, model: Any) -> list[tuple[Any, Any]]:
+    """Return (variable, value) of all that a step can change; a value is copied only when its variable changes."""
+    found = [*model.non_trainable_variables, *model.variables, *_metrics(model)]
+    found += _listed(model.optimizer, "variables")
+    owners = (model, *batch_structure.layers(model))
+    for value in [attribute for owner in owners for attribute in list(vars(owner).values())]:
+        # Variables and the states of random generators: as an attribute, or in a list or dict that is one.
+        items = list(value.values()) if isinstance(value, dict) else value
+        parts = items if isinstance(items, (list, tuple)) else [items]
+        found += [part for part in parts if isinstance(part, tf.Variable)]
+        generators = [getattr(part, "_generator", part) for part in parts]
+        found += [each.state for each in generators if isinstance(each, tf.random.Generator)]
+    raw = [getattr(variable, "_value", variable) for variable in found]  # of a Keras 3 variable: TensorFlow's
+    distinct = {id(variable): variable for variable in raw if hasattr(variable, "read_value")}
+    return [(variable, variable.read_value()) for variable in distinct.values()]
+
+
+def put_back(before: list[tuple[Any, Any]]) -> None:
+    """Set the variables to the values that `values` returned."""
+    for variable, value in before:
+        variable.assign(value)
+
+
+def _metrics(model: Any) -> list[Any]:
+    return [variable for metric in model.metrics for variable in metric.variables]
+
+
+def _listed(owner: Any, name: str) -> list[Any]:
+    found = getattr(owner, name, None)
+    return list(found() if callable(found) else found or ())
+
+
+def alike(tf: Any, noted: random_draws.Draws) -> AbstractContextManager[None]:
+    """Have random operations return the same numbers for every row during the body."""
+    makers = ((UNIFORM, _uniform), (NORMAL, _normal), (WHOLE, _whole), (REAL, None))
+    return random_draws.replaced(
+        [
+            (sys.modules[OPS + module], name, _maker(tf, noted, numbers))
+            for table, numbers in makers
+            for module, names in table.items()
+            if OPS + module in sys.modules
+            for name in names.split()
+        ]
+    )
+
+
+def _maker(tf: Any, noted: random_draws.Draws, numbers: Any) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        signature = inspect.signature(original)
+
+        def draw(*args: Any, **named: Any) -> Any:
+            real = numbers is None or not tf.executing_eagerly()
+            noted.note(real)
+            if real:
+                return original(*args, **named)
+            asked = signature.bind(*args, **named)
+            asked.apply_defaults()
+            return numbers(tf, asked.arguments)
+
+        return draw
+
+    return make
+
+
+def _field(tf: Any, asked: Any) -> Any:
+    shape = [int(length) for length in tf.convert_to_tensor(asked["shape"]).numpy()]
+    numbers = random_draws.row(shape)
+    return (
+        tf.broadcast_to(tf.constant(numbers, tf.float64), shape)
+        if shape
+        else tf.constant(numbers[0], tf.float64)
+    )
+
+
+def _uniform(tf: Any, asked: Any) -> Any:
+    return tf.cast(_field(tf, asked), asked["dtype"])
+
+
+def _normal(tf: Any, asked: Any) -> Any:
+    return tf.cast(tf.math.ndtri(_field(tf, asked)), asked["dtype"])
+
+
+def _whole(tf: Any, asked: Any) -> Any:
+    if "minval" not in asked:
+        return tf.cast(_field(tf, asked) * RANGE, asked["dtype"])
+    low, high = tf.convert_to_tensor(asked["minval"]), tf.convert_to_tensor(asked["maxval"])
+    width = tf.cast(high, tf.float64) - tf.cast(low, tf.float64)
+    return low + tf.cast(tf.floor(_field(tf, asked) * width), low.dtype)
