@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.cli.ls import Output
+from stallguard.cli.ls import ListedRuns
 from stallguard.fleet.job_table import JobRow
 from stallguard.supervisor.live_status import Living
 
@@ -18,7 +18,7 @@ class FleetLiving(Living, frozen=True):
     missing: str  # why the jobs are missing; empty: they are not
 
 
-class FleetRuns(Output, frozen=True):
+class FleetRuns(ListedRuns, frozen=True):
     """The runs of this machine, and the fleet's jobs."""
 
     jobs: list[JobRow]  # of the fleet

@@ -50,7 +50,7 @@ class Compared(Trial, frozen=True, omit_defaults=True, kw_only=True):
     env: dict[str, str | None] = msgspec.field(default_factory=dict)
 
 
-class Output(msgspec.Struct, frozen=True):
+class ComparedTrials(msgspec.Struct, frozen=True):
     """What was measured, in the order of the trials.  The fields after `interrupted` are null if nothing is chosen."""
 
     schema: int
@@ -84,7 +84,7 @@ class Variant(msgspec.Struct, frozen=True):
 @click.option(
     "--steps", type=click.IntRange(1), default=50, show_default=True, help="Batches to measure, at least."
 )
-@prints_json("Print the result as JSON.", "stallguard.cli.compare:Output")
+@prints_json("Print the result as JSON.", "stallguard.cli.compare:ComparedTrials")
 @settings(key for key in KEYS.values() if key.path != BATCH)
 @click.pass_context
 def command(
@@ -132,7 +132,7 @@ def command(
     choice = None if is_interrupted else comparison.choice()
     apply = comparison.how_to_apply(choice.chosen) if choice else []
     if as_json:
-        output = Output(
+        output = ComparedTrials(
             schema=SCHEMA, trials=found, interrupted=is_interrupted,
             chosen=found[choice.chosen].setting if choice else None, reason=choice.reason if choice else None,
             equal=[found[index].setting for index in choice.equal] if choice else None,

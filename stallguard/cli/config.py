@@ -24,7 +24,7 @@ SCHEMA = 1
 TUNING = "tuning.toml"
 
 
-class Row(msgspec.Struct, frozen=True):
+class ShownSetting(msgspec.Struct, frozen=True):
     """One setting."""
 
     value: Any  # durations in seconds, sizes in bytes
@@ -33,11 +33,11 @@ class Row(msgspec.Struct, frozen=True):
     default: Any
 
 
-class Output(msgspec.Struct, frozen=True):
+class ShownSettings(msgspec.Struct, frozen=True):
     """All settings in force in this directory, by name, and the rows of the tuning table that are set."""
 
     schema: int
-    settings: dict[str, Row]
+    settings: dict[str, ShownSetting]
 
 
 @click.group("config", cls=_complete.VerbGroup, invoke_without_command=True)
@@ -54,7 +54,7 @@ def _loaded() -> config.Loaded:
 
 @command.command("show")
 @click.option("--all", "everything", is_flag=True, help="Include the tuning table of the detector.")
-@prints_json("One JSON object with all settings.", "stallguard.cli.config:Output")
+@prints_json("One JSON object with all settings.", "stallguard.cli.config:ShownSettings")
 def show(everything: bool, as_json: bool) -> None:
     """Show each setting in force in this directory, with its value and origin."""
     loaded = _loaded()
@@ -63,8 +63,8 @@ def show(everything: bool, as_json: bool) -> None:
         for key in _shown(loaded, everything):
             value = value_of(loaded.config, key.path)
             origin = loaded.origins.get(key.path, config.DEFAULT)
-            rows[key.path] = Row(value, key.kind.show(value), origin, key.default)
-        echo(jsontext.readable(Output(SCHEMA, rows)))
+            rows[key.path] = ShownSetting(value, key.kind.show(value), origin, key.default)
+        echo(jsontext.readable(ShownSettings(SCHEMA, rows)))
         return
     for text in loaded.ignored:
         echo(f"stallguard: {text}", err=True)

@@ -24,7 +24,7 @@ SCHEMA = 1
 COLORS = {OK: "green", NOTE: "cyan", WARN: "yellow", FAIL: "red"}
 
 
-class Output(msgspec.Struct, frozen=True):
+class CheckedMachine(msgspec.Struct, frozen=True):
     """The findings, and the facts that they follow from."""
 
     schema: int
@@ -34,7 +34,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 @click.command("doctor")
-@prints_json("One JSON object: the findings and their facts.", "stallguard.cli.doctor:Output")
+@prints_json("One JSON object: the findings and their facts.", "stallguard.cli.doctor:CheckedMachine")
 @click.option(
     "--deep", is_flag=True, help="Import the framework in its environment and compute on its devices."
 )
@@ -54,7 +54,7 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     findings = checks.examine(facts)
     verdict = worst(findings)
     if as_json:
-        echo(jsontext.readable(Output(SCHEMA, verdict, findings, facts)))
+        echo(jsontext.readable(CheckedMachine(SCHEMA, verdict, findings, facts)))
     else:
         for finding in findings:
             click.echo("\n".join(lines(finding)), color=False if "NO_COLOR" in os.environ else None)

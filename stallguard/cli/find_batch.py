@@ -36,7 +36,7 @@ class Tried(Trial, frozen=True, omit_defaults=True, kw_only=True):
     size: str = ""  # in words
 
 
-class Output(msgspec.Struct, frozen=True):
+class FoundBatch(msgspec.Struct, frozen=True):
     """The largest batch that survives: in rows if the script gets the size, else in parts.  0: none survives.
 
     After Ctrl-C there is neither.
@@ -55,7 +55,7 @@ class Output(msgspec.Struct, frozen=True):
 @click.option(
     "--most", type=click.IntRange(1), help="Largest number of rows to try.  [16 times the script's batch]"
 )
-@prints_json("Print the result as JSON.", "stallguard.cli.find_batch:Output")
+@prints_json("Print the result as JSON.", "stallguard.cli.find_batch:FoundBatch")
 @settings()
 @click.pass_context
 def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, **parameters: Any) -> None:
@@ -83,7 +83,7 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
         except Interrupted:
             is_interrupted = True
     if as_json:
-        echo(jsontext.readable(Output(SCHEMA, finder.tries, **found)))
+        echo(jsontext.readable(FoundBatch(SCHEMA, finder.tries, **found)))
     else:
         tried = sorted(finder.tries, key=lambda one: (one.rows or 0, -one.factor))
         echo("\n".join(table("size", [(one.size, one) for one in tried], SURVIVES)))

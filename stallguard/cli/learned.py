@@ -19,7 +19,7 @@ from stallguard.storage import learned_store
 SCHEMA = 1
 
 
-class Row(msgspec.Struct, frozen=True):
+class LearnedScript(msgspec.Struct, frozen=True):
     """What was learned of one script on this machine."""
 
     name: str  # for `learned forget`
@@ -29,11 +29,11 @@ class Row(msgspec.Struct, frozen=True):
     directory: str
 
 
-class Output(msgspec.Struct, frozen=True):
+class LearnedScripts(msgspec.Struct, frozen=True):
     """What was learned, the newest last."""
 
     schema: int
-    learned: list[Row]
+    learned: list[LearnedScript]
 
 
 @click.group("learned", cls=_complete.VerbGroup)
@@ -42,13 +42,16 @@ def command() -> None:
 
 
 @command.command("show")
-@prints_json("One JSON object.", "stallguard.cli.learned:Output")
+@prints_json("One JSON object.", "stallguard.cli.learned:LearnedScripts")
 def show(as_json: bool) -> None:
     """Show what was learned of each script on this machine, the newest last."""
     kept = learned_store.everything()
     if as_json:
-        rows = [Row(one.name, one.saved, one.what, list(one.key.command), one.key.directory) for one in kept]
-        echo(jsontext.readable(Output(SCHEMA, rows)))
+        rows = [
+            LearnedScript(one.name, one.saved, one.what, list(one.key.command), one.key.directory)
+            for one in kept
+        ]
+        echo(jsontext.readable(LearnedScripts(SCHEMA, rows)))
         return
     for one in kept:
         script = one_line(f"{' '.join(one.key.command)}  ({one.key.directory})")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-class Row(msgspec.Struct, frozen=True):
+class ListedRun(msgspec.Struct, frozen=True):
     """A run, without its journal.  null: not known, or the run is not over."""
 
     id: str
@@ -39,11 +39,11 @@ class Row(msgspec.Struct, frozen=True):
     attempts: int | None
 
 
-class Output(msgspec.Struct, frozen=True):
+class ListedRuns(msgspec.Struct, frozen=True):
     """The runs, the newest last."""
 
     schema: int
-    runs: list[Row]
+    runs: list[ListedRun]
 
 
 @click.command("ls")
@@ -51,7 +51,7 @@ class Output(msgspec.Struct, frozen=True):
 @click.option("--all", "trials", is_flag=True, help="Include the trials of find-batch and compare.")
 @_fleet.in_fleet
 @prints_json(
-    "One JSON object with all runs.", "stallguard.cli.ls:Output", "stallguard.cli._fleet_output:FleetRuns"
+    "One JSON object with all runs.", "stallguard.cli.ls:ListedRuns", "stallguard.cli._fleet_output:FleetRuns"
 )
 def command(most: int | None, trials: bool, store_url: str | None, as_json: bool) -> None:
     """List the runs, newest last; on a machine of a fleet, or with --store, also its jobs with their machines."""
@@ -74,10 +74,10 @@ def command(most: int | None, trials: bool, store_url: str | None, as_json: bool
         echo("no runs yet; start one: stallguard run train.py", err=True)
 
 
-def row(run: RunDir) -> Row:
+def row(run: RunDir) -> ListedRun:
     """Return the facts of a run that need no journal."""
     start, end = run_files.asked(run), run_files.outcome(run)
-    return Row(
+    return ListedRun(
         id=run.id,
         path=str(run.path),
         state=run_files.state(run),
@@ -106,7 +106,7 @@ def job_line(job: JobRow) -> str:
     return "  ".join(words).rstrip()
 
 
-def line(fields: Row, machine: str | None = None) -> str:
+def line(fields: ListedRun, machine: str | None = None) -> str:
     """Return one line of the list.  `machine`: a column more."""
     took = duration(fields.seconds) if fields.seconds is not None else ""
     words = (

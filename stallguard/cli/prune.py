@@ -18,7 +18,7 @@ from stallguard.storage.paths import runs_dir
 SCHEMA = 1
 
 
-class Row(msgspec.Struct, frozen=True):
+class PrunedRun(msgspec.Struct, frozen=True):
     """A run that is removed, or would be."""
 
     id: str
@@ -26,12 +26,12 @@ class Row(msgspec.Struct, frozen=True):
     why: str  # a sentence
 
 
-class Output(msgspec.Struct, frozen=True):
+class PrunedRuns(msgspec.Struct, frozen=True):
     """The removed runs."""
 
     schema: int
     removed: bool  # false with --dry-run: nothing was removed
-    runs: list[Row]
+    runs: list[PrunedRun]
 
 
 @click.command("prune")
@@ -39,7 +39,7 @@ class Output(msgspec.Struct, frozen=True):
 @click.option("--age", metavar="DURATION", help="Remove what is older.  [keep.age: 60d]")
 @click.option("--size", metavar="SIZE", help="Room for all runs together.  [keep.size: 5GB]")
 @click.option("-n", "--dry-run", is_flag=True, help="Only list what would be removed.")
-@prints_json("One JSON object.", "stallguard.cli.prune:Output")
+@prints_json("One JSON object.", "stallguard.cli.prune:PrunedRuns")
 def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, as_json: bool) -> None:
     """Remove runs that are too many, too old or too large; never one that is still alive.
 
@@ -53,8 +53,8 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
     settings = config.load(flags, os.environ, Path.cwd(), typed).config.keep
     removals = retention.prune(settings, runs_dir(), dry=dry_run)
     if as_json:
-        rows = [Row(item.run.id, item.size, item.why) for item in removals]
-        echo(jsontext.readable(Output(SCHEMA, not dry_run, rows)))
+        rows = [PrunedRun(item.run.id, item.size, item.why) for item in removals]
+        echo(jsontext.readable(PrunedRuns(SCHEMA, not dry_run, rows)))
         return
     for item in removals:
         echo(f"{item.run.id:<36}  {quantity(item.size, 'bytes'):>8}  {item.why}")

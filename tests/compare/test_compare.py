@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stallguard.cli.compare import Output
+from stallguard.cli.compare import ComparedTrials
 from stallguard.host import system
 from tests.cli.test_json import conforms
 from tests.guarded.runs import Guarded, stallguard
@@ -59,7 +59,7 @@ def loop(tmp_path: Path) -> str:
 
 def compared(home: Path, *words: str, env: dict[str, str] | None = None) -> tuple[Guarded, dict[str, Any]]:
     done = stallguard(home, "compare", "--json", "--python", sys.executable, *words, env=env, cwd=home)
-    return done, conforms(done.out, Output) if done.out else {}
+    return done, conforms(done.out, ComparedTrials) if done.out else {}
 
 
 def highest(trial: dict[str, Any]) -> float:
@@ -156,7 +156,7 @@ def test_ctrl_c_ends_it_with_what_was_measured_so_far(tmp_path: Path, loop: str)
         out, err = child.communicate(timeout=60)
 
     assert child.returncode == 130, err.decode()
-    found = conforms(out, Output)
+    found = conforms(out, ComparedTrials)
     first, second = found["trials"]
     assert first["measured"] >= 500
     assert (second["trouble"], second["batches"] >= 60) == ("it was interrupted", True)
