@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Maker = Callable[[Function], Function]
 
 # Wrappers of all other packages get SKIPPED in their file name; torch.compile passes by the code as its module has it
-# (hooks/torch_loops.py).
+# (hooks/torch.py).
 TORCH = "torch"
 LIMIT = 8  # internal errors until the probe disables itself
 

@@ -17,7 +17,7 @@ from stallguard.core.history import BROKEN_LOSS
 from stallguard.report.journal_record import Record, ago
 
 KERAS = "callbacks"  # the source of beats in an epoch, whose loss is a mean until its end
-EPOCH = "epoch"  # the kind of the probe's notes with results (probe/hooks/keras_callbacks.py)
+EPOCH = "epoch"  # the kind of the probe's notes with results (probe/hooks/keras.py)
 PLAIN = re.compile(r"[A-Za-z][\w./-]{0,39}\Z", re.ASCII)  # a name of a result
 
 

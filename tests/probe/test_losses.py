@@ -10,7 +10,7 @@ import pytest
 from stallguard.probe import losses as module
 from stallguard.probe import page, wire
 from stallguard.probe.beats import Beats
-from stallguard.probe.hooks import keras_callbacks
+from stallguard.probe.hooks import keras
 from stallguard.probe.losses import Losses
 from stallguard.supervisor.program_record import heartbeat
 
@@ -157,7 +157,7 @@ def hooks(told):
     context = SimpleNamespace(
         beats=told.beats, losses=told.losses, surprise=lambda where, error: surprises.append(where)
     )
-    made, lists = keras_callbacks.CallbackHooks(context), Lists()
+    made, lists = keras.CallbackHooks(context), Lists()
     told.beats.own = lists
     return made, lists, surprises
 

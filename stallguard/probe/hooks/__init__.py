@@ -6,28 +6,6 @@ missing from the hello, and the others work.
 
 from __future__ import annotations
 
-from . import (
-    keras_batches,
-    keras_callbacks,
-    keras_optimizers,
-    python_functions,
-    saving,
-    tf_data,
-    tf_eager,
-    tf_function,
-    tf_session,
-    torch_loops,
-)
+from . import keras, python_functions, saving, tensorflow, torch
 
-FAMILIES = (
-    keras_callbacks,
-    keras_batches,
-    keras_optimizers,
-    saving,
-    tf_function,
-    tf_eager,
-    tf_data,
-    python_functions,
-    tf_session,
-    torch_loops,
-)
+FAMILIES = (keras, saving, tensorflow, python_functions, torch)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 INPUT, STEP = "input", "step"  # what a function works for: the input pipeline, or the training step
 _PIPELINE = "data/ops/structured_function.py"  # TensorFlow traces the functions of a pipeline here
-_TENSORFLOW = "/tensorflow/python/"  # its own functions, as around a generator (tf_data.py)
+_TENSORFLOW = "/tensorflow/python/"  # its own functions, as around a generator (tensorflow.py)
 MOST = 1000  # functions that are measured, the newest
 DEPTH = 100  # frames in which the tracing of a pipeline is searched
 

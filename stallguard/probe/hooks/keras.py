@@ -1,26 +1,40 @@
-"""Records the progress of Keras' own loops by wrapping the class that calls the callbacks; no callback is added.
+"""What is recorded of Keras: its models' loops and single batches, its callbacks, and the updates of its optimizers.
 
-An added callback would make Keras 2 fetch the logs from the device after each batch, and Keras 3 on JAX and torch run
-all callbacks in the main thread.
+The progress of its own loops is read by wrapping the class that calls the callbacks; no callback is added.  An added
+one would make Keras 2 fetch the logs from the device after each batch, and Keras 3 on JAX and torch run all callbacks
+in the main thread.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 
 from .. import own_frames, wire
-from ..beats import EPOCH_END, EPOCH_START, INPUT, PREDICTION, VALIDATION
+from ..beats import EPOCH_END, EPOCH_START, IDLE, INPUT, ON_BATCH, OPTIMIZER, PREDICTION, VALIDATION
 from ..outbox import TEXT
-from .wrap import around, before, keras_backend
+from ..poll import Poller
+from .wrap import around, before, keras_backend, own_classes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
     from ..context import Context, Targets
     from ..patches import Function
 
-HOMES = (
+LAZY = ("keras.src.backend.torch.trainer", "keras.src.backend.jax.trainer")  # compile inside the first batch
+MODEL_HOMES = (
+    "keras.src.backend.tensorflow.trainer",  # Keras 3
+    *LAZY,
+    "keras.src.engine.training",  # Keras 2.13 to 2.15
+    "keras.src.engine.training_v1",  # graph mode
+    "tf_keras.src.engine.training",
+    "tf_keras.src.engine.training_v1",
+    "keras.engine.training",  # Keras 2.6 to 2.12
+    "keras.engine.training_v1",
+)
+CALLBACK_HOMES = (
     "keras.src.callbacks.callback_list",  # Keras 3
     "keras.src.callbacks",  # Keras 2.13 to 2.15
     "tf_keras.src.callbacks",
@@ -30,16 +44,31 @@ HOMES = (
 CONVERTS = "_on_train_batch_end"  # what CallbackList does with the logs of a batch
 TERMINATES = "TerminateOnNaN"
 RESULTS_EVERY = 5.0  # seconds: epochs of a second must not fill the journal
+OPTIMIZER_HOMES = (
+    "keras.src.optimizers.base_optimizer",  # Keras 3
+    "keras.src.optimizers.optimizer",  # Keras 2.13 to 2.15
+    "keras.src.optimizers.legacy.optimizer_v2",
+    "tf_keras.src.optimizers.optimizer",
+    "tf_keras.src.optimizers.legacy.optimizer_v2",
+    "keras.optimizers.optimizer_experimental.optimizer",  # Keras 2.9 to 2.12
+    "keras.optimizers.optimizer_v2.optimizer_v2",
+    "keras.optimizer_v2.optimizer_v2",
+)
+STOP, _NAMED = wire.COMMANDS.index("stop"), wire.PHASES.index("named")
 
 
 def targets(context: Context) -> Targets:
-    """Return the modules that define the class."""
-    hooks = CallbackHooks(context)
-    return dict.fromkeys(HOMES, hooks.patch)
+    """Return the modules that define callbacks, models' loops and an optimizer's base class."""
+    callbacks, batches, optimizers = CallbackHooks(context), BatchHooks(context), OptimizerHooks(context)
+    return {
+        **dict.fromkeys(CALLBACK_HOMES, callbacks.patch),
+        **dict.fromkeys(MODEL_HOMES, batches.patch),
+        **dict.fromkeys(OPTIMIZER_HOMES, optimizers.patch),
+    }
 
 
 class CallbackHooks:
-    """The wrappers of CallbackList's methods."""
+    """Wraps CallbackList's methods."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -216,9 +245,6 @@ class CallbackHooks:
         self.context.note("stop", "asked Keras to end this fit after the batch")
 
 
-STOP = wire.COMMANDS.index("stop")
-
-
 def _ending(callbacks: Any) -> str:
     """Return which callback of the script has ended this fit because of its loss; "" if none has.
 
@@ -233,3 +259,164 @@ def _ending(callbacks: Any) -> str:
 def _known(number: Any) -> int:
     """Return a count, -1 if Keras does not know it yet."""
     return number if isinstance(number, int) else -1
+
+
+class BatchHooks:
+    """Wraps the loops of models (fit, evaluate, predict) and their single batches."""
+
+    def __init__(self, context: Context) -> None:
+        from weakref import WeakSet  # late: not imported in a process that does not train
+
+        self.context = context
+        self.beats = context.beats
+        self._warm: Any = WeakSet()
+
+    def patch(self, module: Any) -> None:
+        """Wrap the methods of each class in `module` that has a `fit` of its own."""
+        lazy = module.__name__ in LAZY
+        for kind in own_classes(module, "fit"):
+            self._patch_loops(kind, lazy)
+            self._patch_batches(kind)
+
+    def _patch_loops(self, kind: Any, lazy: bool) -> None:
+        context = self.context
+        for name, opens in (
+            ("fit", self.fit_opens_lazily if lazy else self.fit_opens),
+            ("evaluate", self.evaluate_opens),
+            ("predict", self.predict_opens),
+        ):
+            taken = context.wrap(kind, name, around(context, opens, self.loop_closes, self.loop_fails))
+            if taken and name == "fit":
+                context.hook_installed("fit")
+
+    def _patch_batches(self, kind: Any) -> None:
+        context = self.context
+        for name, phase in (("test_on_batch", VALIDATION), ("predict_on_batch", PREDICTION)):
+            context.wrap(
+                kind, name, around(context, self._check(phase), self.check_closes, self.beats.call_failed)
+            )
+        train = around(context, self.batch_opens, self.batch_closes, self.beats.call_failed)
+        if context.wrap(kind, "train_on_batch", train):
+            context.hook_installed("on_batch")
+
+    def fit_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
+        """Begin a fit, which can be inside another."""
+        beats = self.beats
+        beats.stride = _stride(model)
+        if beats.fitting:
+            return self._opens(EPOCH_START)
+        before = beats.fit_begins()
+        self.context.losses.fit_begins()
+        self._opens(EPOCH_START)
+        return before
+
+    def fit_opens_lazily(self, model: Any, *args: Any, **kwargs: Any) -> int:
+        """Begin a fit on a backend whose compiling no hook observes: the model's first batch is its first run."""
+        before = self.fit_opens(model)
+        self.beats.cold = model not in self._warm
+        self._warm.add(model)
+        return before
+
+    def evaluate_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
+        """Begin a validation, inside a fit or alone."""
+        return self._opens(VALIDATION)
+
+    def predict_opens(self, model: Any, *args: Any, **kwargs: Any) -> int:
+        """Begin a prediction."""
+        return self._opens(PREDICTION)
+
+    def _opens(self, phase: int) -> int:
+        beats = self.beats
+        if not beats.fitting:
+            self.context.patches.rest()
+        beats.fitting += 1
+        return beats.enter(phase)
+
+    def loop_closes(self, before: int, result: Any) -> None:
+        """End the loop."""
+        self.loop_fails(before)
+
+    def loop_fails(self, before: int) -> None:
+        """End the loop and return to the previous phase; between loops that is the script's own code."""
+        beats = self.beats
+        beats.fitting = max(0, beats.fitting - 1)
+        if not beats.fitting:
+            beats.own = None
+            beats.fit_ends()
+            self.context.patches.resume()
+        beats.leave(before if beats.fitting or before == _NAMED else IDLE)
+
+    def batch_opens(self, model: Any, *args: Any, **kwargs: Any) -> Optional[int]:
+        """Begin train_on_batch."""
+        self.beats.trains()
+        return self.beats.call_begins() if self.beats.may_open() else None
+
+    def batch_closes(self, before: int, result: Any) -> None:
+        """Count the batch of train_on_batch; its loss is the first of its results."""
+        self.beats.call_ends(before, ON_BATCH)
+        self.context.losses.of_batch(result[0] if isinstance(result, (list, tuple)) and result else result)
+
+    def _check(self, phase: int) -> Any:
+        def opens(model: Any, *args: Any, **kwargs: Any) -> Optional[int]:
+            return self.beats.call_begins(phase) if self.beats.may_open() else None
+
+        return opens
+
+    def check_closes(self, before: int, result: Any) -> None:
+        """Count the batch of test_on_batch or predict_on_batch."""
+        self.context.add("checks")
+        self.beats.call_failed(before)
+
+
+def _stride(model: Any) -> int:
+    """Return how many batches Keras runs at once."""
+    stride: Any = getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", 1)
+    if getattr(model, "autotune_steps_per_execution", False):
+        return 2  # the number changes over time: with any number above 1 the indices are used
+    try:
+        return int(stride.numpy() if hasattr(stride, "numpy") else stride)
+    except Exception:
+        return 1
+
+
+class OptimizerHooks:
+    """Counts the eager updates of optimizers as beats, and registers their counters with the poll thread."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.beats = context.beats
+        self.poller = Poller(context.beats, context.mail.own_thread)
+        self._eager = _always
+
+    def patch(self, module: Any) -> None:
+        """Wrap the base classes of `module`."""
+        context = self.context
+        tensorflow = sys.modules.get("tensorflow.python.eager.context")
+        self._eager = getattr(tensorflow, "executing_eagerly", _always)
+        backend = keras_backend()
+        for kind in own_classes(module, "apply_gradients"):
+            # Torch on Metal does not support a second thread that uses the device.
+            if backend != "torch" and context.wrap(kind, "__init__", before(context, self.made)):
+                context.hook_installed("poll")
+            # On JAX updates are only traced: a call of `apply` is no update.
+            if backend != "jax":
+                bracket = around(context, self.opens, self.closes, self.beats.call_failed)
+                taken = [context.wrap(kind, name, bracket) for name in ("apply", "apply_gradients")]
+                if any(taken):
+                    context.hook_installed("optimizer")
+
+    def made(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        """Register the counter of an optimizer that is being made."""
+        self.poller.watch(optimizer)
+
+    def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
+        """Begin an update that runs now; not one that is traced into a graph."""
+        return self.beats.call_begins() if self.beats.may_open() and self._eager() else None
+
+    def closes(self, before: int, result: Any) -> None:
+        """Count the update."""
+        self.beats.call_ends(before, OPTIMIZER)
+
+
+def _always() -> bool:
+    return True
