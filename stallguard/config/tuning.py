@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from stallguard.config.kinds import COUNT, DURATION, NUMBER, POSITIVE, SHARE, SIZE, Kind, at_least
 from stallguard.config.table import KEYS, Key
-from stallguard.core.tuning import DetectorLimits, PhaseLimits, PhaseTable, TuningRow, rows_of
+from stallguard.core.tuning import DetectorLimits, PhaseLimits, PhaseTable, Row, rows_of
 
 SECTION, PHASES = "detector", "detector.rows"
 FILE = "detector.table"
@@ -27,13 +27,13 @@ class Group(NamedTuple):
     keys: tuple[Key, ...]
 
 
-def _kind(row: TuningRow) -> Kind:
+def _kind(row: Row) -> Kind:
     if row.least:
         return POSITIVE if row.unit == "count" and row.least == 1 else at_least(row.least)
     return _KINDS.get(row.unit, NUMBER)
 
 
-def _about(row: TuningRow) -> str:
+def _about(row: Row) -> str:
     return f"{row.meaning.rstrip('.')}{'; ' if row.reason else ''}{row.reason}."
 
 

@@ -22,7 +22,7 @@ NEVER = 1e9  # seconds; a threshold that is out of reach (JSON has no infinity)
 LEAST_PATIENCE = 0.25
 
 
-class TuningRow(NamedTuple):
+class Row(NamedTuple):
     """What is known of a row besides its value.  `unit`: s, x (a factor), share, cores, bytes/s, 1/s, count, number."""
 
     unit: str
@@ -37,17 +37,15 @@ class PhaseLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     The four floors hold once `enough` gaps of the row have been seen, the four priors before that.
     """
 
-    deadlock: Annotated[float, TuningRow("s", "threads wait for each other")]
-    external: Annotated[float, TuningRow("s", "an idle processor waits for something outside")]
-    spin: Annotated[float, TuningRow("s", "a busy processor touches nothing new")]
-    working: Annotated[float, TuningRow("s", "the processor is busy")]
-    prior_deadlock: Annotated[float, TuningRow("s", "threads wait for each other, before enough is learned")]
-    prior_external: Annotated[
-        float, TuningRow("s", "an idle processor waits for something outside, before that")
-    ]
-    prior_spin: Annotated[float, TuningRow("s", "a busy processor touches nothing new, before that")]
-    prior_working: Annotated[float, TuningRow("s", "the processor is busy, before that")]
-    enough: Annotated[int, TuningRow("count", "gaps that must be seen before what was learned counts")]
+    deadlock: Annotated[float, Row("s", "threads wait for each other")]
+    external: Annotated[float, Row("s", "an idle processor waits for something outside")]
+    spin: Annotated[float, Row("s", "a busy processor touches nothing new")]
+    working: Annotated[float, Row("s", "the processor is busy")]
+    prior_deadlock: Annotated[float, Row("s", "threads wait for each other, before enough is learned")]
+    prior_external: Annotated[float, Row("s", "an idle processor waits for something outside, before that")]
+    prior_spin: Annotated[float, Row("s", "a busy processor touches nothing new, before that")]
+    prior_working: Annotated[float, Row("s", "the processor is busy, before that")]
+    enough: Annotated[int, Row("count", "gaps that must be seen before what was learned counts")]
 
 
 _Four = tuple[float, float, float, float]
@@ -57,8 +55,8 @@ def _row(floors: _Four, priors: _Four, enough: int) -> PhaseLimits:
     return PhaseLimits(*floors, *priors, enough)
 
 
-def _phase(meaning: str, reason: str = "") -> TuningRow:
-    return TuningRow("", meaning, reason)
+def _phase(meaning: str, reason: str = "") -> Row:
+    return Row("", meaning, reason)
 
 
 # A table: a row stands on as few lines as it can.
@@ -135,142 +133,142 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: PhaseTable = PhaseTable()
 
     # the watched clock
-    longest_tick: Annotated[float, TuningRow(
+    longest_tick: Annotated[float, Row(
         "s", "Time that one event may add to the watched clock.",
         "a pause of stallguard or of the machine is no time in which the training stood still",
     )] = 1.0
-    starved: Annotated[float, TuningRow(
+    starved: Annotated[float, Row(
         "s", "Pause between two events above which stallguard itself did not run.",
         "Cassandra's failure detector guards against a local pause of its own for the same reason",
     )] = 2.0
-    grace: Annotated[float, TuningRow(
+    grace: Annotated[float, Row(
         "s", "Time without a verdict after stallguard did not run, or the machine slept.",
         "as Cassandra's, which stays silent for one more pause",
     )] = 10.0
 
     # evidence
-    window: Annotated[float, TuningRow("s", "Length of the readings from which the activity is classified.")] = 2.0
-    idle_cpu: Annotated[float, TuningRow(
+    window: Annotated[float, Row("s", "Length of the readings from which the activity is classified.")] = 2.0
+    idle_cpu: Annotated[float, Row(
         "cores", "Processor use of the process tree below which it counts as idle.",
         "a deadlock with a poller of 20 Hz beside it was measured at 0.00 to 0.02 cores",
     )] = 0.02
-    idle_share: Annotated[float, TuningRow(
+    idle_share: Annotated[float, Row(
         "share", "The same, as a share of the processor use inside steps.",
         "a run is compared with its own healthy level; idle_cpu is the floor",
     )] = 0.05
-    idle_io: Annotated[float, TuningRow(
+    idle_io: Annotated[float, Row(
         "bytes/s", "Bytes a second read and written below which there is no input or output.",
     )] = 65536.0
-    productive_faults: Annotated[float, TuningRow(
+    productive_faults: Annotated[float, Row(
         "1/s", "Page faults a second above which a busy process touches new memory.",
         "measured: XLA compiles 4,600 to 7,600, tracing 2,800 to 8,500, saving 52,600 and more, an endless loop 0",
     )] = 200.0
-    idle_gpu: Annotated[float, TuningRow("share", "GPU utilisation below which the device counts as idle.")] = 0.05
-    wedged_power: Annotated[float, TuningRow(
+    idle_gpu: Annotated[float, Row("share", "GPU utilisation below which the device counts as idle.")] = 0.05
+    wedged_power: Annotated[float, Row(
         "share", "Share of its usual power below which a busy GPU counts as idle.",
         "a wedged NCCL job reports 100 % at 40 to 47 of 250 W (horovod #3611)",
     )] = 0.4
-    stale_census: Annotated[float, TuningRow("s", "Age from which a census of the threads is not used.")] = 3.0
-    stale_device: Annotated[float, TuningRow("s", "Age from which a reading of the GPU or of the tree is not used.")] = 5.0
+    stale_census: Annotated[float, Row("s", "Age from which a census of the threads is not used.")] = 3.0
+    stale_device: Annotated[float, Row("s", "Age from which a reading of the GPU or of the tree is not used.")] = 5.0
 
     # a thread that stands still in a phase with a known pace
-    one_place: Annotated[float, TuningRow(
+    one_place: Annotated[float, Row(
         "s",
         "Time that a busy thread can stay in a few lines, without new memory or files, in a phase with a known pace.",
     )] = 120.0
-    busy_device: Annotated[float, TuningRow(
+    busy_device: Annotated[float, Row(
         "s", "Time that a thread can wait in one call for a GPU that is busy at an even power, in such a phase.",
     )] = 45.0
 
     # judging
-    near: Annotated[float, TuningRow(
+    near: Annotated[float, Row(
         "s", "Time without progress below which a stall is never suspected.",
         "a healthy TensorFlow is idle for 1.25 s at the end of an epoch",
     )] = 2.5
-    stopped: Annotated[float, TuningRow(
+    stopped: Annotated[float, Row(
         "s", "Time after which a stopped process (SIGSTOP, debugger) is reported as stopped.",
         "the system says so: it is no statistic",
     )] = 5.0
-    suspect_share: Annotated[float, TuningRow("share", "Share of a stall's threshold from which a stall is suspected.")] = 0.5
-    local: Annotated[float, TuningRow(
+    suspect_share: Annotated[float, Row("share", "Share of a stall's threshold from which a stall is suspected.")] = 0.5
+    local: Annotated[float, Row(
         "x", "Factor on the floor for an idle wait in a step, in a job without remote connections.",
         "30 s instead of 75 s: no other machine can answer late", 0.1,
     )] = 0.4
-    remote_deadlock: Annotated[float, TuningRow(
+    remote_deadlock: Annotated[float, Row(
         "s", "Least time without progress for a deadlock in a job with remote connections.",
         "what looks like a deadlock can wait for another machine",
     )] = 30.0
-    learning: Annotated[float, TuningRow(
+    learning: Annotated[float, Row(
         "s", "Least time without progress on an idle processor for a stall in the first steps of a run.",
         "the pace is not known yet",
     )] = 120.0
-    learning_beats: Annotated[int, TuningRow("count", "Batches that count as the first steps of a run.")] = 8
-    habitual_idle: Annotated[float, TuningRow(
+    learning_beats: Annotated[int, Row("count", "Batches that count as the first steps of a run.")] = 8
+    habitual_idle: Annotated[float, Row(
         "share", "Usual idleness of a phase from which idleness is no sign of a stall.",
     )] = 0.25
-    no_evidence: Annotated[float, TuningRow(
+    no_evidence: Annotated[float, Row(
         "s", "Time without progress that is a stall in a step whose idleness is no sign of a stall.",
     )] = 300.0
-    cap: Annotated[float, TuningRow(
+    cap: Annotated[float, Row(
         "s", "Most that statistics of slow batches add to the threshold for a busy processor.",
     )] = 900.0
-    burst: Annotated[float, TuningRow(
+    burst: Annotated[float, Row(
         "s", "Visible work in a step above which a new shape was compiled.",
         "XLA compiles a partial last batch in 0.6 to 1.1 s, in the midst of a run",
     )] = 0.5
-    burst_gaps: Annotated[int, TuningRow("count", "Gaps for which such a burst counts.")] = 64
-    most_strikes: Annotated[float, TuningRow(
+    burst_gaps: Annotated[int, Row("count", "Gaps for which such a burst counts.")] = 64
+    most_strikes: Annotated[float, Row(
         "x", "Most false suspicions that are counted against the detector.",
         least=1.0,
     )] = 8.0
-    most_health: Annotated[float, TuningRow(
+    most_health: Annotated[float, Row(
         "x", "Most by which a busy machine multiplies the thresholds.",
         "the local health of Lifeguard (arXiv 1707.00788), with a ceiling", 1.0,
     )] = 8.0
-    crowded: Annotated[float, TuningRow(
+    crowded: Annotated[float, Row(
         "x", "Factor on the wait for a core below which other processes are not the cause.",
         "threads of a healthy TensorFlow step wait for each other's cores",
     )] = 1.6
-    first_censuses: Annotated[int, TuningRow(
+    first_censuses: Annotated[int, Row(
         "count", "Censuses of the threads at the start, for the timers of the framework's runtime.",
         "every healthy TensorFlow step has a sleep and a timed wait of its own",
     )] = 8
-    recovered_after: Annotated[int, TuningRow("count", "Events of progress after which a suspicion is dropped.")] = 3
-    half_life: Annotated[float, TuningRow("number", "Gaps after which an observation counts half.", least=1.0)] = 2048.0
+    recovered_after: Annotated[int, Row("count", "Events of progress after which a suspicion is dropped.")] = 3
+    half_life: Annotated[float, Row("number", "Gaps after which an observation counts half.", least=1.0)] = 2048.0
 
     # acting
-    act_after: Annotated[float, TuningRow(
+    act_after: Annotated[float, Row(
         "s", "Time without progress before action on a stall that can still end by itself.",
         "waits for a device of 48 to 75 s have recovered by themselves",
     )] = 120.0
 
     # slow, not stalled
-    slow_window: Annotated[float, TuningRow("s", "Length of one measurement of the speed.")] = 10.0
-    slow_steps: Annotated[int, TuningRow("count", "Batches that such a measurement needs.")] = 16
-    slow_history: Annotated[int, TuningRow("count", "Measurements that are kept.")] = 120
-    slow_least: Annotated[int, TuningRow(
+    slow_window: Annotated[float, Row("s", "Length of one measurement of the speed.")] = 10.0
+    slow_steps: Annotated[int, Row("count", "Batches that such a measurement needs.")] = 16
+    slow_history: Annotated[int, Row("count", "Measurements that are kept.")] = 120
+    slow_least: Annotated[int, Row(
         "count", "Measurements needed before a slowdown can be reported.",
         "the mean of none has no value", 1.0,
     )] = 12
-    slow_ratio: Annotated[float, TuningRow("x", "Factor on the usual batch time from which a training is slow.")] = 1.5
-    slow_over_p95: Annotated[float, TuningRow("x", "Factor on the 95th percentile of batch times that is also needed.")] = 1.2
-    slow_windows: Annotated[int, TuningRow("count", "Slow measurements in a row that are needed.")] = 6
-    slow_fast_ratio: Annotated[float, TuningRow("x", "Factor from which a slowdown is reported sooner.")] = 2.5
-    slow_fast_windows: Annotated[int, TuningRow("count", "Slow measurements in a row for that.")] = 2
-    slow_leave_ratio: Annotated[float, TuningRow(
+    slow_ratio: Annotated[float, Row("x", "Factor on the usual batch time from which a training is slow.")] = 1.5
+    slow_over_p95: Annotated[float, Row("x", "Factor on the 95th percentile of batch times that is also needed.")] = 1.2
+    slow_windows: Annotated[int, Row("count", "Slow measurements in a row that are needed.")] = 6
+    slow_fast_ratio: Annotated[float, Row("x", "Factor from which a slowdown is reported sooner.")] = 2.5
+    slow_fast_windows: Annotated[int, Row("count", "Slow measurements in a row for that.")] = 2
+    slow_leave_ratio: Annotated[float, Row(
         "x", "Factor below which a slowdown is over.",
         "below slow_ratio, so that it does not come and go",
     )] = 1.3
-    slow_leave_windows: Annotated[int, TuningRow("count", "Measurements in a row below it.")] = 3
-    slow_clip: Annotated[float, TuningRow(
+    slow_leave_windows: Annotated[int, Row("count", "Measurements in a row below it.")] = 3
+    slow_clip: Annotated[float, Row(
         "x", "Factor on the median batch to which a single pause is limited.",
         "one long pause is no slowdown",
     )] = 8.0
-    slow_normal: Annotated[float, TuningRow("s", "Time after which the new speed is the usual one.")] = 900.0
+    slow_normal: Annotated[float, Row("s", "Time after which the new speed is the usual one.")] = 900.0
 # fmt: on
 
 
-def rows_of(table: type[msgspec.Struct]) -> dict[str, TuningRow]:
+def rows_of(table: type[msgspec.Struct]) -> dict[str, Row]:
     """Return what is known of each field of a table that is a row."""
     hints = get_type_hints(table, include_extras=True)
     noted = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
