@@ -10,14 +10,20 @@ generation.  A resume compares it before it trains.
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
 import time
+from _thread import allocate_lock
+from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Callable
 
-from . import announcements, fingerprint, free_memory
+from .. import native_threads
+from . import announcements, fingerprint
 from . import snapshot as snapshots
 from .save_report import SaveReport
-from .writer import Writer
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -97,7 +103,7 @@ class CheckpointSaver:
                     self._context.beyond(announcements.STAYS % stays)
                 if snapshot.facts["draws"]:
                     self._context.beyond(announcements.KERNELS % ", ".join(snapshot.facts["draws"]))
-                beside = not last and snapshot.size > SMALL and snapshot.size * 2 < free_memory.available()
+                beside = not last and snapshot.size > SMALL and snapshot.size * 2 < available_memory()
                 names = self._write(fit, snapshot, began, beside)
                 complete = not unkept
             self._note_growth(*snapshot.largest)
@@ -173,3 +179,110 @@ class CheckpointSaver:
         """Report that the checkpoints of a fit cannot be made, once for each kind of error."""
         if self._report.failed(error, store.folder) and not isinstance(error, OSError):
             self._context.surprise("saving a checkpoint", error)
+
+
+_CGROUP = "/sys/fs/cgroup"
+
+
+def available_memory() -> int:
+    """Return the bytes that this process can still allocate; 0 if that is not known."""
+    if sys.platform == "darwin":
+        return _of_macos()
+    found = [bytes_ for bytes_ in (_of_linux(), _of_cgroup()) if bytes_ is not None]
+    return min(found, default=0)
+
+
+def _of_linux() -> int | None:
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            line = next((line for line in file if line.startswith(b"MemAvailable:")), b"")
+        return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _of_cgroup() -> int | None:
+    """Return the free bytes below the limit of the control group, version 2; None if there is no limit."""
+    try:
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            place = file.read().strip().rpartition("::")[2]
+        with open(_CGROUP + place.rstrip("/") + "/memory.max", encoding="ascii") as file:
+            most = int(file.read())
+        with open(_CGROUP + place.rstrip("/") + "/memory.current", encoding="ascii") as file:
+            return max(0, most - int(file.read()))
+    except (OSError, ValueError):
+        return None
+
+
+def _of_macos() -> int:
+    """Return the free percentage of the kernel (kern.memorystatus_level) of the whole memory (hw.memsize).
+
+    Source: xnu, bsd/kern/kern_memorystatus.c: `memory_pressure` prints this level as the free percentage.
+    """
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    level, size = ctypes.c_uint32(0), ctypes.c_uint64(0)
+    for name, value in ((b"kern.memorystatus_level", level), (b"hw.memsize", size)):
+        length = ctypes.c_size_t(ctypes.sizeof(value))
+        if library.sysctlbyname(name, ctypes.byref(value), ctypes.byref(length), None, 0):
+            return 0
+    return int(size.value * level.value / 100)
+
+
+AT_EXIT = 10.0  # s that the interpreter's end waits for what is being written
+LOOK = 0.005  # s between two checks in `finish`
+
+
+class Writer:
+    """Use from one thread.  The writing thread first calls `begins`, and `failed` with what a job raises."""
+
+    def __init__(
+        self,
+        begins: Callable[[], None] = lambda: None,
+        failed: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
+        self._begins = begins
+        self._failed = failed
+        self._jobs: deque[Callable[[], Any]] = deque()
+        self._wake = allocate_lock()
+        self._wake.acquire()
+        self._running = False
+        self._process = os.getpid()
+        self._undone = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are unfinished jobs."""
+        return self._undone > 0 and self._process == os.getpid()
+
+    def add(self, job: Callable[[], Any]) -> None:
+        """Add a job."""
+        if self._process != os.getpid():
+            return
+        if not self._running:
+            self._running = True
+            atexit.register(self.finish, AT_EXIT)
+            native_threads.start(self._run)
+        self._undone += 1
+        self._jobs.append(job)
+        if self._wake.locked():
+            self._wake.release()
+
+    def finish(self, seconds: float) -> bool:
+        """Wait until all jobs are done, for at most `seconds`; return whether they are."""
+        until = monotonic() + seconds
+        while self.busy and monotonic() < until:
+            sleep(LOOK)
+        return not self.busy
+
+    def _run(self) -> None:
+        self._begins()
+        while True:
+            self._wake.acquire()
+            while self._jobs:
+                try:
+                    self._jobs.popleft()()
+                except Exception as error:
+                    self._failed(error)
+                self._undone -= 1

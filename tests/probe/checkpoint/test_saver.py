@@ -7,9 +7,9 @@ import sys
 import threading
 from pathlib import Path
 
-from stallguard.probe.checkpoint import free_memory
+from stallguard.probe.checkpoint import saver
+from stallguard.probe.checkpoint.saver import Writer
 from stallguard.probe.checkpoint.schedule import CheckpointSchedule
-from stallguard.probe.checkpoint.writer import Writer
 from tests.probe.receiver import ROOT
 
 
@@ -53,7 +53,7 @@ def test_a_job_that_fails_is_reported_and_the_next_is_done():
 
 
 def program(code):
-    head = f"import sys, os; sys.path.insert(0, {str(ROOT)!r})\nfrom stallguard.probe.checkpoint.writer import Writer\n"
+    head = f"import sys, os; sys.path.insert(0, {str(ROOT)!r})\nfrom stallguard.probe.checkpoint.saver import Writer\n"
     return subprocess.run(
         [sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60, check=True
     )
@@ -91,4 +91,4 @@ def test_a_cost_that_is_known_later_makes_the_next_save_wait():
 
 def test_the_memory_that_is_free_is_less_than_there_is():
     total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
-    assert 0 < free_memory.available() < total
+    assert 0 < saver.available_memory() < total
