@@ -11,7 +11,7 @@ from stallguard.agent import job_memory
 from stallguard.cli import logs
 from stallguard.errors import USAGE, StallguardError
 from stallguard.report import evidence_files, journal_record
-from stallguard.storage import attempt_file, journal, learned_store, run_files, traces
+from stallguard.storage import attempt_file, journal, learned_store, run_files
 from stallguard.storage.paths import RunDir
 
 DEEP = '{"x": ' + "[" * 100_000
@@ -34,7 +34,6 @@ def test_a_run_whose_files_are_nested_too_deeply_is_a_damaged_run(run: RunDir) -
     assert journal_record.read(run.journal).happened == []
     assert evidence_files.manifest(run.path) == evidence_files.KeptManifest()
     assert logs.as_text(DEEP.encode()) is None
-    assert not traces.is_trace(run.journal)
 
 
 def test_what_a_job_remembers_is_damaged_which_it_says(

@@ -21,16 +21,15 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection import cost, effective_table, real, simulation, slow, tables
+from detection import cost, effective_table, real, simulation, slow, tables, traces
 from detection.detectors import KINDS_OF_STALL
 from detection.figures import number, quantile, table, upper_bound
 from detection.goals import Goal, verdict
 from detection.plans import WAYS_OF_WAITING
 from detection.simulation import OURS, OURS_BLIND, Scores, World
+from detection.traces import Trace
 
 from stallguard.core.tuning import DetectorLimits
-from stallguard.storage import traces
-from stallguard.storage.traces import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "recordings" / "traces"

@@ -19,7 +19,7 @@ from stallguard.storage.paths import RunDir, find_run
 
 
 @click.command("replay")
-@click.argument("what", metavar="[RUN|TRACE]", required=False, shell_complete=_complete.runs_and_files)
+@click.argument("what", metavar="[RUN|JOURNAL]", required=False, shell_complete=_complete.runs_and_files)
 @click.option(
     "--set",
     "sets",
@@ -31,7 +31,7 @@ from stallguard.storage.paths import RunDir, find_run
 @click.option("--compare", is_flag=True, help="Compare the present settings with those of --set.")
 @prints_json("One JSON object.", "stallguard.report.replay_output:ReplayOutput")
 def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool) -> None:
-    """Show when a recorded RUN (default: the newest) or TRACE would have been suspected, dumped and restarted."""
+    """Show when a recorded RUN (default: the newest) or its JOURNAL would have been suspected, dumped and restarted."""
     from stallguard.report import replay_output
 
     path = Path(what) if what is not None and Path(what).is_file() else find_run(what).journal
@@ -39,7 +39,7 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
     changed = config.parse_set(sets)
     choices: list[dict[str, str]] = [{}, changed] if compare else [changed]
     asked = run_files.asked(RunDir(source.path.parent))
-    then: dict[str, Any] = {}  # the settings of the recorded run; none for a trace
+    then: dict[str, Any] = {}  # the settings of the recorded run; none beside a copied journal
     if (
         asked is not None
     ):  # with the rows that the run had: the file of its tuning table can be another one by now

@@ -1,6 +1,6 @@
 """Decides the past again: the core over recorded events, as lists of verdicts and actions.
 
-The same pure core as in a live run, so a setting can be tried on last night's journal or on a recorded trace.
+The same pure core as in a live run, so a setting can be tried on last night's journal.
 This module must not read files or print.
 """
 

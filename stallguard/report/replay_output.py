@@ -20,7 +20,6 @@ from stallguard.report.replay import Replayed, ReplayedAction, Slow, Verdict
 from stallguard.report.replay_world import Recording
 from stallguard.report.sanitize import plain
 from stallguard.report.wall_time import clock, elapsed, wall
-from stallguard.storage import traces
 from stallguard.storage.paths import RunDir
 
 STEPS = {
@@ -48,7 +47,7 @@ class ReplayOutput(msgspec.Struct, frozen=True):
 
     schema: int
     source: str  # the file that was replayed
-    began: str | None  # UTC, ISO 8601; null for a trace: not known
+    began: str | None  # UTC, ISO 8601; null if no event was recorded
     compared: list[ReplayResult] | msgspec.UnsetType = msgspec.UNSET  # with --compare, in place of all below
     settings: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # that differ from those of the run
     verdicts: list[Verdict] | msgspec.UnsetType = msgspec.UNSET
@@ -68,27 +67,25 @@ class ReplayResult(msgspec.Struct, frozen=True):
 
 
 class Source(NamedTuple):
-    """What is replayed: a recorded run, or a trace, which has neither orders nor a place on the wall's clock."""
+    """A recorded run that is replayed."""
 
     path: Path
-    recording: Recording | None
+    recording: Recording
 
     @property
     def began(self) -> float | None:
-        """When it began, seconds since the epoch; None if it is not known."""
-        walls = self.recording.walls if self.recording else []
+        """When it began, seconds since the epoch; None if no event was recorded."""
+        walls = self.recording.walls
         return walls[0][1] if walls else None
 
 
 def source(path: Path) -> Source:
-    """Return the journal or the trace at `path`.  Raises StallguardError if it cannot be read."""
-    return Source(path, None if traces.is_trace(path) else replay_world.read(path))
+    """Return the journal at `path`.  Raises StallguardError if it cannot be read."""
+    return Source(path, replay_world.read(path))
 
 
 def decide(what: Source, limits: Limits) -> Replayed:
     """Return what would have been announced and done by `limits`.  Raises StallguardError."""
-    if what.recording is None:
-        return replay.replay(traces.events(traces.read(what.path)), limits.detector)
     return replay.replay_run(what.recording.events, limits, orders=what.recording.orders)
 
 
@@ -103,7 +100,7 @@ def output(what: Source, found: Sequence[tuple[dict[str, str], Replayed]], *, co
 
 
 def title(what: Source) -> str:
-    """Return what is replayed and when it began; empty for a trace: not known."""
+    """Return what is replayed and when it began; empty if no event was recorded."""
     if what.began is None:
         return ""
     here = dt.datetime.fromtimestamp(what.began).astimezone()
@@ -117,7 +114,7 @@ def lines(what: Source, result: Replayed) -> list[str]:
     entries: list[Verdict | Slow | ReplayedAction] = [*result.verdicts, *result.slowdowns, *result.actions]
     entries.sort(key=lambda one: one.at)
     times = [f"+{elapsed(one.at)}" for one in entries]
-    if what.recording is not None and what.began is not None and entries:
+    if what.began is not None and entries:
         walls = what.recording.walls
         at = [wall(walls[0][0] + one.at, walls) for one in entries]
         of_day = clock(what.began, max(at))

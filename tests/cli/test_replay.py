@@ -5,21 +5,24 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from scripts.benches.detection import traces
 from stallguard.cli.replay import command
 from stallguard.core.actions import Collect, Launch, Signal
 from stallguard.core.events import Collected, Event, Exited, Heartbeat, Launched, ProcessLeft
 from stallguard.errors import StallguardError
 from stallguard.report.replay_world import moved
-from stallguard.storage import journal, traces
 from tests.storage.lines import encoded
 
 STALLED = 16.75  # seconds into the trace stall_lock at which it is called a stall
+BEGUN = Launched(at=0.0, attempt=1, pid=7)
+MIDNIGHT = "2026-01-01T00:00:00Z"
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "traces"
 
 
@@ -39,14 +42,27 @@ def announced(*arguments: str) -> str:
     return result.output
 
 
-def trace(name: str) -> str:
-    return str(RECORDINGS / f"{name}.jsonl")
+def trained(name: str) -> list[Event]:
+    """Return the events of the recorded training `name`."""
+    return list(traces.events(traces.read(RECORDINGS / f"{name}.jsonl")))
 
 
-def test_the_words_name_every_step_and_why():
+@pytest.fixture
+def trace(tmp_path: Path) -> Callable[[str], str]:
+    """Write the journal of a recorded training, and return its path."""
+
+    def write(name: str) -> str:
+        path = tmp_path / "journal.jsonl"
+        path.write_bytes(b"".join(encoded(event, MIDNIGHT, event.at) for event in (BEGUN, *trained(name))))
+        return str(path)
+
+    return write
+
+
+def test_the_words_name_every_step_and_why(trace):
     output = announced(trace("stall_lock"))
 
-    assert [line.split("would ")[1].split()[0] for line in output.splitlines()] == [
+    assert [line.split("would ")[1].split()[0] for line in output.splitlines()[1:]] == [
         "suspect",
         "call",
         "collect",
@@ -54,19 +70,27 @@ def test_the_words_name_every_step_and_why():
     ]
     assert "nothing in the process can wake its threads" in output
     assert "inside a training step" in output
-    assert output.startswith("+0:00:")
+    assert "  +0:00:" in output
     assert "STEP" not in output, "words of the detector's own"
 
 
-def test_a_healthy_training_gives_one_line():
-    assert announced(trace("lstm_small")).startswith("nothing: healthy all along")
+def test_of_a_healthy_training_its_end_alone_is_shown(trace):
+    assert [line.split("  ")[-1] for line in announced(trace("lstm_small")).splitlines()[1:]] == [
+        "would end the run: exit code 0: the training is finished"
+    ]
 
 
-def test_json_is_one_object_with_the_verdicts_to_be_scored():
+def test_a_training_without_an_end_and_without_a_stall_gives_one_line(tmp_path):
+    path = recorded(tmp_path / "journal.jsonl", (0.0, BEGUN))
+
+    assert announced(path).splitlines()[1].startswith("nothing: healthy all along")
+
+
+def test_json_is_one_object_with_the_verdicts_to_be_scored(trace):
     found = json.loads(announced(trace("stall_sigstop"), "--json"))
 
     assert found["schema"] == 2
-    assert found["began"] is None, "a trace has no place on the wall's clock"
+    assert found["began"] == "2026-01-01T00:00:00+00:00"
     assert [(v["step"], v["cause"]) for v in found["verdicts"]] == [
         ("suspect", "stopped"),
         ("stalled", "stopped"),
@@ -74,7 +98,7 @@ def test_json_is_one_object_with_the_verdicts_to_be_scored():
     assert found["verdicts"][1]["at"] == pytest.approx(6.525 + 5, abs=0.5)
 
 
-def test_two_settings_are_shown_side_by_side():
+def test_two_settings_are_shown_side_by_side(trace):
     output = announced(trace("stall_lock"), "--compare", "--set", "detector.patience=4")
 
     before, after = output.split("with detector.patience=4")
@@ -83,7 +107,7 @@ def test_two_settings_are_shown_side_by_side():
     assert "restart" not in after
 
 
-def test_compared_settings_are_two_results_in_json():
+def test_compared_settings_are_two_results_in_json(trace):
     found = json.loads(
         announced(trace("stall_lock"), "--compare", "--set", "detector.rows.step.deadlock=15s", "--json")
     )
@@ -98,24 +122,11 @@ def test_compared_settings_are_two_results_in_json():
     assert late[0] - early[0] == pytest.approx(5.0, abs=0.6)
 
 
-def test_a_mistyped_setting_is_answered_with_the_nearest_name():
+def test_a_mistyped_setting_is_answered_with_the_nearest_name(trace):
     with pytest.raises(StallguardError) as error:
         announced(trace("stall_lock"), "--set", "detector.patiance=2")
 
     assert "detector.patience" in " ".join(error.value.lines()[1:])
-
-
-def test_a_journal_is_decided_again_like_a_trace(tmp_path):
-    path = tmp_path / "journal.jsonl"
-    lines = [
-        encoded(event, "2026-01-01T00:00:00Z", event.at)
-        for event in traces.events(traces.read(Path(trace("stall_lock"))))
-    ]
-    path.write_bytes(b"".join(lines))
-    assert len(list(journal.events(path))) == len(lines)
-
-    found = json.loads(announced(str(path), "--json"))
-    assert [v["step"] for v in found["verdicts"]] == ["suspect", "stalled"]
 
 
 UPTIME, SECOND = 37_700.0, 1_767_225_600.0  # of the run's first line: of the machine, and since the epoch
@@ -135,9 +146,7 @@ def recorded(path: Path, *happened: tuple[float, object]) -> str:
 @pytest.fixture
 def night(tmp_path: Path) -> str:
     """A run that stalled, was found out after 10 s, and was started again 3 s later; it then went on for 5 s."""
-    events = [
-        event for event in traces.events(traces.read(Path(trace("stall_lock")))) if event.at < STALLED + 2.0
-    ]
+    events = [event for event in trained("stall_lock") if event.at < STALLED + 2.0]
     again = [
         Heartbeat(
             at=STALLED + at,
@@ -210,7 +219,7 @@ def test_a_run_that_would_have_been_left_alone_is_not_followed_behind_its_end(ni
 
 def test_a_restart_that_never_was_ends_the_replay(tmp_path):
     """The training of the recording went on by itself: nobody knows what another attempt would have done."""
-    events = list(traces.events(traces.read(Path(trace("stall_lock")))))
+    events = trained("stall_lock")
     path = recorded(
         tmp_path / "journal.jsonl", (0.0, Launched(at=0.0, attempt=1, pid=7)), *((e.at, e) for e in events)
     )

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from scripts.benches.detection import traces
 from stallguard.core.events import Collected, Exited, Launched, Sampled
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Process
 from stallguard.core.tuning import DetectorLimits
 from stallguard.report import replay
 from stallguard.report.replay import Replayed
-from stallguard.storage import traces
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "tests" / "recordings" / "traces"

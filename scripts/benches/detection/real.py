@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from detection import traces
+from detection.traces import Trace
 from stallguard.core.events import ClockGap, Event, Heartbeat, Sampled
 from stallguard.core.readings import Process
 from stallguard.core.tuning import DetectorLimits
 from stallguard.report.replay import Replayed, Verdict
 from stallguard.report.replay import replay as decide
-from stallguard.storage import traces
-from stallguard.storage.traces import Trace
 
 TICK = 0.25  # seconds, as recorded
 LOOK = 0.5  # seconds between two looks of the probe at the frames of all threads

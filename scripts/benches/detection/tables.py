@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stallguard.storage import traces
-from stallguard.storage.traces import Trace
+from detection import traces
+from detection.traces import Trace
 
 Floats = npt.NDArray[np.float64]
 BODY = 4.0  # medians

@@ -37,7 +37,7 @@ from stallguard.report import (
     stack_groups,
 )
 from stallguard.sensors.log_matcher import Matcher
-from stallguard.storage import attempt_file, core_snapshot, journal, learned_store, run_files, traces
+from stallguard.storage import attempt_file, core_snapshot, journal, learned_store, run_files
 from stallguard.storage.paths import RunDir
 
 WHO = run_files.Identity(4321, 12.5, "a-boot")
@@ -140,16 +140,6 @@ def _of_journals(place: Path) -> Iterator[Target]:
     yield Target("journal, events", lines, filed(path, read))
     yield Target("journal, shown line", lines, lambda data: logs.as_text(data, 0.0), (), _is_visible)
     path.unlink(missing_ok=True)
-    trace = min((RECORDINGS / "traces").glob("*.jsonl")).read_bytes()
-    heads = [
-        b"\n".join(trace.splitlines()[:5]),
-        b"\n".join(trace.splitlines()[:1] + trace.splitlines()[40:48]),
-    ]
-
-    def replayed(path: Path) -> Any:
-        return [*traces.events(traces.read(path))] if traces.is_trace(path) else None
-
-    yield Target("trace for replay", heads, filed(place / "trace.jsonl", replayed), (StallguardError,))
 
 
 def _is_visible(_data: bytes, shown: Any) -> None:

@@ -13,18 +13,15 @@ import heapq
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, Sampled
 from stallguard.core.readings import Memory, Process
-from stallguard.core.text import DIGITS
-from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
 
 EVERY, SOON, SILENT = 1.0, 0.25, 1.0  # seconds; as the supervisor merges live records
 MEMORY_EVERY = 5.0  # seconds
-MARK = 3  # fields of a mark
 
 _STATES = {
     "R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stopped", "t": "stopped", "Z": "zombie",
@@ -66,65 +63,20 @@ class Trace(msgspec.Struct, frozen=True):
     samples: list[dict[str, Any]]
 
 
-class _Sample(msgspec.Struct):
-    """What a sample must be to be used."""
-
-    t: float
-    cpu: float
-    kcpu: float = 0.0
-    nk: float = 0.0
-    vc: float = 0.0
-    nvc: float = 0.0
-    rchar: float = 0.0
-    wchar: float = 0.0
-    rb: float = 0.0
-    wb: float = 0.0
-    minflt: float | None = None
-    majflt: float | None = None
-    rss: float = 0.0
-    rq: float | None = None
-    memav: float = 0.0
-    cz: dict[str, int] | None = None
-    psi: Annotated[list[float], msgspec.Meta(min_length=3)] | None = None
-
-
 def is_trace(path: Path) -> bool:
     """Return whether a file is a trace, by its first line."""
-    try:
-        with path.open("rb") as file:
-            first = json.loads(file.readline(4096))
-    except (OSError, *UNREADABLE):
-        return False
+    with path.open("rb") as file:
+        first = _value(file.readline(4096).decode(errors="replace"))
     return isinstance(first, dict) and "meta" in first
 
 
 def read(path: Path) -> Trace:
-    """Return the trace in `path`; lines that are cut or damaged are skipped.
-
-    Raises StallguardError if the file cannot be read or is not a trace.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StallguardError(f"{path} cannot be read", why=str(error), code=NO_SUCH_RUN) from error
-    values = [value for line in lines if (value := _value(line)) is not None]
-    if not values or not isinstance(values[0], dict) or "meta" not in values[0]:
-        raise StallguardError(f"{path} is not a trace", why='its first line has no "meta"', code=NO_SUCH_RUN)
-    marks = [(float(v[0]), str(v[1]), str(v[2])) for v in values if _is_mark(v)]
-    samples = [v for v in values[1:] if _is_sample(v)]
-    return Trace(values[0], sorted(marks, key=_at), sorted(samples, key=lambda sample: float(sample["t"])))
-
-
-def _is_mark(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == MARK and isinstance(value[0], int | float)
-
-
-def _is_sample(value: Any) -> bool:
-    try:
-        msgspec.convert(value, _Sample)
-    except msgspec.ValidationError:
-        return False
-    return True
+    """Return the trace in `path`; a line that is cut is skipped."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    meta, *values = [value for line in lines if (value := _value(line)) is not None]
+    marks = [(float(v[0]), str(v[1]), str(v[2])) for v in values if isinstance(v, list)]
+    samples = [v for v in values if isinstance(v, dict) and "t" in v]
+    return Trace(meta, sorted(marks, key=_at), sorted(samples, key=lambda sample: float(sample["t"])))
 
 
 def _at(mark: Mark) -> float:
@@ -133,14 +85,9 @@ def _at(mark: Mark) -> float:
 
 def _value(line: str) -> Any:
     try:
-        return json.loads(line, parse_int=_whole)
-    except UNREADABLE:
+        return json.loads(line)
+    except ValueError:
         return None  # the recorder was killed inside this line
-
-
-def _whole(digits: str) -> int | float:
-    """Return a whole number; as a float if it has more digits than 64 bits, because float(int) raises OverflowError."""
-    return int(digits) if len(digits) <= DIGITS else float(digits)
 
 
 def events(trace: Trace) -> Iterator[Event]:
@@ -166,10 +113,7 @@ def _end(trace: Trace) -> float:
     last = max(
         [mark[0] for mark in trace.marks[-1:]] + [sample["t"] for sample in trace.samples[-1:]], default=0.0
     )
-    ends, begins = (
-        value if isinstance(value := trace.meta.get(name), int | float) else 0.0 for name in ("tend", "t0")
-    )
-    return max(last, float(ends) - float(begins))
+    return max(last, float(trace.meta.get("tend", 0.0)) - float(trace.meta.get("t0", 0.0)))
 
 
 class Records:
