@@ -31,7 +31,7 @@ from mac.scene import Scene, interruptible, no_answer, undisturbed
 from mac.table import Row
 
 from stallguard.collectors.redact import Redactor
-from stallguard.host.darwin.system import facts
+from stallguard.host.darwin.machine import facts
 from stallguard.storage import paths
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -39,7 +39,7 @@ from stallguard.agent.launchctl_codes import (
 from stallguard.agent.manager_protocol import KnownJob
 from stallguard.agent.service_tool import Said
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.host.preferences import sleep, wakes
+from stallguard.host import system
 from stallguard.storage import private
 
 PATIENCE = 30.0  # seconds for one answer of launchctl
@@ -206,7 +206,9 @@ class Launchd:
         return [
             'macOS may show "Background Items Added"; leave it switched on in System Settings > Login Items',
             "stay logged in and on mains power; a closed lid sleeps",
-            *missed_starts.warning(job.schedule, self.places.system, sleep(), wakes()),
+            *missed_starts.warning(
+                job.schedule, self.places.system, system.sleep_settings(), system.daily_wakes()
+            ),
         ]
 
 

@@ -22,7 +22,7 @@ from stallguard.agent.manager_protocol import KnownJob
 from stallguard.agent.service_tool import Said
 from stallguard.core.text import whole_number
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.host.preferences import sleep, wakes
+from stallguard.host import system
 from stallguard.storage import private
 
 PATIENCE = 30.0  # seconds for one answer
@@ -172,7 +172,9 @@ class Systemd:
             said = service_tool.ask("loginctl", words, PATIENCE, cure="")
             if said.code == 0 and said.text.strip() == "no":
                 found.append("your jobs end when you log out; to keep them running: loginctl enable-linger")
-        return found + missed_starts.warning(job.schedule, self.places.system, sleep(), wakes())
+        return found + missed_starts.warning(
+            job.schedule, self.places.system, system.sleep_settings(), system.daily_wakes()
+        )
 
 
 def parse_show(text: str) -> KnownJob:

@@ -29,10 +29,10 @@ from stallguard.collectors import (
 from stallguard.collectors.evidence_text import Sheet
 from stallguard.collectors.frames import LOCK, USER
 from stallguard.host import tool as host_tool
-from stallguard.host.evidence_rows import Table, Tool
+from stallguard.host.types import Table, Tool
 from stallguard.probe import wire
 
-EVIDENCE_TOOLS = host.part("evidence_tools")
+EVIDENCE_TOOLS = host.evidence_tools()
 KB, MB = 1 << 10, 1 << 20
 ANSWER = 2.0  # seconds for the process to write its stacks, which takes 10 ms
 # Further dumps of a script that runs: of a loop that calls functions, only what all dumps have in common is its place.

@@ -22,7 +22,7 @@ from stallguard.collectors.evidence_text import Sheet
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import journal, rotation
 
-EVIDENCE_TOOLS = host.part("evidence_tools")
+EVIDENCE_TOOLS = host.evidence_tools()
 TAIL = 128 << 10  # bytes of output
 RECORDS = 768 << 10  # bytes of journal: some minutes at four samples a second
 REPORTS_MAX = 10

@@ -38,7 +38,6 @@ from stallguard.errors import StallguardError
 from stallguard.fleet.membership import Membership
 from stallguard.host import system
 from stallguard.host.guarded_folders import guarded
-from stallguard.host.preferences import preferences
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.report import trace_sender
 from stallguard.storage import paths, run_files
@@ -76,7 +75,7 @@ def facts(environment: Environment, variables: Mapping[str, str], config: Config
         memory=memory,
         machine=watch.read(time.monotonic(), {os.getpid()}, system.asleep()),
         device=_device(),
-        preferences=preferences(),
+        preferences=system.preferences(),
         places=tuple(_places()),
         socket_trouble=_socket_trouble(),
         working=str(Path.cwd()),

@@ -1,6 +1,6 @@
 """The operating system, behind one set of functions, chosen here and nowhere else.
 
-`system` is host.darwin or host.linux; `part` gives a module of the same package that is not needed at every start.
+`system` is host.darwin or host.linux; `evidence_tools` gives its module that is not needed at every start.
 Both packages have the same public names, take the same arguments and return the same values; what a system does not
 report is None, never zero.  Nothing in this package judges what it reads, or writes anything.
 """
@@ -16,9 +16,9 @@ if sys.platform == "darwin":
 else:
     from stallguard.host import linux as system
 
-__all__ = ["part", "system"]
+__all__ = ["evidence_tools", "system"]
 
 
-def part(name: str) -> ModuleType:
-    """Return a module of this system's package: "evidence_tools" or "preferences"."""
-    return importlib.import_module(f"{system.__name__}.{name}")
+def evidence_tools() -> ModuleType:
+    """Return the module of this system that knows the evidence about a stuck process: rows of host.types."""
+    return importlib.import_module(f"{system.__name__}.evidence_tools")

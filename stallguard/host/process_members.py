@@ -1,7 +1,8 @@
-"""The members of a process tree: the bookkeeping that both systems share.
+"""The members of a process tree, and totals of what they used: the bookkeeping that both systems share.
 
 A process stays a member until it ends, even if its parent ends before it.  A pid alone does not identify a process;
-pid and start time together do.  This module must not read anything.
+pid and start time together do.  A sum over the living members falls if one of them leaves unseen; rates are made of
+differences, so a fall would look like negative work, and `Rising` makes up for it.  This module must not read anything.
 """
 
 from __future__ import annotations
@@ -45,3 +46,27 @@ class Members:
         """Return how many members other than the root ended since the last call."""
         died, self._died = self._died, 0
         return died
+
+
+class Rising:
+    """Keeps one total per name; a fall of the raw sum is made up for, and the total stays flat that once."""
+
+    def __init__(self) -> None:
+        """Know no totals yet."""
+        self._raw: dict[str, float] = {}
+        self._lost: dict[str, float] = {}
+
+    def total(self, name: str, raw: float | None) -> float | None:
+        """Return the total of `name` after the raw sum `raw`; None stays None."""
+        if raw is None:
+            return None
+        fallen = self._raw.get(name, raw) - raw
+        if fallen > 0:
+            self._lost[name] = self._lost.get(name, 0) + fallen
+        self._raw[name] = raw
+        return raw + self._lost.get(name, 0)
+
+    def count(self, name: str, raw: int | None) -> int | None:
+        """Return `total` for whole numbers."""
+        total = self.total(name, raw)
+        return None if total is None else int(total)

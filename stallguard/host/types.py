@@ -1,6 +1,14 @@
-"""Values that both systems return.  None: the system did not say."""
+"""Values that both systems return: what the machine is set to do, and the evidence about a stuck process.
+
+None: the system did not say.  The rows of evidence, tables to read and tools to run, are in host.darwin.evidence_tools
+and host.linux.evidence_tools; both have tables(pid), tools(pid, since, now), main_wait(pid) and report_places().
+Nothing there pauses a process unless its row says `deep`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,8 +30,31 @@ class ListedGpu(msgspec.Struct, frozen=True):
 
 
 class Preferences(msgspec.Struct, frozen=True):
-    """All of it; None: the system did not say."""
+    """What the machine is set to do when it is not used, and the GPUs that it lists."""
 
     sleep: Sleep | None = None
     gpus: tuple[ListedGpu, ...] | None = None
     wakes: tuple[str, ...] = ()  # times of day at which it wakes by itself, each day
+
+
+class Table(NamedTuple):
+    """A text that stallguard makes itself.  `first`: perishable; `seconds`: after which it is given up."""
+
+    name: str
+    read: Callable[[], str]
+    seconds: float
+    first: bool = False
+
+
+class Tool(NamedTuple):
+    """A program of the system.
+
+    `deep`: it pauses the process for seconds; `outlasts`: it does not need the process, and may end after the restart.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    seconds: float
+    size: int = 256 << 10  # bytes of its text that are kept
+    deep: bool = False
+    outlasts: bool = False

@@ -32,7 +32,7 @@ def end(run: RunDir, attempt: AttemptRecord, why: str = WHY) -> list[int]:
     from stallguard.config.sections import Config
     from stallguard.core import ledger, recovery, time_spent
     from stallguard.core.run import beats
-    from stallguard.host.process_group import GRACE, sweep
+    from stallguard.host.process_end import GRACE, sweep
     from stallguard.storage import journal  # imports the core, which `ps` and `status` do not need
 
     asked = run_files.asked(run)

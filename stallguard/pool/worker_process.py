@@ -46,7 +46,6 @@ from stallguard.fleet.signing import Signatures
 from stallguard.fleet.store import Store, StoreError
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
-from stallguard.host.preferences import preferences
 from stallguard.launch import interpreter
 from stallguard.pool import (
     dask_task,
@@ -531,7 +530,7 @@ def machine_facts(env: Mapping[str, str], cwd: Path, python: str | None = None) 
     return OfferedMachine(
         about=system.facts(),
         memory=system.memory(),
-        gpus=preferences().gpus,
+        gpus=system.preferences().gpus,
         cards=system.cuda_cards(),
         installed=interrogate.environment(choice, deep=False).installed,
     )

@@ -19,7 +19,7 @@ from stallguard.agent.job_files import SYSTEMD, places
 from stallguard.config import Config
 from stallguard.core.limits import KILL_WAIT
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
-from stallguard.host import process_group
+from stallguard.host import process_end
 from stallguard.report import subprocess_writer, trace_sender
 from stallguard.supervisor import launcher
 
@@ -115,8 +115,8 @@ def test_a_service_manager_waits_longer_than_our_own_way_of_ending_takes():
     ours = Config().stop
     the_trainings_end = ours.grace + ours.saving_wait + KILL_WAIT
     our_own_end = (
-        process_group.GRACE
-        + process_group.KILLED
+        process_end.GRACE
+        + process_end.KILLED
         + launcher.LAST_OUTPUT
         + subprocess_writer.PATIENCE
         + trace_sender.PATIENCE

@@ -12,7 +12,7 @@ from stallguard.agent import job_memory, missed_starts
 from stallguard.agent.job import Schedule
 from stallguard.agent.job_files import LAUNCHD, SYSTEMD
 from stallguard.cli.morning import command as morning
-from stallguard.host.darwin.preferences import parse_wakes
+from stallguard.host.darwin.machine import parse_wakes
 from stallguard.host.types import Sleep
 
 NIGHTLY = Schedule(at=("23:00",))

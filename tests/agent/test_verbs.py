@@ -201,7 +201,7 @@ def test_a_night_that_did_not_happen_is_said_by_status(agent):
 
 
 def test_a_mac_that_will_sleep_is_said_at_install(agent, monkeypatch):
-    monkeypatch.setattr("stallguard.agent.launchd.sleep", lambda: Sleep(600.0))
+    monkeypatch.setattr("stallguard.host.system.sleep_settings", lambda: Sleep(600.0))
     assert "sudo pmset repeat wakeorpoweron MTWRFSU 22:59:00" in agent(*NIGHTLY)
 
 

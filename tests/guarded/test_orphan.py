@@ -46,7 +46,7 @@ class Orphan:
         )  # fmt: skip
 
     def group(self) -> list[int]:
-        from stallguard.host.process_group import members
+        from stallguard.host.process_end import members
 
         return members(self.pid)
 

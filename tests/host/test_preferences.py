@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.host.darwin.preferences import parse_displays, parse_sleep
-from stallguard.host.linux.preferences import parse_logind
-from stallguard.host.preferences import preferences
+from stallguard.host import system
+from stallguard.host.darwin.machine import parse_displays, parse_sleep
+from stallguard.host.linux.machine import parse_logind
 from stallguard.host.types import ListedGpu, Preferences, Sleep
 
 RECORDINGS = Path(__file__).parent.parent / "recordings/macos"
@@ -88,4 +88,4 @@ def test_a_later_file_of_logind_wins():
 
 
 def test_this_machine_answers():
-    assert isinstance(preferences(), Preferences)
+    assert isinstance(system.preferences(), Preferences)

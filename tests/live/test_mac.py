@@ -11,7 +11,6 @@ import time
 import pytest
 
 from stallguard.host import system
-from stallguard.host.preferences import preferences
 
 pytestmark = pytest.mark.live
 
@@ -24,7 +23,7 @@ def stallguard(*words, seconds=900, **variables):
 
 
 def test_the_gpu_is_listed_and_can_be_read_without_root():
-    assert preferences().gpus
+    assert system.preferences().gpus
     began = time.monotonic()
     reading = system.Gpu().read(())
     assert reading is not None
@@ -50,7 +49,7 @@ def test_a_process_that_replaces_itself_by_the_same_program_has_another_image():
 
 
 def test_the_sleep_settings_are_read():
-    sleep = preferences().sleep
+    sleep = system.preferences().sleep
     assert sleep is not None
     assert sleep.after is not None
 

@@ -16,7 +16,7 @@ import pytest
 
 from stallguard.core.events import Heartbeat, ProbeNote
 from stallguard.errors import StallguardError
-from stallguard.host.darwin import socket_peers as darwin
+from stallguard.host import darwin
 from stallguard.probe import wire
 from stallguard.storage import paths
 from stallguard.supervisor import control

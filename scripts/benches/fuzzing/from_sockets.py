@@ -14,7 +14,7 @@ from fuzzing.targets import Target, encoded, filed
 from stallguard.cli._live import readable
 from stallguard.core.events import Event, Heartbeat, UserCommand
 from stallguard.errors import UNREADABLE, StallguardError
-from stallguard.host.darwin import socket_peers
+from stallguard.host import darwin
 from stallguard.probe import wire
 from stallguard.probe.outbox import Outbox
 from stallguard.report import status_rows
@@ -147,8 +147,8 @@ def targets(place: Path) -> Iterator[Target]:
         "profile of the probe", [file, file + bytes(64)], filed(place / "7.profile", stack_samples.read)
     )
     yield from _control(place)
-    whole = socket_peers._XUCRED.pack(0, 501, 2, *range(16))
-    yield Target("credentials (macOS)", [whole], socket_peers.user_in)
+    whole = darwin._XUCRED.pack(0, 501, 2, *range(16))
+    yield Target("credentials (macOS)", [whole], darwin.user_in)
 
 
 def _control(place: Path) -> Iterator[Target]:

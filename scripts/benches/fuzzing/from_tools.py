@@ -9,8 +9,7 @@ from typing import Any
 from fuzzing.targets import Target, recorded, text
 from stallguard.agent import launchctl_codes, launchctl_output
 from stallguard.core.text import whole_number
-from stallguard.host.darwin import parsers
-from stallguard.host.darwin import preferences as mac
+from stallguard.host.darwin import machine, parsers
 
 PROC_STAT = b"4321 (python (x) y) S 1 4321 4321 0 -1 4194304 99 0 3 0 700 80 0 0 20 0 17 0 12345 987654321 6543 9999999"
 MEMINFO = b"MemTotal:       131981992 kB\nMemAvailable:   120000000 kB\nSwapTotal: 0 kB\nHugePages_Total: 0\n"
@@ -63,28 +62,20 @@ def _macos() -> Iterator[Target]:
         [b"Now drawing from 'Battery Power'\n -InternalBattery-0\t95%"],
         text(parsers.power),
     )
-    yield Target("pmset -g", recorded("pmset_g_*"), text(mac.parse_sleep))
+    yield Target("pmset -g", recorded("pmset_g_*"), text(machine.parse_sleep))
     wakes = b"Scheduled power events:\n [0]  wake at 03/07/2026 05:55:00 by 'pmset'\nRepeating:\n  wake at 5:55AM\n"
-    yield Target("pmset -g sched", [wakes], text(mac.parse_wakes))
+    yield Target("pmset -g sched", [wakes], text(machine.parse_wakes))
     yield Target("ps (macOS)", recorded("ps_*"), text(parsers.ps))
     yield Target(
         "sw_vers",
         [b"ProductName:\t\tmacOS\nProductVersion:\t\t15.1\nBuildVersion:\t\t24B83\n"],
         text(parsers.versions),
     )
-    yield Target("system_profiler", recorded("system_profiler*"), text(mac.parse_displays))
+    yield Target("system_profiler", recorded("system_profiler*"), text(machine.parse_displays))
 
 
 def _linux() -> Iterator[Target]:
-    from stallguard.host.linux import (
-        evidence_tools,
-        machine_facts,
-        memory_limits,
-        processor_limits,
-        procfs,
-        thread_census,
-    )
-    from stallguard.host.linux import preferences as linux
+    from stallguard.host.linux import evidence_tools, limits, machine, procfs, thread_census
 
     yield Target("/proc/PID/stat", [PROC_STAT + b" 0" * 20], procfs.parse_stat)
     yield Target(
@@ -93,8 +84,8 @@ def _linux() -> Iterator[Target]:
     yield Target(
         "/proc/meminfo, status", [MEMINFO, b"Name:\tx\nVmRSS:\t  12 kB\nRssAnon: 3 kB\n"], procfs.sizes
     )
-    limits = b"Limit                     Soft Limit  Hard\nMax data size             1000        unlimited\n"
-    yield Target("/proc/PID/limits", [limits], text(memory_limits.parse_limits))
+    rlimits = b"Limit                     Soft Limit  Hard\nMax data size             1000        unlimited\n"
+    yield Target("/proc/PID/limits", [rlimits], text(limits.parse_limits))
     yield Target(
         "/proc/PID/syscall",
         [b"202 0x7f 0x80 0x0 0x0 0x0 0x0 0x7ffd 0x7f12", b"running"],
@@ -109,27 +100,25 @@ def _linux() -> Iterator[Target]:
     )
     maps = b"7f00-7f10 r-xp 00000000 08:01 123 /lib/libc.so.6\n7f20-7f30 rw-p 00000000 00:00 0 [heap]\n"
     yield Target("/proc/PID/maps", [maps], text(evidence_tools.summed))
-    yield Target("/proc/stat", [b"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4\n"], machine_facts.parse_times)
+    yield Target("/proc/stat", [b"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4\n"], machine.parse_times)
     pressure = (
         b"some avg10=0.00 avg60=0.10 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"
     )
-    yield Target("memory.pressure", [pressure], memory_limits.parse_pressure)
+    yield Target("memory.pressure", [pressure], limits.parse_pressure)
     groups = b"0::/user.slice/x.scope\n4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n"
     yield Target(
-        "/proc/PID/cgroup, memory", [groups], text(lambda word: memory_limits.parse_group(word, "/nowhere"))
+        "/proc/PID/cgroup, memory", [groups], text(lambda word: limits.parse_group(word, "/nowhere"))
     )
-    yield Target(
-        "/proc/PID/cgroup, cpu", [groups], text(lambda word: processor_limits.parse_groups(word, "/nowhere"))
-    )
-    yield Target("cpu.max", [b"100000 100000", b"max 100000", b"-1"], processor_limits.has_quota)
+    yield Target("/proc/PID/cgroup, cpu", [groups], text(lambda word: limits.parse_groups(word, "/nowhere")))
+    yield Target("cpu.max", [b"100000 100000", b"max 100000", b"-1"], limits.has_quota)
     throttled = b"nr_periods 5\nnr_throttled 2\nthrottled_usec 12345\nthrottled_time 99\n"
     yield Target(
         "cpu.stat",
         [throttled],
-        lambda data: [processor_limits.parse_throttled(data, version) for version in (1, 2)],
+        lambda data: [limits.parse_throttled(data, version) for version in (1, 2)],
     )
     yield Target(
         "logind.conf",
         [b"[Login]\nIdleAction=suspend\nIdleActionSec=20min 5s\n"],
-        text(lambda word: linux.parse_logind([word])),
+        text(lambda word: machine.parse_logind([word])),
     )

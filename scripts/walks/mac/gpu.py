@@ -18,7 +18,7 @@ from mac import verdicts
 from mac.scene import Scene, until
 from mac.table import FAILED, UNASKED, Row
 from stallguard.host.darwin import libproc, parsers
-from stallguard.host.darwin.system import IOREG
+from stallguard.host.darwin.machine import IOREG
 
 LOAD = Path(__file__).with_name("load.py")
 IMPORT = 180.0  # seconds for the framework to come up and do its first batches

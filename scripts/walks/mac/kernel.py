@@ -20,7 +20,7 @@ from pathlib import Path
 from mac import verdicts_kernel
 from mac.scene import Scene, until
 from mac.table import Row, judged
-from stallguard.host import kqueue_exit
+from stallguard.host import process_end
 from stallguard.probe import wire
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
@@ -91,7 +91,7 @@ def _refusal(pid: int) -> str:
     if sys.platform != "darwin":
         return ""
     try:
-        kqueue_exit.ExitWatch(pid).close()
+        process_end.ExitWatch(pid).close()
     except OSError as error:
         return errno.errorcode.get(error.errno or 0, str(error.errno))
     return "watched"

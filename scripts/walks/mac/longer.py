@@ -28,7 +28,7 @@ from mac.night import COMES, Night
 from mac.scene import Scene, undisturbed, until
 from mac.table import Row, unknown
 from stallguard.host.clock import SystemClock
-from stallguard.host.darwin.system import PMSET
+from stallguard.host.darwin.machine import PMSET
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import attempt_file, run_files
 from stallguard.storage.paths import SOCKET_PATH_MAX, RunDir

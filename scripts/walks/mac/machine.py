@@ -23,7 +23,7 @@ from stallguard import awake
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
 from stallguard.host.darwin import evidence_tools, libproc
-from stallguard.host.darwin.system import MEMORY_PRESSURE, PMSET, SYSCTL, VM_STAT
+from stallguard.host.darwin.machine import MEMORY_PRESSURE, PMSET, SYSCTL, VM_STAT
 from stallguard.notify import ALLOW_ON_MAC, channels
 from stallguard.notify.message import TEST, notification
 

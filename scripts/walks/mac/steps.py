@@ -20,7 +20,7 @@ from mac.guarded import QUIET, GuardedRun, started
 from mac.scene import Scene, until
 from mac.table import Row, judged, unknown
 from stallguard.host.darwin import parsers
-from stallguard.host.darwin.system import IOREG
+from stallguard.host.darwin.machine import IOREG
 
 LOAD = Path(__file__).with_name("steps_load.py")
 IMPORT = 180.0  # seconds for the framework and the first steps

@@ -14,7 +14,7 @@ from mac.table import UNASKED, Row, judged
 from stallguard.agent import launchctl_codes, launchctl_output
 from stallguard.collectors import native
 from stallguard.host.darwin import parsers as parse
-from stallguard.host.darwin.system import memory_reading
+from stallguard.host.darwin.machine import memory_reading
 
 SENSOR_DEADLINE = 3.0  # seconds: an accelerator that takes longer counts as blocked
 ANSWER = 2.0  # seconds for a stack dump that a signal asks for

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stallguard.host.evidence_rows import Table, Tool
+from stallguard.host.types import Table, Tool
 
 # `sample` looks each 10 ms for one second: 100 looks are enough to see a thread that stands, and the process is stopped
 # for a tenth of the time that its default (1 ms) takes; the whole evidence has 10 s (collectors.BUDGET).

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from stallguard.core.readings import Process
 from stallguard.host.darwin import libproc
-from stallguard.host.monotonic_counters import Rising
-from stallguard.host.process_members import Members
+from stallguard.host.process_members import Members, Rising
 
 WRAP = 1 << 32  # the counters of struct proc_taskinfo are 32 bits wide
 # The kernel stops pti_faults and pti_csw at this value (fill_taskprocinfo): then they no longer count.
@@ -57,7 +56,7 @@ def alive(pid: int, start: float | None) -> bool:
     return start is None or started(who) == start
 
 
-class Tree:
+class DarwinTree:
     """The tree below `root`."""
 
     def __init__(self, root: int) -> None:

@@ -13,9 +13,9 @@ from collections import Counter
 from pathlib import Path
 
 from stallguard.core.text import whole_number
-from stallguard.host.evidence_rows import Table, Tool
 from stallguard.host.linux import procfs
 from stallguard.host.linux.thread_census import SITES, wait_site
+from stallguard.host.types import Table, Tool
 
 THREADS_MAX = 500
 FILES_MAX = 1000

@@ -38,7 +38,7 @@ def cuda_cards() -> int | None:
     return None if any(os.path.exists(path) for path in CUDA_DRIVERS) else 0  # noqa: PTH110 - no more is asked
 
 
-class Gpu:
+class NvidiaGpu:
     """The NVIDIA devices of this machine, read as one."""
 
     def __init__(self) -> None:

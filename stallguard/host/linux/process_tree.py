@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from stallguard.core.readings import Process
 from stallguard.host.linux import procfs
 from stallguard.host.linux.procfs import Stat
-from stallguard.host.monotonic_counters import Rising
-from stallguard.host.process_members import Members
+from stallguard.host.process_members import Members, Rising
 
 THREADS_MAX = 512  # above it, reading every thread's queue would cost more than it is worth
 NS = 1e-9
@@ -42,7 +41,7 @@ def alive(pid: int, start: float | None) -> bool:
     return start is None or stat.start / procfs.TICKS == start
 
 
-class Tree:
+class LinuxTree:
     """The tree below `root`."""
 
     def __init__(self, root: int) -> None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from stallguard.host import part
+from stallguard.host import system
 from stallguard.storage import private, rotation
 from stallguard.supervisor.output.log import PARTS
 from stallguard.worker import Worker
@@ -127,5 +127,5 @@ class OutputFile:
     def _reserve(self, size: int) -> None:
         """Keep space for what follows the first `size` bytes, as far as the disk has any."""
         begin, end = max(size, self._reserved), size + ROOM
-        if end - begin >= ROOM // 2 and part("disk_room").reserve(self._descriptor, begin, end - begin):
+        if end - begin >= ROOM // 2 and system.reserve(self._descriptor, begin, end - begin):
             self._reserved = end

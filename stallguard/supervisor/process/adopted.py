@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stallguard.host import kqueue_exit
-from stallguard.host.process_group import signal_group, sweep
+from stallguard.host import process_end
+from stallguard.host.process_end import signal_group, sweep
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
 from stallguard.supervisor.internal_error import persistently
@@ -38,7 +38,7 @@ AGAIN = 0.2  # seconds between two looks for the file of a waiter that has no ro
 
 def wait_by_kqueue(who: Identity, kernel: Any = select) -> Ended | None:
     """Wait for the end of a process that is not ours; None if the system does not say how it ended."""
-    data = kqueue_exit.wait(who.pid, lambda: run_files.lives(who), kernel)
+    data = process_end.wait(who.pid, lambda: run_files.lives(who), kernel)
     return look_until_gone(who) if data is None else from_kevent(data)
 
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from stallguard.errors import CANNOT_RUN, NOT_FOUND, StallguardError
-from stallguard.host import kqueue_exit
-from stallguard.host.process_group import signal_group, sweep
+from stallguard.host import process_end
+from stallguard.host.process_end import signal_group, sweep
 from stallguard.storage.run_files import Identity, identity
 from stallguard.supervisor.internal_error import persistently
 from stallguard.worker import REFUSALS, Worker
@@ -42,12 +42,12 @@ class Ended(NamedTuple):
 
 def from_kevent(data: int) -> Ended:
     """Return what a NOTE_EXIT event of macOS says: the wait status in the low 16 bits, the reason above."""
-    return Ended(os.waitstatus_to_exitcode(data & 0xFFFF), kqueue_exit.was_memory(data))
+    return Ended(os.waitstatus_to_exitcode(data & 0xFFFF), process_end.was_memory(data))
 
 
 def wait_by_kqueue(pid: int, kernel: Any = select) -> Ended:
     """Wait until the child `pid` has ended, and leave it a zombie; reap it if it has ended already."""
-    data = kqueue_exit.wait(pid, lambda: True, kernel)
+    data = process_end.wait(pid, lambda: True, kernel)
     if data is None:
         return Ended(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), reaped=True)
     return from_kevent(data)

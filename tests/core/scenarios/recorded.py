@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from stallguard.collectors import native
 from stallguard.core.diagnosis.signatures import matches
 from stallguard.core.readings import Device, Memory
-from stallguard.host.darwin import parsers, system
+from stallguard.host.darwin import machine, parsers
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "recordings" / "macos"
 
@@ -20,16 +20,16 @@ def text(name: str) -> str:
 
 def gpu(name: str, **more: object) -> Device:
     found = parsers.accelerators(text(name))
-    return replace(system.Gpu().reading(found, [], set()), **more)
+    return replace(machine.AppleGpu().reading(found, [], set()), **more)
 
 
 def memory(sysctl: str, pages: str) -> Memory:
     announced = parsers.sysctl(text(sysctl)) | {"hw.memsize": "17179869184"}
-    return system.memory_reading(announced, parsers.pages(text(pages)))
+    return machine.memory_reading(announced, parsers.pages(text(pages)))
 
 
 def thermal(name: str) -> str | None:
-    return system.thermal_level(None, parsers.thermal(text(name)).level)
+    return machine.thermal_level(None, parsers.thermal(text(name)).level)
 
 
 def signatures(name: str) -> list[tuple[str, str]]:

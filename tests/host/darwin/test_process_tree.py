@@ -206,7 +206,7 @@ def test_ticks_become_seconds_and_the_tree_is_summed(kernel: Kernel) -> None:
         ready=48_000_000,
         states=[3, 3],
     )
-    reading = process_tree.Tree(10).read()
+    reading = process_tree.DarwinTree(10).read()
     assert (reading.members, reading.threads) == (2, 3)
     assert (reading.cpu, reading.system) == (3.0, 0.5)  # 24 million ticks of 125/3 ns are a second
     assert reading.run_queue == 1.0
@@ -218,7 +218,7 @@ def test_ticks_become_seconds_and_the_tree_is_summed(kernel: Kernel) -> None:
 def test_the_highest_footprint_of_the_past_is_known(kernel: Kernel) -> None:
     kernel.add(10, footprint=1000, highest=5000)
     kernel.add(11, parent=10, footprint=500, highest=600)
-    reading = process_tree.Tree(10).read()
+    reading = process_tree.DarwinTree(10).read()
     assert (reading.footprint, reading.peak) == (1500, 5500), (
         "they need not have been at their highest together"
     )
@@ -226,13 +226,13 @@ def test_the_highest_footprint_of_the_past_is_known(kernel: Kernel) -> None:
 
 def test_a_kernel_that_does_not_say_the_highest_footprint_leaves_it_unknown(kernel: Kernel) -> None:
     kernel.add(10, footprint=1000)
-    assert process_tree.Tree(10).read().peak is None
+    assert process_tree.DarwinTree(10).read().peak is None
 
 
 def test_a_counter_that_the_kernel_holds_at_its_greatest_is_unknown_and_not_at_rest(kernel: Kernel) -> None:
     kernel.add(10, switches=5, faults=2**31 - 1)
     kernel.add(11, parent=10, switches=3, faults=1)
-    reading = process_tree.Tree(10).read()
+    reading = process_tree.DarwinTree(10).read()
     assert (reading.switches, reading.minor_faults) == (8, None)
 
 
@@ -250,12 +250,12 @@ def test_a_counter_that_the_kernel_holds_at_its_greatest_is_unknown_and_not_at_r
 )
 def test_the_state_is_decided_as_ps_decides_it(kernel: Kernel, flag: dict[str, Any], state: str) -> None:
     kernel.add(10, **flag)
-    assert process_tree.Tree(10).read().state == state
+    assert process_tree.DarwinTree(10).read().state == state
 
 
 def test_a_zombie_keeps_its_times_though_the_kernel_tells_no_task(kernel: Kernel) -> None:
     kernel.add(10, status=libproc.SZOMB, user=24_000_000)
-    reading = process_tree.Tree(10).read()
+    reading = process_tree.DarwinTree(10).read()
     assert (reading.cpu, reading.threads) == (1.0, None)
 
 
@@ -263,7 +263,7 @@ def test_an_orphan_stays_and_a_dead_worker_is_counted_without_a_fall_of_cpu(kern
     kernel.add(10, user=24_000_000)
     kernel.add(11, parent=10, user=48_000_000)
     kernel.add(12, parent=11)
-    tree = process_tree.Tree(10)
+    tree = process_tree.DarwinTree(10)
     assert tree.read().members == 3
     del kernel.processes[11]
     kernel.listing[10] = []
@@ -275,7 +275,7 @@ def test_an_orphan_stays_and_a_dead_worker_is_counted_without_a_fall_of_cpu(kern
 def test_a_pid_that_was_used_again_is_no_member(kernel: Kernel) -> None:
     kernel.add(10)
     kernel.add(11, parent=10)
-    tree = process_tree.Tree(10)
+    tree = process_tree.DarwinTree(10)
     tree.read()
     kernel.listing[10] = []
     kernel.processes[11]["start"] = 5
@@ -286,7 +286,7 @@ def test_a_pid_that_was_used_again_is_no_member(kernel: Kernel) -> None:
 
 def test_a_tree_that_is_gone_says_so(kernel: Kernel) -> None:
     kernel.add(10)
-    tree = process_tree.Tree(10)
+    tree = process_tree.DarwinTree(10)
     tree.read()
     kernel.processes.clear()
     reading = tree.read()
@@ -310,7 +310,7 @@ def test_a_process_that_replaces_itself_by_the_same_program_has_another_image(ke
 
 def test_counters_of_32_bits_wrap_and_never_turn_negative(kernel: Kernel) -> None:
     kernel.add(10, switches=-5)
-    assert process_tree.Tree(10).read().switches == (1 << 32) - 5
+    assert process_tree.DarwinTree(10).read().switches == (1 << 32) - 5
 
 
 def _connection(status: str, address: tuple[Any, ...]) -> Any:
@@ -353,5 +353,5 @@ def test_a_process_that_ran_mostly_in_the_background_is_known_as_such(kernel: Ke
     kernel.add(10, nice=5, default=24, background=48_000_000)
     kernel.add(20, default=48_000_000, background=24)
     kernel.add(30)
-    readings = [process_tree.Tree(pid).read() for pid in (10, 20, 30)]
+    readings = [process_tree.DarwinTree(pid).read() for pid in (10, 20, 30)]
     assert [(one.nice, one.background) for one in readings] == [(5, True), (0, False), (0, None)]

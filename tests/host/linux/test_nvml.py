@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stallguard.host.linux import nvml
-from stallguard.host.linux.nvml import Gpu
+from stallguard.host.linux.nvml import NvidiaGpu
 
 
 class Driver:
@@ -87,12 +87,12 @@ def test_a_gpu_is_there_if_nvml_counts_it_and_unknown_if_only_its_driver_is(
 
 def test_without_a_driver_there_is_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "_nvml", lambda: None)
-    assert Gpu().read([42]) is None
+    assert NvidiaGpu().read([42]) is None
 
 
 @pytest.mark.usefixtures("driver")
 def test_only_the_device_that_our_processes_hold_is_reported() -> None:
-    reading = Gpu().read([41, 42])
+    reading = NvidiaGpu().read([41, 42])
     assert reading is not None
     assert (reading.name, reading.utilisation, reading.power, reading.memory) == (
         "NVIDIA H200",
@@ -104,7 +104,7 @@ def test_only_the_device_that_our_processes_hold_is_reported() -> None:
 
 
 def test_our_processes_move_only_while_samples_show_them_at_work(driver: Driver) -> None:
-    gpu = Gpu()
+    gpu = NvidiaGpu()
     driver.samples[1] = [_sample(42, 90, 1000)]
     assert gpu.read([42]).moved is None  # the first look cannot tell since when
     driver.samples[1].append(_sample(42, 88, 2000))
@@ -116,7 +116,7 @@ def test_our_processes_move_only_while_samples_show_them_at_work(driver: Driver)
 
 def test_a_container_that_sees_the_hosts_pids_makes_ownership_unknown(driver: Driver) -> None:
     driver.running[1] = [990_001]
-    reading = Gpu().read([42])
+    reading = NvidiaGpu().read([42])
     assert reading.mine is None
     assert reading.moved is None
     assert reading.utilisation == 0.97
@@ -124,12 +124,12 @@ def test_a_container_that_sees_the_hosts_pids_makes_ownership_unknown(driver: Dr
 
 def test_an_unused_device_is_not_ours(driver: Driver) -> None:
     driver.running[1] = []
-    assert Gpu().read([42]).mine is False
+    assert NvidiaGpu().read([42]).mine is False
 
 
 def test_what_a_device_does_not_support_is_unknown_not_zero(driver: Driver) -> None:
     driver.unsupported = {"rates", "power", "running", "samples"}
-    reading = Gpu().read([42])
+    reading = NvidiaGpu().read([42])
     assert reading is not None
     assert (reading.utilisation, reading.power, reading.mine, reading.moved) == (None, None, None, None)
     assert reading.memory == 7100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -32,7 +33,7 @@ def _search_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_members_are_the_child_and_what_it_started() -> None:
     with running(PARENT) as child:
-        tree = process_tree.Tree(child.pid)
+        tree = process_tree.LinuxTree(child.pid)
         reading = tree.read()
         assert reading.members == 4
         assert tree.members()[0] == child.pid
@@ -42,7 +43,7 @@ def test_members_are_the_child_and_what_it_started() -> None:
 def test_members_are_found_without_the_kernels_children_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_tree, "_has_children_files", lambda: False)
     with running(PARENT) as child:
-        assert process_tree.Tree(child.pid).read().members == 4
+        assert process_tree.LinuxTree(child.pid).read().members == 4
 
 
 def test_members_are_found_with_the_kernels_children_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +54,7 @@ def test_members_are_found_with_the_kernels_children_files(monkeypatch: pytest.M
         real = procfs.slurp
         monkeypatch.setattr(process_tree, "_has_children_files", lambda: True)
         monkeypatch.setattr(procfs, "slurp", lambda path, size=4096: announced.get(path) or real(path, size))
-        assert process_tree.Tree(child.pid).read().members == 4
+        assert process_tree.LinuxTree(child.pid).read().members == 4
 
 
 def test_an_orphan_stays_a_member_and_a_dead_one_is_counted() -> None:
@@ -67,7 +68,7 @@ print(flush=True)
 os.wait(); time.sleep(60)
 """
     with running(source) as child:
-        tree = process_tree.Tree(child.pid)
+        tree = process_tree.LinuxTree(child.pid)
         assert eventually(lambda: tree.read().members == 3, 0.4)
         assert eventually(lambda: tree.read().workers == 1)
         assert tree.read().members == 2
@@ -83,7 +84,7 @@ subprocess.run([sys.executable, "-c", {burn!r}])
 time.sleep(60)
 """
     with running(source) as child:
-        tree = process_tree.Tree(child.pid)
+        tree = process_tree.LinuxTree(child.pid)
         seen = [tree.read().cpu or 0.0]
         go_on(child)
 
@@ -106,7 +107,7 @@ sys.stdin.read()
 threading.Thread(target=burn).start(); time.sleep(60)
 """
     with running(source) as child:
-        tree = process_tree.Tree(child.pid)
+        tree = process_tree.LinuxTree(child.pid)
         before = tree.read().cpu or 0.0
         go_on(child)
         assert eventually(lambda: (tree.read().cpu or 0.0) - before > 0.17 and tree.read().threads == 1)
@@ -116,12 +117,12 @@ threading.Thread(target=burn).start(); time.sleep(60)
 def test_a_stopped_process_is_distinguished_from_a_sleeping_one(number: int, state: str) -> None:
     with running(SLEEPER) as child:
         os.kill(child.pid, number)
-        assert eventually(lambda: process_tree.Tree(child.pid).read().state == state)
+        assert eventually(lambda: process_tree.LinuxTree(child.pid).read().state == state)
 
 
 def test_a_process_that_ended_is_a_zombie_until_it_is_waited_for_and_then_gone() -> None:
     with running(SLEEPER) as child:
-        tree, start = process_tree.Tree(child.pid), process_tree.start_time(child.pid)
+        tree, start = process_tree.LinuxTree(child.pid), process_tree.start_time(child.pid)
         assert process_tree.alive(child.pid, start)
         child.kill()
         assert eventually(lambda: tree.read().state == "zombie")
@@ -160,7 +161,7 @@ def test_a_process_that_ends_or_is_another_users_has_no_image_that_can_be_compar
 
 def test_the_state_reported_is_that_of_the_process_that_trains() -> None:
     with running(PARENT) as child:
-        tree = process_tree.Tree(child.pid)
+        tree = process_tree.LinuxTree(child.pid)
         tree.read()
         trainer = tree.members()[1]
         os.kill(trainer, signal.SIGSTOP)
@@ -176,7 +177,7 @@ with open("/dev/zero", "rb", buffering=0) as zero:
     while True: zero.read(100_000); time.sleep(0.01)
 """
     with running(source) as child:
-        tree = process_tree.Tree(child.pid)
+        tree = process_tree.LinuxTree(child.pid)
         before = tree.read().io or 0
         assert eventually(lambda: (tree.read().io or 0) - before > 500_000)
 
@@ -184,7 +185,7 @@ with open("/dev/zero", "rb", buffering=0) as zero:
 def test_the_highest_memory_of_the_past_is_known() -> None:
     source = "import time; data = bytearray(200 << 20); del data; print(flush=True); time.sleep(60)"
     with running(source) as child:
-        reading = process_tree.Tree(child.pid).read()
+        reading = process_tree.LinuxTree(child.pid).read()
         assert reading.footprint is not None
         assert reading.peak is not None
         assert 190 << 20 < reading.peak - reading.footprint < 260 << 20
@@ -201,7 +202,7 @@ for _ in range(2):
 time.sleep(60)
 """
     with running(source) as child:
-        tree = process_tree.Tree(child.pid)
+        tree = process_tree.LinuxTree(child.pid)
         first = tree.read()
         time.sleep(0.5)
         last = tree.read()
@@ -219,7 +220,7 @@ for _ in range(3):
 print(flush=True); time.sleep(60)
 """
     with running(source) as child:
-        tree = process_tree.Tree(child.pid)
+        tree = process_tree.LinuxTree(child.pid)
         assert eventually(lambda: (tree.read().rss or 0) > 200 << 20)
         shared = process_tree.overcount(tree.members())
         assert shared is not None
@@ -255,7 +256,7 @@ for _ in range(9): threading.Thread(target=hold.wait, daemon=True).start()
 time.sleep(0.3); print(flush=True); time.sleep(60)
 """
     with running(source) as child:
-        tree = process_tree.Tree(child.pid)
+        tree = process_tree.LinuxTree(child.pid)
         assert eventually(lambda: tree.read().threads == 100)
         process_members.FIND_EVERY = 60.0
         costs = []
@@ -264,3 +265,15 @@ time.sleep(0.3); print(flush=True); time.sleep(60)
             tree.read()
             costs.append(time.thread_time() - begin)
         assert sorted(costs)[25] < 0.0025  # 0.7 ms measured on a quiet core; the bench prints the figure
+
+
+def test_how_nice_a_process_is_is_read() -> None:
+    wanted = min(19, os.nice(0) + 7)  # the suite itself can be nice
+    with subprocess.Popen(["nice", "-n", "7", "sleep", "60"]) as child:
+        try:
+            end = time.monotonic() + 30
+            while process_tree.LinuxTree(child.pid).read().nice != wanted and time.monotonic() < end:
+                time.sleep(0.01)
+            assert process_tree.LinuxTree(child.pid).read().nice == wanted
+        finally:
+            child.kill()

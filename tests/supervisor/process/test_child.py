@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from stallguard.errors import StallguardError
-from stallguard.host.process_group import members, signal_group, sweep
+from stallguard.host.process_end import members, signal_group, sweep
 from stallguard.storage.run_files import identity
 from stallguard.supervisor.process.child import Child, from_kevent
 from tests.host.children import is_alive

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from stallguard.host import kqueue_exit
-from stallguard.host.darwin import system
+from stallguard.host import process_end
+from stallguard.host.darwin import machine
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
 from stallguard.supervisor.process import adopted, child
@@ -35,21 +35,21 @@ def test_the_fake_kernel_returns_a_failed_registration_as_an_event_if_there_is_r
         kernel.kqueue().control([watch], 0)
 
 
-@pytest.mark.parametrize("data", [0, 3 << 8, 255 << 8, 9 | kqueue_exit.NOTE_EXIT_MEMORY])
+@pytest.mark.parametrize("data", [0, 3 << 8, 255 << 8, 9 | process_end.NOTE_EXIT_MEMORY])
 def test_the_data_of_an_exit_is_returned(data: int) -> None:
     kernel = Xnu({5: data})
-    assert kqueue_exit.wait(5, lambda: True, kernel) == data
+    assert process_end.wait(5, lambda: True, kernel) == data
     assert kernel.open == 0
 
 
 def test_a_process_that_has_ended_is_no_exit_status() -> None:
     kernel = Xnu({})
-    assert kqueue_exit.wait(5, lambda: True, kernel) is None
+    assert process_end.wait(5, lambda: True, kernel) is None
     assert kernel.open == 0
 
 
 def test_a_process_of_the_same_number_is_not_waited_for() -> None:
-    assert kqueue_exit.wait(5, lambda: False, Xnu({5: 9})) is None
+    assert process_end.wait(5, lambda: False, Xnu({5: 9})) is None
 
 
 def test_a_child_that_ended_before_it_was_watched_keeps_its_code(training) -> None:
@@ -69,7 +69,7 @@ def test_a_training_that_was_over_when_it_was_taken_up_has_no_invented_code(trai
 
 def test_a_training_that_was_taken_up_ends_with_the_code_that_the_kernel_tells(training) -> None:
     who = run_files.identity(training.pid)
-    assert adopted.wait_by_kqueue(who, Xnu({training.pid: 9 | kqueue_exit.NOTE_EXIT_MEMORY})) == (
+    assert adopted.wait_by_kqueue(who, Xnu({training.pid: 9 | process_end.NOTE_EXIT_MEMORY})) == (
         -9,
         True,
         False,
@@ -77,12 +77,12 @@ def test_a_training_that_was_taken_up_ends_with_the_code_that_the_kernel_tells(t
 
 
 @pytest.mark.parametrize(
-    ("living", "killed"), [({5: 9 | kqueue_exit.NOTE_EXIT_MEMORY}, True), ({5: 9}, False), ({}, None)]
+    ("living", "killed"), [({5: 9 | process_end.NOTE_EXIT_MEMORY}, True), ({5: 9}, False), ({}, None)]
 )
 def test_a_kill_for_memory_is_known_of_a_process_that_was_watched_in_time(
     monkeypatch, living, killed
 ) -> None:
-    monkeypatch.setattr(system, "select", Xnu(living))
-    watch = system.MemoryKill(5)
+    monkeypatch.setattr(machine, "select", Xnu(living))
+    watch = machine.JetsamWatch(5)
     assert watch.killed() is killed
     watch.close()

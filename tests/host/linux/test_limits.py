@@ -1,4 +1,4 @@
-"""Memory, limits and kills for memory, on this machine and from files of other ones."""
+"""Memory, quotas, limits and kills for memory, on this machine and from files of other ones."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.host.linux import memory_limits, procfs
-from stallguard.host.linux.memory_limits import (
+from stallguard.host.linux import limits, procfs
+from stallguard.host.linux.limits import (
     ControlGroup,
     Limit,
-    MemoryKill,
+    OomWatch,
+    has_quota,
     memory,
     parse_file_pages,
     parse_group,
+    parse_groups,
     parse_limits,
     parse_pressure,
+    parse_throttled,
 )
 from tests.host.children import eventually, running
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+QUOTA_V1 = "9:name=systemd:/\n4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n0::/\n"
+QUOTA_V2 = "0::/user.slice/train.service\n"
 
 
 @linux
@@ -52,8 +58,8 @@ print(flush=True); time.sleep(60)
 
 
 def test_the_limit_nearest_to_full_is_reported() -> None:
-    assert memory_limits.tightest([Limit(100, 10), Limit(1000, 900), Limit(50, 20)]) == Limit(1000, 900)
-    assert memory_limits.tightest([]) is None
+    assert limits.tightest([Limit(100, 10), Limit(1000, 900), Limit(50, 20)]) == Limit(1000, 900)
+    assert limits.tightest([]) is None
 
 
 V1 = "9:name=systemd:/\n4:memory:/docker/abc\n1:cpu,cpuacct:/\n0::/\n"
@@ -72,7 +78,7 @@ def test_the_memory_group_is_found_in_both_versions_and_in_a_hybrid() -> None:
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A version 2 hierarchy on disk: `job` has no limit of its own, `slice` above it has."""
-    monkeypatch.setattr(memory_limits, "CGROUPS", str(tmp_path))
+    monkeypatch.setattr(limits, "CGROUPS", str(tmp_path))
     job = tmp_path / "slice" / "job"
     job.mkdir(parents=True)
     (job / "memory.max").write_text("max\n")
@@ -84,14 +90,14 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_limit_above_the_group_holds_too(groups: Path) -> None:
-    assert memory_limits._group_limits(ControlGroup(f"{groups}/slice/job", 2)) == [Limit(1000, 900)]
+    assert limits._group_limits(ControlGroup(f"{groups}/slice/job", 2)) == [Limit(1000, 900)]
 
 
 def test_pages_of_files_that_the_kernel_drops_are_not_used_for_good(groups: Path) -> None:
     (groups / "slice" / "memory.stat").write_text(
         "anon 300\nfile 560\nshmem 60\ninactive_file 400\nactive_file 100\n"
     )
-    assert memory_limits._group_limits(ControlGroup(f"{groups}/slice/job", 2)) == [Limit(1000, 400)]
+    assert limits._group_limits(ControlGroup(f"{groups}/slice/job", 2)) == [Limit(1000, 400)]
 
 
 @pytest.mark.parametrize(
@@ -109,17 +115,17 @@ def test_the_file_pages_of_a_group_are_read_in_both_versions(stat: bytes, cached
 
 
 def test_kills_are_counted_from_the_right_line(groups: Path) -> None:
-    assert memory_limits.oom_kills(ControlGroup(f"{groups}/slice/job", 2)) == 1
-    assert memory_limits.oom_kills(ControlGroup(f"{groups}/slice", 2)) is None
-    assert memory_limits.oom_kills(None) is None
+    assert limits.oom_kills(ControlGroup(f"{groups}/slice/job", 2)) == 1
+    assert limits.oom_kills(ControlGroup(f"{groups}/slice", 2)) is None
+    assert limits.oom_kills(None) is None
 
 
 @linux
 def test_a_kill_for_memory_is_distinguished_from_any_other_end(
     groups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_limits, "group_of", lambda _pid: ControlGroup(f"{groups}/slice/job", 2))
-    watch = MemoryKill(1)
+    monkeypatch.setattr(limits, "group_of", lambda _pid: ControlGroup(f"{groups}/slice/job", 2))
+    watch = OomWatch(1)
     assert watch.killed() is False
     (groups / "slice/job/memory.events").write_text("oom 2\noom_kill 2\n")
     assert watch.killed() is True
@@ -130,9 +136,9 @@ def test_without_a_group_a_kill_somewhere_is_unknown_and_none_anywhere_is_certai
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counts = iter([7, 7, 8])
-    monkeypatch.setattr(memory_limits, "group_of", lambda _pid: None)
-    monkeypatch.setattr(memory_limits, "_counter", lambda _path, _name: next(counts))
-    watch = MemoryKill(1)
+    monkeypatch.setattr(limits, "group_of", lambda _pid: None)
+    monkeypatch.setattr(limits, "_counter", lambda _path, _name: next(counts))
+    watch = OomWatch(1)
     assert watch.killed() is False
     assert watch.killed() is None
 
@@ -142,8 +148,8 @@ def test_a_process_that_was_moved_is_followed_to_its_new_group(
     groups: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = [ControlGroup(f"{groups}/elsewhere", 2)]
-    monkeypatch.setattr(memory_limits, "group_of", lambda _pid: where[0])
-    watch = MemoryKill(1)
+    monkeypatch.setattr(limits, "group_of", lambda _pid: where[0])
+    watch = OomWatch(1)
     where[0] = ControlGroup(f"{groups}/slice/job", 2)
     watch.look()
     (groups / "slice/job/memory.events").write_text("oom_kill 5\n")
@@ -153,7 +159,7 @@ def test_a_process_that_was_moved_is_followed_to_its_new_group(
 @pytest.fixture
 def small_group() -> str:
     """A real control group with 64 MiB; the test is left out where we may not make one."""
-    own = memory_limits.group_of(None)
+    own = limits.group_of(None)
     if own is None:
         pytest.skip("no memory control group here")
     path = Path(own.path) / f"stallguard-test-{os.getpid()}"  # another suite can run beside this one
@@ -181,7 +187,7 @@ while True:
     held.append(bytearray(8 << 20))
 """
     with running(source) as child:
-        watch = MemoryKill(child.pid)
+        watch = OomWatch(child.pid)
         watch.look()
         reading = memory(child.pid)
         assert reading.limit == 64 << 20
@@ -219,3 +225,37 @@ def test_rubbish_is_unknown_never_an_error(rubbish: bytes) -> None:
 def test_sizes_are_bytes_and_counts_stay_counts() -> None:
     text = b"VmRSS:\t    1764 kB\nThreads:\t9\nName:\tcat\n"
     assert procfs.sizes(text) == {"VmRSS": 1764 * 1024, "Threads": 9}
+
+
+def test_the_groups_that_can_have_a_quota_are_found() -> None:
+    assert parse_groups(QUOTA_V2, "/cg") == [(2, "/cg/user.slice/train.service")]
+    assert parse_groups(QUOTA_V1, "/cg") == [(1, "/cg/cpu,cpuacct/docker/abc"), (2, "/cg")]
+    assert parse_groups("nonsense", "/cg") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "limited"),
+    [(b"max 100000\n", False), (b"50000 100000\n", True), (b"-1\n", False), (b"20000\n", True), (b"", False)],
+)
+def test_a_quota_is_a_number(text: bytes, limited: bool) -> None:
+    assert has_quota(text) is limited
+
+
+def test_the_time_held_back_is_in_seconds_and_unknown_if_it_is_not_there() -> None:
+    assert parse_throttled(b"usage_usec 9\nnr_throttled 3\nthrottled_usec 2500000\n", 2) == 2.5
+    assert parse_throttled(b"nr_periods 9\nthrottled_time 2500000000\n", 1) == 2.5
+    assert parse_throttled(b"usage_usec 9\n", 2) is None
+
+
+@linux
+def test_a_quota_of_a_group_above_holds_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = tmp_path / "user.slice" / "train.service"
+    group.mkdir(parents=True)
+    (group / "cpu.max").write_text("max 100000")
+    (tmp_path / "user.slice" / "cpu.max").write_text("50000 100000")
+    (tmp_path / "user.slice" / "cpu.stat").write_text("throttled_usec 7000000")
+    monkeypatch.setattr(limits, "CGROUPS", str(tmp_path))
+    monkeypatch.setattr(limits, "parse_groups", lambda _text: [(2, str(group))])
+    assert limits.throttled(os.getpid()) == 7.0
+    (tmp_path / "user.slice" / "cpu.max").write_text("max 100000")
+    assert limits.throttled(os.getpid()) is None

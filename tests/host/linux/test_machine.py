@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.host.linux import machine_facts
-from stallguard.host.linux.machine_facts import MachineWatch, facts, parse_times
+from stallguard.host.linux import machine
+from stallguard.host.linux.machine import LinuxMachineWatch, facts, parse_times
 from tests.host.children import running
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -25,7 +25,7 @@ while True: pass
 
 @linux
 def test_idle_is_unknown_at_first_and_then_a_share() -> None:
-    watch = MachineWatch()
+    watch = LinuxMachineWatch()
     assert watch.read(0.0, (), 0.0).idle is None
     time.sleep(0.1)
     idle = watch.read(0.1, (), 0.0).idle
@@ -35,9 +35,9 @@ def test_idle_is_unknown_at_first_and_then_a_share() -> None:
 
 @linux
 def test_a_busy_stranger_is_named_and_our_own_child_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_facts, "TOP", 100)  # other tests may be busier
+    monkeypatch.setattr(machine, "TOP", 100)  # other tests may be busier
     with running(BURNER) as child:
-        watch, ours = MachineWatch(), MachineWatch()
+        watch, ours = LinuxMachineWatch(), LinuxMachineWatch()
         watch.read(time.monotonic(), (), 0.0)
         ours.read(time.monotonic(), (child.pid,), 0.0)
         time.sleep(0.5)
@@ -60,7 +60,7 @@ def test_helpers_of_one_name_are_one_and_no_more_than_three_are_named(
 
     monkeypatch.setattr("stallguard.host.linux.procfs.all_pids", lambda: list(used))
     monkeypatch.setattr("stallguard.host.linux.procfs.stat", stat)
-    watch = MachineWatch()
+    watch = LinuxMachineWatch()
     watch.read(0.0, (), 0.0)
     share[0] = 1.0
     assert watch.read(10.0, (), 0.0).busiest == ("b", "c", "d")
@@ -94,12 +94,12 @@ def test_the_power_source(
 ) -> None:
     files = {f"/s/{name}/{key}": value for name, keys in supplies.items() for key, value in keys.items()}
     monkeypatch.setattr("glob.glob", lambda _pattern: [f"/s/{name}" for name in supplies])
-    monkeypatch.setattr(machine_facts, "_word", lambda path: files.get(path, ""))
-    assert machine_facts._power() == power
+    monkeypatch.setattr(machine, "_word", lambda path: files.get(path, ""))
+    assert machine._power() == power
     monkeypatch.setattr("os.path.isdir", lambda path: True)
-    assert machine_facts.has_battery() is ("BAT0" in supplies)
+    assert machine.has_battery() is ("BAT0" in supplies)
     monkeypatch.setattr("os.path.isdir", lambda path: False)
-    assert machine_facts.has_battery() is None
+    assert machine.has_battery() is None
 
 
 @linux

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.host.monotonic_counters import Rising
+from stallguard.host.process_members import Rising
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1))

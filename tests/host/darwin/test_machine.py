@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.host import kqueue_exit, tool
+from stallguard.host import process_end, tool
+from stallguard.host.darwin import machine, process_tree
 from stallguard.host.darwin import parsers as parse
-from stallguard.host.darwin import process_tree, system
-from stallguard.host.darwin.system import Gpu, MachineWatch
+from stallguard.host.darwin.machine import AppleGpu, DarwinMachineWatch
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "macos"
 
@@ -53,13 +53,13 @@ class Mac:
 def mac(monkeypatch: pytest.MonkeyPatch) -> Mac:
     made = Mac()
     monkeypatch.setattr(tool, "output", made.output)
-    monkeypatch.setattr(system.libproc, "thermal_pressure", lambda: 2)
+    monkeypatch.setattr(machine.libproc, "thermal_pressure", lambda: 2)
     return made
 
 
 @pytest.mark.usefixtures("mac")
 def test_memory_is_made_of_sysctl_and_vm_stat() -> None:
-    reading = system.memory(7)
+    reading = machine.memory(7)
     assert reading.total == 48 << 30
     assert reading.pressure == "warn"
     assert reading.available == (652276 + 410479 + 183582) * 16384
@@ -69,21 +69,21 @@ def test_memory_is_made_of_sysctl_and_vm_stat() -> None:
 
 @pytest.mark.usefixtures("mac")
 def test_a_gpu_is_there_if_the_registry_lists_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert system.has_gpu() is True
+    assert machine.has_gpu() is True
     monkeypatch.setattr(tool, "output", lambda *_arguments, **_named: "")
-    assert system.has_gpu() is False
+    assert machine.has_gpu() is False
 
 
 def test_without_any_tool_all_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool, "output", lambda *_arguments, **_named: None)
-    assert system.memory() == system.Memory()
-    assert Gpu().read([7]) is None
-    assert system.has_gpu() is None
-    assert system.facts()["model"] is None
+    assert machine.memory() == machine.Memory()
+    assert AppleGpu().read([7]) is None
+    assert machine.has_gpu() is None
+    assert machine.facts()["model"] is None
 
 
 def test_gpu_time_of_ours_moves_or_stands_still(mac: Mac) -> None:
-    gpu = Gpu()
+    gpu = AppleGpu()
     first = gpu.read([440])
     assert (first.name, first.utilisation, first.mine, first.moved) == ("Apple M4", 0.3, True, None)
     assert gpu.read([440]).moved is False
@@ -93,7 +93,7 @@ def test_gpu_time_of_ours_moves_or_stands_still(mac: Mac) -> None:
 
 
 def test_a_client_that_closed_is_no_movement_and_a_new_one_that_submitted_is(mac: Mac) -> None:
-    gpu = Gpu()
+    gpu = AppleGpu()
     whole = mac.clients
     gpu.read([440])
     mac.clients = whole[: whole.rindex("+-o")]
@@ -106,7 +106,7 @@ def test_a_client_that_closed_is_no_movement_and_a_new_one_that_submitted_is(mac
 
 @pytest.mark.usefixtures("mac")
 def test_a_process_without_a_client_is_not_on_the_gpu() -> None:
-    reading = Gpu().read([12345])
+    reading = AppleGpu().read([12345])
     assert (reading.mine, reading.moved) == (False, None)
 
 
@@ -115,12 +115,12 @@ def test_apples_own_gpu_is_reported_where_there_are_several() -> None:
         parse.Accelerator("AppleParavirtGPU", "virtual", 0.9, 1, None),
         parse.Accelerator("AGXAcceleratorG16G", "Apple M4", 0.1, 2, 3),
     ]
-    reading = Gpu().reading(gpus, [], [7])
+    reading = AppleGpu().reading(gpus, [], [7])
     assert (reading.name, reading.recoveries, reading.mine) == ("Apple M4", 3, None)
 
 
 def test_the_machine_is_read_and_what_changes_rarely_is_asked_rarely(mac: Mac) -> None:
-    watch = MachineWatch()
+    watch = DarwinMachineWatch()
     reading = watch.read(100.0, [8], 12.5)
     assert reading.busiest == ("mds",)
     assert (reading.power, reading.thermal, reading.cpu_limit) == ("battery", "serious", 1.0)
@@ -149,21 +149,21 @@ def test_the_machine_is_read_and_what_changes_rarely_is_asked_rarely(mac: Mac) -
 def test_the_pressure_level_comes_before_pmsets_warning(
     pressure: int | None, warned: str | None, level: str | None
 ) -> None:
-    assert system.thermal_level(pressure, warned) == level
+    assert machine.thermal_level(pressure, warned) == level
 
 
 @pytest.mark.usefixtures("mac")
 def test_rosetta_is_a_fact() -> None:
-    facts = system.facts()
+    facts = machine.facts()
     assert facts["rosetta"] is True
     assert facts["version"] == "26.5"
-    assert system.facts_from({}, {})["rosetta"] is None
+    assert machine.facts_from({}, {})["rosetta"] is None
 
 
 def test_jetsam_is_distinguished_from_the_exit_events_data() -> None:
-    assert kqueue_exit.was_memory(0x20009)
-    assert not kqueue_exit.was_memory(0x00009)
-    assert not kqueue_exit.was_memory(0x10009)
+    assert process_end.was_memory(0x20009)
+    assert not process_end.was_memory(0x00009)
+    assert not process_end.was_memory(0x10009)
 
 
 def test_an_idle_share_that_psutil_cannot_tell_is_not_known(monkeypatch):
@@ -171,7 +171,7 @@ def test_an_idle_share_that_psutil_cannot_tell_is_not_known(monkeypatch):
         raise RuntimeError("host_statistics64(HOST_CPU_LOAD_INFO): (ipc/mig) array not large enough")
 
     monkeypatch.setattr("psutil.cpu_times", broken)
-    assert MachineWatch()._idle() is None
+    assert DarwinMachineWatch()._idle() is None
 
 
 def test_connections_that_psutil_cannot_tell_are_not_known(monkeypatch):
@@ -190,9 +190,9 @@ def test_what_the_compressor_and_the_swap_hold_and_can_hold() -> None:
         "vm.compressor_segment_limit": "1629615",
         "vm.compressor_segment_buffer_size": "65536",
     }
-    reading = system.memory_reading(sysctl, pages)
+    reading = machine.memory_reading(sysctl, pages)
     assert reading.paged == 96636 * 16384 + round(11625.69 * 2**20)
     assert reading.paged_limit == 1629615 * 65536
 
-    unknown = system.memory_reading({}, pages)
+    unknown = machine.memory_reading({}, pages)
     assert (unknown.paged, unknown.paged_limit) == (None, None)

@@ -1,6 +1,7 @@
-"""The machine on Linux: idle cores, other busy programs, power, heat, the lid; and what never changes.
+"""The machine on Linux: idle cores, other busy programs, power, heat, the lid; what never changes; when it sleeps.
 
-This module must not judge: whether a busy machine is the cause of a slow-down is diagnosis.
+Whether a busy machine is the cause of a slow-down is diagnosis, not judged here.  Of the settings, only those of
+systemd-logind are read: a desktop has its own, and NVML lists the GPUs.
 """
 
 from __future__ import annotations
@@ -8,14 +9,17 @@ from __future__ import annotations
 import glob
 import os
 import platform
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from stallguard.core.readings import Machine
 from stallguard.core.text import whole_number
 from stallguard.host.linux import procfs
 from stallguard.host.linux.procfs import slurp
+from stallguard.host.types import Preferences, Sleep
 
 BUSY = 0.05  # of a core; who uses less is not "busy"
 TOP = 3
@@ -23,8 +27,12 @@ SUPPLIES = "/sys/class/power_supply"
 THROTTLE = "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count"
 FREQUENCY = "/sys/devices/system/cpu/cpu0/cpufreq"
 
+LOGIND = "/etc/systemd/logind.conf"
+IDLE, UNIT = 1800.0, {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}  # logind.conf(5)
+NEVER = 0.0
 
-class MachineWatch:
+
+class LinuxMachineWatch:
     """Reads the machine; keeps the last counters, because idle and busy are differences."""
 
     def __init__(self) -> None:
@@ -139,3 +147,52 @@ def facts() -> dict[str, str | int | bool | None]:
         "rosetta": None,
         "python": sys.version.split()[0],
     }
+
+
+def sleep_settings() -> Sleep | None:
+    """Return what logind does with an idle machine; None if there is no logind."""
+    if not Path("/run/systemd/seats").is_dir():
+        return None
+    files = [Path(LOGIND), *sorted(Path(f"{LOGIND}.d").glob("*.conf"))]
+    return parse_logind(path.read_text(errors="replace") for path in files if path.is_file())
+
+
+def parse_logind(texts: Iterable[str]) -> Sleep:
+    """Return the setting that the files make together, later ones first; logind's default is never."""
+    import configparser
+
+    login: dict[str, str] = {}
+    for text in texts:
+        parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
+        try:
+            parser.read_string(text)
+        except (
+            configparser.Error,
+            AttributeError,
+        ):  # the latter for a line that continues a name without a value
+            continue  # logind skips what it cannot read, too
+        login |= (
+            {name: value or "" for name, value in parser.items("Login")}
+            if parser.has_section("Login")
+            else {}
+        )
+    sleeps = login.get("idleaction", "ignore") in (
+        "suspend",
+        "hibernate",
+        "hybrid-sleep",
+        "suspend-then-hibernate",
+    )
+    if not sleeps:
+        return Sleep(after=NEVER)
+    parts = re.findall(r"(\d+)\s*([a-z]*)", login.get("idleactionsec", ""))
+    return Sleep(after=sum(float(number) * UNIT.get(unit, 1.0) for number, unit in parts) or IDLE)
+
+
+def daily_wakes() -> tuple[str, ...]:
+    """Return nothing: a timer that wakes a Linux machine belongs to root."""
+    return ()
+
+
+def preferences() -> Preferences:
+    """Return what the machine is set to do when it is not used; its GPUs are left to NVML."""
+    return Preferences(sleep=sleep_settings())

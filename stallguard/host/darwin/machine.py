@@ -1,6 +1,7 @@
-"""The machine, its memory and its GPU on macOS: small tools are run, and host.darwin.parsers parses their output.
+"""The machine on macOS: its load, memory, GPU and settings, and the end of a process that was killed for memory.
 
-This module must not judge, and must not run a tool more often than a sensor reads.
+Small tools are run, and host.darwin.parsers parses their output.  This module must not judge, and must not run a tool
+more often than a sensor reads.
 """
 
 from __future__ import annotations
@@ -8,16 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import select
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
+
 from stallguard.core.readings import Device, Machine, Memory
 from stallguard.core.text import whole_number
-from stallguard.host import kqueue_exit, tool
-from stallguard.host.darwin import libproc, preferences
+from stallguard.errors import UNREADABLE
+from stallguard.host import process_end, tool
+from stallguard.host.darwin import libproc
 from stallguard.host.darwin import parsers as parse
+from stallguard.host.types import ListedGpu, Preferences, Sleep
 
 # `ioreg -r -c` walks the whole registry: tens of milliseconds.  -w 0 keeps it from cutting lines.
 IOREG = ["/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0"]
@@ -39,6 +45,19 @@ PATIENCE = 10.0  # seconds until a tool is killed; its sensor counts as blocked 
 BUSY, TOP = 0.05, 3  # of a core; names
 SLOW_EVERY = 30.0  # seconds between two readings of what changes rarely
 THERMAL = {0: "nominal", 1: "fair", 2: "serious"}  # moderate, heavy; above: trapping, sleeping
+
+PROFILER = ["/usr/sbin/system_profiler", "SPDisplaysDataType", "-json"]  # 1 to 3 s
+LOW_POWER = 1  # of `powermode`, which newer systems print for `lowpowermode`: 0 automatic, 1 low, 2 high
+NEVER, MINUTE = 0.0, 60.0
+
+# PowerManagement's pmset.c: `  wakepoweron at 10:58PM every day`; other days of the week are no help every night.
+_WAKE = re.compile(
+    r"^\s*wake\w*\s+at\s+(\d{1,2}):(\d\d)(?::\d\d)?\s*(?:([AP])M)?\s+every\s*day",
+    re.MULTILINE | re.IGNORECASE,
+)
+# One setting a line, indented by a space in most versions; names may hold spaces ("Sleep On Power Button").
+# Nine digits at most: int() refuses thousands of them, and no setting has more.
+_SETTING = re.compile(r"\s*([A-Za-z]\w*)\s+(-?\d{1,9})\b(?:\s+\((?:\w+ prevented by )([^)]*)\))?", re.ASCII)
 
 
 def _sysctl(names: tuple[str, ...]) -> dict[str, str]:
@@ -97,7 +116,7 @@ def has_battery() -> bool | None:
     return parse.has_battery(tool.output([*PMSET, "ps"], PATIENCE) or "")
 
 
-class Gpu:
+class AppleGpu:
     """The Mac's GPU; keeps its clients' counters, because moving is a difference."""
 
     def __init__(self) -> None:
@@ -140,7 +159,7 @@ class Gpu:
         )
 
 
-class MachineWatch:
+class DarwinMachineWatch:
     """Reads the machine; keeps the last counters, because idle is a difference, and what changes rarely."""
 
     def __init__(self) -> None:
@@ -156,7 +175,7 @@ class MachineWatch:
         """
         if now - self._slow_at >= SLOW_EVERY:
             heat = parse.thermal(tool.output([*PMSET, "therm"], PATIENCE) or "")
-            settings = preferences.sleep()
+            settings = sleep_settings()
             self._slow = {
                 "power": parse.power(tool.output([*PMSET, "ps"], PATIENCE) or ""),
                 "thermal": thermal_level(libproc.thermal_pressure(), heat.level),
@@ -227,15 +246,15 @@ def facts_from(sysctl: Mapping[str, str], version: Mapping[str, str]) -> dict[st
     }
 
 
-class MemoryKill:
+class JetsamWatch:
     """Says, after the end of a process, whether the system killed it for memory."""
 
     def __init__(self, pid: int) -> None:
         """Begin to watch `pid`, which must still live (the kernel refuses even a zombie)."""
         self._answer: bool | None = None
-        self._watch: kqueue_exit.ExitWatch | None = None
+        self._watch: process_end.ExitWatch | None = None
         with contextlib.suppress(OSError):  # it has ended: nothing will be known
-            self._watch = kqueue_exit.ExitWatch(pid, select)
+            self._watch = process_end.ExitWatch(pid, select)
 
     def look(self) -> None:
         """Nothing changes while it lives."""
@@ -244,7 +263,7 @@ class MemoryKill:
         """Return whether jetsam killed it; None if the end was not seen."""
         if self._watch is not None and self._answer is None:
             data = self._watch.take(0)
-            self._answer = None if data is None else kqueue_exit.was_memory(data)
+            self._answer = None if data is None else process_end.was_memory(data)
         return self._answer
 
     def close(self) -> None:
@@ -252,3 +271,69 @@ class MemoryKill:
         if self._watch is not None:
             self._watch.close()
         self._watch = None
+
+
+def sleep_settings() -> Sleep | None:
+    """Return the settings in use; None if pmset does not answer."""
+    with contextlib.suppress(TimeoutError):
+        return parse_sleep(tool.output(PMSET, 5.0) or "")
+    return None
+
+
+def preferences() -> Preferences:
+    """Ask two tools for all of it.  Takes up to some seconds: not while a run goes on."""
+    return Preferences(sleep_settings(), listed_gpus(), daily_wakes())
+
+
+def parse_sleep(text: str) -> Sleep | None:
+    """Return the settings of `pmset -g`; None if they have no line `sleep`."""
+    found = {match[1]: match for line in text.splitlines() if (match := _SETTING.match(line))}
+    if "sleep" not in found:
+        return None
+    off = "SleepDisabled" in found and found["SleepDisabled"][2] != "0"
+    names = (found["sleep"][3] or "").split(",")
+    mode = found.get("lowpowermode") or found.get("powermode")
+    return Sleep(
+        after=NEVER if off else max(NEVER, float(found["sleep"][2]) * MINUTE),
+        prevented_by=tuple(dict.fromkeys(name.strip() for name in names if name.strip())),
+        low_power=int(mode[2]) == LOW_POWER if mode else None,
+    )
+
+
+def daily_wakes() -> tuple[str, ...]:
+    """Return the times of day at which the Mac wakes each day; none if pmset does not answer."""
+    with contextlib.suppress(TimeoutError):
+        return parse_wakes(tool.output([*PMSET, "sched"], 5.0) or "")
+    return ()
+
+
+def parse_wakes(text: str) -> tuple[str, ...]:
+    """Return the daily wake-ups, as 22:58, in the repeating events of `pmset -g sched`."""
+    repeating = text.partition("Repeating power events:")[2].partition("Scheduled power events:")[0]
+    found = []
+    for hour, minute, half in _WAKE.findall(repeating):
+        hours = int(hour) % 12 + (12 if half == "P" else 0) if half else int(hour)
+        found.append(f"{hours:02}:{minute}")
+    return tuple(found)
+
+
+def listed_gpus() -> tuple[ListedGpu, ...] | None:
+    """Return the GPUs; None if system_profiler does not answer."""
+    with contextlib.suppress(TimeoutError):
+        return parse_displays(tool.output(PROFILER, 15.0) or "")
+    return None
+
+
+def parse_displays(text: str) -> tuple[ListedGpu, ...] | None:
+    """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None if it is something else."""
+    with contextlib.suppress(KeyError, TypeError, *UNREADABLE):
+        entries = msgspec.json.decode(text.encode())["SPDisplaysDataType"]
+        found = []
+        for entry in entries:
+            if isinstance(entry, dict):
+                # _name can be an untranslated key such as kHW_AppleM1Item; sppci_model is absent on some systems.
+                name = str(entry.get("sppci_model") or entry.get("_name") or "unknown")
+                number = whole_number(str(entry.get("sppci_cores", "")))  # a string, if it is there at all
+                found.append(ListedGpu(name, number, virtual="paravirtual" in name.lower()))
+        return tuple(found)
+    return None
