@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.core.bottlenecks.kinds import KINDS
-from stallguard.core.diagnosis.causes import CAUSES
-from stallguard.core.diagnosis.remedy import FINISH, STOP, Remedy
+from stallguard.core.diagnosis.causes import CAUSES, FINISH, STOP, Remedy
 from stallguard.doctor.matrix import PIN
 
 ROOT = Path(__file__).parents[1]

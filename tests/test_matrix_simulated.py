@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.core.detection import verdict
-from stallguard.core.diagnosis import causes, remedy
+from stallguard.core.diagnosis import causes
 from stallguard.core.policy import decide
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
@@ -103,7 +103,7 @@ def test_a_ladder_without_its_last_step_is_wrong(monkeypatch):
     needs_the_cpu = "silence=device,gpu=ours,cure=cpu,patience=0.25,rows=64,seed=1"
     assert wrong(needs_the_cpu) == [set()]
     known = causes.CAUSES[causes.DEVICE_WAIT]
-    shorter = known._replace(remedy=known.remedy._replace(ladder=(remedy.SAME, remedy.HALF)))
+    shorter = known._replace(remedy=known.remedy._replace(ladder=(causes.SAME, causes.HALF)))
     monkeypatch.setitem(causes.CAUSES, causes.DEVICE_WAIT, shorter)
     assert "steps" in wrong(needs_the_cpu)[0]
 

@@ -24,7 +24,7 @@ import msgspec
 
 from stallguard.core.actions import Action, Announce, Collect, Conclude, Diagnosed, Launch, Signal
 from stallguard.core.diagnosis import causes
-from stallguard.core.diagnosis.advice import ON_CPU
+from stallguard.core.diagnosis.causes import ON_CPU
 from stallguard.core.events import (
     Collected,
     Event,

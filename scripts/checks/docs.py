@@ -20,7 +20,7 @@ from stallguard.cli._verbs import cli
 from stallguard.config import schema
 from stallguard.config.table import KEYS
 from stallguard.core import lifecycle
-from stallguard.core.diagnosis import known_problems_table
+from stallguard.core.diagnosis import known_problems
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_SETTINGS = "and those of the [settings](configuration.md#settings)"
@@ -72,9 +72,9 @@ def json_reference() -> str:
     return Reference().text(list(verbs(cli)))
 
 
-def known_problems() -> str:
+def public_reports() -> str:
     """Return the table of public reports."""
-    rows = [f"| [{row.key}]({row.address}) | {row.what} | {row.cure} |" for row in known_problems_table.TABLE]
+    rows = [f"| [{row.key}]({row.address}) | {row.what} | {row.cure} |" for row in known_problems.table()]
     return "\n".join(["| report | what it describes | what helped there |", "|---|---|---|", *rows])
 
 
@@ -83,7 +83,7 @@ PARTS = [
     ("docs/configuration.md", "keys", schema.table),
     ("ARCHITECTURE.md", "lifecycle", diagram),
     ("docs/journal.md", "json", json_reference),
-    ("docs/known-problems.md", "known", known_problems),
+    ("docs/known-problems.md", "known", public_reports),
 ]
 
 

@@ -58,7 +58,9 @@ from stallguard.core.history import BROKEN_LOSS
 from stallguard.core.text import whole_number
 from stallguard.core.time_spent import Spent
 
-PAUSE = 20.0  # seconds of silence at the end of a process that were more than a pause (as clues.exits.QUIET)
+PAUSE = (
+    20.0  # seconds of silence at the end of a process that were more than a pause (as clues.process.QUIET)
+)
 TIMES = 3.0  # and more than so many usual pauses
 HALVED = 30.0  # seconds after which half of a pause counts
 PROCESSES = 64  # of an attempt whose positions are kept, the newest

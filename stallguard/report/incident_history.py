@@ -37,7 +37,7 @@ class RemedyResults(msgspec.Struct, frozen=True):
 
 
 class KnownReport(msgspec.Struct, frozen=True):
-    """A public report that an incident looks like; see core.diagnosis.known_problems_table."""
+    """A public report that an incident looks like; see core.diagnosis.known_problems."""
 
     problem: str  # how the report is called
     address: str  # of the report

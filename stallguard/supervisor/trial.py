@@ -19,7 +19,7 @@ from stallguard.config import Loaded
 from stallguard.core import pace
 from stallguard.core.actions import Launch
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
-from stallguard.core.diagnosis.clues.memory import PSI_FULL
+from stallguard.core.diagnosis.clues.machine import PSI_FULL
 from stallguard.core.events import Event, Heartbeat, Sampled, UserCommand
 from stallguard.core.history import batch_rows
 from stallguard.core.readings import Device, Machine, Memory, Process

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stallguard.core.diagnosis.advice import (
+from stallguard.core.diagnosis.causes import (
     BOUNDED,
     BUILD_ONCE,
     FEWER_CALLS,

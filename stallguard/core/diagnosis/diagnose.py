@@ -16,21 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stallguard.core.diagnosis import causes, metrics
-from stallguard.core.diagnosis.advice import Advice
-from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
-from stallguard.core.diagnosis.clues import (
-    Clue,
-    Scene,
-    exits,
-    gpu,
-    machine,
-    memory,
-    printed,
-    progress,
-    script,
-    tree,
-)
-from stallguard.core.diagnosis.clues.gpu import DRAINED
+from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN, Advice
+from stallguard.core.diagnosis.clues import Clue, Scene, machine, process, progress, script
+from stallguard.core.diagnosis.clues.machine import DRAINED
 from stallguard.core.diagnosis.patterns import AGAINST, PATTERNS, PROOF, SUPPORT, Pattern
 from stallguard.core.events import Exited
 from stallguard.core.history import History
@@ -45,7 +33,7 @@ MOST, LEAST = 0.98, 0.05  # bounds of every confidence: no diagnosis from outsid
 _NOTHING = Finding(UNKNOWN, 0.0)
 CLUES = {
     clue.name: clue
-    for module in (exits, gpu, progress, machine, memory, printed, script, tree)
+    for module in (process, progress, machine, script)
     for clue in vars(module).values()
     if isinstance(clue, Clue)
 }

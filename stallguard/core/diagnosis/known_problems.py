@@ -1,20 +1,41 @@
 """Which public reports an incident looks like.
 
+The reports are data, known_problems.toml beside this module: each row with its source, how it shows and what helped
+there.  The file is read at the first incident.  A file that cannot be read (the package was removed during the run) is
+an empty table: no decision depends on it.
+
 An incident that printed the line of a report looks like it; one without a line is only of the same kind, and `Likeness`
-says which.  Neither is a proof: the same line has several reasons.  Pure; must not decide anything.
+says which.  Neither is a proof: the same line has several reasons.  This module must not decide anything.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Collection
+from functools import cache
 from typing import NamedTuple
 
-from stallguard.core.diagnosis.known_problem import KnownProblem
-from stallguard.core.diagnosis.known_problems_table import TABLE
+import msgspec
 
-MOST = (
-    2  # reports with a printed line that are named for an incident; of those that are only of its kind, one
-)
+# Reports with a printed line that are named for an incident; of those that are only of its kind, one is.
+MOST = 2
+
+
+class KnownProblem(msgspec.Struct, frozen=True):
+    """A public report; known_problems.toml describes the columns."""
+
+    key: str
+    address: str
+    what: str
+    cure: str
+    causes: tuple[str, ...]
+    signatures: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    on_metal: bool = False
+
+
+class _Table(msgspec.Struct):
+    problem: tuple[KnownProblem, ...]
 
 
 class Likeness(NamedTuple):
@@ -24,6 +45,16 @@ class Likeness(NamedTuple):
     printed: bool
 
 
+@cache
+def table() -> tuple[KnownProblem, ...]:
+    """Return all reports."""
+    try:
+        text = pkgutil.get_data(__package__, "known_problems.toml")
+        return msgspec.toml.decode(text or b"", type=_Table).problem
+    except (OSError, ValueError):
+        return ()
+
+
 def alike(cause: str, phase: str, printed: Collection[str], *, metal: bool) -> list[Likeness]:
     """Return the reports that an incident looks like, the most alike first.
 
@@ -31,7 +62,7 @@ def alike(cause: str, phase: str, printed: Collection[str], *, metal: bool) -> l
     """
     found = [
         Likeness(row, bool(row.signatures))
-        for row in TABLE
+        for row in table()
         if cause in row.causes
         and (not row.signatures or not set(printed).isdisjoint(row.signatures))
         and (not row.phases or phase in row.phases)

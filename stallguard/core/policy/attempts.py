@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core import history as remembered
-from stallguard.core.diagnosis.remedy import CPU, HALF, SAME
+from stallguard.core.diagnosis.causes import CPU, HALF, SAME
 from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
 from stallguard.core.verdicts import Finding

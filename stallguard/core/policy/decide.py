@@ -10,9 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
-from stallguard.core.diagnosis.clues.printed import PYTHON_ERROR
-from stallguard.core.diagnosis.remedy import CPU, FINISH, HALF, NOTIFY, SAME, STOP, WAIT, Remedy, no_restart
+from stallguard.core.diagnosis.causes import (
+    CAUSES,
+    CPU,
+    FINISH,
+    HALF,
+    NOTIFY,
+    SAME,
+    STOP,
+    UNKNOWN,
+    WAIT,
+    Remedy,
+    no_restart,
+)
+from stallguard.core.diagnosis.clues.script import PYTHON_ERROR
 from stallguard.core.limits import DEFAULTS, MOST_SLICES, PolicyLimits
 from stallguard.core.policy.attempts import (
     KEPT,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from stallguard.core.diagnosis import causes, diagnose, remedy
+from stallguard.core.diagnosis import causes, diagnose
 from stallguard.core.diagnosis.clues import Scene, progress
 from stallguard.core.diagnosis.diagnose import _Answers, _fit, gpu_wait
 from stallguard.core.diagnosis.patterns import PATTERNS, Pattern
@@ -69,8 +69,8 @@ def test_every_row_of_the_table_is_what_names_some_night(
     assert any(names(story, ended=ended) for story in stories.values() for ended in (True, False))
 
 
-STEPS = {remedy.SAME, remedy.HALF, remedy.CPU}
-INSTEAD = {remedy.WAIT, remedy.NOTIFY, remedy.STOP, remedy.FINISH}
+STEPS = {causes.SAME, causes.HALF, causes.CPU}
+INSTEAD = {causes.WAIT, causes.NOTIFY, causes.STOP, causes.FINISH}
 
 
 @pytest.mark.parametrize("key", causes.CAUSES)
@@ -181,7 +181,7 @@ EXCUSES = {causes.STOPPED, causes.ASLEEP, causes.SAVING, causes.COMPILING, cause
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=IDS)
 def test_what_is_only_reported_never_explains_a_silence_away(pattern: Pattern) -> None:
-    only_told = causes.CAUSES[pattern.cause].remedy.instead in (remedy.NOTIFY, remedy.WAIT)
+    only_told = causes.CAUSES[pattern.cause].remedy.instead in (causes.NOTIFY, causes.WAIT)
     if only_told and pattern.cause not in EXCUSES:
         assert progress.silent in pattern.excludes or progress.came_back in pattern.requires
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pkgutil
+
 import pytest
 
 from stallguard.core import messages
 from stallguard.core.diagnosis import causes, known_problems, signatures
-from stallguard.core.diagnosis.known_problems_table import TABLE
 from stallguard.core.history import History, Match
 from stallguard.core.text import WHILE
 from stallguard.core.verdicts import Finding
 from stallguard.report.narrative import sentence
 from tests.simulation.simulation import Simulation
+
+TABLE = known_problems.table()
 
 
 def alike(cause: str, phase: str = "step", *printed: str, metal: bool = True) -> list[str]:
@@ -38,6 +41,14 @@ def test_a_row_has_its_source_and_can_be_met(row) -> None:
     assert row.signatures or row.on_metal or row.causes == (causes.MACHINE_FROZE,), (
         "else too much looks like it"
     )
+
+
+def test_without_its_file_the_table_is_empty(monkeypatch) -> None:
+    def gone(_package: str, name: str) -> bytes:
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(pkgutil, "get_data", gone)
+    assert known_problems.table.__wrapped__() == ()
 
 
 def test_a_printed_line_is_a_likeness_and_the_kind_alone_a_weaker_one() -> None:

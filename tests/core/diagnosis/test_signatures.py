@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.core.diagnosis import signatures
-from stallguard.core.diagnosis.signatures_frameworks import TABLE
+from stallguard.core.diagnosis.signatures import TABLE
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 LINES: dict[str, str] = {

@@ -1,11 +1,152 @@
-"""Clues from the machine: heat, power, sleep, and who else works on it; and from the versions that run."""
+"""Clues from the machine: its GPU, its memory and limits, heat, power and sleep, and the other programs on it."""
 
 # ruff: noqa: D103 - a clue is documented by its sentence
 
 from __future__ import annotations
 
 from stallguard.core.diagnosis import metrics
-from stallguard.core.diagnosis.clues import Facts, Scene, clue, gpu, percent
+from stallguard.core.diagnosis.clues import Facts, Scene, clue, gigabytes, percent
+from stallguard.core.readings import Memory
+
+LONG_IDLE = 60.0  # seconds without any GPU time of a training that goes on: it is not used at all
+ENOUGH_BATCHES = 20
+DRAINED = 60.0  # seconds after the end of the process by which the GPU should have come to rest
+
+
+@clue("the GPU does nothing")
+def gpu_idle(scene: Scene) -> bool | None:
+    return metrics.gpu_idle(scene.history, scene.now, scene.window)
+
+
+@clue("the GPU is busy")
+def gpu_busy(scene: Scene) -> bool | None:
+    idle = metrics.gpu_idle(scene.history, scene.now, scene.window)
+    return None if idle is None else not idle
+
+
+@clue("the training uses the GPU")
+def uses_gpu(scene: Scene) -> bool:
+    return scene.history.used_gpu and not scene.history.on_cpu
+
+
+@clue("the GPU is hidden from the training")
+def hidden_gpu(scene: Scene) -> bool:
+    return scene.history.on_cpu
+
+
+@clue("the GPU was reset {times} time(s) by its driver meanwhile")
+def gpu_reset(scene: Scene) -> Facts | None:
+    risen = metrics.rise(scene.history.device, lambda seen: seen.recoveries, scene.now, 300.0)
+    return {"times": f"{risen:.0f}"} if risen else None
+
+
+@clue("there is a GPU ({name}), but the training never used it")
+def gpu_unused(scene: Scene) -> Facts | None:
+    history = scene.history
+    if (
+        not history.device
+        or history.used_gpu
+        or (history.heartbeat.beats if history.heartbeat else 0) < ENOUGH_BATCHES
+    ):
+        return None
+    watched = scene.now - max(history.device[0].at, history.began)
+    if watched < LONG_IDLE or metrics.gpu_idle(history, scene.now, LONG_IDLE) is not True:
+        return None
+    return {"name": history.device[-1].reading.name or "of unknown name"}
+
+
+@clue("it is an Apple GPU, driven through Metal")
+def on_metal(scene: Scene) -> bool:
+    return metrics.on_metal(scene.history)
+
+
+@clue("the GPU is still fully busy {seconds} s after the process ended")
+def busy_without_us(scene: Scene) -> Facts | None:
+    exited = scene.history.exited
+    if exited is None or not scene.history.used_gpu:
+        return None
+    seconds = metrics.gpu_busy_since(scene.history, exited.at + 1.0)
+    return {"seconds": f"{seconds:.0f}"} if seconds >= DRAINED else None
+
+
+@clue("the sensor of the GPU does not answer")
+def gpu_sensor_blocked(scene: Scene) -> bool:
+    since = scene.judgement.since
+    return any(blocked.sensor == "device" and blocked.at >= since for blocked in scene.history.blocked)
+
+
+SWAPPING = 1_000_000.0  # bytes a second
+PSI_SOME, PSI_FULL = 0.20, 0.05  # share of time that some, or all, tasks waited for memory
+PLENTY = 0.30  # of the machine's memory available: no reason to kill for it
+NEAR = 0.90  # of the limit, or of the machine's memory
+
+
+def _newest(scene: Scene) -> Memory | None:
+    return metrics.newest(scene.history.memory, scene.now, 60.0)
+
+
+@clue("the machine swaps out {rate} a second")
+def swapping(scene: Scene) -> Facts | None:
+    rate = metrics.swap_out(scene.history, scene.now)
+    return {"rate": gigabytes(rate)} if rate is not None and rate >= SWAPPING else None
+
+
+@clue("tasks wait for memory {share} of the time")
+def memory_waits(scene: Scene) -> Facts | None:
+    seen = _newest(scene)
+    if seen is None or ((seen.stall_some or 0.0) < PSI_SOME and (seen.stall_full or 0.0) < PSI_FULL):
+        return None
+    return {"share": percent(max(seen.stall_some or 0.0, seen.stall_full or 0.0))}
+
+
+@clue("the system calls its memory pressure {level}")
+def pressed(scene: Scene) -> Facts | None:
+    seen = _newest(scene)
+    return {"level": seen.pressure} if seen is not None and seen.pressure in ("warn", "critical") else None
+
+
+@clue()
+def critical(scene: Scene) -> bool:
+    """Pressure at its worst; the sentence is that of `pressed`."""
+    seen = _newest(scene)
+    return seen is not None and seen.pressure == "critical"
+
+
+@clue("the system calls its memory pressure normal")
+def unpressed(scene: Scene) -> bool:
+    seen = _newest(scene)
+    return seen is not None and seen.pressure == "normal"
+
+
+@clue("{free} of the machine's memory was free")
+def plenty(scene: Scene) -> Facts | None:
+    seen = _newest(scene)
+    if seen is None or not seen.total or seen.available is None or seen.available < PLENTY * seen.total:
+        return None
+    return {"free": percent(seen.available / seen.total)}
+
+
+@clue("{used} of its limit of {limit} are in use")
+def near_limit(scene: Scene) -> Facts | None:
+    seen = _newest(scene)
+    if seen is None or not seen.limit or seen.limit_used is None or seen.limit_used < NEAR * seen.limit:
+        return None
+    return {"used": gigabytes(seen.limit_used), "limit": gigabytes(seen.limit)}
+
+
+@clue("it needs {used} of the machine's {total}")
+def near_ram(scene: Scene) -> Facts | None:
+    seen, used = _newest(scene), metrics.footprint(scene.history, scene.now)
+    if seen is None or not seen.total or used is None or used < NEAR * seen.total:
+        return None
+    return {"used": gigabytes(used), "total": gigabytes(seen.total)}
+
+
+@clue("the kernel's count of processes killed for memory went up")
+def oom_counted(scene: Scene) -> bool:
+    risen = metrics.rise(scene.history.memory, lambda seen: seen.oom_kills, scene.now, 60.0)
+    return bool(risen)
+
 
 CROWDED = 0.15  # share of the machine that is idle
 SLOWED = 0.9  # of the full clock
@@ -69,4 +210,4 @@ def translated(scene: Scene) -> bool:
     """An Intel interpreter on a machine with an Apple GPU."""
     greeted = scene.history.greeted
     intel = greeted is not None and greeted.versions.get("machine") == "x86_64"
-    return intel and bool(gpu.on_metal.test(scene))
+    return intel and bool(on_metal.test(scene))

@@ -1,13 +1,76 @@
-"""Clues from what the script uses: its library, what its batches come from, the object that it lets grow."""
+"""Clues from the script: what it printed (families of log signatures), which library it uses, what it keeps."""
 
 # ruff: noqa: D103 - a clue is documented by its sentence
 
 from __future__ import annotations
 
+import re
+
 from stallguard.core.diagnosis import metrics
-from stallguard.core.diagnosis.clues import Clue, Facts, Scene, clue, exits, gigabytes, memory, printed
+from stallguard.core.diagnosis.clues import (
+    Clue,
+    Facts,
+    Scene,
+    clue,
+    gigabytes,
+    machine,
+    process,
+    seen_line,
+    seen_signature,
+)
+from stallguard.core.diagnosis.clues.progress import IN_STEP
 from stallguard.core.history import History
 from stallguard.core.verdicts import Judgement
+
+AT_THE_END = 2.0  # seconds that a line may take from the script to us
+# The errors of TensorFlow, torch, JAX, NumPy and Python itself.
+MEMORY_ERROR = re.compile(r"OutOfMemory|ResourceExhausted|RESOURCE_EXHAUSTED|MemoryError|[Oo]ut of memory")
+
+gpu_fault = seen_line("gpu_fault", "Metal reported: {line}", "GPU_FAULT")
+gpu_fault_header = seen_line(
+    "gpu_fault_header", "Metal reported a command buffer that ended with an error", "GPU_FAULT_HEADER"
+)
+gpu_ignored = seen_line(
+    "gpu_ignored",
+    "the driver ignores all further work of this process ({line})",
+    "GPU_FAULT_STICKY",
+    recent=False,
+)
+gpu_memory = seen_line("gpu_memory", "the device ran out of memory: {line}", "GPU_OOM")
+gpu_watchdog = seen_line(
+    "gpu_watchdog", "macOS killed GPU work because it blocked the display ({line})", "GPU_WATCHDOG"
+)
+too_large = seen_line("too_large", "one tensor is larger than Metal can address: {line}", "FATAL_SIZE")
+fatal = seen_line("fatal", "its last line of output: {line}", "FATAL")
+mutex_clash = seen_line("mutex_clash", "the output shows {line}", "HOST_DEADLOCK", recent=False)
+killed_line = seen_line("killed_line", "the output shows {line}", "JETSAM")
+mismatch = seen_line(
+    "mismatch", "the plug-in does not fit this TensorFlow: {line}", "ABI_MISMATCH", recent=False
+)
+no_gpu = seen_line("no_gpu", "the plug-in found no GPU: {line}", "NO_GPU", recent=False)
+retrace_hint = seen_signature("retrace_hint", "TensorFlow warned of retracing {count} time(s)", "tf_retrace")
+optimizer_hint = seen_signature("optimizer_hint", "Keras warned: {line}", "optimizer_slow")
+machine_died = seen_line("machine_died", "the system's panic report says: {line}", "MACHINE", recent=False)
+host_memory = seen_line("host_memory", "an allocation failed: {line}", "HOST_OOM")
+PYTHON_ERROR = "Python ended with an error: "
+traceback = seen_line("traceback", PYTHON_ERROR + "{line}", "SCRIPT_ERROR")
+filling = seen_line("filling", "a shuffle buffer is being filled", "PHASE_GRACE")
+
+
+@clue("Python ended with an error that reports a lack of memory")
+def memory_error(scene: Scene) -> bool:
+    found = scene.line("SCRIPT_ERROR")
+    named = found is not None and MEMORY_ERROR.search(found.line) is not None
+    return named and scene.line("GPU_OOM", "HOST_OOM") is not None
+
+
+@clue("Keras reported that its data ran out, and no batch followed")
+def data_ended(scene: Scene) -> bool:
+    """Keras says so before the end of the epoch: in a step, or between two, the next epoch has its data already."""
+    found = scene.line("DATA_END")
+    followed = scene.judgement.phase in (*IN_STEP, "between")
+    return found is not None and not followed and found.last >= scene.judgement.since - AT_THE_END
+
 
 HOLDS = 0.25  # of the growth of the memory, from which an object is what grows
 TORCH, KERAS = (
@@ -118,11 +181,11 @@ def object_grows(scene: Scene) -> Facts | None:
 @clue("{object} had grown: it held {size} when memory was used up")
 def died_of_it(scene: Scene) -> Facts | None:
     """The kernel says so, or Python; or a kill without a known reason while nearly all of a limit was in use."""
-    killed = bool(exits.killed.test(scene)) or exits.killed_inside.test(scene) is not None
-    guessed = killed and not exits.not_for_memory.test(scene)
-    signs = bool(memory.oom_counted.test(scene)) or memory.near_limit.test(scene) is not None
-    said = exits.ended_badly.test(scene) is not None and printed.host_memory.test(scene) is not None
-    is_known = bool(exits.killed_for_memory.test(scene)) or said or (guessed and signs)
+    killed = bool(process.killed.test(scene)) or process.killed_inside.test(scene) is not None
+    guessed = killed and not process.not_for_memory.test(scene)
+    signs = bool(machine.oom_counted.test(scene)) or machine.near_limit.test(scene) is not None
+    said = process.ended_badly.test(scene) is not None and host_memory.test(scene) is not None
+    is_known = bool(process.killed_for_memory.test(scene)) or said or (guessed and signs)
     found = object_grows.test(scene)
     return found if is_known and isinstance(found, dict) else None
 
