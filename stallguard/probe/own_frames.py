@@ -17,7 +17,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
+    from types import CodeType, FrameType, TracebackType
     from typing import Any, Callable, Optional
 
 # A warning names the script's line, some frames up (stacklevel).  Python does not count frames of its import machinery,
@@ -29,6 +29,26 @@ PACKAGE = __name__.rpartition(".")[0]
 # From 3.11 on a bare `raise` takes the traceback from the exception.  Before, it takes the one that the thread noted as
 # the `except` block began (do_raise in Python/ceval.c), which only the C interface can replace.
 NOTED = sys.version_info < (3, 11)
+# The code of the wrappers, by id(): a hash of a code object reads all of it.
+_WRAPPERS: dict[int, CodeType] = {}
+
+
+def note_wrappers(*wrappers: Any) -> None:
+    """Note functions that stand between a caller and its library: a thread in them waits in what they call."""
+    for wrapper in wrappers:
+        code = getattr(wrapper, "__code__", None)
+        if code is not None:
+            _WRAPPERS[id(code)] = code
+
+
+def behind_wrappers(frame: Optional[FrameType]) -> Optional[FrameType]:
+    """Return the frame that called the wrappers in which `frame` is; the same frame if it is in none.
+
+    `loss.item()` waits for its device in C, below a wrapper of the probe: the caller's line says what it waits for.
+    """
+    while frame is not None and _WRAPPERS.get(id(frame.f_code)) is frame.f_code:
+        frame = frame.f_back
+    return frame
 
 
 def passing(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -44,10 +44,11 @@ class Patches:
             original = before.__func__ if isinstance(before, staticmethod) else before
             if original is None or not callable(original):
                 return False
-            wrapper = _alike(make(original), original)
-            if not getattr(wrapper, "removes_its_own", False):
+            inner = wrapper = _alike(make(original), original)
+            if not getattr(inner, "removes_its_own", False):
                 # Two frames between caller and original: this one, and the one that `make` returns.
-                wrapper = _alike(own_frames.passing(wrapper), original)
+                wrapper = _alike(own_frames.passing(inner), original)
+            own_frames.note_wrappers(inner, wrapper)
             after = staticmethod(wrapper) if static else wrapper
             setattr(owner, name, after)
         except Exception as error:

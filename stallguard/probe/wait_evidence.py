@@ -29,7 +29,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import wire
+from . import own_frames, wire
 from .notebooks import service_idents
 
 TYPE_CHECKING = False
@@ -137,7 +137,7 @@ class WaitEvidence:
         mark = (beats._changes, beats._beats, beats.ended, beats.began)
         moved, self._mark = mark != self._mark, mark
         thread = beats._thread
-        frame = frames.get(thread)
+        frame = own_frames.behind_wrappers(frames.get(thread))
         # The address of a frame is mostly another one in the next call of the same function.
         here = (thread, id(frame), id(frame.f_code), frame.f_lasti) if frame is not None else ()
         stays = bool(here) and not moved and here == self._here
@@ -191,8 +191,9 @@ class WaitEvidence:
         fed = self._samples >= FEW and self._waits > FED * self._samples
         before, self._places = self._places, {}
         certain = unknown = 0
-        for thread, frame in frames.items():
-            if thread == training or thread in service:
+        for thread, innermost in frames.items():
+            frame = own_frames.behind_wrappers(innermost)
+            if thread == training or thread in service or frame is None:
                 continue
             at = (id(frame), id(frame.f_code), frame.f_lasti)
             self._places[thread] = at
@@ -299,12 +300,13 @@ def kind_of_call(code: CodeType, offset: int) -> int:
         return NONE
     try:
         before: list[Any] = []
+        # In a call of a Python function the offset is that of the call or of its last cache entry (3.11, 3.12).
         for instruction in decode(code):
-            if instruction.offset == offset:
-                return _kind_of(instruction, before[-_BACK:], dis)
             if instruction.offset > offset:
                 break
             before.append(instruction)
+        if before:
+            return _kind_of(before.pop(), before[-_BACK:], dis)
     except Exception:
         return NONE  # a version of Python whose instructions are others
     return NONE

@@ -16,6 +16,7 @@ import time
 
 from stallguard.probe import page, wire
 from stallguard.probe.beats import Beats
+from stallguard.probe.patches import Patches
 from stallguard.probe.wait_evidence import WaitEvidence
 
 LONG = 500
@@ -80,6 +81,38 @@ def read():
     os.read(reading, 1)
 
 
+class Wrapped:
+    """Its methods are functions in C that the probe wraps, as it does Tensor.item."""
+
+    acquire = staticmethod(lock.acquire)
+    recv = staticmethod(near.recv)
+
+
+def wrapper(original):
+    def wrapped(*args):
+        result = original(*args)
+        return result
+
+    return wrapped
+
+
+patches = Patches()
+assert patches.wrap(Wrapped, "acquire", wrapper)
+assert patches.wrap(Wrapped, "recv", wrapper)
+
+
+def acquire_through_wrapper():
+    Wrapped.acquire()
+
+
+def acquire_for_long_through_wrapper():
+    Wrapped.acquire(True, LONG)
+
+
+def receive_through_wrapper():
+    Wrapped.recv(10)
+
+
 def of_unknown_name():
     queue.SimpleQueue().get()
 
@@ -88,15 +121,17 @@ WAITS = {
     "lock": [
         acquire, lambda: enter(lock), lambda: enter(threading.Condition(lock)), never.wait, queue.Queue().get,
         full_queue, helper.join, future, threading.Semaphore(0).acquire, threading.Barrier(2).wait,
+        acquire_through_wrapper,
     ],
     "timed": [
         acquire_for_long, acquire_by_name, acquire_by_call, lambda: never.wait(LONG), lambda: helper.join(LONG),
-        lambda: queue.Queue().get(timeout=LONG),
+        lambda: queue.Queue().get(timeout=LONG), acquire_for_long_through_wrapper,
     ],
     "sleep": [sleep],
     "io": [
         receive, read, selector, near.makefile("rb").readline, lambda: select.select([reading], [], []),
         lambda: subprocess.run(["cat"], stdin=reading, check=False), lambda: enter(shared),
+        receive_through_wrapper,
     ],
     "none": [of_unknown_name],
 }  # fmt: skip
