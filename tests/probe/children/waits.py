@@ -90,8 +90,7 @@ class Wrapped:
 
 def wrapper(original):
     def wrapped(*args):
-        result = original(*args)
-        return result
+        return original(*args)
 
     return wrapped
 
