@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -150,45 +151,38 @@ class TestVerdicts:
 
 class TestCatalog:
     def test_there_are_enough_scripts_and_each_can_be_run_and_edited(self):
-        from exactness.catalog import DISTURBANCES, QUICK, SHAPES
-        from exactness.runs import SCRIPTS
+        from exactness.catalog import QUICK, SHAPES
+        from exactness.scripts_loops import BESIDE
+        from exactness.shape import DISTURBANCES
 
         shapes = {shape.name: shape for shape in SHAPES}
         assert len(shapes) == len(SHAPES) >= 80
         for shape in SHAPES:
-            files = [*shape.command_files(), *shape.files]
-            assert files
-            assert all((SCRIPTS / file).exists() for file in files), shape.name
+            texts = shape.texts(BESIDE)
+            assert texts
+            assert all(ast.parse(text).body for name, text in texts.items() if name.endswith(".py")), (
+                shape.name
+            )
             assert set(shape.disturbances) <= set(DISTURBANCES)
             if shape.edit:
-                assert shape.edit.old in (SCRIPTS / (shape.files or files)[0]).read_text(), shape.name
+                assert shape.edit.old in texts[(shape.files or shape.command_files())[0]], shape.name
         assert all(set(cells) <= set(shapes[name].disturbances) for name, cells in QUICK.items())
 
     def test_no_script_is_left_out(self):
         from exactness.catalog import SHAPES
-        from exactness.runs import SCRIPTS
+        from exactness.scripts_loops import BESIDE
 
-        used = {file for shape in SHAPES for file in (*shape.command_files(), *shape.files)}
-        assert {path.name for path in SCRIPTS.iterdir() if path.is_file()} == used | {"harness.py"}
+        assert set(BESIDE) <= {file for shape in SHAPES for file in shape.texts(BESIDE)}
 
 
 class TestHarness:
     @pytest.fixture
-    def cell(self, tmp_path, monkeypatch):
+    def cell(self, tmp_path):
         """Return a function from a factor to a cell whose script multiplies by it."""
-        from exactness import runs
-        from exactness.catalog import Shape
+        from exactness.runs import Cell
+        from exactness.shape import Shape
 
-        scripts, real = tmp_path / "scripts", runs.SCRIPTS
-        scripts.mkdir()
-        shutil.copy(real / "harness.py", scripts)
-        monkeypatch.setattr(runs, "SCRIPTS", scripts)
-
-        def make(factor="1.5"):
-            (scripts / "loop.py").write_text(LOOP.format(factor=factor))
-            return runs.Cell(Shape("loop"), tmp_path / "cell")
-
-        return make
+        return lambda factor="1.5": Cell(Shape("loop", text=LOOP.format(factor=factor)), tmp_path / "cell")
 
     def test_an_order_is_carried_out_once(self, cell):
         made = cell()
@@ -224,18 +218,18 @@ class TestHarness:
         assert (saves / "save").read_text() == "1"
         assert (made.files / "log.txt").read_text() == "batch " * 3
 
-    def test_a_script_that_differs_by_itself_is_refused(self, cell, tmp_path):
-        from exactness.catalog import Shape
+    def test_a_script_that_differs_by_itself_is_refused(self, tmp_path):
         from exactness.cells import Shapes
+        from exactness.shape import Shape
 
-        cell(factor="__import__('random').random()")
-        assert "value" in Shapes(Shape("loop"), 0, tmp_path / "work", None).broken()[0]
+        shape = Shape("loop", text=LOOP.format(factor="__import__('random').random()"))
+        assert "value" in Shapes(shape, 0, tmp_path / "work", None).broken()[0]
 
 
 def test_a_kept_result_holds_the_last_bit(tmp_path):
     script = tmp_path / "show.py"
     script.write_text("import harness\nharness.show('values', [0.1, float('nan'), {'b': {2, 1}}])\n")
-    shutil.copy(BENCHES / "exactness" / "shapes" / "harness.py", tmp_path)
+    shutil.copy(BENCHES / "exactness" / "harness_child.py", tmp_path / "harness.py")
     environment = {**os.environ, "HARNESS_FOLDER": str(tmp_path)}
     subprocess.run([sys.executable, script], env=environment, check=True, capture_output=True)
     row = json.loads((tmp_path / "results.jsonl").read_text())

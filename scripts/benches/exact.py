@@ -1,9 +1,9 @@
 """`scripts/bench exact [--quick]`: does a disturbed training end as the undisturbed one, or is the difference said?
 
-Runs scripts as users write them (exactness/shapes) under a real `stallguard run`, disturbs them (killed in mid-epoch,
-in a save, between epochs; stalled and continued in slices; cut into segments; edited and resumed), and compares
-weights, optimizer, history, files and the callbacks' own values with those of a plain run, bit for bit.  Each cell of
-the table is the same, said, SILENT or a CRASH (exactness/verdicts.py says what that means).
+Runs scripts as users write them (exactness/scripts_*.py) under a real `stallguard run`, disturbs them (killed in
+mid-epoch, in a save, between epochs; stalled and continued in slices; cut into segments; edited and resumed), and
+compares weights, optimizer, history, files and the callbacks' own values with those of a plain run, bit for bit.
+Each cell of the table is the same, said, SILENT or a CRASH (exactness/verdicts.py says what that means).
 
 `--quick` fills a few cells in about five minutes; all of them take hours.  `--only SHAPE,...`, `--disturbance
 NAME,...` and `--list` choose; `--keep DIR` keeps the folders of cells that are not the same, with what differs.
@@ -25,9 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from detection.figures import table
 from detection.goals import Goal, verdict
-from exactness.catalog import DISTURBANCES, QUICK, SHAPES, Shape
+from exactness.catalog import QUICK, SHAPES
 from exactness.cells import Result, Shapes
-from exactness.runs import SCRIPTS, end_all, interpreter
+from exactness.runs import end_all, interpreter
+from exactness.scripts_loops import BESIDE
+from exactness.shape import DISTURBANCES, Shape
 from exactness.verdicts import CRASH, NOT_REACHED, SAID, SAME, SILENT
 
 LEAST_SAME = 0.85  # of the cells
@@ -117,7 +119,7 @@ def listing(plan: Plan) -> str:
     """Return the scripts, what each is, and what it is put to."""
     rows = []
     for _, shape, disturbances in plan:
-        first = (SCRIPTS / shape.command_files()[0]).read_text("utf-8").splitlines()[0]
+        first = next(iter(shape.texts(BESIDE).values())).splitlines()[0]
         rows.append((shape.name, first.strip('"# '), ", ".join(disturbances)))
     return table(("script", "what it is", "disturbances"), rows)
 

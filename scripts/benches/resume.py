@@ -1,6 +1,6 @@
 """`scripts/bench resume [--kills N]`: is a killed training resumed exactly, how soon, and what do its checkpoints cost?
 
-Runs ten scripts as users write them (exactness/shapes) under `stallguard run`, kills each with SIGKILL at random
+Runs ten scripts as users write them (exactness/scripts_*.py) under `stallguard run`, kills each with SIGKILL at random
 instants (before the first batch, inside batches, inside saves), and compares the order of the batches of every
 attempt, and the end, with those of the plain training, bit for bit.  The checkpoints are made far oftener than in real
 life; a third of the kills wait for one.

@@ -11,13 +11,13 @@ from typing import NamedTuple
 from stallguard.errors import GAVE_UP
 
 from . import statements, verdicts
-from .catalog import (
+from .runs import Cell, Ran
+from .shape import (
     BETWEEN,
     COMMENT,
     DEFAULTS,
     EDITED,
     EPOCHS,
-    GUARDED,
     HALVED,
     LAYERS,
     MID,
@@ -28,8 +28,7 @@ from .catalog import (
     Edit,
     Shape,
 )
-from .runs import Cell, Ran
-from .verdicts import CRASH, NOT_REACHED, SAME, SILENT, Verdict, differences
+from .verdicts import NOT_REACHED, SAME, SILENT, Verdict, differences
 
 QUIETLY = ("--set", "notify.desktop=off", "--set", "policy.backoff=0s")
 OFTEN = ("--checkpoint-every", "0", "--checkpoint-cost", "100%")  # after every batch
@@ -187,6 +186,3 @@ class Shapes:
         (place / "stdout.txt").write_text(made.out, "utf-8")
         shutil.rmtree(self._keep / self.shape.name / "plain", ignore_errors=True)
         shutil.copytree(self.plain().folder, self._keep / self.shape.name / "plain")
-
-
-__all__ = ["CRASH", "GUARDED", "Result", "Shapes"]

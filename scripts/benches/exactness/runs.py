@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .catalog import Shape
+from .scripts_loops import BESIDE
+from .shape import Shape
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPTS = Path(__file__).resolve().parent / "shapes"
+HARNESS = Path(__file__).resolve().parent / "harness_child.py"
 LONGEST = 420.0  # seconds of a run with all its attempts, on a machine that others use too
 PATIENCE = 30.0  # seconds that a run has to end after it was asked to
 NO_WORDS = ("HARNESS_", "STALLGUARD_", "KERAS_BACKEND", "PYTHONHASHSEED", "PYTHONPATH", "TF_", "XLA_")
@@ -103,8 +104,9 @@ class Cell:
         self.files = folder / "files"
         self.files.mkdir(parents=True)
         (folder / "harness").mkdir()
-        for name in (*shape.command_files(), *shape.files, "harness.py"):
-            shutil.copy(SCRIPTS / name, self.files / name)
+        for name, text in shape.texts(BESIDE).items():
+            (self.files / name).write_text(text, "utf-8")
+        shutil.copy(HARNESS, self.files / "harness.py")
 
     def edit(self, file: str, old: str, new: str) -> None:
         """Put `new` in the place of `old`, which stands in the file; without `old`, at its end.  Raises ValueError."""

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import psutil
 from exactness import verdicts
-from exactness.catalog import Shape
 from exactness.cells import QUIETLY
 from exactness.runs import Attempt, Batch, Cell, Ran
+from exactness.shape import Shape
 from exactness.statements import all_in
 
 from stallguard.probe import wire
