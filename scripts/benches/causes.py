@@ -141,9 +141,7 @@ def until(true: Callable[[], bool], seconds: float) -> None:
 
 def trains(path: Path) -> bool:
     """Return whether a batch has ended in the run whose journal this is."""
-    return path.exists() and any(
-        isinstance(event, Heartbeat) and event.beats for event in journal.events(path)
-    )
+    return path.exists() and any(isinstance(event, Heartbeat) and event.beats for event in journal.events(path))
 
 
 def named(home: Path) -> str:
@@ -162,10 +160,7 @@ def implied(path: Path) -> str:
     limits = msgspec.convert(SLOWDOWN, DetectorLimits)
     story, detector_state, best = history.History(), detector.start(limits), (NOTHING, 0.0)
     for event in journal.events(path):
-        story, detector_state = (
-            history.remember(story, event),
-            detector.observe(detector_state, event, limits),
-        )
+        story, detector_state = (history.remember(story, event), detector.observe(detector_state, event, limits))
         if detector_state.judgement.slow > 1.0:
             first = diagnose.diagnose(story, detector_state.judgement, event.at)[0]
             best = max(best, (first.cause, first.confidence), key=lambda seen: seen[1])

@@ -128,9 +128,7 @@ def _train(data=None, callbacks=(), layers=(), batches=40, epochs=400, width=8):
     keras = tf.keras
     generator = np.random.default_rng(0)
     x = generator.random((32 * batches, 16), dtype=np.float32)
-    model = keras.Sequential(
-        [keras.layers.Input((16,)), *layers, keras.layers.Dense(width), keras.layers.Dense(1)]
-    )
+    model = keras.Sequential([keras.layers.Input((16,)), *layers, keras.layers.Dense(width), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     if data is None:
         model.fit(x, x[:, :1], batch_size=32, epochs=epochs, verbose=0, callbacks=list(callbacks))

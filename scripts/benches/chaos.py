@@ -83,10 +83,7 @@ def shown(results: Sequence[Result]) -> str:
     marks = {True: "ok", False: "BROKEN", None: "-"}
     return table(
         ("fault", "promised", "seen", "ok"),
-        [
-            (f"{one.fault.name}: {one.fault.done}", one.fault.promised, one.seen, marks[one.ok])
-            for one in results
-        ],
+        [(f"{one.fault.name}: {one.fault.done}", one.fault.promised, one.seen, marks[one.ok]) for one in results],
     )
 
 
@@ -140,18 +137,12 @@ def main() -> int:
         result = tried(fault, options.keep)
         results.append(result)
         words = {True: "ok", False: f"BROKEN: {result.seen}", None: result.seen}[result.ok]
-        print(
-            f"{number}/{len(faults)} {fault.name}: {words} ({result.seconds:.1f} s)",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"{number}/{len(faults)} {fault.name}: {words} ({result.seconds:.1f} s)", file=sys.stderr, flush=True)
     print(shown(results))
     broken = [result.fault.name for result in results if result.ok is False]
     made = sum(result.ok is not None for result in results)
     few = made < LEAST and not options.only
-    verdict = (
-        f"broken: {', '.join(broken)}" if broken else f"fewer than {LEAST}" if few else "all promises kept"
-    )
+    verdict = f"broken: {', '.join(broken)}" if broken else f"fewer than {LEAST}" if few else "all promises kept"
     print(f"\n{made} faults, {len(broken)} broken promises, {time.monotonic() - began:.0f} s; {verdict}")
     return 1 if broken or few else 0
 

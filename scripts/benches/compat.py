@@ -81,11 +81,7 @@ def interpreter(version: str) -> str | None:
 def run(command: Sequence[str], folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder of its own."""
     folder.mkdir(parents=True)
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("STALLGUARD_", "PYTHONPATH"))
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("STALLGUARD_", "PYTHONPATH"))}
     return subprocess.run(
         command, cwd=folder, env={**kept, **env, "STALLGUARD_HOME": str(folder.parent / "home")}, check=False,
         capture_output=True, text=True, timeout=LONG, stdin=subprocess.DEVNULL,
@@ -138,10 +134,9 @@ def trained(environment: Environment, groups: str, folder: Path) -> list[Row]:
         return [Row(environment.name, "-", "output", difference(ends[0].stdout, ends[1].stdout))]
     count = batches(folder)
     version = " ".join(ends[0].stdout.split()[-3:-1])
-    return [
-        Row(environment.name, version, group, difference(plain[group], found[group], group))
-        for group in plain
-    ] + [Row(environment.name, version, f"{count} batches counted", "" if count else "none were counted")]
+    return [Row(environment.name, version, group, difference(plain[group], found[group], group)) for group in plain] + [
+        Row(environment.name, version, f"{count} batches counted", "" if count else "none were counted")
+    ]
 
 
 def probed(version: str, folder: Path) -> Row:
@@ -191,9 +186,7 @@ def main() -> int:
                 made = trained(environment, options.groups, Path(place) / environment.name)
                 rows += made
                 wrong = [row for row in made if row.differs]
-                print(
-                    f"{environment.name}: {len(made)} rows, {len(wrong)} differ", file=sys.stderr, flush=True
-                )
+                print(f"{environment.name}: {len(made)} rows, {len(wrong)} differ", file=sys.stderr, flush=True)
     print(table(("environment", "version", "compared", "result"), [(*row[:3], said(row)) for row in rows]))
     wrong = [row for row in rows if row.differs]
     compared = sum(row.differs is not None for row in rows)

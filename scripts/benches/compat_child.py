@@ -125,9 +125,7 @@ def fitted(made, *words, **named):
 
 # In the text of TensorFlow's error for a Python function that fails in a graph.
 FRAME_OF_A_HOOK = re.compile(r'\n  File "[^"\n]*/stallguard/probe/hooks/[^\n]*\n(?:    [^\n]*\n)*')
-CHANGING = re.compile(
-    r"0x[0-9a-f]+|__autograph_generated_file\w+|/tmp/\S+|(?<=__inference_train_function_)\d+"
-)
+CHANGING = re.compile(r"0x[0-9a-f]+|__autograph_generated_file\w+|/tmp/\S+|(?<=__inference_train_function_)\d+")
 
 
 def raised(do):
@@ -165,16 +163,7 @@ def arrays():
     x, y = data()
     weights = np.linspace(0.5, 1.5, len(x)).astype("float32")
     return [
-        fitted(
-            model(),
-            x,
-            y,
-            epochs=3,
-            initial_epoch=1,
-            batch_size=16,
-            validation_split=0.25,
-            sample_weight=weights,
-        ),
+        fitted(model(), x, y, epochs=3, initial_epoch=1, batch_size=16, validation_split=0.25, sample_weight=weights),
         fitted(model(), x, y, epochs=1, batch_size=10, shuffle=False, class_weight={0: 1.0, 1: 2.0}),
     ]
 
@@ -327,9 +316,7 @@ def stops():
         self.model.stop_training = True
 
     events = []
-    history = model().fit(
-        x, y, epochs=5, batch_size=16, verbose=0, callbacks=[recorder(events, on_epoch_end=stop)]
-    )
+    history = model().fit(x, y, epochs=5, batch_size=16, verbose=0, callbacks=[recorder(events, on_epoch_end=stop)])
     return [events, plain(history.history)]
 
 
@@ -355,12 +342,7 @@ def exceptions():
         made = model()
         found = raised(
             lambda: made.fit(
-                x,
-                y,
-                verbose=0,
-                batch_size=16,
-                callbacks=[recorder([], **{name: how})],
-                validation_data=(x, y),
+                x, y, verbose=0, batch_size=16, callbacks=[recorder([], **{name: how})], validation_data=(x, y)
             )
         )
         return [found, fitted(made, x, y, epochs=1, batch_size=16)["weights"]]

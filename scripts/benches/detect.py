@@ -28,7 +28,6 @@ from detection.goals import Goal, verdict
 from detection.plans import WAYS_OF_WAITING
 from detection.simulation import OURS, OURS_BLIND, Scores, World
 from detection.traces import Trace
-
 from stallguard.core.tuning import DetectorLimits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,12 +77,8 @@ def healthy(recordings: list[Trace], rng: np.random.Generator) -> list[Goal]:
             asleep += len(real.decided(real.asleep(events, at, 3600.0, announced=announced), LIMITS).verdicts)
             starved += len(real.decided(real.starved(events, at, 8.0), LIMITS).verdicts)
     seconds = sum(end - begin for begin, end in map(real.span, recordings))
-    print(
-        f"{len(recordings)} healthy recordings, {seconds:.0f} s of training: suspicions and alarms {plain};"
-    )
-    print(
-        f"with an hour of sleep put in {PLACES} times each {asleep}; with a supervisor starved for 8 s {starved}."
-    )
+    print(f"{len(recordings)} healthy recordings, {seconds:.0f} s of training: suspicions and alarms {plain};")
+    print(f"with an hour of sleep put in {PLACES} times each {asleep}; with a supervisor starved for 8 s {starved}.")
     names = ("healthy recordings", "an hour of sleep", "a starved supervisor")
     return [
         Goal(f"verdicts, {name}", float(count), 0.0)
@@ -220,13 +215,10 @@ def _by_kind(scores: Scores) -> str:
         ours = rules[OURS]
         latencies = [number(quantile(ours.latencies.get(stall, []), 0.5)) for stall in KINDS_OF_STALL]
         everything = ours.all_latencies()
-        rates = [
-            number(rules[rule].alarms / rules[rule].hours * 1000.0) for rule in (OURS, OURS_BLIND, *others)
-        ]
+        rates = [number(rules[rule].alarms / rules[rule].hours * 1000.0) for rule in (OURS, OURS_BLIND, *others)]
         rows.append((kind, f"{ours.hours:.0f}", *rates, *latencies, number(quantile(everything, 0.99))))
     short = [
-        rule.split(",")[-1].strip() if rule.startswith(("phi", "stall")) else rule.split(",")[0]
-        for rule in others
+        rule.split(",")[-1].strip() if rule.startswith(("phi", "stall")) else rule.split(",")[0] for rule in others
     ]
     head = ("kind of night: false alarms / 1000 h of", "h", "ours", "no census", *short)
     return table((*head, *(f"{stall}, s" for stall in KINDS_OF_STALL), "p99 s"), rows)
@@ -254,19 +246,10 @@ def curve(recordings: list[Trace], hours: float, seed: int) -> list[Goal]:
     rows = []
     for patience in PATIENCE:
         limits = msgspec.structs.replace(LIMITS, patience=patience)
-        scores = simulation.simulate(
-            dataclasses.replace(world, limits=limits), hours, seed, processes=PROCESSES
-        )
+        scores = simulation.simulate(dataclasses.replace(world, limits=limits), hours, seed, processes=PROCESSES)
         cells = [number(cell) for rule in (OURS, OURS_BLIND) for cell in _false_alarms(scores, rule)]
         rows.append((f"--patience {patience:g}", *cells, *(_found(scores, OURS, kind) for kind in SHOWN)))
-    head = (
-        "",
-        "false alarms / 1000 h",
-        "95 % bound",
-        "no census",
-        "95 % bound",
-        *(f"{kind}, s" for kind in SHOWN),
-    )
+    head = ("", "false alarms / 1000 h", "95 % bound", "no census", "95 % bound", *(f"{kind}, s" for kind in SHOWN))
     print(f"{hours:,.0f} h for each patience\n{table(head, rows)}")
     return []
 
@@ -294,9 +277,7 @@ def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
     for factor, latencies in found.announced.items():
         missed = sum(1 for took in latencies if took == np.inf) / len(latencies)
         seen = [took for took in latencies if took != np.inf]
-        rows.append(
-            (f"x{factor:g}", f"{quantile(seen, 0.5):.0f} s", f"{quantile(seen, 0.95):.0f} s", f"{missed:.0%}")
-        )
+        rows.append((f"x{factor:g}", f"{quantile(seen, 0.5):.0f} s", f"{quantile(seen, 0.95):.0f} s", f"{missed:.0%}"))
         if factor == 3.0:
             goals += [
                 Goal("slowdown x3, median s", quantile(seen, 0.5), 70.0),
@@ -326,13 +307,9 @@ def costs(recordings: list[Trace]) -> list[Goal]:
 
 def main() -> int:
     """Run the bench; 1 where a goal is missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=6000.0, help="simulated hours (default: %(default)g)")
-    parser.add_argument(
-        "--curve", type=float, default=1500.0, help="hours for each patience (default: %(default)g)"
-    )
+    parser.add_argument("--curve", type=float, default=1500.0, help="hours for each patience (default: %(default)g)")
     parser.add_argument("--seed", type=int, default=1, help="of everything random (default: %(default)s)")
     parser.add_argument("--traces", type=Path, default=place_of_recordings(), help="directory of recordings")
     asked = parser.parse_args()

@@ -84,9 +84,7 @@ class Bench:
         with self._lock:
             self._total -= 1
             words = f"{result.shape}, {result.disturbance}: {result.verdict.kind} ({result.seconds:.0f} s)"
-            words += f", though {result.verdict.detail}" * (
-                result.verdict.kind == SAME and bool(result.verdict.detail)
-            )
+            words += f", though {result.verdict.detail}" * (result.verdict.kind == SAME and bool(result.verdict.detail))
             print(f"{words}; {self._total} to go", file=sys.stderr, flush=True)
         return result
 
@@ -109,9 +107,7 @@ def goals(results: list[Result], broken: dict[str, list[str]]) -> list[Goal]:
         Goal("silent cells", count[SILENT], 0),
         Goal("crashed cells", count[CRASH], 0),
         Goal("broken scripts", len(broken), 0),
-        Goal(
-            "share of cells that are not the same", 1 - count[SAME] / cells if cells else 1.0, 1 - LEAST_SAME
-        ),
+        Goal("share of cells that are not the same", 1 - count[SAME] / cells if cells else 1.0, 1 - LEAST_SAME),
     ]
 
 

@@ -26,6 +26,7 @@ from typing import NamedTuple, Self
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import psutil
+
 from detection.figures import quantile, table
 from detection.goals import Goal, verdict
 from fleets import idle, published, ray_cluster, s3_server, simulation
@@ -33,7 +34,6 @@ from fleets.fleet_of_machines import Fleet
 from fleets.machines import Machine, Network, wait_for
 from fleets.single_faults import Trials, Tried
 from fleets.trainings import COPIES, EPOCHS, SEEDS, all_jobs, arguments
-
 from stallguard.fleet import lease
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -252,21 +252,11 @@ def print_table(found: list[Found]) -> list[Goal]:
          f"{quantile(one.longer, 0.5):.1f}", f"{one.seconds:.0f}")
         for one in found
     ]  # fmt: skip
-    head = (
-        "store",
-        "finished",
-        "other weights",
-        "published twice",
-        "idle worker MB",
-        "job over a bare run, s",
-        "s",
-    )
+    head = ("store", "finished", "other weights", "published twice", "idle worker MB", "job over a bare run, s", "s")
     print(table(head, rows))
     faults = [(one.kind, *fault) for one in found for fault in one.faults]
     if faults:
-        shown = [
-            (kind, what, job, host, to, f"{seconds:.1f}") for kind, what, job, host, to, seconds in faults
-        ]
+        shown = [(kind, what, job, host, to, f"{seconds:.1f}") for kind, what, job, host, to, seconds in faults]
         print(table(("store", "machine is", "job", "from", "to", "s until it trains again"), shown))
     tried = [(one.kind, *map(str, each)) for one in found for each in one.tried]
     print(table(("store", "fault", "how it ended", "jobs", "as they must"), tried))
@@ -292,29 +282,18 @@ def print_table(found: list[Found]) -> list[Goal]:
 
 def main() -> int:
     """Do it with each store, print the table; 1 if a goal is missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", choices=["file", "s3"], help="only this one")
     parser.add_argument("--lease", type=float, help=f"seconds [60; with --simulate {lease.LASTS:g}]")
     parser.add_argument("--overhead", type=int, default=3, help="pairs of a job and a bare run [3]")
-    parser.add_argument(
-        "--ray", metavar="PROGRAM", help="the program ray: the jobs go through a cluster of it instead"
-    )
+    parser.add_argument("--ray", metavar="PROGRAM", help="the program ray: the jobs go through a cluster of it instead")
     parser.add_argument("--single", action="store_true", help="only the faults that are tried one by one")
     parser.add_argument("--keep", metavar="DIR", help="keep the logs")
     parser.add_argument(
-        "--simulate",
-        type=int,
-        metavar="N",
-        help="the scheduler with N simulated machines instead, 10 N jobs that wait",
+        "--simulate", type=int, metavar="N", help="the scheduler with N simulated machines instead, 10 N jobs that wait"
     )
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, help="with --simulate, of which turns are timed [60]"
-    )
-    parser.add_argument(
-        "--idle", action="store_true", help="what a worker costs that waits for jobs, instead"
-    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="with --simulate, of which turns are timed [60]")
+    parser.add_argument("--idle", action="store_true", help="what a worker costs that waits for jobs, instead")
     options = parser.parse_args()
     if options.idle:
         kinds = [options.store] if options.store else ["file", "s3"]

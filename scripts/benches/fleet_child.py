@@ -61,22 +61,11 @@ options = parser.parse_args()
 keras.utils.set_random_seed(options.seed)
 inputs = np.linspace(-1, 1, 160 * 8).reshape(160, 8).astype("float32")
 trap = Waits()
-layers = [
-    keras.layers.Input((8,)),
-    trap,
-    keras.layers.Dense(16),
-    keras.layers.Dropout(0.2),
-    keras.layers.Dense(1),
-]
+layers = [keras.layers.Input((8,)), trap, keras.layers.Dense(16), keras.layers.Dropout(0.2), keras.layers.Dense(1)]
 model = keras.Sequential(layers)
 model.compile("adam", "mse", jit_compile=False)
 model.fit(
-    inputs,
-    inputs[:, :1] ** 2,
-    batch_size=16,
-    epochs=options.epochs,
-    verbose=0,
-    callbacks=[Pace(trap, options.pause)],
+    inputs, inputs[:, :1] ** 2, batch_size=16, epochs=options.epochs, verbose=0, callbacks=[Pace(trap, options.pause)]
 )
 weights = b"".join(variable.numpy().tobytes() for variable in model.trainable_variables)
 print("digest", hashlib.sha256(weights).hexdigest(), flush=True)

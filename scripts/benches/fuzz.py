@@ -103,11 +103,7 @@ def fuzz(target: Target, inputs: int, seed: int, watch: Watch, corpus: Sequence[
             watch.on = False
         took = clock() - start
         slowest = max(slowest, took)
-        wrong = (
-            wrong
-            or (f"does {watch.seen}" if watch.seen else "")
-            or (f"takes {took:.1f} s" if took > SLOW else "")
-        )
+        wrong = wrong or (f"does {watch.seen}" if watch.seen else "") or (f"takes {took:.1f} s" if took > SLOW else "")
         if wrong:
             failures.append(f"{wrong[:200]}  <- {data[:160]!r}")
             if len(failures) >= SHOWN:
@@ -196,9 +192,7 @@ def main() -> int:
     failed = [one.name for one in results if one.failures]
     total = sum(one.inputs for one in results)
     scale = f"{len(results)} decoders, {total:,} inputs, {time.monotonic() - began:,.0f} s"
-    goal = (
-        f"only documented errors, none over {SLOW:g} s, no false beat, nothing started or removed ({scale})"
-    )
+    goal = f"only documented errors, none over {SLOW:g} s, no false beat, nothing started or removed ({scale})"
     print(f"\n{'goals missed by ' + ', '.join(failed) if failed else 'all goals hold'}: {goal}")
     return 1 if failed or not results else 0
 

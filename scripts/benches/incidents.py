@@ -28,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from detection.figures import table
 from detection.goals import Goal, verdict
-
 from stallguard.report import sightings
 from stallguard.storage.paths import RunDir
 
@@ -183,9 +182,7 @@ def print_table(found: dict[str, Counter[str]]) -> list[Goal]:
 
 def main() -> int:
     """Run every kind, print the table; 1 if a goal is missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10, help="of each kind [10]")
     parser.add_argument("--jobs", type=int, default=4, help="at a time [4]")
     parser.add_argument("--seed", type=int, default=0, help="of the places and sizes [0]")

@@ -28,10 +28,10 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import psutil
+
 from chaos_faults.stage import MARK, Broken
 from matrix_cells import cells, simulated, trial
 from matrix_cells.cells import Cell
-
 from stallguard.config.tuning import rows
 
 JOBS = 6  # a cell waits most of its time
@@ -99,14 +99,10 @@ def main() -> int:
     parser.add_argument("--cells", type=Path, metavar="FILE", help="run the cells of a file, one a line")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after so many")
     parser.add_argument("--jobs", type=int, default=JOBS)
-    parser.add_argument(
-        "--again", action="store_true", help="run each wrong cell once more, alone; then that counts"
-    )
+    parser.add_argument("--again", action="store_true", help="run each wrong cell once more, alone; then that counts")
     parser.add_argument("--keep", action="store_true", help="keep the folders of wrong cells")
     parser.add_argument("--list", action="store_true", help="print the cells, and run none")
-    parser.add_argument(
-        "--simulated", type=int, metavar="N", help="play N random cells through the core instead"
-    )
+    parser.add_argument("--simulated", type=int, metavar="N", help="play N random cells through the core instead")
     options = parser.parse_args()
     if options.simulated:
         return simulated.many(options.simulated, options.seed, os.cpu_count() or 1)
@@ -158,10 +154,7 @@ def said(results: list[Result], drawn: list[Cell], unsteady: list[Result], seed:
     for name in Cell._fields:
         each = Counter(getattr(result.cell, name) for result in results)
         bad = Counter(getattr(result.cell, name) for result in wrong)
-        print(
-            f"{name:<12}"
-            + ", ".join(f"{value} {each[value] - bad[value]}/{each[value]}" for value in sorted(each))
-        )
+        print(f"{name:<12}" + ", ".join(f"{value} {each[value] - bad[value]}/{each[value]}" for value in sorted(each)))
     for result in unsteady:
         print(f"\nright alone, and beside others wrong:\n{result.cell.spec}")
         print(*(f"    {one}" for one in result.wrong), sep="\n")

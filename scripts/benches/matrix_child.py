@@ -34,9 +34,7 @@ class Trouble:
         self.folder = Path(plan["folder"])
         self.position = [-1, -1]
         self.started = 0
-        self.fitting = (
-            True  # Keras calls a layer before the first batch, too, and takes its errors for its own
-        )
+        self.fitting = True  # Keras calls a layer before the first batch, too, and takes its errors for its own
         self.values = []
 
     def at(self, where, rows=0):
@@ -54,14 +52,10 @@ class Trouble:
     def is_due(self, rows):
         """Return whether it happens now."""
         happened = self.happened()
-        most = {"once": 1, "twice": 2, "always": 1000, "resumed": 2, "half": 1000, "quarter": 1000}[
-            self.again
-        ]
+        most = {"once": 1, "twice": 2, "always": 1000, "resumed": 2, "half": 1000, "quarter": 1000}[self.again]
         if happened >= most:
             return False
-        if (self.again == "half" and 0 < rows <= ROWS // 2) or (
-            self.again == "quarter" and 0 < rows <= ROWS // 4
-        ):
+        if (self.again == "half" and 0 < rows <= ROWS // 2) or (self.again == "quarter" and 0 < rows <= ROWS // 4):
             return False
         if self.where in ("import", "start", "tracing", "first", "exit"):
             return True
@@ -358,9 +352,7 @@ def tape(trouble):
     def train():
         with tf.GradientTape() as recorded:
             loss = tf.reduce_mean(model(x) ** 2)
-        optimizer.apply_gradients(
-            zip(recorded.gradient(loss, model.trainable_variables), model.trainable_variables)
-        )
+        optimizer.apply_gradients(zip(recorded.gradient(loss, model.trainable_variables), model.trainable_variables))
 
     by_hand(trouble, lambda _: train())
     return float(sum(np.abs(weight).sum() for weight in model.get_weights()))

@@ -18,11 +18,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
+
 from detection.figures import quantile, table, upper_bound
 from detection.goals import Goal, verdict
 from shortage import nights, trainings, watched
 from slowness.surroundings import Unavailable
-
 from stallguard.core.text import duration
 
 HOURS, LEAKING, TRAININGS = 4000, 250, 20
@@ -68,25 +68,9 @@ def simulated(hours: float, leaking: int, seed: int) -> list[Goal]:
         asked = [end - seen.asked for end, seen in mine if seen.asked is not None]
         halved = sum(seen.halved for _, seen in mine)
         rows.append(
-            (
-                shape,
-                str(len(mine)),
-                _spread(told),
-                _spread(asked),
-                _spread(ended),
-                str(len(ended)),
-                str(halved),
-            )
+            (shape, str(len(mine)), _spread(told), _spread(asked), _spread(ended), str(len(ended)), str(halved))
         )
-    head = (
-        "leak",
-        "nights",
-        "announced before",
-        "checkpoint before",
-        "ended before",
-        "in time",
-        "half the batch",
-    )
+    head = ("leak", "nights", "announced before", "checkpoint before", "ended before", "in time", "half the batch")
     print("\n" + table(head, rows) + "\n(5 %, median, 95 % of the nights)")
     missed = sum(seen.ended is None for _, _, seen in found)
     return [
@@ -116,16 +100,7 @@ def real(count: int, seed: int, place: Path) -> list[Goal]:
             str(sum(one.halved for one in mine)), str(sum(one.kills for one in mine)),
             str(sum(one.finished for one in mine)), str(sum(one.again for one in mine)),
         ))  # fmt: skip
-    head = (
-        "leak",
-        "trainings",
-        "in time",
-        "restarts",
-        "half the batch",
-        "kills",
-        "finished",
-        "batches again",
-    )
+    head = ("leak", "trainings", "in time", "restarts", "half the batch", "kills", "finished", "batches again")
     print("\n" + table(head, rows))
     late = sum(not one.in_time for one in found)
     return [Goal("share of real trainings not met in time", round(late / max(1, len(found)), 3), LATE)]
@@ -133,9 +108,7 @@ def real(count: int, seed: int, place: Path) -> list[Goal]:
 
 def main() -> int:
     """Run the bench; return its exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=HOURS, help="healthy hours to simulate")
     parser.add_argument("--leaking", type=int, default=LEAKING, help="leaking nights to simulate")
     parser.add_argument("--trainings", type=int, default=TRAININGS, help="real trainings")

@@ -99,9 +99,7 @@ def main():
     keras.utils.set_random_seed(SEED)
     if SHAPE == "big batch":
         deep = [keras.layers.Activation("tanh") for _ in range(DEEP)]
-        model = keras.Sequential(
-            [keras.Input((WIDTH,)), keras.layers.Dense(WIDE), *deep, keras.layers.Dense(1)]
-        )
+        model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(WIDE), *deep, keras.layers.Dense(1)])
         model.compile("adam", "mse", jit_compile=False)
         model.fit(Batches(), epochs=1, shuffle=False, verbose=2, callbacks=[Log()])
     else:

@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from detection.figures import table
 from detection.goals import Goal, verdict
-
 from stallguard.probe import settings
 from stallguard.probe.settings import ProbeSettings
 
@@ -45,12 +44,7 @@ def measure(factor: int, folder: Path, device: str) -> Row:
     wish = ProbeSettings(socket=str(folder / "s"), pages=str(folder), token=1, factor=factor, device=device)
     done = subprocess.run(
         [sys.executable, str(CHILD), str(weights), device],
-        env=user
-        | {
-            "PYTHONPATH": path,
-            settings.VARIABLE: settings.encode(wish),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        },
+        env=user | {"PYTHONPATH": path, settings.VARIABLE: settings.encode(wish), "TF_CPP_MIN_LOG_LEVEL": "3"},
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -95,23 +95,13 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=SECONDS)
     seconds = options.parse_args().seconds
     rates = []
-    for name, through, search in (
-        ("plain pipe", False, False),
-        ("no matcher", True, False),
-        ("matcher", True, True),
-    ):
+    for name, through, search in (("plain pipe", False, False), ("no matcher", True, False), ("matcher", True, True)):
         rate, wrong, said = carried(seconds, through=through, search=search)
         rates.append((rate, wrong))
-        print(
-            f"{name:12s} {rate:8.1f} MB/s   {'bytes equal' if not wrong else f'{wrong} WRONG'}",
-            *said,
-            sep="   ",
-        )
+        print(f"{name:12s} {rate:8.1f} MB/s   {'bytes equal' if not wrong else f'{wrong} WRONG'}", *said, sep="   ")
     plain, (rate, _) = rates[0][0], rates[-1]
     held = rate >= min(GOAL, SHARE * plain) and not any(wrong for _, wrong in rates)
-    goal = (
-        f"{GOAL:g} MB/s, or {SHARE:.0%} of a plain pipe, with the matcher ({rate / plain:.0%}); bytes equal"
-    )
+    goal = f"{GOAL:g} MB/s, or {SHARE:.0%} of a plain pipe, with the matcher ({rate / plain:.0%}); bytes equal"
     print(f"\n{'all goals hold' if held else 'goals missed'}: {goal}")
     return 0 if held else 1
 

@@ -73,9 +73,7 @@ def guarded(home: Path, *command: str) -> list[str]:
 def step_cost(python: str, *options: str) -> dict[str, float] | None:
     """Return one child's measurements, or None if the interpreter has no TensorFlow."""
     child = ROOT / "scripts" / "benches" / "overhead_child.py"
-    done = subprocess.run(
-        [python, str(child), *options], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    done = subprocess.run([python, str(child), *options], capture_output=True, text=True, check=False, cwd=ROOT)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         sys.stderr.write(done.stderr[-2000:])

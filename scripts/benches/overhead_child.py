@@ -24,19 +24,13 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 INJECT = os.path.join(os.path.dirname(__file__), "..", "..", "stallguard", "probe", "inject")
 STEPS, SHORT, BATCH = 400, 10, 8
-SEVERAL, LONG = (
-    11,
-    25,
-)  # epochs: of the fits that show what one costs, and of a long fit (10,000 steps, 10 s at 1 ms)
+SEVERAL, LONG = (11, 25)  # epochs: of the fits that show what one costs, and of a long fit (10,000 steps, 10 s at 1 ms)
 MILLISECOND = 1000  # us: the batches whose slow-down is shown
 
 
 def under_probe(arguments):
     """Run this program again with the probe in and a process that receives its records; return its exit code."""
-    with (
-        tempfile.TemporaryDirectory(prefix="sg-") as place,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear,
-    ):
+    with tempfile.TemporaryDirectory(prefix="sg-") as place, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind(os.path.join(place, "s"))
         settings = {"SOCKET": ear.getsockname(), "RUN": place, "TOKEN": "1"}
         # Only the hooks of the checkpoints are measured: `bench resume` measures what a save costs.

@@ -25,16 +25,7 @@ import msgspec
 from stallguard.core.actions import Action, Announce, Collect, Conclude, Diagnosed, Launch, Signal
 from stallguard.core.diagnosis import causes
 from stallguard.core.diagnosis.causes import ON_CPU
-from stallguard.core.events import (
-    Collected,
-    Event,
-    Exited,
-    Heartbeat,
-    Launched,
-    ProbeConnected,
-    ProbeNote,
-    Sampled,
-)
+from stallguard.core.events import Collected, Event, Exited, Heartbeat, Launched, ProbeConnected, ProbeNote, Sampled
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.report import programs
@@ -104,14 +95,10 @@ class Teller:
         versions = {"python": "3.11.9", "tensorflow": "2.18.1", "tensorflow-metal": "1.2.0", "keras": "3.8.0"}
         yield (
             at,
-            ProbeConnected(
-                at=0.0, attempt=self._attempt, pid=4000 + self._attempt, armed=True, versions=versions
-            ),
+            ProbeConnected(at=0.0, attempt=self._attempt, pid=4000 + self._attempt, armed=True, versions=versions),
         )
         if resumed:
-            again = (
-                self._total % self._night.per_epoch
-            )  # the checkpoint is the one at the beginning of the epoch
+            again = self._total % self._night.per_epoch  # the checkpoint is the one at the beginning of the epoch
             self._total -= again
             text = f"resuming from a checkpoint (epoch {self._epoch() + 1}, batch 0)"
             yield at, ProbeNote(at=0.0, attempt=self._attempt, kind="resume", text=text)
@@ -136,11 +123,7 @@ class Teller:
             done = round(self._night.rate * (1 + 0.08 * math.sin(second / 900) + self._chance.gauss(0, 0.03)))
             self._progress = second + 0.99
         before = self._epoch()
-        self._beats, self._total, self._changes = (
-            self._beats + done,
-            self._total + done,
-            self._changes + 4 * done,
-        )
+        self._beats, self._total, self._changes = (self._beats + done, self._total + done, self._changes + 4 * done)
         if self._epoch() > before:
             loss = 2.3 * math.exp(-second / 9000) + 0.2
             results = f"loss={loss:.4g} accuracy={1 / (1 + loss):.4g} val_loss={1.1 * loss:.4g}"
@@ -212,17 +195,10 @@ class Teller:
         mark = f"8b54b5e1ab7b7{number % 3:03d}"
         yield (
             at,
-            Collected(
-                at=0.0, incident=number, seconds=2.5, where=WHERE, stacks=("metal_wait",), fingerprint=mark
-            ),
+            Collected(at=0.0, incident=number, seconds=2.5, where=WHERE, stacks=("metal_wait",), fingerprint=mark),
         )
         yield at, Diagnosed(number, (finding, other))
-        yield (
-            at,
-            Announce(
-                "evidence.collected", {"where": f"incidents/{number}", "line": f"; it hangs at {WHERE}"}
-            ),
-        )
+        yield (at, Announce("evidence.collected", {"where": f"incidents/{number}", "line": f"; it hangs at {WHERE}"}))
         yield at, Diagnosed(number, (finding, other), decision)
         yield at, Announce("attempt.stopping", {"attempt": str(self._attempt), "why": why})
         yield at, Signal(self._attempt, "TERM")
@@ -231,8 +207,7 @@ class Teller:
         yield (
             at,
             Announce(
-                "attempt.restarting",
-                {"attempt": str(self._attempt), "why": why, "mathematics": decision.mathematics},
+                "attempt.restarting", {"attempt": str(self._attempt), "why": why, "mathematics": decision.mathematics}
             ),
         )
         yield from self._launch(at)
@@ -241,22 +216,16 @@ class Teller:
 def journal(night: Night) -> Iterator[bytes]:
     """Yield the lines of the journal of a night."""
     for second, what in Teller(night).lines():
-        time = (
-            (START + dt.timedelta(seconds=second)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        )
+        time = (START + dt.timedelta(seconds=second)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         clock = MONOTONIC + second
         timed = msgspec.structs.replace(what, at=clock) if isinstance(what, Event) else what
         fields, level, message = recorder.line(timed)
-        line = {"time": time, "clock": clock, "level": level, "run": "night", "message": message} | dict(
-            fields
-        )
+        line = {"time": time, "clock": clock, "level": level, "run": "night", "message": message} | dict(fields)
         yield msgspec.json.encode(line) + b"\n"
 
 
 POOL = '  File "/opt/envs/tf/lib/python3.11/site-packages/pool%d/worker.py", line %d in call%d'
-EAGER = (
-    '  File "/opt/envs/tf/lib/python3.11/site-packages/tensorflow/python/eager/execute.py", line %d in f%d'
-)
+EAGER = '  File "/opt/envs/tf/lib/python3.11/site-packages/tensorflow/python/eager/execute.py", line %d in f%d'
 OWN = '  File "/home/me/project/train.py", line 88 in step\n  File "/home/me/project/train.py", line 140 in <module>'
 
 
@@ -292,18 +261,7 @@ def make(run: Path, night: Night) -> Path:
 
 def _incident(place: Path, number: int, output: str) -> None:
     place.mkdir(parents=True)
-    names = (
-        "stacks",
-        "native",
-        "threads",
-        "maps",
-        "files",
-        "environment",
-        "output",
-        "records",
-        "versions",
-        "reports",
-    )
+    names = ("stacks", "native", "threads", "maps", "files", "environment", "output", "records", "versions", "reports")
     items = [{"name": name, "state": "collected", "seconds": 0.2, "files": [], "facts": {}} for name in names]
     items.append({"name": "system-log", "state": "late", "seconds": 5.0, "why": "it did not end in time"})
     manifest = {

@@ -103,9 +103,7 @@ def costs() -> Goal:
         files = [path.stat().st_size for path in place.checkpoints.rglob("tensors.bin")]
         place.close()
     saves = [row for row in rows if "cost" in row]
-    print(
-        f"checkpoint of {rows[-1]['parameters'] / 1e6:.1f} million parameters with Adam, {max(files) / 1e6:.0f} MB:"
-    )
+    print(f"checkpoint of {rows[-1]['parameters'] / 1e6:.1f} million parameters with Adam, {max(files) / 1e6:.0f} MB:")
     for save in saves:
         print(f"    {save['cost']:.2f} s; the next not before {save['rest']:.0f} s more of training")
     share = max((save["cost"] / (save["cost"] + save["rest"]) for save in saves), default=1.0)

@@ -88,9 +88,7 @@ def pipeline(kind):
         data = tf.data.Dataset.from_tensor_slices((inputs, targets))
         if kind == "unknown":
             data = data.filter(lambda x, y: True)  # noqa: ARG005
-        return (
-            data.shuffle(40, seed=11 if os.environ.get("SEED", "5") else None).batch(BATCH).prefetch(2),
-        ), {}
+        return (data.shuffle(40, seed=11 if os.environ.get("SEED", "5") else None).batch(BATCH).prefetch(2),), {}
     if kind == "pydataset":
         return (Shuffled(),), {"shuffle": False}
     if kind in ("workers", "racing"):

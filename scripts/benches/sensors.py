@@ -101,9 +101,7 @@ class Spent:
         self.cpu, self.wall = array("d"), array("d")  # seconds
 
 
-def take(
-    watched: list[Any], hands: Hands, seconds: float, spent: dict[str, Spent], *, urgent: bool = False
-) -> None:
+def take(watched: list[Any], hands: Hands, seconds: float, spent: dict[str, Spent], *, urgent: bool = False) -> None:
     """Take the readings of `seconds` and add what they cost to `spent`.
 
     CPU is the whole process', so that what a sensor's own threads do is counted.
@@ -135,9 +133,7 @@ def rss() -> float:
 def row(name: str, spent: Spent) -> tuple[float, float]:
     """Print a sensor's row; return its share of a core in % and its p99 in ms."""
     share, p99 = sum(spent.cpu) / HOUR * 100, sorted(spent.wall)[int(len(spent.wall) * 0.99)] * 1e3
-    print(
-        f"{name:10s} {len(spent.wall):8d} {statistics.median(spent.wall) * 1e3:10.2f} {p99:8.2f} {share:9.3f}"
-    )
+    print(f"{name:10s} {len(spent.wall):8d} {statistics.median(spent.wall) * 1e3:10.2f} {p99:8.2f} {share:9.3f}")
     return share, p99
 
 

@@ -25,10 +25,7 @@ from slowness.cases import CASES, Case
 from slowness.runs import Bottleneck, Ran, run
 from slowness.surroundings import Unavailable
 
-OTHERS = (
-    "busy-machine",
-    "low-priority",
-)  # findings that are true if other programs run, the second if this is niced
+OTHERS = ("busy-machine", "low-priority")  # findings that are true if other programs run, the second if this is niced
 BUSY = 0.25  # cores that other programs take: from there, that they slow a training can be true
 WRONG = 1  # of all: the goal is 19 of 20
 SHARE = 0.001  # of a core: the sampler's cost
@@ -48,9 +45,7 @@ class Judged(NamedTuple):
     @property
     def is_cause_right(self) -> bool:
         """Whether the cause is named first; of a healthy training that was sampled, whether nothing is said."""
-        is_read = (
-            self.ran.code == 0 and self.ran.report.bottlenecks is not None and self.ran.profile is not None
-        )
+        is_read = self.ran.code == 0 and self.ran.report.bottlenecks is not None and self.ran.profile is not None
         return is_read and (self.first.kind if self.first else "") == self.case.expected
 
     @property
@@ -96,21 +91,16 @@ def print_samples(judged: Judged) -> None:
     print(f"{judged.case.name}: {len(ran.dumps)} dumps of the independent sampler: ", end="")
     print(
         ", ".join(
-            f"{role} {line} {share:.0%}"
-            for (role, line), share in sorted(seen.items(), key=lambda one: -one[1])[:4]
+            f"{role} {line} {share:.0%}" for (role, line), share in sorted(seen.items(), key=lambda one: -one[1])[:4]
         )
     )
     if ran.last is not None:
         last = ran.last
-        print(
-            f"  {last.beats} batches, {last.traces} traces, {last.saves} saves, {last.checks} batches of validation"
-        )
+        print(f"  {last.beats} batches, {last.traces} traces, {last.saves} saves, {last.checks} batches of validation")
     if profile is not None:
         print(f"  {profile.samples} samples in {profile.seconds:.1f} s: {profile.phases}")
         for spot in profile.spots[:6]:
-            print(
-                f"  {spot.seconds:7.1f} s  {spot.role}, {spot.phase}: {spot.where} {spot.calls} ({spot.does})"
-            )
+            print(f"  {spot.seconds:7.1f} s  {spot.role}, {spot.phase}: {spot.where} {spot.calls} ({spot.does})")
 
 
 def goals_of(judged: list[Judged], *, is_whole: bool) -> list[Goal]:
@@ -123,11 +113,7 @@ def goals_of(judged: list[Judged], *, is_whole: bool) -> list[Goal]:
     goals = [Goal(f"wrong causes of {len(names)}", float(len(wrong)), float(WRONG if is_whole else 0))]
     goals.append(Goal("wrong lines", float(len(lines)), 0.0))
     goals.append(Goal("programs on which the independent sampler differs", float(len(differ)), 0.0))
-    return (
-        [*goals, Goal("findings in a healthy training", float(len(healthy & wrong)), 0.0)]
-        if healthy
-        else goals
-    )
+    return [*goals, Goal("findings in a healthy training", float(len(healthy & wrong)), 0.0)] if healthy else goals
 
 
 def costs(place: Path) -> list[Goal]:
@@ -135,9 +121,7 @@ def costs(place: Path) -> list[Goal]:
     goals = []
     for threads in THREADS:
         share = cost.share(threads, place)
-        print(
-            f"the sampler takes {share:.4%} of a core with {threads} threads (processor time of its thread)"
-        )
+        print(f"the sampler takes {share:.4%} of a core with {threads} threads (processor time of its thread)")
         goals.append(Goal(f"the sampler's part of a core, {threads} threads", share, SHARE))
     return goals
 
@@ -145,15 +129,9 @@ def costs(place: Path) -> list[Goal]:
 def main() -> int:
     """Run the programs, print the table; 1 if a goal is missed."""
     names = [case.name for case in CASES]
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--only",
-        action="append",
-        choices=names,
-        metavar="NAME",
-        help="run this program alone; can be repeated",
+        "--only", action="append", choices=names, metavar="NAME", help="run this program alone; can be repeated"
     )
     parser.add_argument("--list", action="store_true", help="list the programs, and run nothing")
     parser.add_argument("--samples", action="store_true", help="print the samples of each program too")

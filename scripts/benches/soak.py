@@ -24,7 +24,6 @@ from detection.figures import table
 from detection.goals import Goal, verdict
 from endurance import week
 from endurance.slope import Reading, read, size_of, slope
-
 from stallguard.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,11 +32,7 @@ MINUTES, DAYS = 5.0, 7.0
 # (core/history.py) fill up in 38 minutes, by some 500 KB an hour.  So the slope of a shorter run is an upper bound.
 WARM, WARMEST = 0.5, 2400.0
 EVERY = 5.0  # seconds between two looks
-GROWTH, CPU, STEADY = (
-    100.0,
-    0.5,
-    0.0,
-)  # KB an hour; % of a core; descriptors and threads that are more in the end
+GROWTH, CPU, STEADY = (100.0, 0.5, 0.0)  # KB an hour; % of a core; descriptors and threads that are more in the end
 WEEK = 2000.0  # KB in the week after its first day
 RATE = 200
 BEATING = """

@@ -89,9 +89,7 @@ def run_backend(backend: str, options: argparse.Namespace, results: Results) -> 
 
 def shrink(children: Children, results: Results, backend: str) -> None:
     """Find which thing of a failed case with several fails alone; its case is added to the results."""
-    alone = {
-        one.case.things[0] for one in results.verdicts if one.kind in FAILURES and len(one.case.things) == 1
-    }
+    alone = {one.case.things[0] for one in results.verdicts if one.kind in FAILURES and len(one.case.things) == 1}
     smaller: list[Case] = []
     for one in results.verdicts:
         if one.kind not in FAILURES or len(one.case.things) == 1 or one.case.backend != backend:
@@ -107,9 +105,7 @@ def groups() -> dict[str, str]:
     for name, thing in catalog().items():
         found[name] = thing.modules()[0].partition(".")[0] if thing.needs else name.partition(".")[0]
         if not thing.needs:
-            found[name] = (
-                "numpy" if name.startswith("np.") else "keras" if name.startswith("keras") else "python"
-            )
+            found[name] = "numpy" if name.startswith("np.") else "keras" if name.startswith("keras") else "python"
     return found
 
 
@@ -156,9 +152,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=4, help="things in one training")
     parser.add_argument("--case", action="append", default=[], metavar="SPEC", help="run this case alone")
     parser.add_argument("--real", action="store_true", help="run --case under a real `stallguard run`")
-    parser.add_argument(
-        "--fast", action="store_true", help="what failed once, and a few random cases: 3 minutes"
-    )
+    parser.add_argument("--fast", action="store_true", help="what failed once, and a few random cases: 3 minutes")
     parser.add_argument("--keep", type=Path, help="where the folders of all cases stay")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where each verdict goes as a line of JSON")
     options = parser.parse_args()
@@ -189,9 +183,7 @@ def main() -> int:
     found = [
         Goal("silent cases", count[SILENT], 0),
         Goal("crashed cases", count[CRASH], 0),
-        Goal(
-            "cases that prove nothing", (count[UNSTEADY] + count[UNFIT]) / max(1, len(results.verdicts)), 0.1
-        ),
+        Goal("cases that prove nothing", (count[UNSTEADY] + count[UNFIT]) / max(1, len(results.verdicts)), 0.1),
     ]
     if not options.fast:  # it is said that the fit starts over, not that a file keeps its earlier lines
         found.append(Goal("cases that differ after a start over", count[OVER], 0))

@@ -231,9 +231,7 @@ class Cases:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(work)
         # Addresses of objects must not be those of the attempt before.
-        self.ballast = [
-            bytearray(random.randrange(64, 4096)) for _ in range(random.SystemRandom().randrange(400))
-        ]
+        self.ballast = [bytearray(random.randrange(64, 4096)) for _ in range(random.SystemRandom().randrange(400))]
         saves = os.path.join(self.folder, "saves")
         moments = Moments(
             os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND), kill if kill[0] != "time" else None, saves

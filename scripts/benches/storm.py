@@ -32,7 +32,6 @@ from faults.place import Place, opened
 from faults.plan import KINDS, Fault, plan
 from faults.play import Played, Player
 from faults.service import Service
-
 from stallguard.agent import job_memory
 from stallguard.agent.job import AgentJob
 from stallguard.core.tuning import LEAST_PATIENCE
@@ -68,16 +67,8 @@ class Night(NamedTuple):
 
 def environment() -> dict[str, str]:
     """Return the variables that a training gets, without those of this machine's stallguard."""
-    user = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("STALLGUARD_", "PYTHONDONT"))
-    }
-    return user | {
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": str(SCRIPT.parents[2]),
-    }
+    user = {name: value for name, value in os.environ.items() if not name.startswith(("STALLGUARD_", "PYTHONDONT"))}
+    return user | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(SCRIPT.parents[2])}
 
 
 def undisturbed(place: Path, epochs: int) -> float:
@@ -86,9 +77,7 @@ def undisturbed(place: Path, epochs: int) -> float:
     began = time.monotonic()
     command = [sys.executable, str(SCRIPT), str(epochs), str(place)]
     with (place / "printed").open("wb") as printed:
-        subprocess.run(
-            command, cwd=place, env=environment(), stdout=printed, stderr=subprocess.STDOUT, check=True
-        )
+        subprocess.run(command, cwd=place, env=environment(), stdout=printed, stderr=subprocess.STDOUT, check=True)
     return time.monotonic() - began
 
 
@@ -153,9 +142,7 @@ def night(place: Place, faults: list[Fault], plain: Path, epochs: int, every: fl
                 os.kill(pid, signal.SIGKILL)
 
 
-def judged(
-    place: Place, plain: Path, service: Service, played: list[Played], span: tuple[float, float]
-) -> Night:
+def judged(place: Place, plain: Path, service: Service, played: list[Played], span: tuple[float, float]) -> Night:
     """Return what became of a night.  `span`: when it began, and when it ended; infinite: not in time."""
     runs, notes = list_runs(place.home / "runs"), outcome.notes(place.orders)
     troubles = [] if len(runs) == 1 else [f"{len(runs)} runs instead of one"]
@@ -175,9 +162,7 @@ def judged(
     done = span[1] if end is not None and end.code == 0 else math.inf
     recovered = outcome.recoveries(faults, outcome.news(notes.batches), outcome.supervised(run), done)
     seconds = min(span[1], time.monotonic()) - span[0]
-    return Night(
-        faults, recovered, seconds, outcome.again(notes.batches), end.attempts if end else 0, troubles
-    )
+    return Night(faults, recovered, seconds, outcome.again(notes.batches), end.attempts if end else 0, troubles)
 
 
 def rows(nights: Sequence[Night]) -> list[tuple[str, ...]]:

@@ -109,9 +109,7 @@ def main():
     rate = keras.optimizers.schedules.CosineDecay(1e-3, EPOCHS * (ROWS // BATCH))
     model.compile(keras.optimizers.Adam(rate), "mse", metrics=["mae"])
     callbacks = [keras.callbacks.CSVLogger("history.csv"), BatchLog(), Halts()]
-    found = model.fit(
-        pipeline(x, y), epochs=EPOCHS, verbose=2, callbacks=callbacks, validation_data=(x[:640], y[:640])
-    )
+    found = model.fit(pipeline(x, y), epochs=EPOCHS, verbose=2, callbacks=callbacks, validation_data=(x[:640], y[:640]))
     weights, optimizer = hashlib.sha256(), hashlib.sha256()
     for array in model.get_weights():
         weights.update(array.tobytes())

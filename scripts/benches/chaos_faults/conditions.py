@@ -23,9 +23,7 @@ TABLE = Table()
 def too_little_memory(stage: Stage) -> str:
     script = stage.script("open('began', 'w')")
     limit = 400_000_000
-    ended = stage.guard(
-        script, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit,) * 2)
-    ).ended()
+    ended = stage.guard(script, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit,) * 2)).ended()
     expect(ended.code == 126, f"exit code {ended.code}")
     expect("the address space is limited to 400 MB" in ended.err, ended.err)
     expect(not (stage.work / "began").exists(), "the training began")
@@ -44,13 +42,8 @@ def few_descriptors(stage: Stage) -> str:
         limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count,) * 2)  # noqa: B023, E731 - now
         ended = stage.guard(script, preexec_fn=limit).ended()
         began = stage.work / "began"
-        expect(
-            ended.code == (7 if began.exists() else ended.code),
-            f"{count}: began, and ended with {ended.code}",
-        )
-        expect(
-            began.exists() or ended.code in (125, 126), f"{count}: exit code {ended.code}: {ended.err[-300:]}"
-        )
+        expect(ended.code == (7 if began.exists() else ended.code), f"{count}: began, and ended with {ended.code}")
+        expect(began.exists() or ended.code in (125, 126), f"{count}: exit code {ended.code}: {ended.err[-300:]}")
         expect("Traceback" not in ended.err, f"{count}: {ended.err[-600:]}")
         began.unlink(missing_ok=True)
         seen.append(f"{count}: {ended.code}")
@@ -91,9 +84,7 @@ def blocked_at_start(stage: Stage) -> str:
     "the training's own exit code and results, as in plain Python",
 )
 def descriptors_closed(stage: Stage) -> str:
-    script = stage.script(
-        "import sys\nopen('seen', 'a').write(repr(sys.stdout) + ' ')\nprint('x')\nsys.exit(7)"
-    )
+    script = stage.script("import sys\nopen('seen', 'a').write(repr(sys.stdout) + ' ')\nprint('x')\nsys.exit(7)")
     line = 'exec 0<&- 1>&- 2>&-; exec "$@"'
     for command in ([sys.executable, script], stage.guarding([script])):
         ended = stage.start(["sh", "-c", line, "sh", *command]).ended()
@@ -124,9 +115,7 @@ def packages_hidden(stage: Stage) -> str:
     place.mkdir()
     for name in ("msgspec", "structlog", "psutil", "click", "watchdog", "jinja2", "rich"):
         (place / f"{name}.py").write_text(f"mine = {name!r}\n")
-    script = stage.script(
-        "import psutil, click, msgspec\nprint(psutil.mine, click.mine, msgspec.mine)\nexit(7)"
-    )
+    script = stage.script("import psutil, click, msgspec\nprint(psutil.mine, click.mine, msgspec.mine)\nexit(7)")
     ended = same(stage, script, env={"PYTHONPATH": str(place)})
     expect(ended.lines == ["psutil click msgspec"], f"{ended.lines}")
     return f"exit code {ended.code}, the user's own modules in the training alone"
@@ -150,17 +139,7 @@ main()
     "the training ends with its own code and output; that it is unguarded is said",
 )
 def damaged(stage: Stage) -> str:
-    command = [
-        sys.executable,
-        "-c",
-        DAMAGED,
-        "run",
-        "--python",
-        sys.executable,
-        stage.script(BATCHES),
-        "10",
-        "0.02",
-    ]
+    command = [sys.executable, "-c", DAMAGED, "run", "--python", sys.executable, stage.script(BATCHES), "10", "0.02"]
     ended = stage.start(command).ended()
     expect("goes on unguarded" in ended.err, f"not said: {ended.err}")
     return whole(ended, 10)

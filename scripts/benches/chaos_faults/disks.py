@@ -127,15 +127,11 @@ def inodes(stage: Stage) -> str:
     "the training ends with its own code and output; what is not kept is said",
 )
 def file_size(stage: Stage) -> str:
-    text = BATCHES.replace(
-        'print("step", number, flush=True)', 'print("step", number); print("x" * 20000, flush=True)'
-    )
+    text = BATCHES.replace('print("step", number, flush=True)', 'print("step", number); print("x" * 20000, flush=True)')
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16,) * 2)  # noqa: E731 - of one start
     with (stage.folder / "pipe").open("wb"):
         pass
-    live = stage.start(
-        [*stage.guarding([stage.script(text), "10", "0.05"])], preexec_fn=limit, stdout=subprocess.PIPE
-    )
+    live = stage.start([*stage.guarding([stage.script(text), "10", "0.05"])], preexec_fn=limit, stdout=subprocess.PIPE)
     assert live.process.stdout is not None  # noqa: S101 - a pipe
     out = live.process.stdout.read()
     ended = live.ended()

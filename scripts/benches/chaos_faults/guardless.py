@@ -62,9 +62,7 @@ def changed_copy(place: Path, changes: Sequence[Change]) -> Path:
 def check_copy(folder: Path) -> None:
     """Raise Broken unless a copy is what runs: as the command, as the probe and in the training."""
     mark = Change(
-        "cli/__init__.py",
-        "    _prefer_own_packages()\n",
-        "    _prefer_own_packages(), print(__file__, flush=True)\n",
+        "cli/__init__.py", "    _prefer_own_packages()\n", "    _prefer_own_packages(), print(__file__, flush=True)\n"
     )
     place = changed_copy(folder / "p", (mark,))
     with Stage(folder / "s", place) as stage:
@@ -79,9 +77,7 @@ def removed(fault: Fault) -> Removal:
     missing = fault.needs()
     changes = GUARDS.get(fault.name)
     if missing or changes is None:
-        return Removal(
-            fault, "", f"not made: {missing}" if missing else f"no guard: {NO_GUARD.get(fault.name)}", None
-        )
+        return Removal(fault, "", f"not made: {missing}" if missing else f"no guard: {NO_GUARD.get(fault.name)}", None)
     words = "; ".join(f"{one.file}: {' '.join(one.old.split())[:70]}" for one in changes)
     with _folder() as folder:
         package = changed_copy(folder / "p", changes)

@@ -12,9 +12,7 @@ _TRIES_ON = Change("core/policy/decide.py", _NO_RUNG, "    rung, closed = SAME, 
 # An end that the script chose itself is taken for one that a restart helps against.
 _NO_OWN_END = (
     Change("core/policy/decide.py", "    if remedy.instead == FINISH:\n", "    if False:\n"),
-    Change(
-        "core/policy/decide.py", "    if remedy.instead:\n        return _give_up(remedy.why, last)\n", ""
-    ),
+    Change("core/policy/decide.py", "    if remedy.instead:\n        return _give_up(remedy.why, last)\n", ""),
     _TRIES_ON,
 )
 _STILL_OURS = Change(
@@ -40,9 +38,7 @@ _SENT_AFTER_RESET = (
     Change("launch/environment.py", "int(signal.SIGURG)", "int(signal.SIGUSR1)"),
     Change("collectors/__init__.py", "int(signal.SIGURG)", "int(signal.SIGUSR1)"),
     Change("probe/sender.py", "if self._mail.armed and is_caught(self._signal) is False:", "if False:"),
-    Change(
-        "collectors/stack_request.py", "if system.catches(context.pid, context.signal) is False:", "if False:"
-    ),
+    Change("collectors/stack_request.py", "if system.catches(context.pid, context.signal) is False:", "if False:"),
 )
 _APPEARS = Change(
     "probe/bootstrap.py",
@@ -50,28 +46,20 @@ _APPEARS = Change(
     '        except KeyError as error:\n            self.context.surprise("appearing", error)',
 )
 _IS_OPEN = Change("probe/sender.py", "return fstat(link.fileno()).st_ino == self._inode", "return True")
-_NOT_HELD = Change(
-    "supervisor/guard.py", "if held >= HELD and now - self._posted >= HELD_EVERY:", "if False:"
-)
+_NOT_HELD = Change("supervisor/guard.py", "if held >= HELD and now - self._posted >= HELD_EVERY:", "if False:")
 
 # ---- programs ---------------------------------------------------------------------------------------------------
 
 _PROGRAMS: Guards = {
     "descriptors-closed": (_IS_OPEN,),
-    "directory-deleted-and-crashed": (
-        Change(_CHILD, "if cwd is not None and error.filename == cwd:", "if False:"),
-    ),
+    "directory-deleted-and-crashed": (Change(_CHILD, "if cwd is not None and error.filename == cwd:", "if False:"),),
     "becomes-another-program": _NO_OWN_END,
     "environment-emptied": _NO_OWN_END,
     "becomes-itself": (
         Change("supervisor/heartbeats.py", "if track is not None and not track.is_of(record):", "if False:"),
     ),
-    "output-of-1-gb": (
-        Change("supervisor/output/carrier.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),
-    ),
-    "line-of-1-gb": (
-        Change("supervisor/output/carrier.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),
-    ),
+    "output-of-1-gb": (Change("supervisor/output/carrier.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),),
+    "line-of-1-gb": (Change("supervisor/output/carrier.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),),
     "line-of-50-mb": (Change("supervisor/output/log.py", "if self._size >= self.part_max:", "if False:"),),
     "output-not-text": (
         Change("report/sanitize.py", "    if text.isascii() and text.isprintable():\n", "    if True:\n"),
@@ -112,9 +100,7 @@ _PROGRAMS: Guards = {
 # ---- signals ----------------------------------------------------------------------------------------------------
 
 _SIGNALS: Guards = {
-    "sigterm-ignored": (
-        Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),
-    ),
+    "sigterm-ignored": (Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),),
     "sigterm-handled": (
         Change(
             "core/transitions.py",
@@ -122,40 +108,26 @@ _SIGNALS: Guards = {
             'Signal(attempt=run.current.number, name="KILL")',
         ),
     ),
-    "signals-blocked": (
-        Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),
-    ),
+    "signals-blocked": (Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),),
     "signals-reset": _SENT_AFTER_RESET,
     "signals-reset-just-now": _SENT_AFTER_RESET,
     "own-urg-handler": (_ASKS_PYTHON, _STILL_OURS),
     "own-urg-handler-from-the-start": (_ASKS_PYTHON, _SEES_HANDLERS),
-    "own-faulthandler": (
-        Change("probe/stack_signal.py", "            _theirs.add(int(number))", "            pass"),
-    ),
+    "own-faulthandler": (Change("probe/stack_signal.py", "            _theirs.add(int(number))", "            pass"),),
     "crashes-always": (_TRIES_ON,),
     "killed-always": (_TRIES_ON,),
     "group-signalled": (Change(_CHILD, "start_new_session=True", "start_new_session=False"),),
     "fails-always": _NO_OWN_END,
-    "exits-abruptly": (
-        Change("supervisor/program_record.py", "self.pending = self._read() or self.pending", "pass"),
-    ),
-    "training-killed": (
-        Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),
-    ),
+    "exits-abruptly": (Change("supervisor/program_record.py", "self.pending = self._read() or self.pending", "pass"),),
+    "training-killed": (Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),),
     "training-stopped": (Change("core/detection/verdict.py", 'if seen.state == "stopped":', "if False:"),),
     "both-stopped": (
         Change("core/detection/watched_clock.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
-        Change(
-            "core/detection/watched_clock.py", "passed - steady > limits.starved", "passed - steady > 1e9"
-        ),
+        Change("core/detection/watched_clock.py", "passed - steady > limits.starved", "passed - steady > 1e9"),
         Change("supervisor/loop.py", "if gap is not None:", "if False:"),
     ),
     "asked-twice": (
-        Change(
-            "core/user_commands.py",
-            '    if event.verb == "interrupt":\n        return kill(run)\n',
-            "",
-        ),
+        Change("core/user_commands.py", '    if event.verb == "interrupt":\n        return kill(run)\n', ""),
     ),
 }
 
@@ -178,11 +150,7 @@ _PROCESSES: Guards = {
     "forks-while-training": (Change("probe/bootstrap.py", ", after_in_child=self.forked)", ")"),),
     "hundred-workers": (Change("probe/bootstrap.py", ", after_in_child=self.forked)", ")"),),
     "number-recycled": (
-        Change(
-            "launch/orphan.py",
-            "attempt is not None and run_files.lives(attempt.process)",
-            "attempt is not None",
-        ),
+        Change("launch/orphan.py", "attempt is not None and run_files.lives(attempt.process)", "attempt is not None"),
     ),
     "two-guards": (
         Change(
@@ -192,24 +160,16 @@ _PROCESSES: Guards = {
         ),
     ),
     "two-guards-of-one-run": (
-        Change(
-            "launch/resume.py",
-            'if run_files.state(run) == "running":\n        raise',
-            "if False:\n        raise",
-        ),
+        Change("launch/resume.py", 'if run_files.state(run) == "running":\n        raise', "if False:\n        raise"),
     ),
     "run-in-a-run": (Change("launch/environment.py", ' or "__" in name or name == HOME', ""),),
-    "run-in-a-run-stopped": (
-        Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGTERM: "stop",', "")),
-    ),
+    "run-in-a-run-stopped": (Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGTERM: "stop",', "")),),
 }
 
 # ---- terminals and clocks ---------------------------------------------------------------------------------------
 
 _TERMINALS: Guards = {
-    "terminal-hang-up": (
-        Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGHUP: "stop",', "")),
-    ),
+    "terminal-hang-up": (Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGHUP: "stop",', "")),),
     "terminal-hang-up-nohup": (
         Change("supervisor/signals.py", " if signal.getsignal(number) != signal.SIG_IGN}", "}"),
     ),
@@ -217,14 +177,10 @@ _TERMINALS: Guards = {
     "ctrl-z": (Change("supervisor/signals.py", '        pass_on("STOP")', "        pass"),),
     "ctrl-s": (_NOT_HELD,),
     "ctrl-c": (Change("supervisor/signals.py", _ASKS, _ASKS.replace('signal.SIGINT: "interrupt", ', "")),),
-    "terminal-is-one": (
-        Change("supervisor/output/terminal.py", '{"terminal": "terminal", ', '{"terminal": "pipe", '),
-    ),
+    "terminal-is-one": (Change("supervisor/output/terminal.py", '{"terminal": "terminal", ', '{"terminal": "pipe", '),),
     "reader-gone": (
         Change(
-            "supervisor/output/carrier.py",
-            "                if gone:\n                    raise BrokenPipeError\n",
-            "",
+            "supervisor/output/carrier.py", "                if gone:\n                    raise BrokenPipeError\n", ""
         ),
         Change(
             "supervisor/output/carrier.py",
@@ -233,25 +189,17 @@ _TERMINALS: Guards = {
         ),
     ),
     "reader-slow": (_NOT_HELD,),
-    "clock-steps": (
-        Change("host/clock.py", "return system.monotonic()", "return __import__('time').time()"),
-    ),
+    "clock-steps": (Change("host/clock.py", "return system.monotonic()", "return __import__('time').time()"),),
 }
 
 # ---- Keras ------------------------------------------------------------------------------------------------------
 
 _KERAS: Guards = {
-    "keras-killed": (
-        Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),
-    ),
+    "keras-killed": (Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),),
     "keras-checkpoint-damaged": (
         Change("probe/checkpoint/store.py", "if len(blob) != length or _check(blob) != check:", "if False:"),
     ),
-    "keras-handlers-and-stops": (
-        _ASKS_PYTHON,
-        _SEES_HANDLERS,
-        _STILL_OURS,
-    ),
+    "keras-handlers-and-stops": (_ASKS_PYTHON, _SEES_HANDLERS, _STILL_OURS),
 }
 
 GUARDS: Guards = _PROGRAMS | _SIGNALS | _PROCESSES | _TERMINALS | _KERAS

@@ -13,9 +13,7 @@ _NO_ROOM = Change("supervisor/guard.py", "        run_files.keep_room(context.di
 
 _SUPERVISOR: Guards = {
     "supervisor-killed": (
-        Change(
-            "launch/orphan.py", 'attempt_file.recall(run) if run_files.state(run) == "lost" else None', "None"
-        ),
+        Change("launch/orphan.py", 'attempt_file.recall(run) if run_files.state(run) == "lost" else None', "None"),
         Change("supervisor/output/standby.py", "read -r _ <&2 && exit 0", "exit 0"),
     ),
     "supervisor-killed-and-stopped-by-hand": (
@@ -28,25 +26,11 @@ _SUPERVISOR: Guards = {
             "pass",
         ),
     ),
-    "job-killed-and-training-ends": (
-        Change(
-            "supervisor/process/waiter.py",
-            "os.pwrite(kept, code, 0)",
-            "pass",
-        ),
-    ),
-    "job-and-training-killed": (
-        Change(
-            "supervisor/process/waiter.py",
-            "os.pwrite(kept, code, 0)",
-            "pass",
-        ),
-    ),
+    "job-killed-and-training-ends": (Change("supervisor/process/waiter.py", "os.pwrite(kept, code, 0)", "pass"),),
+    "job-and-training-killed": (Change("supervisor/process/waiter.py", "os.pwrite(kept, code, 0)", "pass"),),
     "supervisor-stopped": (
         Change("core/detection/watched_clock.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
-        Change(
-            "core/detection/watched_clock.py", "passed - steady > limits.starved", "passed - steady > 1e9"
-        ),
+        Change("core/detection/watched_clock.py", "passed - steady > limits.starved", "passed - steady > 1e9"),
         Change("supervisor/loop.py", "if gap is not None:", "if False:"),
     ),
     "supervisor-stopped-at-the-end": (
@@ -54,9 +38,7 @@ _SUPERVISOR: Guards = {
     ),
     "supervisor-out-of-memory": (
         Change(
-            "supervisor/evidence_collector.py",
-            "        except REFUSALS as error:",
-            "        except KeyError as error:",
+            "supervisor/evidence_collector.py", "        except REFUSALS as error:", "        except KeyError as error:"
         ),
         Change(
             "supervisor/loop.py",
@@ -79,15 +61,11 @@ _SUPERVISOR: Guards = {
 _CONDITIONS: Guards = {
     "supervisor-too-little-memory": (Change("launch/request.py", "    _refuse_too_little_memory()\n", ""),),
     "supervisor-few-descriptors": (Change("launch/request.py", "    _refuse_too_few_descriptors()\n", ""),),
-    "child-signal-ignored": (
-        Change("supervisor/signals.py", "signal.signal(signal.SIGCHLD, signal.SIG_DFL)", "pass"),
-    ),
+    "child-signal-ignored": (Change("supervisor/signals.py", "signal.signal(signal.SIGCHLD, signal.SIG_DFL)", "pass"),),
     "signals-blocked-at-start": (
         Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),
     ),
-    "standard-descriptors-closed": (
-        Change("supervisor/output/terminal.py", '"closed": "none"}', '"closed": "pipe"}'),
-    ),
+    "standard-descriptors-closed": (Change("supervisor/output/terminal.py", '"closed": "none"}', '"closed": "pipe"}'),),
     "warnings-are-errors": (
         Change(
             "storage/private.py",
@@ -97,15 +75,9 @@ _CONDITIONS: Guards = {
     ),
     "packages-hidden": (Change("cli/__init__.py", "    _prefer_own_packages()\n", ""),),
     "installation-damaged": (
-        Change(
-            "supervisor/session.py",
-            "            if not is_new:\n                raise\n",
-            "            raise\n",
-        ),
+        Change("supervisor/session.py", "            if not is_new:\n                raise\n", "            raise\n"),
     ),
-    "umask-000": (
-        Change("storage/private.py", "DIRECTORY, FILE = 0o700, 0o600", "DIRECTORY, FILE = 0o755, 0o644"),
-    ),
+    "umask-000": (Change("storage/private.py", "DIRECTORY, FILE = 0o700, 0o600", "DIRECTORY, FILE = 0o755, 0o644"),),
 }
 
 # ---- sockets ----------------------------------------------------------------------------------------------------
@@ -113,19 +85,11 @@ _CONDITIONS: Guards = {
 _SOCKETS: Guards = {
     "sockets-removed": (_NEVER_TAKEN_UP,),
     "socket-directory-removed": (
-        Change(
-            "supervisor/heartbeats.py", 'for path in self._pages.glob("*.page"):', "for path in list[Path]():"
-        ),
+        Change("supervisor/heartbeats.py", 'for path in self._pages.glob("*.page"):', "for path in list[Path]():"),
     ),
-    "sockets-replaced": (
-        Change("supervisor/sockets.py", "return facts.st_dev, facts.st_ino", "return 0, 0"),
-    ),
+    "sockets-replaced": (Change("supervisor/sockets.py", "return facts.st_dev, facts.st_ino", "return 0, 0"),),
     "sockets-replaced-by-files": (
-        Change(
-            "supervisor/sockets.py",
-            "        self.path.unlink(missing_ok=True)\n        before",
-            "        before",
-        ),
+        Change("supervisor/sockets.py", "        self.path.unlink(missing_ok=True)\n        before", "        before"),
     ),
     "socket-full": (  # what was refused is sent again, and the page shows what was not sent
         Change(
@@ -134,11 +98,7 @@ _SOCKETS: Guards = {
             "            raise",
         ),
         Change("supervisor/program_record.py", "self.pending = self._read() or self.pending", "pass"),
-        Change(
-            "supervisor/program_record.py",
-            "if now - self._received < PAGE_AFTER or not self._read():",
-            "if True:",
-        ),
+        Change("supervisor/program_record.py", "if now - self._received < PAGE_AFTER or not self._read():", "if True:"),
     ),
     "silent-clients": (
         Change(
@@ -175,9 +135,7 @@ _DISKS: Guards = {
             "    except KeyError as error:\n        import shutil",
         ),
     ),
-    "disk-read-only": (
-        Change("supervisor/background.py", "if identity(path) != self._directory:", "if False:"),
-    ),
+    "disk-read-only": (Change("supervisor/background.py", "if identity(path) != self._directory:", "if False:"),),
     "disk-read-only-at-start": (
         Change(
             "storage/paths.py",
@@ -197,15 +155,9 @@ _DISKS: Guards = {
         Change("supervisor/background.py", "if identity(path) != self._directory:", "if False:"),
     ),
     "probe-files-removed": (
-        Change(
-            "probe/sender.py",
-            "        if self._tried and now - self._tried < SECOND:\n",
-            "        if True:\n",
-        ),
+        Change("probe/sender.py", "        if self._tried and now - self._tried < SECOND:\n", "        if True:\n"),
     ),
-    "output-disk-full": (
-        Change("supervisor/output/carrier.py", "if error.errno in HUNG_UP:", "if error.errno:"),
-    ),
+    "output-disk-full": (Change("supervisor/output/carrier.py", "if error.errno in HUNG_UP:", "if error.errno:"),),
     "settings-damaged": (
         Change(
             "config/watch.py",

@@ -167,8 +167,7 @@ if __name__ == "__main__":
 )
 def zombies(stage: Stage) -> str:
     text = FORKS.format(
-        first="import subprocess\nleft = [subprocess.Popen(['true']) for _ in range(300)]",
-        end="raise SystemExit(7)",
+        first="import subprocess\nleft = [subprocess.Popen(['true']) for _ in range(300)]", end="raise SystemExit(7)"
     )
     return whole(same(stage, stage.script(text)), 10)
 
@@ -237,9 +236,7 @@ def resumed_while_alive(stage: Stage) -> str:
 
 
 @TABLE.row(
-    "run-in-a-run",
-    "`stallguard run stallguard run train.py`",
-    "the training's own output and exit code, through both",
+    "run-in-a-run", "`stallguard run stallguard run train.py`", "the training's own output and exit code, through both"
 )
 def nested(stage: Stage) -> str:
     script = stage.script(BATCHES)
@@ -251,9 +248,7 @@ def nested(stage: Stage) -> str:
 
 
 @TABLE.row(
-    "run-in-a-run-stopped",
-    "SIGTERM to the outer of two runs",
-    "both end, and the training: 143, nothing is left",
+    "run-in-a-run-stopped", "SIGTERM to the outer of two runs", "both end, and the training: 143, nothing is left"
 )
 def nested_stopped(stage: Stage) -> str:
     script = stage.script(BATCHES)

@@ -57,9 +57,7 @@ def descriptors_closed(stage: Stage) -> str:
 
 
 @TABLE.row(
-    "directory-deleted",
-    "a training removes its working directory",
-    "output and exit code as without stallguard",
+    "directory-deleted", "a training removes its working directory", "output and exit code as without stallguard"
 )
 def directory_deleted(stage: Stage) -> str:
     text = BATCHES.replace("for number", "import os, shutil\nshutil.rmtree(os.getcwd())\nfor number", 1)
@@ -81,9 +79,7 @@ def directory_deleted(stage: Stage) -> str:
 )
 def deleted_and_crashed(stage: Stage) -> str:
     script = stage.folder / "away.py"
-    script.write_text(
-        "import os, shutil, signal\nshutil.rmtree(os.getcwd())\nos.kill(os.getpid(), signal.SIGSEGV)"
-    )
+    script.write_text("import os, shutil, signal\nshutil.rmtree(os.getcwd())\nos.kill(os.getpid(), signal.SIGSEGV)")
     ended = stage.guard(str(script)).ended()
     stage.work.mkdir(exist_ok=True)
     expect(ended.code == 126, f"exit code {ended.code}: {ended.err}")
@@ -91,24 +87,16 @@ def deleted_and_crashed(stage: Stage) -> str:
     return "exit code 126, said"
 
 
-@TABLE.row(
-    "becomes-another-program", "a training becomes a shell (execv)", "the code and output of the shell"
-)
+@TABLE.row("becomes-another-program", "a training becomes a shell (execv)", "the code and output of the shell")
 def becomes_another(stage: Stage) -> str:
-    text = BATCHES.replace(
-        "raise SystemExit(7)", "import os; os.execv('/bin/sh', ['sh', '-c', 'echo hi; exit 5'])"
-    )
+    text = BATCHES.replace("raise SystemExit(7)", "import os; os.execv('/bin/sh', ['sh', '-c', 'echo hi; exit 5'])")
     ended = same(stage, stage.script(text), "5", "0.02")
     expect((ended.code, ended.lines[-1]) == (5, "hi"), f"{ended.code}, {ended.lines[-1]}")
     expect(stage.outcome().attempts == 1, f"{stage.outcome().attempts} attempts")
     return "exit code 5, its output"
 
 
-@TABLE.row(
-    "becomes-itself",
-    "a training replaces itself by a second start (execv)",
-    "the batches of both are counted",
-)
+@TABLE.row("becomes-itself", "a training replaces itself by a second start (execv)", "the batches of both are counted")
 def becomes_itself(stage: Stage) -> str:
     text = BATCHES.replace(
         "raise SystemExit(7)",
@@ -293,9 +281,7 @@ def tracing(stage: Stage) -> str:
     "output, errors and exit code as without stallguard",
 )
 def developer_mode(stage: Stage) -> str:
-    return whole(
-        same(stage, sys.executable, "-X", "dev", "-W", "error", stage.script(BATCHES), "20", "0.02"), 20
-    )
+    return whole(same(stage, sys.executable, "-X", "dev", "-W", "error", stage.script(BATCHES), "20", "0.02"), 20)
 
 
 @TABLE.row(
@@ -307,9 +293,7 @@ def isolated(stage: Stage) -> str:
     text = BATCHES.replace(", stallguard", "").replace("    stallguard.beat()\n", "")
     seen = whole(same(stage, sys.executable, "-I", "-S", stage.script(text), "20", "0.02"), 20)
     asked = run_files.asked(stage.run())
-    expect(
-        asked is not None and "-I" in asked.outside, f"why the probe is not in: {asked and asked.outside!r}"
-    )
+    expect(asked is not None and "-I" in asked.outside, f"why the probe is not in: {asked and asked.outside!r}")
     return f"{seen}, the reason is in run.json"
 
 

@@ -90,9 +90,7 @@ for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
     "the signal for stacks is not sent: the training ends with its own code and output",
 )
 def reset(stage: Stage) -> str:
-    live = stage.guard(
-        stage.script("import signal, stallguard\nstallguard.beat()\n" + RESET + BATCHES), "80", "0.05"
-    )
+    live = stage.guard(stage.script("import signal, stallguard\nstallguard.beat()\n" + RESET + BATCHES), "80", "0.05")
     live.training()
     live.reached(30)  # 1.5 s: the probe looks at its handler once a second
     stage.ask("dump")
@@ -198,23 +196,17 @@ def _ends_by(stage: Stage, end: str, code: int) -> str:
     return f"exit code {code} after {attempts} attempts"
 
 
-@TABLE.row(
-    "crashes-always", "a training ends by SIGSEGV in each attempt", "139 after at most 4 attempts; no loop"
-)
+@TABLE.row("crashes-always", "a training ends by SIGSEGV in each attempt", "139 after at most 4 attempts; no loop")
 def crashes(stage: Stage) -> str:
     return _ends_by(stage, "os.kill(os.getpid(), signal.SIGSEGV)", 139)
 
 
-@TABLE.row(
-    "killed-always", "a training kills itself with SIGKILL in each attempt", "137 after at most 4 attempts"
-)
+@TABLE.row("killed-always", "a training kills itself with SIGKILL in each attempt", "137 after at most 4 attempts")
 def kills_itself(stage: Stage) -> str:
     return _ends_by(stage, "os.kill(os.getpid(), signal.SIGKILL)", 137)
 
 
-@TABLE.row(
-    "group-signalled", "a training sends SIGTERM to its process group", "143; stallguard itself is not in it"
-)
+@TABLE.row("group-signalled", "a training sends SIGTERM to its process group", "143; stallguard itself is not in it")
 def kills_its_group(stage: Stage) -> str:
     seen = _ends_by(stage, "os.killpg(0, signal.SIGTERM)\nsignal.pause()", 143)
     expect("you asked" not in stage.outcome().why, f"stallguard got the signal: {stage.outcome().why}")
@@ -272,10 +264,7 @@ def training_killed(stage: Stage) -> str:
     done = {int(line.split()[1]) for line in ended.lines}
     expect(done == set(range(40)), f"missing: {sorted(set(range(40)) - done)}")
     again = len(ended.lines) - 40
-    expect(
-        stage.outcome().attempts == 2 and again < 25,
-        f"{again} batches again, {stage.outcome().attempts} attempts",
-    )
+    expect(stage.outcome().attempts == 2 and again < 25, f"{again} batches again, {stage.outcome().attempts} attempts")
     return f"exit code 7 in attempt 2, {again} batches done again"
 
 

@@ -54,9 +54,7 @@ def removed(stage: Stage) -> str:
     "output and exit code of the training; its batches are counted from its page",
 )
 def directory_removed(stage: Stage) -> str:
-    script = stage.script(
-        "import time\nwhile not __import__('os').path.exists('go'): time.sleep(0.02)\n" + BATCHES
-    )
+    script = stage.script("import time\nwhile not __import__('os').path.exists('go'): time.sleep(0.02)\n" + BATCHES)
     live = stage.guard(script, "40", "0.05")
     live.training()
     shutil.rmtree(_sockets(stage))

@@ -113,9 +113,7 @@ def living(folder: Path) -> list[psutil.Process]:
 class Live:
     """A run that goes on, or a plain process."""
 
-    def __init__(
-        self, stage: Stage, process: subprocess.Popen[bytes], out: Path, err: Path, before: set[str]
-    ) -> None:
+    def __init__(self, stage: Stage, process: subprocess.Popen[bytes], out: Path, err: Path, before: set[str]) -> None:
         """Use `Stage.start`.  `before`: the runs that there were."""
         self.stage, self.process, self.out, self.err, self.before = stage, process, out, err, before
 
@@ -267,9 +265,7 @@ class Stage:
         """Mount a small file system at `place` for the length of a block."""
         place.mkdir(parents=True, exist_ok=True)
         options = ",".join((f"size={size}", "mode=700", *more))
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "chaos", place], check=True, capture_output=True
-        )
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "chaos", place], check=True, capture_output=True)
         try:
             yield
         finally:
@@ -316,9 +312,7 @@ def same(stage: Stage, *words: str, options: Sequence[str] = (), **how: Any) -> 
     ended = stage.guard(*words, options=options, **how).ended()
     code = plain.code if plain.code >= 0 else 128 - plain.code  # as a shell has it
     expect(ended.code == code, f"exit code {ended.code}, without stallguard {code}: {ended.err[-300:]}")
-    expect(
-        ended.out == plain.out, f"other output: {ended.out[-200:]!r}, without stallguard {plain.out[-200:]!r}"
-    )
+    expect(ended.out == plain.out, f"other output: {ended.out[-200:]!r}, without stallguard {plain.out[-200:]!r}")
     errors = [re.sub(r"0x\w+", "", line) for line in ended.own_errors]
     expected = [re.sub(r"0x\w+", "", line) for line in plain.own_errors]
     expect(errors == expected, f"other errors: {errors[-4:]}, without stallguard {expected[-4:]}")

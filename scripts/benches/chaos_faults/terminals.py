@@ -123,16 +123,12 @@ def hang_up_nohup(stage: Stage) -> str:
 
 
 @TABLE.row(
-    "logout",
-    "SIGHUP to the session of a shell that runs stallguard",
-    "stallguard and the training end; no orphan",
+    "logout", "SIGHUP to the session of a shell that runs stallguard", "stallguard and the training end; no orphan"
 )
 def logout(stage: Stage) -> str:
     script = stage.script(BATCHES)
     command = " ".join(stage.guarding([script, "9000", "0.05"]))
-    heard = (
-        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execvp('sh', sys.argv[1:])"
-    )
+    heard = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execvp('sh', sys.argv[1:])"
     words = [sys.executable, "-c", heard, "sh", "-c", f"{command}; exit $?"]
     live = stage.start(words, start_new_session=True)
     live.reached(5)
@@ -186,11 +182,7 @@ def ctrl_s(stage: Stage) -> str:
     return "80 batches, exit code 7"
 
 
-@TABLE.row(
-    "ctrl-c",
-    "Ctrl-C on the terminal of a run",
-    "one KeyboardInterrupt in the training, its own exit code",
-)
+@TABLE.row("ctrl-c", "Ctrl-C on the terminal of a run", "one KeyboardInterrupt in the training, its own exit code")
 def ctrl_c(stage: Stage) -> str:
     # Short sleeps: one long sleep can begin after the signal and before its handler.
     loop = "print('ready', flush=True)\n    while True: time.sleep(0.01)"
@@ -276,16 +268,7 @@ main()
 
 
 def _stepped(stage: Stage, by: int) -> Live:
-    command = [
-        sys.executable,
-        "-c",
-        STEPS.format(by=by),
-        "run",
-        "--max-time",
-        "30m",
-        "--python",
-        sys.executable,
-    ]
+    command = [sys.executable, "-c", STEPS.format(by=by), "run", "--max-time", "30m", "--python", sys.executable]
     return stage.start([*command, stage.script(BATCHES), "80", "0.05"])
 
 
@@ -306,11 +289,7 @@ def clock_steps(stage: Stage) -> str:
     return f"{seen}, both ways"
 
 
-@TABLE.row(
-    "no-temporary-directory",
-    "TMPDIR leads nowhere and HOME is not set",
-    "output and exit code of the training",
-)
+@TABLE.row("no-temporary-directory", "TMPDIR leads nowhere and HOME is not set", "output and exit code of the training")
 def no_temporary_directory(stage: Stage) -> str:
     env = {"TMPDIR": "/nowhere/at/all", "HOME": str(Path("/nowhere"))}
     return whole(stage.guard(stage.script(BATCHES), "10", "0.02", env=env).ended(), 10)

@@ -48,9 +48,7 @@ def measure(events: list[Event], limits: DetectorLimits) -> Cost:
     if heartbeat is None:
         raise ValueError("a recording without a record")
     now = detector_state.clock.at or 0.0
-    calm = Process(
-        state="sleeping", cpu=50.0, io=0, minor_faults=0, run_queue=1.0, census={"futex": 12, "sleep": 1}
-    )
+    calm = Process(state="sleeping", cpu=50.0, io=0, minor_faults=0, run_queue=1.0, census={"futex": 12, "sleep": 1})
     moved = replace(
         heartbeat, at=now + 1, progress_at=now + 1, changes=heartbeat.changes + 40, beats=heartbeat.beats + 20,
         fit_beats=heartbeat.fit_beats + 20, batch=heartbeat.batch + 20, step_s=heartbeat.step_s + 0.9, longest=0.1,

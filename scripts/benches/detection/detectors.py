@@ -134,9 +134,7 @@ KINDS_OF_STALL = {
 }
 
 
-def latency(
-    kind: str, bar: Thresholds, elapsed: float, *, census: bool, remote: bool, reaction: float
-) -> float:
+def latency(kind: str, bar: Thresholds, elapsed: float, *, census: bool, remote: bool, reaction: float) -> float:
     """Return seconds from the onset of a stall to the verdict, `elapsed` seconds into its gap."""
     _, name, has_lock = KINDS_OF_STALL[kind]
     if name == "deadlock" and not census:

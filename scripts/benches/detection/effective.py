@@ -113,9 +113,7 @@ class FourStalls:
         is_stepping = segment.trains and not isinstance(segment, Gap)
         return self._saved + ((at - self._saved) // self.every * self.every if is_stepping else 0.0)
 
-    def _stall(
-        self, segment: nights.Segment, at: float, kind: str, ours: Mapping[str, Ours], watch: Watch
-    ) -> None:
+    def _stall(self, segment: nights.Segment, at: float, kind: str, ours: Mapping[str, Ours], watch: Watch) -> None:
         elapsed = at - self._now
         if not isinstance(segment, Gap):  # inside one of the steps
             elapsed = self._rng.random() * float(segment.seconds.mean())
@@ -127,9 +125,7 @@ class FourStalls:
             if not self._is_certain(kind, one):
                 silent = max(silent, self._limits.act_after * self._limits.patience)
             ending = INERT if kind in IDLE else BUSY
-            paid = Spent(
-                stalled=silent - EVIDENCE, collecting_evidence=EVIDENCE, ending=ending, backoff=BACKOFF
-            )
+            paid = Spent(stalled=silent - EVIDENCE, collecting_evidence=EVIDENCE, ending=ending, backoff=BACKOFF)
             self._restart(name, Account(paid, stalls=1), redone)
         for rule in (one for one in watch.rules if one.name in SHOWN):
             paid = Spent(stalled=max(elapsed + watch.open, rule.threshold()))

@@ -33,9 +33,7 @@ def text(scores: Scores) -> str:
             whole = _account(scores, rule, every)
             restarts = whole.stalls + whole.needless
             worst = min(kind[rule].accounts[every].share for kind in scores.values())
-            means = [
-                getattr(whole.spent, name) / restarts for name in ("stalled", "restart", "redone_batches")
-            ]
+            means = [getattr(whole.spent, name) / restarts for name in ("stalled", "restart", "redone_batches")]
             shares = (f"{share:.1%}".replace("%", " %") for share in (whole.share, worst))
             cells = (f"{every:.0f} s", *shares, *map(number, means), f"{whole.needless:,}")
             rows.append((rule, *cells))

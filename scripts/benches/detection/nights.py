@@ -271,7 +271,5 @@ class Night:
             found.append(Steps(rows.VALIDATION_STEP, took[1:][~long], trains=False))
         for seconds in took[1:][long]:
             quiet = idle * float(seconds)
-            found.append(
-                Gap(rows.VALIDATION_STEP, float(seconds), deadlock=quiet, external=quiet, spin=float(seconds))
-            )
+            found.append(Gap(rows.VALIDATION_STEP, float(seconds), deadlock=quiet, external=quiet, spin=float(seconds)))
         return found

@@ -105,9 +105,7 @@ def _slow(rng: Rng) -> Plan:
 
 def _heavy_tail(rng: Rng) -> Plan:
     plan = _plain(rng, between(rng, 0.05, 3), between(rng, 120, 1800))
-    return dataclasses.replace(
-        plan, table=str(rng.choice(["pareto", "buckets", "accumulated", "log-normal"]))
-    )
+    return dataclasses.replace(plan, table=str(rng.choice(["pareto", "buckets", "accumulated", "log-normal"])))
 
 
 def _changing(rng: Rng) -> Plan:
@@ -117,9 +115,7 @@ def _changing(rng: Rng) -> Plan:
 
 def _shuffle_fill(rng: Rng) -> Plan:
     plan = _plain(rng, between(rng, 0.01, 0.3), between(rng, 120, 900))
-    return dataclasses.replace(
-        plan, boundary=plan.batch * between(rng, 100, 1000), boundary_idle=chance(rng, 0.5)
-    )
+    return dataclasses.replace(plan, boundary=plan.batch * between(rng, 100, 1000), boundary_idle=chance(rng, 0.5))
 
 
 def _throttled(rng: Rng) -> Plan:
@@ -140,9 +136,7 @@ def _sleeping(rng: Rng) -> Plan:
 
 def _operations(rng: Rng) -> Plan:
     plan = _plain(rng, between(rng, 0.05, 2), between(rng, 600, 3600))
-    return dataclasses.replace(
-        plan, operations=0.5, operation=between(rng, 20, 240), operation_idle=chance(rng, 0.3)
-    )
+    return dataclasses.replace(plan, operations=0.5, operation=between(rng, 20, 240), operation_idle=chance(rng, 0.3))
 
 
 def _compiling(rng: Rng) -> Plan:
@@ -155,9 +149,7 @@ def _pressed(rng: Rng) -> Plan:
 
 
 def _unreadable(rng: Rng) -> Plan:
-    return dataclasses.replace(
-        _plain(rng, between(rng, 0.2, 20), between(rng, 600, 3600)), unreadable_gpu=True
-    )
+    return dataclasses.replace(_plain(rng, between(rng, 0.2, 20), between(rng, 600, 3600)), unreadable_gpu=True)
 
 
 def _checking(rng: Rng) -> Plan:

@@ -60,9 +60,7 @@ def _later(event: Event, at: float, seconds: float) -> Event:
         return replace(event, at=event.at + seconds)
     moved = {name: value + seconds for name in _TIMES if (value := getattr(event, name)) >= at}
     across = event.progress_at - event.longest < at <= event.progress_at
-    return replace(
-        event, at=event.at + seconds, longest=event.longest + (seconds if across else 0.0), **moved
-    )
+    return replace(event, at=event.at + seconds, longest=event.longest + (seconds if across else 0.0), **moved)
 
 
 def starved(events: Iterable[Event], at: float, seconds: float) -> Iterator[Event]:

@@ -73,9 +73,7 @@ class World:
     remote_seen: bool = True  # the sensor knows that the job talks to other hosts
 
 
-def simulate(
-    world: World, hours: float, seed: int, kinds: Sequence[Kind] = KINDS, processes: int = 1
-) -> Scores:
+def simulate(world: World, hours: float, seed: int, kinds: Sequence[Kind] = KINDS, processes: int = 1) -> Scores:
     """Return the scores of about `hours` simulated hours, the same for any number of `processes`.
 
     Prints to stderr how far a long simulation is.
@@ -113,9 +111,7 @@ def _play(drawn: tuple[int, int, int, Kind]) -> tuple[str, dict[str, Score]]:
     # Of its own, so that what frames show is added to the same nights.
     plan = with_waiting(kind.draw(rng), np.random.default_rng([seed, number, index, 1]))
     four_stalls = [
-        FourStalls(
-            plan, _world.limits, np.random.default_rng([seed, number, index, 2]), HOURS * 3600.0, every
-        )
+        FourStalls(plan, _world.limits, np.random.default_rng([seed, number, index, 2]), HOURS * 3600.0, every)
         for every in ((OFTEN, DEFAULT) if _world.peers else ())
     ]  # of their own, for the same reason
     scores: dict[str, Score] = {}
@@ -124,11 +120,7 @@ def _play(drawn: tuple[int, int, int, Kind]) -> tuple[str, dict[str, Score]]:
 
 
 def _night(
-    world: World,
-    plan: Plan,
-    rng: np.random.Generator,
-    four_stalls: Sequence[FourStalls],
-    scores: dict[str, Score],
+    world: World, plan: Plan, rng: np.random.Generator, four_stalls: Sequence[FourStalls], scores: dict[str, Score]
 ) -> None:
     table = world.made_up.get(plan.table) or world.recorded[rng.integers(len(world.recorded))]
     remote = plan.remote and world.remote_seen
@@ -184,21 +176,13 @@ class Stalls:
         kinds = list(KINDS_OF_STALL)
         shares = [share for share, *_ in KINDS_OF_STALL.values()]
         drawn = rng.choice(kinds, count, p=shares)
-        self._due = sorted(
-            zip(rng.random(count) * HOURS * 3600.0, map(str, drawn), strict=True), reverse=True
-        )
+        self._due = sorted(zip(rng.random(count) * HOURS * 3600.0, map(str, drawn), strict=True), reverse=True)
 
-    def strike(
-        self, segment: nights.Segment, ours: dict[str, Ours], watch: Watch, scores: dict[str, Score]
-    ) -> None:
+    def strike(self, segment: nights.Segment, ours: dict[str, Ours], watch: Watch, scores: dict[str, Score]) -> None:
         """Let the stalls that are due begin inside this segment."""
         took = nights.length(segment)
         for at, kind in self._in_the_next(took):
-            elapsed = (
-                at - self._now
-                if isinstance(segment, Gap)
-                else self._rng.random() * float(segment.seconds.mean())
-            )
+            elapsed = at - self._now if isinstance(segment, Gap) else self._rng.random() * float(segment.seconds.mean())
             reaction = self._rng.uniform(*REACTION)
             neighbours = segment.neighbours
             for name, detector_state in ours.items():

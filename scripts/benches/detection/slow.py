@@ -33,9 +33,7 @@ class Slow:
     announced: dict[float, list[float]] = dataclasses.field(default_factory=dict)
 
 
-def measure(
-    recorded: list[Table], made_up: dict[str, Table], limits: DetectorLimits, runs: int, seed: int
-) -> Slow:
+def measure(recorded: list[Table], made_up: dict[str, Table], limits: DetectorLimits, runs: int, seed: int) -> Slow:
     """Play `runs` steady nights and `runs` slowdowns of each factor, for each kind of training."""
     found = Slow()
     steady = [table for table in recorded if is_steady(table)]
@@ -62,12 +60,7 @@ def is_steady(table: Table) -> bool:
 
 
 def _steps(
-    table: Table,
-    batch: float,
-    hours: float,
-    rng: np.random.Generator,
-    onset: float = np.inf,
-    factor: float = 1.0,
+    table: Table, batch: float, hours: float, rng: np.random.Generator, onset: float = np.inf, factor: float = 1.0
 ) -> Floats:
     """Return the steps of a training; from `onset` seconds on they take `factor` times as long."""
     size, count = len(table.body), int(hours * 3600.0 / batch) + 1

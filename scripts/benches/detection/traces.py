@@ -110,9 +110,7 @@ def events(trace: Trace) -> Iterator[Event]:
 
 
 def _end(trace: Trace) -> float:
-    last = max(
-        [mark[0] for mark in trace.marks[-1:]] + [sample["t"] for sample in trace.samples[-1:]], default=0.0
-    )
+    last = max([mark[0] for mark in trace.marks[-1:]] + [sample["t"] for sample in trace.samples[-1:]], default=0.0)
     return max(last, float(trace.meta.get("tend", 0.0)) - float(trace.meta.get("t0", 0.0)))
 
 

@@ -21,16 +21,7 @@ from msgspec.structs import replace
 from stallguard.config import Config
 from stallguard.core import fold
 from stallguard.core.actions import Action, Ask, Collect, Launch, Signal
-from stallguard.core.events import (
-    Collected,
-    Event,
-    Exited,
-    Heartbeat,
-    Launched,
-    ProbeConnected,
-    Sampled,
-    Ticked,
-)
+from stallguard.core.events import Collected, Event, Exited, Heartbeat, Launched, ProbeConnected, Sampled, Ticked
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.run import Run
 from stallguard.storage import core_snapshot
@@ -127,9 +118,7 @@ class World:
     def _events(self, attempt: int, begin: float) -> Iterator[Event]:
         """Yield the events of an attempt: until its crash, or the end of the week."""
         pid, crash = self._pid, begin + CRASHES
-        yield ProbeConnected(
-            at=begin, attempt=attempt, pid=pid, place="a", armed=True, versions={"keras": "3.15"}
-        )
+        yield ProbeConnected(at=begin, attempt=attempt, pid=pid, place="a", armed=True, versions={"keras": "3.15"})
         last, due = Heartbeat(at=begin, attempt=attempt), dict.fromkeys(PERIODS, begin)
         for number in itertools.count(1):
             at = begin + number * RECORD

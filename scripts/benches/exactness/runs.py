@@ -124,24 +124,14 @@ class Cell:
         return self._run(words, order)
 
     def guarded(
-        self,
-        options: Sequence[str],
-        order: Order = NOTHING,
-        watch: Watch | None = None,
-        longest: float = LONGEST,
+        self, options: Sequence[str], order: Order = NOTHING, watch: Watch | None = None, longest: float = LONGEST
     ) -> Ran:
         """Run the shape under `stallguard run` with further options.  `watch`: called beside it, in a thread."""
         python = ("--python", str(interpreter(self.shape)))
         words = (sys.executable, "-m", "stallguard", "run", *python, *options, "--", *self.shape.command())
         return self._run(words, order, watch, longest)
 
-    def _run(
-        self,
-        words: Sequence[str],
-        order: Order,
-        watch: Watch | None = None,
-        longest: float = LONGEST,
-    ) -> Ran:
+    def _run(self, words: Sequence[str], order: Order, watch: Watch | None = None, longest: float = LONGEST) -> Ran:
         if _ENDING.is_set():
             raise InterruptedError
         began = time.monotonic()

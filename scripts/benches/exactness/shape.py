@@ -22,13 +22,7 @@ DISTURBANCES = {
     DEFAULTS: "killed inside an epoch, with the default settings: few saves are made",
 }
 ALWAYS = (GUARDED, MID, SAVE, BETWEEN)
-ENVIRONMENTS = {
-    "keras2_": "keras2",
-    "tf_keras_": "tf216",
-    "older_": "tf216",
-    "jax_": "jax",
-    "torch_": "torch",
-}
+ENVIRONMENTS = {"keras2_": "keras2", "tf_keras_": "tf216", "older_": "tf216", "jax_": "jax", "torch_": "torch"}
 COMMENT, RATE, OPTIMIZER, LAYERS, EPOCHS = "comment", "learning rate", "optimizer", "layers", "epochs"
 
 
@@ -37,9 +31,7 @@ _KERAS = "import harness\nimport keras\nimport numpy as np\n"
 _START = f"{_KERAS}{_SEED}"
 _START_TENSORFLOW = f"{_KERAS}import tensorflow as tf\n{_SEED}"
 _SINE = 'x = np.random.rand(120, 6).astype("float32")\ny = np.sin(x.sum(1, keepdims=True) * 3)'
-_DENSE = (
-    'model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])'
-)
+_DENSE = 'model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])'
 _SHOWN = "harness.history(history)\nharness.model(model)"
 PARTS = {  # "%s": what follows the name
     "start": _START,

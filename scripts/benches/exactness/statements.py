@@ -80,9 +80,7 @@ def _counts(one: Statement, sliced: bool) -> bool:
 
 def of_a_resume(one: Statement) -> bool:
     """Return whether it says why a training is not resumed."""
-    return one.kind in (INEXACT, UNSAVED) or bool(
-        _OF_A_RESUME.search(one.text) and not ROUTINE.search(one.text)
-    )
+    return one.kind in (INEXACT, UNSAVED) or bool(_OF_A_RESUME.search(one.text) and not ROUTINE.search(one.text))
 
 
 def without_word_of_slices(run: Path | None) -> list[int]:

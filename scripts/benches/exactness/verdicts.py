@@ -69,9 +69,7 @@ def _difference(one: Any, other: Any, of_one: Ran, of_other: Ran) -> float:
             return _relative(*arrays)
         return max((_difference(one[key], other[key], of_one, of_other) for key in one), default=0.0)
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return max(
-            (_difference(a, b, of_one, of_other) for a, b in zip(one, other, strict=True)), default=0.0
-        )
+        return max((_difference(a, b, of_one, of_other) for a, b in zip(one, other, strict=True)), default=0.0)
     if isinstance(one, str) and isinstance(other, str) and _NUMBER.sub("#", one) == _NUMBER.sub("#", other):
         numbers = [np.array([_read(word) for word in _NUMBER.findall(text)]) for text in (one, other)]
         return _relative(*numbers) if numbers[0].size else 0.0
@@ -119,9 +117,7 @@ def crash(made: Ran, plain: Ran, error: str) -> Verdict | None:
     known = {_without_numbers(line) for line in plain.err.splitlines()}
     new = tuple(line for line in ours if _ERROR.search(line) and line not in known)
     if made.code != plain.code:
-        return Verdict(
-            CRASH, f"exit code {made.code} instead of {plain.code}: {new[-1] if new else 'no words'}", new
-        )
+        return Verdict(CRASH, f"exit code {made.code} instead of {plain.code}: {new[-1] if new else 'no words'}", new)
     if new:
         return Verdict(CRASH, f"standard error has a line that the plain run's lacks: {new[0]}", new)
     return None
@@ -135,9 +131,7 @@ def compared(wrong: list[str], made: Ran, *, sliced: bool = False) -> Verdict:
     """Return the verdict on a run.  `wrong`: the lines of `differences`.  `sliced`: it was continued in slices."""
     unanswered = statements.without_word_of_slices(made.directory) if sliced else []
     if unanswered:
-        detail = (
-            f"attempt {unanswered[0]} was asked for slices; nothing says whether batches were cut or whole"
-        )
+        detail = f"attempt {unanswered[0]} was asked for slices; nothing says whether batches were cut or whole"
         return Verdict(SILENT, detail, tuple(wrong))
     if not wrong:
         said = [one.text for one in statements.all_in(made.directory) if one.kind == statements.INEXACT]
@@ -167,9 +161,7 @@ def from_the_beginning(made: Ran, role: str) -> str:
 
     "" if it did not.  `role`: of the process that was killed.
     """
-    first, second = (
-        [batch[1:4] for batch in attempt.batches if batch.role == role] for attempt in made.attempts[:2]
-    )
+    first, second = ([batch[1:4] for batch in attempt.batches if batch.role == role] for attempt in made.attempts[:2])
     if len(first) < LEAST_TRAINED or not second or second[0] != first[0]:
         return ""
     said = [one for one in statements.all_in(made.directory) if statements.of_a_resume(one)]

@@ -121,9 +121,7 @@ def supervised(run: RunDir) -> list[float]:
 
 def own_errors(run: RunDir) -> list[str]:
     """Return the errors of stallguard itself that the journal has."""
-    return [
-        entry.line.message for entry in journal.read(run.journal) if entry.line.event == "stallguard.failed"
-    ]
+    return [entry.line.message for entry in journal.read(run.journal) if entry.line.event == "stallguard.failed"]
 
 
 def differences(plain: Path, stormed: Path) -> list[str]:
@@ -141,9 +139,7 @@ def differences(plain: Path, stormed: Path) -> list[str]:
 def _first_difference(one: Path, other: Path) -> str:
     if one.suffix == ".json":
         first, second = json.loads(one.read_text()), json.loads(other.read_text())
-        return ", ".join(
-            sorted(name for name in first.keys() | second if first.get(name) != second.get(name))
-        )
+        return ", ".join(sorted(name for name in first.keys() | second if first.get(name) != second.get(name)))
     lines = one.read_text().splitlines(), other.read_text().splitlines()
     for number, pair in enumerate(zip(*lines, strict=False), 1):
         if pair[0] != pair[1]:
@@ -165,14 +161,10 @@ def remains(place: Place) -> list[str]:
     """Return the processes, sockets and temporary files that are left."""
     found = [f"process {pid}: {command}" for pid, command in processes(place).items()]
     found += [
-        f"temporary file {path.name}"
-        for path in place.temporary.iterdir()
-        if not path.name.startswith(OF_TENSORFLOW)
+        f"temporary file {path.name}" for path in place.temporary.iterdir() if not path.name.startswith(OF_TENSORFLOW)
     ]
     found += [f"sockets {path.name}" for path in (place.home / "s").glob("*")]
     found += [
-        f"temporary file {path.relative_to(place.home)}"
-        for path in place.home.rglob("*")
-        if DRAFT.match(path.name)
+        f"temporary file {path.relative_to(place.home)}" for path in place.home.rglob("*") if DRAFT.match(path.name)
     ]
     return found

@@ -21,9 +21,7 @@ PORT = 8786
 class Fleet:
     """A fleet with its files in `place`."""
 
-    def __init__(
-        self, place: Path, network: Network, kind: str, lease: float, environment: dict[str, str]
-    ) -> None:
+    def __init__(self, place: Path, network: Network, kind: str, lease: float, environment: dict[str, str]) -> None:
         """`kind`: file or s3; `environment`: of all its processes."""
         self.place, self.network, self.lease = place, network, lease
         self.environment = {**environment, "STALLGUARD_FLEET": str(place / "fleet.toml")}
@@ -35,12 +33,8 @@ class Fleet:
         self.project = place / "project"
         self.project.mkdir()
         shutil.copy(CHILD, self.project / "train.py")
-        self.machines = [
-            Machine(network, number, place, share if kind == "file" else None) for number in (1, 2, 3)
-        ]
-        self.say(
-            "fleet", "init", "--name", "hub", "--store", self.url, "--scheduler", f"{network.host}:{PORT}"
-        )
+        self.machines = [Machine(network, number, place, share if kind == "file" else None) for number in (1, 2, 3)]
+        self.say("fleet", "init", "--name", "hub", "--store", self.url, "--scheduler", f"{network.host}:{PORT}")
         for machine in self.machines:
             self.say("fleet", "invite", machine.host, "--out", str(self.file_of(machine)))
         self.member = membership.required(self.environment)
@@ -145,6 +139,4 @@ class Fleet:
         for machine in self.machines:
             shutil.copy(machine.log, target / f"{machine.host}.log")
             with contextlib.suppress(OSError):
-                shutil.copytree(
-                    machine.home / "sg" / "fleet" / "logs", target / machine.host, dirs_exist_ok=True
-                )
+                shutil.copytree(machine.home / "sg" / "fleet" / "logs", target / machine.host, dirs_exist_ok=True)

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+
 from detection.figures import number, table
 from detection.goals import Goal
-
 from fleets import published, s3_server
 from fleets.machines import wait_for
 from stallguard.fleet.store_url import open_store
@@ -36,9 +36,7 @@ def idle(kind: str, seconds: float, say: Callable[[str], None]) -> list[Goal]:
         if kind == "s3":
             stack.enter_context(s3_server.bucket("127.0.0.1"))
         (place / "store").mkdir()
-        return _watch(
-            kind, place, f"file://{place / 'store'}" if kind == "file" else s3_server.URL, seconds, say
-        )
+        return _watch(kind, place, f"file://{place / 'store'}" if kind == "file" else s3_server.URL, seconds, say)
 
 
 def _watch(kind: str, place: Path, url: str, seconds: float, say: Callable[[str], None]) -> list[Goal]:
@@ -57,11 +55,7 @@ def _watch(kind: str, place: Path, url: str, seconds: float, say: Callable[[str]
             home = {"STALLGUARD_HOME": str(place / words[0])}
             started.append(subprocess.Popen([*verb, *words], env={**os.environ, **own, **home}, cwd=place))
         store = open_store(url)
-        wait_for(
-            "the worker is ready",
-            lambda: published.record(store, "workers/idle").get("state") == "ready",
-            120,
-        )
+        wait_for("the worker is ready", lambda: published.record(store, "workers/idle").get("state") == "ready", 120)
         time.sleep(SETTLES)
         worker, scheduler = (psutil.Process(one.pid) for one in reversed(started))
         shares = [_watched(one, seconds) for one in (worker, scheduler)]
@@ -71,20 +65,13 @@ def _watch(kind: str, place: Path, url: str, seconds: float, say: Callable[[str]
             process.send_signal(signal.SIGTERM)
             process.wait(30)
     (share, wakes), (other, others) = shares
-    say(
-        f"{kind}: a scheduler of one machine takes {other:.2f} % of a core, with {others:.0f} wake-ups a second"
-    )
+    say(f"{kind}: a scheduler of one machine takes {other:.2f} % of a core, with {others:.0f} wake-ups a second")
     goals = [
         Goal(f"idle worker, store {kind}, % of a core", share, SHARE),
         Goal(f"idle worker, store {kind}, MB", memory, MEMORY[kind]),
     ]
     rows = [(one.name, number(one.at_most), number(one.value), "yes" if one.holds else "no") for one in goals]
-    print(
-        table(
-            ("one worker", "at most", "measured", "holds"),
-            [*rows, ("wake-ups a second", "", number(wakes), "")],
-        )
-    )
+    print(table(("one worker", "at most", "measured", "holds"), [*rows, ("wake-ups a second", "", number(wakes), "")]))
     return goals
 
 

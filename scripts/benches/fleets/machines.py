@@ -65,18 +65,7 @@ class Machine:
     def boot(self, command: list[str], environment: Mapping[str, str]) -> None:
         """Start its worker, as its first process."""
         starts = f'hostname {self.host}; exec "$@"'
-        inside = [
-            "unshare",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--mount-proc",
-            "--uts",
-            "sh",
-            "-c",
-            starts,
-            "sh",
-        ]
+        inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "sh", "-c", starts, "sh"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 ["ip", "netns", "exec", self._space, *inside, *command],
@@ -139,9 +128,7 @@ class Machine:
 
 def run(*words: str, check: bool = True) -> None:
     """Run a tool of the system.  Raises CalledProcessError."""
-    subprocess.run(
-        words, check=check, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    subprocess.run(words, check=check, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def wait_for(what: str, holds: object, limit: float, period: float = 0.5) -> None:

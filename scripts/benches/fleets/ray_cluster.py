@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+
 from detection.figures import table
 from detection.goals import Goal
-
 from fleets import published
 from fleets.fleet_of_machines import CHILD
 from fleets.machines import wait_for
@@ -37,9 +37,7 @@ class RayCluster:
     def __init__(self, ray: Path, place: Path, environment: dict[str, str], processors: int) -> None:
         """`place`: for its files; `environment`: of its jobs."""
         self._ray, self._place, self._processors = ray, place, processors
-        path = os.pathsep.join(
-            (str(ray.parent), str(Path(sys.executable).parent), environment.get("PATH", ""))
-        )
+        path = os.pathsep.join((str(ray.parent), str(Path(sys.executable).parent), environment.get("PATH", "")))
         self.environment = {**environment, "PATH": path, "RAY_DISABLE_IMPORT_WARNING": "1"}
         self._process: subprocess.Popen[bytes] | None = None
         self.address = f"http://127.0.0.1:{free_port()}"
@@ -71,10 +69,7 @@ class RayCluster:
         """End it, with all processes that it started; not those of another cluster, as `ray stop` does."""
         if self._process is None:
             return
-        members = [
-            self._process.pid,
-            *(one.pid for one in psutil.Process(self._process.pid).children(recursive=True)),
-        ]
+        members = [self._process.pid, *(one.pid for one in psutil.Process(self._process.pid).children(recursive=True))]
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(30)
@@ -97,9 +92,7 @@ def through_ray(ray: Path, environment: dict[str, str], say: Callable[[str], Non
         seconds = time.monotonic() - began
         expected = {seed: alone(project, environment, seed) for seed in range(SEEDS)}
     wrong = sum({*digests[job]} != {expected[int(job.split("-")[1])]} for job in jobs)
-    twice = sum(
-        bool(log.fenced or log.repeated or log.after_end or log.finished > 1) for log in logs.values()
-    )
+    twice = sum(bool(log.fenced or log.repeated or log.after_end or log.finished > 1) for log in logs.values())
     finished = sum(log.finished for log in logs.values())
     row = ("Ray", f"{finished}/{len(jobs)}", str(wrong), str(twice), f"{seconds:.0f}")
     print(table(("engine", "finished", "other weights", "published twice", "s"), [row]))
@@ -117,11 +110,7 @@ def free_port() -> int:
 
 
 def train(
-    ray: Path,
-    environment: dict[str, str],
-    project: Path,
-    jobs: dict[str, list[str]],
-    say: Callable[[str], None],
+    ray: Path, environment: dict[str, str], project: Path, jobs: dict[str, list[str]], say: Callable[[str], None]
 ) -> tuple[Store, dict[str, list[str]], contextlib.ExitStack]:
     """Train jobs, given with their arguments, through a cluster; return the store, and each job's weights at its ends.
 
@@ -137,31 +126,17 @@ def train(
         cluster = RayCluster(ray, place, own, os.cpu_count() or 1)
         stack.callback(cluster.close)
         cluster.open()
-        stallguard(
-            cluster, project, "fleet", "init", "--store", f"file://{place}/store", "--scheduler", "127.0.0.1"
-        )
+        stallguard(cluster, project, "fleet", "init", "--store", f"file://{place}/store", "--scheduler", "127.0.0.1")
         for job, arguments in jobs.items():
             stallguard(
-                cluster,
-                project,
-                "submit",
-                "--name",
-                job,
-                "--ray",
-                cluster.address,
-                "--",
-                "train.py",
-                *arguments,
+                cluster, project, "submit", "--name", job, "--ray", cluster.address, "--", "train.py", *arguments
             )
         say(f"ray: {len(jobs)} jobs are submitted")
         store = open_store(membership.required(own).store)
-        wait_for(
-            "all jobs finish", lambda: all(published.read(store, job).finished for job in jobs), LONGEST, 2
-        )
+        wait_for("all jobs finish", lambda: all(published.read(store, job).finished for job in jobs), LONGEST, 2)
         logs = place / "sg" / "fleet" / "logs"
         digests = {
-            job: [line.split()[1] for line in lines(logs / f"{job}.log") if line.startswith("digest ")]
-            for job in jobs
+            job: [line.split()[1] for line in lines(logs / f"{job}.log") if line.startswith("digest ")] for job in jobs
         }
         return store, digests, stack.pop_all()
 

@@ -16,9 +16,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.data: dict[str, bytes] = {}
-        self.children: defaultdict[str, Counter[str]] = defaultdict(
-            Counter
-        )  # keys below each name, by folder
+        self.children: defaultdict[str, Counter[str]] = defaultdict(Counter)  # keys below each name, by folder
         self.lock = threading.Lock()
 
     def write(self, key: str, data: bytes, *, exclusive: bool = False) -> bool:

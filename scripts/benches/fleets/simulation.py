@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from detection.figures import number, table
 from detection.goals import Goal
-
 from fleets.simulated_store import Memory, SimulatedStore
 from stallguard.fleet import archive, job_table, joblog, lease, membership, orders
 from stallguard.fleet.joblog import Tail, perform
@@ -62,9 +61,7 @@ STANDS = {
 class _Run:
     """A job that a machine trains, and what people read of it, which its machine puts as publishing.py does."""
 
-    def __init__(
-        self, job: str, tail: Tail, due: float, store: SimulatedStore, host: str, folder: Path
-    ) -> None:
+    def __init__(self, job: str, tail: Tail, due: float, store: SimulatedStore, host: str, folder: Path) -> None:
         self.job, self.tail, self.due = job, tail, due  # when it looks again whether it is stopped
         self._run = RunDir(folder / job)
         self._run.path.mkdir()
@@ -281,9 +278,7 @@ def filled(count: int, lasts: float) -> tuple[Memory, Machines]:
     for one in range(count * FINISHED):
         job = f"finished-{one:06}"
         submit(job, one)
-        holder = Holder(
-            host=machines.hosts[one % count], boot="b", pid=1, nonce=job, lasts=lasts, listed=True
-        )
+        holder = Holder(host=machines.hosts[one % count], boot="b", pid=1, nonce=job, lasts=lasts, listed=True)
         tail, _ = perform(joblog.claim(job, Tail(), holder, "2026-06-10T12:00:00Z"), store)
         end = Outcome(number=1, claim=1, run="r", code=0, why="it ended", at="2026-06-10T13:00:00Z")
         tail = perform(joblog.append(job, tail, 1, end), store)
@@ -309,14 +304,10 @@ def simulate(count: int, lasts: float, seconds: float, say: Callable[[str], None
     try:
         began = time.monotonic()
         store, said = SimulatedStore(memory, ANSWERS), list[str]()
-        dispatcher = Dispatcher(
-            store, machines.hub, machines, Deps(time.monotonic, run_files.utc, said.append)
-        )
+        dispatcher = Dispatcher(store, machines.hub, machines, Deps(time.monotonic, run_files.utc, said.append))
         dispatcher.turn()
         start = time.monotonic() - began
-        say(
-            f"the scheduler has made its first turn after {start:.1f} s, with {sum(store.asked.values()):,} requests"
-        )
+        say(f"the scheduler has made its first turn after {start:.1f} s, with {sum(store.asked.values()):,} requests")
         first = sum(store.asked.values())
         before, others = store.asked.copy(), machines.store.asked.copy()
         counts = time.monotonic()
@@ -324,9 +315,7 @@ def simulate(count: int, lasts: float, seconds: float, say: Callable[[str], None
         minutes = (time.monotonic() - counts) / 60
         asked = {kind: many / minutes for kind, many in (store.asked - before).items()}
         theirs = {kind: many / minutes for kind, many in (machines.store.asked - others).items()}
-        say(
-            f"{len(turns)} turns; the scheduler's requests a minute: { {k: round(v) for k, v in asked.items()} }"
-        )
+        say(f"{len(turns)} turns; the scheduler's requests a minute: { {k: round(v) for k, v in asked.items()} }")
         began = time.monotonic()
         rows = archive.fleet(SimulatedStore(memory, ANSWERS), machines.hub, is_alive=True).jobs
         shown = time.monotonic() - began
@@ -334,9 +323,7 @@ def simulate(count: int, lasts: float, seconds: float, say: Callable[[str], None
         say(f"ps reads {len(alive):,} jobs in {shown:.1f} s")
         began, host = time.monotonic(), machines.vanish()
         until = began + lasts * 4 + 60
-        turns += _turns(
-            dispatcher, lambda: orders.cordon_key(host) in memory.data or time.monotonic() > until
-        )
+        turns += _turns(dispatcher, lambda: orders.cordon_key(host) in memory.data or time.monotonic() > until)
         noticed = time.monotonic() - began
         say(f"a machine that vanished is noticed after {noticed:.1f} s")
         logs = [(key.split("/")[1], data) for key, data in list(memory.data.items()) if "/log/" in key]
@@ -372,9 +359,6 @@ def goals(found: Simulated, count: int, lasts: float) -> list[Goal]:
     rows = [(one.name, number(one.at_most), number(one.value), "yes" if one.holds else "no") for one in made]
     print(table((f"{count} machines", "at most", "measured", "holds"), rows))
     kinds = sorted({*found.scheduler, *found.machines})
-    counted = [
-        (kind, number(found.scheduler.get(kind, 0.0)), number(found.machines.get(kind, 0.0)))
-        for kind in kinds
-    ]
+    counted = [(kind, number(found.scheduler.get(kind, 0.0)), number(found.machines.get(kind, 0.0))) for kind in kinds]
     print(table(("requests a minute", "scheduler", "all machines"), counted))
     return made

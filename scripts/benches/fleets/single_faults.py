@@ -140,12 +140,7 @@ class Trials:
         """Start a worker with the name of a machine that is there."""
         machine = self._fleet.machines[0]
         code, said = self._fleet.tried(
-            "fleet",
-            "worker",
-            "--name",
-            machine.host,
-            file=self._fleet.file_of(machine),
-            limit=NAME_IS_WATCHED,
+            "fleet", "worker", "--name", machine.host, file=self._fleet.file_of(machine), limit=NAME_IS_WATCHED
         )
         right = bool(code) and "Traceback" not in said
         return Tried("a second worker of one name", f"{code}, {said.splitlines()[-1]}", 1, int(right))
@@ -155,9 +150,7 @@ class Trials:
         place = self._fleet.place / "stranger"
         (place / "store").mkdir(parents=True)
         file = place / "fleet.toml"
-        self._fleet.say(
-            "fleet", "init", "--store", f"file://{place}/store", "--scheduler", "127.0.0.1", file=file
-        )
+        self._fleet.say("fleet", "init", "--store", f"file://{place}/store", "--scheduler", "127.0.0.1", file=file)
         file.write_text(file.read_text().replace(f"file://{place}/store", self._fleet.url))
         code, said = self._fleet.tried("submit", "--name", "strange", "--", "ends.py", "0", file=file)
         right = bool(code) and self._fleet.store.read("jobs/strange/submission") is None
@@ -170,9 +163,7 @@ class Trials:
         for number in range(20):
             (bystander / f"{number:08}").write_text(f"mine {number}")
         before, planted = _content(bystander), []
-        for number, place in enumerate(
-            ("", "log", "beats", "data", "data/1", "runs", "runs/1", "refusals", "stop")
-        ):
+        for number, place in enumerate(("", "log", "beats", "data", "data/1", "runs", "runs/1", "refusals", "stop")):
             link = folder / "jobs" / f"planted-{number}" / place
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(bystander)
@@ -224,11 +215,7 @@ class Trials:
         weights = {one for machine in self._fleet.machines for one in machine.digests(job)}
         wrong = [
             *(["other weights"] if weights != {self._expected[seed]} else []),
-            *(
-                ["published twice"]
-                if log.fenced or log.repeated or log.after_end or log.finished != 1
-                else []
-            ),
+            *(["published twice"] if log.fenced or log.repeated or log.after_end or log.finished != 1 else []),
             *([f"trained on {log.holders}"] if only and {*log.holders} != {only.host} else []),
         ]
         return Tried(what, ", ".join(wrong) or f"bit-equal, published once; held by {' '.join(log.holders)}", 1,

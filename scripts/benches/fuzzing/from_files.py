@@ -28,14 +28,7 @@ from stallguard.probe.checkpoint import encoding, generations, names, store, ten
 from stallguard.probe.checkpoint.earlier_attempts import AttemptRecords
 from stallguard.probe.checkpoint.encoding import NotPlain
 from stallguard.probe.process_key import key as process_key
-from stallguard.report import (
-    evidence_files,
-    incident_history,
-    incident_name,
-    sanitize,
-    sightings,
-    stack_groups,
-)
+from stallguard.report import evidence_files, incident_history, incident_name, sanitize, sightings, stack_groups
 from stallguard.sensors.log_matcher import Matcher
 from stallguard.storage import attempt_file, core_snapshot, journal, learned_store, run_files
 from stallguard.storage.paths import RunDir
@@ -69,23 +62,15 @@ def _of_runs(place: Path) -> Iterator[Target]:
         run.asked.unlink()
     outcome = run.path / "outcome.json"
     yield Target(
-        "outcome.json",
-        encoded(end),
-        filed(outcome, lambda _path: (run_files.outcome(run), run_files.state(run))),
+        "outcome.json", encoded(end), filed(outcome, lambda _path: (run_files.outcome(run), run_files.state(run)))
     )
     with contextlib.suppress(OSError):
         outcome.unlink()
-    channels = run_files.Notified(
-        1, [run_files.ChannelRecord("the desktop", 3, 1, "it ended with exit code 1")]
-    )
+    channels = run_files.Notified(1, [run_files.ChannelRecord("the desktop", 3, 1, "it ended with exit code 1")])
     yield Target(
-        "notifications.json",
-        encoded(channels),
-        filed(run.notifications, lambda _path: run_files.notifications(run)),
+        "notifications.json", encoded(channels), filed(run.notifications, lambda _path: run_files.notifications(run))
     )
-    seen = sightings.Sighting(
-        run.id, 1e9, "stall", "wait-3fa91c", "device-wait", "step", "train.py:3 in main", 1
-    )
+    seen = sightings.Sighting(run.id, 1e9, "stall", "wait-3fa91c", "device-wait", "step", "train.py:3 in main", 1)
     incidents = run.path / sightings.KEPT
     yield Target(
         "incidents.json",
@@ -95,15 +80,10 @@ def _of_runs(place: Path) -> Iterator[Target]:
     incidents.unlink(missing_ok=True)
     attempt = attempt_file.AttemptRecord(1, 2, WHO, 77, "/x/stallguard-12345678")
     yield Target(
-        "attempt.json",
-        encoded(attempt),
-        filed(attempt_file.file(run), lambda _path: attempt_file.recall(run)),
+        "attempt.json", encoded(attempt), filed(attempt_file.file(run), lambda _path: attempt_file.recall(run))
     )
     key = learned_store.CommandKey(("train.py", "--lr"), "/home/me", "digest", "machine")
-    learned = [
-        learned_store.KeptSizes(1, key, 1e9, Sizes(rows=8)),
-        learned_store.KeptGaps(1, key, 1e9, Learned()),
-    ]
+    learned = [learned_store.KeptSizes(1, key, 1e9, Sizes(rows=8)), learned_store.KeptGaps(1, key, 1e9, Learned())]
 
     def kept(data: bytes) -> Any:
         kinds = (learned_store.KeptSizes, learned_store.KeptGaps)
@@ -112,15 +92,11 @@ def _of_runs(place: Path) -> Iterator[Target]:
     yield Target("what was learned", encoded(*learned), kept)
     memory = job_memory.JobMemory(run="a-run", trouble="it failed", wanted=True)
     yield Target(
-        "job's memory",
-        encoded(memory),
-        lambda data: _or_none(lambda: jsontext.decode(data, job_memory.JobMemory)),
+        "job's memory", encoded(memory), lambda data: _or_none(lambda: jsontext.decode(data, job_memory.JobMemory))
     )
     saved = core_snapshot._Saved(1, "0", run.id, journal.JournalPosition(1, 10, b"x"), b"d" * 32, b"v" * 40)
     path = core_snapshot.file(run)
-    yield Target(
-        "saved core", [msgspec.msgpack.encode(saved)], filed(path, lambda _path: core_snapshot.load(run))
-    )
+    yield Target("saved core", [msgspec.msgpack.encode(saved)], filed(path, lambda _path: core_snapshot.load(run)))
 
 
 def _or_none(decode: Any) -> Any:
@@ -155,9 +131,7 @@ def _of_settings(place: Path) -> Iterator[Target]:
         )
         for section in ("policy", "stop", "notify", "run")
     )  # fmt: skip
-    short = (
-        b'[policy]\non_stall = "halve"\nmax_restarts = 5\n[notify]\nurls = ["mailto://x"]\non = ["stall"]\n'
-    )
+    short = b'[policy]\non_stall = "halve"\nmax_restarts = 5\n[notify]\nurls = ["mailto://x"]\non = ["stall"]\n'
 
     def load(path: Path) -> Any:
         return config.load({}, {}, path.parent)
@@ -172,17 +146,11 @@ def _of_settings(place: Path) -> Iterator[Target]:
 
     def measured(word: str) -> Any:
         return [
-            _or_none(lambda read=read: read(word))
-            for read in (units.duration, units.size, units.share, units.clock)
+            _or_none(lambda read=read: read(word)) for read in (units.duration, units.size, units.share, units.clock)
         ]
 
     yield Target("settings, values", values, text(measured))
-    given = [
-        b"run.resume=last",
-        b"policy.causes=lock=halve,oom=cpu",
-        b"detector.grace=2s",
-        b"notify.on=stall,finish",
-    ]
+    given = [b"run.resume=last", b"policy.causes=lock=halve,oom=cpu", b"detector.grace=2s", b"notify.on=stall,finish"]
 
     def from_option(word: str) -> Any:
         return config.load(config.parse_set([word]), {}, project)
@@ -193,13 +161,7 @@ def _of_settings(place: Path) -> Iterator[Target]:
 
 def _of_jobs() -> Iterator[Target]:
     job = AgentJob(
-        "night",
-        "/bin/python",
-        ("train.py", "--lr"),
-        "/home/me",
-        "/x/night.log",
-        Schedule(("23:00",)),
-        {"A": "b c"},
+        "night", "/bin/python", ("train.py", "--lr"), "/home/me", "/x/night.log", Schedule(("23:00",)), {"A": "b c"}
     )
 
     def program(data: bytes) -> Any:
@@ -267,9 +229,7 @@ def _of_checkpoints(place: Path) -> Iterator[Target]:
     records = AttemptRecords(str(place), "process", resuming=True)
 
     def found(data: bytes) -> Any:
-        (folder / "facts.json").write_bytes(
-            b"%08x\n" % zlib.crc32(data) + data
-        )  # so that it comes past the checksum
+        (folder / "facts.json").write_bytes(b"%08x\n" % zlib.crc32(data) + data)  # so that it comes past the checksum
         return [saved.groups() if "groups" in saved.facts else saved for saved in records.found(1, [])]
 
     yield Target("checkpoint, facts", encoded(facts), found, (LookupError, TypeError))
@@ -280,10 +240,7 @@ def _of_checkpoints(place: Path) -> Iterator[Target]:
         return whole[0](str(folder), store.NEXT)
 
     yield Target(
-        "checkpoint, annotation",
-        [whole[1]],
-        annotated,
-        (generations.DamagedGeneration, ValueError, RecursionError),
+        "checkpoint, annotation", [whole[1]], annotated, (generations.DamagedGeneration, ValueError, RecursionError)
     )
     meta = [["float32", [2]], ["int64", []], ["bfloat16", [4]]]
 
@@ -307,9 +264,7 @@ def _of_evidence(place: Path) -> Iterator[Target]:
     gdb = b"Thread 1 (LWP 7):\n#0  0x00007f in futex_wait () from /lib/libc.so.6\n#1  0x55 in main (argc=1) at a.c:3\n"
     yield Target("gdb", [gdb], text(native.parse_gdb))
     reports = [
-        path.read_bytes()
-        for path in sorted((RECORDINGS / "macos").glob("*"))
-        if path.suffix in (".ips", ".json")
+        path.read_bytes() for path in sorted((RECORDINGS / "macos").glob("*")) if path.suffix in (".ips", ".json")
     ]
     yield Target("crash reports (macOS)", reports, text(gpu_reports.parse))
     manifest = {
@@ -332,21 +287,13 @@ def _of_evidence(place: Path) -> Iterator[Target]:
         matcher = Matcher()
         return matcher.feed(data[: len(data) // 2], 1.0) + matcher.feed(data[len(data) // 2 :], 2.0)
 
-    yield Target(
-        "output, searched", [lines, *(path.read_bytes() for path in (RECORDINGS / "macos").glob("std*"))], fed
-    )
+    yield Target("output, searched", [lines, *(path.read_bytes() for path in (RECORDINGS / "macos").glob("std*"))], fed)
 
     def shown(data: bytes) -> str:
         word = data.decode(errors="replace")
-        return (
-            sanitize.plain(word)
-            + "\n".join(sanitize.screen(data, 20, 100))
-            + sanitize.json_text(data).decode()
-        )
+        return sanitize.plain(word) + "\n".join(sanitize.screen(data, 20, 100)) + sanitize.json_text(data).decode()
 
-    yield Target(
-        "output, shown", [lines, b"\x1b[31mred\x1b[0m \x9b2J \xe2\x80\xae\n"], shown, (), _is_visible
-    )
+    yield Target("output, shown", [lines, b"\x1b[31mred\x1b[0m \x9b2J \xe2\x80\xae\n"], shown, (), _is_visible)
     redactor = Redactor({"API_TOKEN": "planted-token-1"}, ["--password", "planted-word-2"], "/home/me")
 
     def cleaned(data: bytes) -> bytes:

@@ -38,9 +38,7 @@ class Receiver:
         self.posted: list[Event] = []
         self._sockets = paths.socket_dir("/tmp")  # noqa: S108 - private, and its path is short
         private.make(pages)
-        self._beats = HeartbeatListener(
-            self._sockets, pages, self.posted.append, time.monotonic, self.posted.append
-        )
+        self._beats = HeartbeatListener(self._sockets, pages, self.posted.append, time.monotonic, self.posted.append)
         self._beats._reset(1, TOKEN)
 
     def take(self, data: bytes) -> list[Event]:
@@ -143,9 +141,7 @@ def targets(place: Path) -> Iterator[Target]:
     stacks = [stack_samples.StackTime("training", "step", (0, 1), 500)]
     body = encoded(stack_samples.StackSamples(1, 1, 500, lines, stacks))[0]
     file = struct.pack("<2q", 2, len(body)) + body
-    yield Target(
-        "profile of the probe", [file, file + bytes(64)], filed(place / "7.profile", stack_samples.read)
-    )
+    yield Target("profile of the probe", [file, file + bytes(64)], filed(place / "7.profile", stack_samples.read))
     yield from _control(place)
     whole = darwin._XUCRED.pack(0, 501, 2, *range(16))
     yield Target("credentials (macOS)", [whole], darwin.user_in)

@@ -33,11 +33,7 @@ def targets() -> Iterator[Target]:
             assert "/" not in one.name
 
     yield Target(
-        "log of a job",
-        [records.encode(one) for one in entries],
-        records.decode,
-        (records.Damaged,),
-        stays_below,
+        "log of a job", [records.encode(one) for one in entries], records.decode, (records.Damaged,), stays_below
     )
     index = run_index.Index(
         1, "a-run", "studio", run_files.utc(),

@@ -30,9 +30,7 @@ def _launchd() -> Iterator[Target]:
 
     yield Target("launchctl print", recorded("launchctl_print_*.txt"), text(printed))
     yield Target("launchctl list", recorded("launchctl_list_table*"), text(launchctl_output.parse_list))
-    yield Target(
-        "launchctl list LABEL", recorded("launchctl_list_label*"), text(launchctl_output.parse_entry)
-    )
+    yield Target("launchctl list LABEL", recorded("launchctl_list_label*"), text(launchctl_output.parse_entry))
     disabled = b'\tdisabled services = {\n\t\t"com.x.y" => disabled\n\t\t"com.x.z" => enabled\n\t}\n'
     yield Target("launchctl print-disabled", [disabled], text(launchctl_output.parse_disabled))
     errors = recorded("launchctl_errors*", "launchctl_print_not_found*")
@@ -57,19 +55,13 @@ def _macos() -> Iterator[Target]:
 
     yield Target("vm_stat, memory_pressure", recorded("vm_stat*", "memory_pressure*"), text(counted))
     yield Target("pmset -g therm", recorded("pmset_g_therm*"), text(parsers.thermal))
-    yield Target(
-        "pmset -g ps",
-        [b"Now drawing from 'Battery Power'\n -InternalBattery-0\t95%"],
-        text(parsers.power),
-    )
+    yield Target("pmset -g ps", [b"Now drawing from 'Battery Power'\n -InternalBattery-0\t95%"], text(parsers.power))
     yield Target("pmset -g", recorded("pmset_g_*"), text(machine.parse_sleep))
     wakes = b"Scheduled power events:\n [0]  wake at 03/07/2026 05:55:00 by 'pmset'\nRepeating:\n  wake at 5:55AM\n"
     yield Target("pmset -g sched", [wakes], text(machine.parse_wakes))
     yield Target("ps (macOS)", recorded("ps_*"), text(parsers.ps))
     yield Target(
-        "sw_vers",
-        [b"ProductName:\t\tmacOS\nProductVersion:\t\t15.1\nBuildVersion:\t\t24B83\n"],
-        text(parsers.versions),
+        "sw_vers", [b"ProductName:\t\tmacOS\nProductVersion:\t\t15.1\nBuildVersion:\t\t24B83\n"], text(parsers.versions)
     )
     yield Target("system_profiler", recorded("system_profiler*"), text(machine.parse_displays))
 
@@ -78,12 +70,8 @@ def _linux() -> Iterator[Target]:
     from stallguard.host.linux import evidence_tools, limits, machine, procfs, thread_census
 
     yield Target("/proc/PID/stat", [PROC_STAT + b" 0" * 20], procfs.parse_stat)
-    yield Target(
-        "/proc/PID/io", [b"rchar: 1\nwchar: 2\nsyscr: 3\nread_bytes: 4\nwrite_bytes: 5\n"], procfs.parse_io
-    )
-    yield Target(
-        "/proc/meminfo, status", [MEMINFO, b"Name:\tx\nVmRSS:\t  12 kB\nRssAnon: 3 kB\n"], procfs.sizes
-    )
+    yield Target("/proc/PID/io", [b"rchar: 1\nwchar: 2\nsyscr: 3\nread_bytes: 4\nwrite_bytes: 5\n"], procfs.parse_io)
+    yield Target("/proc/meminfo, status", [MEMINFO, b"Name:\tx\nVmRSS:\t  12 kB\nRssAnon: 3 kB\n"], procfs.sizes)
     rlimits = b"Limit                     Soft Limit  Hard\nMax data size             1000        unlimited\n"
     yield Target("/proc/PID/limits", [rlimits], text(limits.parse_limits))
     yield Target(
@@ -94,29 +82,19 @@ def _linux() -> Iterator[Target]:
     tcp = b"  sl  local rem   st\n   0: 0100007F:1F90 0200000A:C350 01 0:0 00:0 0  1000        0 12345 1\n"
     yield Target("/proc/net/tcp", [tcp], thread_census.remote_sockets)
     yield Target(
-        "/proc/mounts",
-        [b"srv:/x /mnt/nfs nfs4 rw 0 0\n/dev/sda1 / ext4 rw 0 0\n"],
-        thread_census.network_mounts,
+        "/proc/mounts", [b"srv:/x /mnt/nfs nfs4 rw 0 0\n/dev/sda1 / ext4 rw 0 0\n"], thread_census.network_mounts
     )
     maps = b"7f00-7f10 r-xp 00000000 08:01 123 /lib/libc.so.6\n7f20-7f30 rw-p 00000000 00:00 0 [heap]\n"
     yield Target("/proc/PID/maps", [maps], text(evidence_tools.summed))
     yield Target("/proc/stat", [b"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 2 3 4\n"], machine.parse_times)
-    pressure = (
-        b"some avg10=0.00 avg60=0.10 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"
-    )
+    pressure = b"some avg10=0.00 avg60=0.10 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"
     yield Target("memory.pressure", [pressure], limits.parse_pressure)
     groups = b"0::/user.slice/x.scope\n4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n"
-    yield Target(
-        "/proc/PID/cgroup, memory", [groups], text(lambda word: limits.parse_group(word, "/nowhere"))
-    )
+    yield Target("/proc/PID/cgroup, memory", [groups], text(lambda word: limits.parse_group(word, "/nowhere")))
     yield Target("/proc/PID/cgroup, cpu", [groups], text(lambda word: limits.parse_groups(word, "/nowhere")))
     yield Target("cpu.max", [b"100000 100000", b"max 100000", b"-1"], limits.has_quota)
     throttled = b"nr_periods 5\nnr_throttled 2\nthrottled_usec 12345\nthrottled_time 99\n"
-    yield Target(
-        "cpu.stat",
-        [throttled],
-        lambda data: [limits.parse_throttled(data, version) for version in (1, 2)],
-    )
+    yield Target("cpu.stat", [throttled], lambda data: [limits.parse_throttled(data, version) for version in (1, 2)])
     yield Target(
         "logind.conf",
         [b"[Login]\nIdleAction=suspend\nIdleActionSec=20min 5s\n"],

@@ -21,18 +21,7 @@ PIECES = (
     b"=", b":", b",", b"{", b"}", b"(", b")", b"<", b">", b"&", b"%s", b"..", b"/", b"~", b"\xd9\xa1", b"\xc2\xb2",
 )  # fmt: skip
 NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
-NUMBERS = (
-    b"0",
-    b"-1",
-    b"1",
-    b"255",
-    b"65536",
-    b"4294967296",
-    b"9223372036854775808",
-    b"1e308",
-    b"-2.5",
-    b"\xc2\xb2",
-)
+NUMBERS = (b"0", b"-1", b"1", b"255", b"65536", b"4294967296", b"9223372036854775808", b"1e308", b"-2.5", b"\xc2\xb2")
 
 
 class Mutator:
@@ -65,9 +54,7 @@ class Mutator:
 
     def _built(self) -> bytes:
         pick, many = self._random.choice, self._random.randrange(1, 30)
-        return b"".join(pick(self._words if pick((True, True, False)) else PIECES) for _ in range(many))[
-            : self._most
-        ]
+        return b"".join(pick(self._words if pick((True, True, False)) else PIECES) for _ in range(many))[: self._most]
 
     def _changed(self, data: bytearray) -> None:
         draw = self._random

@@ -151,18 +151,14 @@ def covering(strength: int, seed: int) -> list[Cell]:
     while open_ones:
         start = drawn.choice(list(open_ones)) if len(open_ones) < FEW else next(iter(open_ones))
         tried = [_completed(dict(start), values, drawn) for _ in range(COMPLETIONS)]
-        best = max(
-            filter(None, tried), key=lambda cell: sum(one in open_ones for one in _parts(cell, strength))
-        )
+        best = max(filter(None, tried), key=lambda cell: sum(one in open_ones for one in _parts(cell, strength)))
         for one in _parts(best, strength):
             open_ones.pop(one, None)
         cells.append(best)
     return cells
 
 
-def _completed(
-    begun: dict[str, str], values: Mapping[str, Sequence[str]], drawn: random.Random
-) -> Cell | None:
+def _completed(begun: dict[str, str], values: Mapping[str, Sequence[str]], drawn: random.Random) -> Cell | None:
     """Return a possible cell with the values of `begun` and random others; None if there is none."""
     if not possible(begun):
         return None

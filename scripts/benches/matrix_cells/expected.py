@@ -54,9 +54,7 @@ class Expected(NamedTuple):
 def expected(cell: Cell, named: str = "") -> Expected:
     """Return what the documents promise.  `named`: the cause that was found; if it is a true one, its remedy counts."""
     if cell.what in ("nan", "slow", "nothing", "stop"):
-        return Expected(
-            (0,), (1,), False, (0, int(cell.what == "stop")), ()
-        )  # a stopped process is announced
+        return Expected((0,), (1,), False, (0, int(cell.what == "stop")), ())  # a stopped process is announced
     if cell.what == "error":
         return Expected((1,), (1,), False, (0, 0), CAUSES["error"])
     causes = CAUSES[cell.what]
@@ -76,9 +74,7 @@ def expected(cell: Cell, named: str = "") -> Expected:
         return Expected(codes, (1,), False, (int(stalls), int(stalls)), causes, is_ended=stalls)
     steps, code, free = _climbed(cell, _remedy(cell, named if named in causes else causes[0]))
     least = len(steps) - (0 in code) if stalls else 0
-    return Expected(
-        code, steps, free, (least, least + (promises.MOST_RESTARTS if free and stalls else 0)), causes
-    )
+    return Expected(code, steps, free, (least, least + (promises.MOST_RESTARTS if free and stalls else 0)), causes)
 
 
 def _remedy(cell: Cell, cause: str) -> Remedy:

@@ -57,20 +57,14 @@ class Times(NamedTuple):
 
 
 TIMES = {
-    "deadlock": Times(
-        5, 10, 10
-    ),  # nothing can wake the threads, or a lock in Python that no other thread can end
+    "deadlock": Times(5, 10, 10),  # nothing can wake the threads, or a lock in Python that no other thread can end
     "idle": Times(15, 30, 120),  # a device, a network, a script that sleeps
-    "busy device": Times(
-        23, 45, 120
-    ),  # one call that waits for a GPU that reports that it is busy, at an even power
+    "busy device": Times(23, 45, 120),  # one call that waits for a GPU that reports that it is busy, at an even power
     "spin": Times(60, 120, 120),  # a busy processor that touches no new memory
     "busy": Times(300, 600, 600),  # a busy processor
     "stopped": Times(5, 5, float("inf")),
 }
-NO_PROGRESS = (
-    2  # restarts in a row without new progress, after which only a step that changes something is taken
-)
+NO_PROGRESS = 2  # restarts in a row without new progress, after which only a step that changes something is taken
 MOST_RESTARTS = 10  # within an hour
 
 # README, "Exit codes".

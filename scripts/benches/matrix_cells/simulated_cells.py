@@ -121,9 +121,7 @@ class Cell(NamedTuple):
 def draw(seed: int) -> Cell:
     """Return a random cell, the same for the same seed."""
     chance = random.Random(seed)
-    chosen = {
-        name: chance.choices(list(values), list(values.values()))[0] for name, values in DIMENSIONS.items()
-    }
+    chosen = {name: chance.choices(list(values), list(values.values()))[0] for name, values in DIMENSIONS.items()}
     return sensible(Cell(**chosen, seed=seed))
 
 
@@ -144,9 +142,7 @@ def sensible(cell: Cell) -> Cell:
         changed["cure"] = "always"
     if cell.trainings == "2" and cell.phase in (*UNTRAINED, "between-fits", "finishing"):
         changed["trainings"] = "1"
-    if (
-        cell.trainings == "2" and cell.again == "first"
-    ):  # what has not trained is not judged beside one that has
+    if cell.trainings == "2" and cell.again == "first":  # what has not trained is not judged beside one that has
         changed["again"] = "same"
     # The waits of these phases are the longest; a thousand seconds of them show no more than some hundred.
     if cell.phase in (*UNTRAINED, "between-fits", "finishing", "callback") or cell.again == "first":

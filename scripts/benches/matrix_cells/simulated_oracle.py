@@ -12,18 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from matrix_cells.promises import (
-    CPU,
-    GAVE_UP,
-    HALF,
-    MOST_RESTARTS,
-    NO_PROGRESS,
-    ORDERS,
-    REMEDIES,
-    SAME,
-    TIMES,
-    Remedy,
-)
+from matrix_cells.promises import CPU, GAVE_UP, HALF, MOST_RESTARTS, NO_PROGRESS, ORDERS, REMEDIES, SAME, TIMES, Remedy
 from matrix_cells.simulated_cells import ENDS, LEGITIMATE, SILENT, UNTRAINED, Cell, Wrong
 from matrix_cells.simulated_play import CODES, MOST_ATTEMPTS, RECORDED, Played, Trouble
 from matrix_cells.simulated_times import bounds
@@ -114,9 +103,7 @@ def left_alone(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
         works = cell.silence in LEGITIMATE and cell.silence != "pause"
         announced = cell.left_alone == "announced" and cell.silence != "stopped"
         if (works or announced) and one.said("training.stalled") < math.inf:
-            yield Wrong(
-                "no stall", f"judged a stall {one.said('training.stalled') - began(one):.1f} s into it"
-            )
+            yield Wrong("no stall", f"judged a stall {one.said('training.stalled') - began(one):.1f} s into it")
         if cell.silence != "slow" and one.said("training.slow") < math.inf:
             yield Wrong("no slowness", "a silence was called slow")
     if len(each) > 1:
@@ -140,17 +127,13 @@ def timely(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
         if trouble.kind == "stopped" and cell.left_alone != "announced":
             due = TIMES["stopped"].noticed * cell.scale
             last = due if trouble.napped < 0 else due + trouble.napped + 50.0
-            yield from within(
-                "stopped", one.said("training.stalled") - trouble.began, (due, last), cell, trouble
-            )
+            yield from within("stopped", one.said("training.stalled") - trouble.began, (due, last), cell, trouble)
         if trouble.kind not in SILENT or cell.left_alone == "announced":
             continue
         promised = bounds(cell, trouble)
         noticed = min(one.said("training.suspected"), one.said("training.stalled"))
         yield from within("noticed", noticed - trouble.began, promised.noticed, cell, trouble)
-        yield from within(
-            "judged", one.said("training.stalled") - trouble.began, promised.judged, cell, trouble
-        )
+        yield from within("judged", one.said("training.stalled") - trouble.began, promised.judged, cell, trouble)
         if cell.acts:
             yield from within("acted upon", one.acted - trouble.began, promised.acted, cell, trouble)
 
@@ -162,9 +145,7 @@ def within(what: str, seen: float, due: tuple[float, ...], cell: Cell, one: Trou
     late = 2.5 + 0.04 * high + (4.0 if cell.gpu != "none" else 0.0) + (2.0 if cell.trainings != "1" else 0.0)
     late += 2.5 if what == "acted upon" else 0.0
     if seen < low - 0.75:
-        yield Wrong(
-            what, f"{one.kind} in {one.phase}, attempt {one.attempt}: {seen:.1f} s, not before {low:.1f} s"
-        )
+        yield Wrong(what, f"{one.kind} in {one.phase}, attempt {one.attempt}: {seen:.1f} s, not before {low:.1f} s")
     elif seen > high + late and (seen < math.inf or high + late < one.lasted):
         yield Wrong(what, f"{one.kind} in {one.phase}, attempt {one.attempt}: {seen:.1f} s, due {high:.1f} s")
 
@@ -178,9 +159,7 @@ def named(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
         found = one.decided
         if found is None or one.trouble is None or not found.findings:
             continue
-        likely = {
-            it.cause for it in found.findings if it.confidence >= AS_LIKELY * found.findings[0].confidence
-        }
+        likely = {it.cause for it in found.findings if it.confidence >= AS_LIKELY * found.findings[0].confidence}
         if one.trouble.kind == "hung-device" and one.trouble.device == CPU:
             continue
         true = true_causes(one.trouble)
@@ -233,18 +212,14 @@ def climbed(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
         if found is None or trouble is None or found.decision is None:
             return
         lasted = max(at for at, _ in one.done) - one.done[0][0]
-        now = Ended(
-            (first_cause(one), RECORDED.get(trouble.phase, "step")), trouble.reached > best, lasted, ""
-        )
+        now = Ended((first_cause(one), RECORDED.get(trouble.phase, "step")), trouble.reached > best, lasted, "")
         best = max(best, trouble.reached)
         answers = set[str]()
         for at in readings(cell, [*past, now]):
             answers |= answer(cell, one, at, restarts)
         seen = step(found.decision.action, found.decision.factor, found.decision.device, one.order)
         if seen not in answers:
-            text = (
-                f"attempt {trouble.attempt}, {first_cause(one)}: {seen}, not {' or '.join(sorted(answers))}"
-            )
+            text = f"attempt {trouble.attempt}, {first_cause(one)}: {seen}, not {' or '.join(sorted(answers))}"
             yield Wrong("steps", f"{text} ({found.decision.why})")
             return
         if following is None:
@@ -309,9 +284,7 @@ def answer(cell: Cell, one: Attempt, at: Ladder, restarts: list[float]) -> set[s
         remedy = ORDERS[cell.order]
     else:
         least = AS_LIKELY * found.findings[0].confidence
-        others = [
-            REMEDIES[it.cause] for it in found.findings[1:] if it.confidence >= least and it.cause in REMEDIES
-        ]
+        others = [REMEDIES[it.cause] for it in found.findings[1:] if it.confidence >= least and it.cause in REMEDIES]
     if not remedy.steps:
         return {"give_up"} if ordered else {"finish"}
     ended, most = max((when for when, _ in one.done), default=0.0), min(int(cell.max_restarts), MOST_RESTARTS)
@@ -319,10 +292,7 @@ def answer(cell: Cell, one: Attempt, at: Ladder, restarts: list[float]) -> set[s
         return {"give_up"}
     enough = {"give_up"} if sum(ended - when < WINDOW + BESIDE for when in restarts) >= most else set[str]()
     free = free_step(
-        remedy,
-        others,
-        at,
-        lambda step: is_open(step, cell, trouble, at) or (ordered and step == CPU != trouble.device),
+        remedy, others, at, lambda step: is_open(step, cell, trouble, at) or (ordered and step == CPU != trouble.device)
     )
     if free:
         return {free} | enough
@@ -397,9 +367,7 @@ def untried(cell: Cell, each: list[Attempt], last: Trouble) -> Iterator[Wrong]:
     at = Ladder(taken, len(each) - 1)
     left = []
     for cause in true_causes(last) & set(REMEDIES):
-        repeats = REMEDIES[cause].repeats and cause == first_cause(
-            each[-1]
-        )  # a second cause's steps come once
+        repeats = REMEDIES[cause].repeats and cause == first_cause(each[-1])  # a second cause's steps come once
         remedy = REMEDIES[cause]._replace(repeats=repeats)
         left.append(free_step(remedy, [], at, lambda step: is_open(step, cell, last, at)))
     if all(left):
@@ -485,9 +453,7 @@ def costs(one: Attempt, what: str, begins: float, ends: float) -> Iterator[tuple
     usual = {"validation": "validation", "saving": "checkpoint", "between-fits": "script", "finishing": "script"}.get(
         phase, "training"
     )  # fmt: skip
-    usual = {"validates": "validation", "saves": "checkpoint"}.get(
-        one.trouble.kind if one.trouble else "", usual
-    )
+    usual = {"validates": "validation", "saves": "checkpoint"}.get(one.trouble.kind if one.trouble else "", usual)
     if phase in UNTRAINED:
         usual = named["start"]
     stalled, suspected = one.said("training.stalled"), one.said("training.suspected")

@@ -10,6 +10,8 @@ import dataclasses
 from typing import Any
 
 from msgspec.structs import replace
+from tests.simulation.program import OWN, Program, Rates
+from tests.simulation.simulation import Simulation
 
 from matrix_cells.simulated_cells import ENDS, UNTRAINED, Cell
 from stallguard.core.actions import Action, Announce, Collect, Launch, Signal
@@ -19,8 +21,6 @@ from stallguard.core.lifecycle import ENDED
 from stallguard.core.limits import Limits, PolicyLimits
 from stallguard.core.readings import Device
 from stallguard.core.tuning import DetectorLimits
-from tests.simulation.program import OWN, Program, Rates
-from tests.simulation.simulation import Simulation
 
 BATCH = 0.5  # seconds
 KNOWN = 60  # batches before the silence in a first attempt whose pace is known
@@ -145,9 +145,7 @@ class World(Simulation):
         if not self.launched and self.cell.left_alone == "muted":
             self.ask("mute", str(DAY))
         self.launched.append((self.now, action))
-        if len(self.launched) > 1 and how(action) != how(
-            self.launched[-2][1]
-        ):  # what was learned holds no more
+        if len(self.launched) > 1 and how(action) != how(self.launched[-2][1]):  # what was learned holds no more
             self.known, self.paced = set(), 0
         resumed = action.resume and self.checkpoints
         self.tell(
@@ -174,9 +172,7 @@ class World(Simulation):
             del self.hints["evidence"]
             kind = self.troubles[-1].kind if self.troubles else ""
             found = STACKS.get(kind, "") if self.cell.stacks == "found" else ""
-            self.tell(
-                Collected, incident=self.run.totals.incidents, seconds=1.0, stacks=(found,) if found else ()
-            )
+            self.tell(Collected, incident=self.run.totals.incidents, seconds=1.0, stacks=(found,) if found else ())
         if self.hints.get("exit", 1e18) <= self.now and self.alive:
             self.gone(-15 if "killed" not in self.hints else -9)
 
@@ -198,9 +194,7 @@ class World(Simulation):
         self.now += seconds
         for one in self.programs.values():
             one.use(seconds)
-        turns = (
-            seconds >= 1.0 and len(self.programs) == 1 and all(one.pulses for one in self.programs.values())
-        )
+        turns = seconds >= 1.0 and len(self.programs) == 1 and all(one.pulses for one in self.programs.values())
         told, before = False, len(self.events)
         if (
             self.alive
@@ -228,11 +222,7 @@ class World(Simulation):
 
     def census_is_wanted(self, pid: int) -> bool:
         """Return whether the detector of the training with this tree wants a census."""
-        states = [
-            one.detector_state
-            for one in self.run.current.trainings
-            if pid and one.pid == pid and not one.over
-        ]
+        states = [one.detector_state for one in self.run.current.trainings if pid and one.pid == pid and not one.over]
         return detector.wanted(states[-1] if states else self.detector_state, self.limits.detector).census
 
     def rest(self) -> None:
@@ -314,14 +304,7 @@ class World(Simulation):
         tree = {"remote": cell.remote == "yes", "members": 3 if cell.workers == "yes" else 1}
         if cell.trainings == "launcher":
             self.start(LAUNCHER + number, 0, place="l", rates=Rates(cores=0.0, census=census))
-        record = {
-            "source": "callbacks",
-            "batches": 10**6,
-            "epochs": 10,
-            "epoch": 0,
-            "batch": at,
-            "trains": False,
-        }
+        record = {"source": "callbacks", "batches": 10**6, "epochs": 10, "epoch": 0, "batch": at, "trains": False}
         one = self.start(
             TRAINING + number, BATCH, place="t", rates=rates, record=record, stuck=True,
             stuck_rates=replace_rates(rates, cores=0.6, faults=900.0),

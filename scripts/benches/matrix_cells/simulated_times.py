@@ -60,18 +60,13 @@ def bounds(cell: Cell, one: Trouble) -> Bounds:
     row, remote, ours = ROWS[one.phase], cell.remote == "yes", cell.gpu in ("ours", "ours-no-power")
     what = evidence(cell, one)
     certain = what == "deadlock"
-    if (
-        one.kind == "hung-device" and one.device == CPU
-    ):  # without the GPU it is silent in another way, as it comes
+    if one.kind == "hung-device" and one.device == CPU:  # without the GPU it is silent in another way, as it comes
         every = (cell.scale * row.deadlock[0], cell.scale * max(row.working))
         return Bounds((0.0, every[1]), every, every)
     low, high = getattr(row, "working" if what == "device" else what)
     high = low if one.known else max(low, high)
     if what == "external" and not remote and one.phase in ("early", "step", "validation", "input"):
-        low, high = (
-            LOCAL * low,
-            LOCAL * high if one.known else high,
-        )  # what earlier attempts taught can be enough
+        low, high = (LOCAL * low, LOCAL * high if one.known else high)  # what earlier attempts taught can be enough
     if one.phase == "validation" and not one.known:  # the pages do not say whether these are first steps too
         high = max(high, LEARNING)
     if what == "deadlock" and remote:
@@ -83,9 +78,7 @@ def bounds(cell: Cell, one: Trouble) -> Bounds:
     if what == "spin" and row.paced:
         low = min(low, TIMES["spin"].acted)
         high = low if one.known else high
-        if (
-            one.phase in BETWEEN and one.attempt > 1
-        ):  # three to five times as long, up to the threshold of a busy one
+        if one.phase in BETWEEN and one.attempt > 1:  # three to five times as long, up to the threshold of a busy one
             high = max(high, row.working[1])
     if what == "device":
         low, high = (TIMES["busy device"].evidence, high) if row.paced else (low, high)
@@ -102,18 +95,12 @@ def bounds(cell: Cell, one: Trouble) -> Bounds:
     later = 0.0 if one.napped < 0 else one.napped + GRACE + (50.0 if cell.pause != "unread" else 0.0)
     asleep = 45.0 if cell.pause == "asleep" else 0.0  # what comes soon after it can be a consequence
     if one.kind == "hung-device" and one.phase == "tracing":
-        asleep = (
-            NEVER  # the pages do not say whether a GPU that is busy while a graph is traced is a compilation
-        )
+        asleep = NEVER  # the pages do not say whether a GPU that is busy while a graph is traced is a compilation
     noticed = tuple(max(0.5 * due, NEAR * scale) for due in judged)
-    if (
-        row.paced and noticed[0] > TIMES["spin"].noticed * scale
-    ):  # "noticed after a minute", a wait in a callback
+    if row.paced and noticed[0] > TIMES["spin"].noticed * scale:  # "noticed after a minute", a wait in a callback
         noticed = (TIMES["spin"].noticed * scale, noticed[1])
     return Bounds(
-        (noticed[0], noticed[1] + later),
-        (judged[0], judged[1] + later),
-        (acted[0], acted[1] + later + asleep),
+        (noticed[0], noticed[1] + later), (judged[0], judged[1] + later), (acted[0], acted[1] + later + asleep)
     )
 
 

@@ -65,11 +65,7 @@ def options(cell: Cell, known: frozenset[str]) -> list[str]:
         "notify.desktop": "off", "policy.backoff": "0s", "stop.grace": "3s",
     }  # fmt: skip
     words = [word for name, value in (times | fixed).items() for word in ("--set", f"{name}={value}")]
-    words += (
-        ["--checkpoint-every", "1s", "--checkpoint-cost", "1"]
-        if cell.checkpoints == "on"
-        else ["--no-checkpoint"]
-    )
+    words += ["--checkpoint-every", "1s", "--checkpoint-cost", "1"] if cell.checkpoints == "on" else ["--no-checkpoint"]
     order = {"halve": ["--on-stall", "halve"], "restart": ["--on-stall", "restart"], "observe": ["--observe"],
              "patience": ["--patience", "0.5"]}  # fmt: skip
     return words + order.get(cell.setting, [])
@@ -77,13 +73,7 @@ def options(cell: Cell, known: frozenset[str]) -> list[str]:
 
 def plan(cell: Cell, place: Path) -> str:
     """Return the argument of the child.  `place`: where it keeps how often it happened."""
-    facts = {
-        "loop": cell.kind,
-        "what": cell.what,
-        "where": cell.where,
-        "again": cell.again,
-        "output": cell.output,
-    }
+    facts = {"loop": cell.kind, "what": cell.what, "where": cell.where, "again": cell.again, "output": cell.output}
     return json.dumps(facts | {"folder": str(place)})
 
 
@@ -137,9 +127,7 @@ def tried(cell: Cell, folder: Path, result_of: Callable[[str], float], known: fr
                 *(_of_result(stage, result_of(cell.loop)) if seen.code == 0 and is_trained(cell) else ()),
             ]
             own = ("__autograph_", "torchinductor_")  # of the libraries
-            wrong += [
-                f"left behind: {one}" for one in stage.left_over() if not any(name in one for name in own)
-            ]
+            wrong += [f"left behind: {one}" for one in stage.left_over() if not any(name in one for name in own)]
     except Broken as broken:
         return [str(broken)]
     return wrong
@@ -154,9 +142,7 @@ def _run(cell: Cell, stage: Stage, promised: Expected, known: frozenset[str]) ->
     python, finds = found_by(cell, python, stage.folder)
     own = ["-c", NO_CENSUS] if cell.census == "off" else ["-P", "-m", "stallguard"]
     words = command(cell, plan(cell, place), python)
-    live = stage.start(
-        [sys.executable, *own, "run", *options(cell, known), *words], env=environment(cell) | finds
-    )
+    live = stage.start([sys.executable, *own, "run", *options(cell, known), *words], env=environment(cell) | finds)
     if promised.is_ended:
         until(lambda: live.process.poll() is not None or "most likely" in live.err.read_text(errors="replace"),
               "a stall with its cause", LONGEST)  # fmt: skip
@@ -164,9 +150,7 @@ def _run(cell: Cell, stage: Stage, promised: Expected, known: frozenset[str]) ->
     ended = live.ended(LONGEST)
     expect((stage.home / "runs" / "latest").exists(), f"no run began: {ended.err[-600:]}")
     starts, stalls = stage.events("attempt.start_requested"), stage.events("training.stalled")
-    found = [
-        line["findings"][0]["cause"] for line in stage.events("incident.diagnosed") if line.get("findings")
-    ]
+    found = [line["findings"][0]["cause"] for line in stage.events("incident.diagnosed") if line.get("findings")]
     outcome = json.loads(stage.run().path.joinpath("outcome.json").read_text("utf-8"))
     gaps = tuple(_seconds(line["facts"]["gap"]) for line in stalls)
     factors = tuple(one.get("factor", 1) for one in starts)
@@ -177,10 +161,7 @@ def _run(cell: Cell, stage: Stage, promised: Expected, known: frozenset[str]) ->
 def _seconds(words: str) -> float:
     """Return the seconds of "2 min 3 s"."""
     parts = words.split()
-    return sum(
-        float(number) * {"s": 1, "min": 60}[unit]
-        for number, unit in zip(parts[::2], parts[1::2], strict=True)
-    )
+    return sum(float(number) * {"s": 1, "min": 60}[unit] for number, unit in zip(parts[::2], parts[1::2], strict=True))
 
 
 def _of_promise(cell: Cell, promised: Expected, seen: Seen) -> list[str]:
@@ -237,9 +218,7 @@ def _of_words(seen: Seen, words: dict[str, Any]) -> list[str]:
         "stalls": {report["totals"]["stalls"], summary.get("stalls", 0), len(seen.gaps)},
         "state": {listed["state"], words["status"]["state"], report["state"]},
     }  # fmt: skip
-    wrong = [
-        f"{name} differ: {sorted(map(str, values))}" for name, values in counts.items() if len(values) > 1
-    ]
+    wrong = [f"{name} differ: {sorted(map(str, values))}" for name, values in counts.items() if len(values) > 1]
     if abs((outcome.get("effective") or 0.0) - (summary.get("effective") or 0.0)) > 0.01:
         wrong.append(f"effective differs: {outcome.get('effective')}, {summary.get('effective')}")
     if words["status"]["outcome"] != outcome:
@@ -266,9 +245,7 @@ def _of_times(cell: Cell, stage: Stage, seen: Seen, report: dict[str, Any]) -> l
     more = SLOW_IMPORT if cell.where in BEFORE else 4.0
     if not hung - 3.0 <= lost <= hung + 6.0 + more * len(seen.factors):
         wrong.append(f"{hung:.1f} s hung, {lost:.1f} s are in the ledger as stalled, ending or evidence")
-    trains = (
-        spent["training"] + spent["input_wait"] + spent["validation"] + spent["checkpoint"] + spent["script"]
-    )
+    trains = spent["training"] + spent["input_wait"] + spent["validation"] + spent["checkpoint"] + spent["script"]
     if hung and trains > whole - hung + 3.0:
         wrong.append(f"{trains:.1f} s of {whole:.1f} s count as training although {hung:.1f} s hung")
     counted = crashes(cell, len(began), len(seen.factors) - (seen.code == 0))
@@ -329,9 +306,7 @@ def _of_result(stage: Stage, undisturbed: float) -> list[str]:
     if not place.exists():
         return ["it did not come to its end"]
     found = float(place.read_text())
-    return (
-        [] if abs(found - undisturbed) <= 1e-4 * abs(undisturbed) else [f"trained {found}, not {undisturbed}"]
-    )
+    return [] if abs(found - undisturbed) <= 1e-4 * abs(undisturbed) else [f"trained {found}, not {undisturbed}"]
 
 
 def undisturbed(loop: str, folder: Path) -> float:

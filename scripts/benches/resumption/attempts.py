@@ -49,9 +49,7 @@ class Place:
         """Close the socket."""
         self._socket.close()
 
-    def attempt(
-        self, kind: str, *, resume: bool, kill_after: float | None = None, guarded: bool = True
-    ) -> Attempt:
+    def attempt(self, kind: str, *, resume: bool, kill_after: float | None = None, guarded: bool = True) -> Attempt:
         """Run the child once.  `kill_after`: seconds from its first batch to its end by SIGKILL."""
         made, began = Attempt(), time.monotonic()
         with subprocess.Popen(
@@ -72,9 +70,7 @@ class Place:
         )  # fmt: skip
         return child_environment(user, wish)
 
-    def _watch(
-        self, child: subprocess.Popen[bytes], made: Attempt, began: float, kill_after: float | None
-    ) -> None:
+    def _watch(self, child: subprocess.Popen[bytes], made: Attempt, began: float, kill_after: float | None) -> None:
         """Read until the child ends; end it when its time has come.  What its probe sends is read and dropped."""
         assert child.stdout is not None  # noqa: S101
         end, lines, ended = began + LONGEST, b"", False

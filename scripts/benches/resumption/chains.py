@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
 from exactness import verdicts
 from exactness.cells import QUIETLY
 from exactness.runs import Attempt, Batch, Cell, Ran
 from exactness.shape import Shape
 from exactness.statements import all_in
-
 from stallguard.probe import wire
 
 SCRIPTS = (

@@ -88,9 +88,7 @@ def _machine(
     share = np.full(len(times), rng.uniform(0.15, 0.4))
     for _ in range(rng.poisson(hours / 3)):  # a browser, an update, a backup
         begin, lasts = rng.uniform(0, times[-1]), rng.exponential(1200.0)
-        ramp = np.clip((times - begin) / rng.uniform(10, 300), 0, 1) * np.clip(
-            (begin + lasts - times) / 60 + 1, 0, 1
-        )
+        ramp = np.clip((times - begin) / rng.uniform(10, 300), 0, 1) * np.clip((begin + lasts - times) / 60 + 1, 0, 1)
         share += rng.uniform(0.02, 0.2) * ramp
     epoch = float(np.exp(rng.uniform(np.log(60), np.log(7200))))
     counted = (times / epoch).astype(np.int64) if rng.random() < 0.85 else np.full(len(times), -1)

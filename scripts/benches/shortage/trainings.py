@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from slowness.surroundings import group
 
 from shortage.nights import SHAPES
+from slowness.surroundings import group
 from stallguard.core.actions import Diagnosed
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import Exited
@@ -73,19 +73,12 @@ def run(shape: str, seed: int, place: Path) -> Ran:
     home = place / "home"
     seconds = float(np.random.default_rng(seed).uniform(*SECONDS))
     limit = str(LEAST + LEAK)
-    with group(
-        "memory", {"memory.limit_in_bytes": limit}, {"memory.max": limit, "memory.swap.max": "0"}
-    ) as around:
+    with group("memory", {"memory.limit_in_bytes": limit}, {"memory.max": limit, "memory.swap.max": "0"}) as around:
         words = [
             *around.before, sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable,
             "--set", "notify.desktop=off", "--", str(CHILD), shape, str(LEAK), f"{seconds:.1f}", str(seed),
         ]  # fmt: skip
-        environment = {
-            **os.environ,
-            "STALLGUARD_HOME": str(home),
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-        }
+        environment = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
         with (
             (place / "output.txt").open("wb") as output,
             subprocess.Popen(
@@ -104,9 +97,7 @@ def _read(shape: str, place: Path, code: int | None) -> Ran:
     path = place / "home" / "runs" / "latest" / "journal.jsonl"
     ends = [event for event in journal.events(path) if isinstance(event, Exited)]
     actions = [
-        msgspec.json.decode(entry.raw, type=Diagnosed)
-        for entry in journal.read(path)
-        if entry.line.event == FOUND
+        msgspec.json.decode(entry.raw, type=Diagnosed) for entry in journal.read(path) if entry.line.event == FOUND
     ]
     ahead = [
         one.decision for one in actions

@@ -102,9 +102,7 @@ class PySpySampler(IndependentSampler):
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode == 0:  # else the training has ended
             threads = [
-                stacks.Thread(
-                    hex(one.thread_id), tuple(Frame(at.filename, at.line, at.name) for at in one.frames)
-                )
+                stacks.Thread(hex(one.thread_id), tuple(Frame(at.filename, at.line, at.name) for at in one.frames))
                 for one in _PY_SPY.decode(done.stdout)
             ]
             self._dumps.append(threads[::-1])  # the oldest last, as faulthandler has them

@@ -78,8 +78,7 @@ def run(case: Case, place: Path, py_spy: str = "") -> list[Ran]:
         began, busy = time.monotonic(), _busy()
         homes = [place / str(number) for number in range(around.copies)]
         samplers = [
-            PySpySampler(directory(home), py_spy) if py_spy else IndependentSampler(directory(home))
-            for home in homes
+            PySpySampler(directory(home), py_spy) if py_spy else IndependentSampler(directory(home)) for home in homes
         ]
         with contextlib.ExitStack() as stack:
             guards = [stack.enter_context(_guard(case, around, home)) for home in homes]

@@ -115,8 +115,7 @@ def _shapes(backend: str, count: int, seed: str, most: int) -> list[tuple[Case, 
     @given(st.randoms(use_true_random=True))
     def draw(chance: random.Random) -> None:
         kills = [
-            (chance.choice(KILLS), round(chance.uniform(0.02, 0.98), 3))
-            for _ in range(chance.choice((1, 1, 2, 3)))
+            (chance.choice(KILLS), round(chance.uniform(0.02, 0.98), 3)) for _ in range(chance.choice((1, 1, 2, 3)))
         ]
         shape = Case(
             backend, chance.randint(2, 4), chance.randint(3, 8), chance.choice(DATA[backend]), chance.randint(0, 999),

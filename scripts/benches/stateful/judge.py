@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from exactness.statements import BEYOND, INEXACT, Statement, counting
-
 from stallguard.probe.checkpoint import announcements
 
 from .cases import Case, parsed
@@ -68,19 +67,13 @@ def judged(found: dict[str, Any]) -> Verdict:
         detail = aside[0] if aside else _last(last)
         own = not aside and found.get("restarted") and _last(found["restarted"]) == _last(last)
         return Verdict(OWN if own else CRASH, case, detail, case.things, *rest)
-    differing = [
-        name for name in reference["results"] if last["results"].get(name) != reference["results"][name]
-    ]
+    differing = [name for name in reference["results"] if last["results"].get(name) != reference["results"][name]]
     places = {str(number): pair for number, pair in enumerate(case.things)}
     random = {number for number, (name, _) in places.items() if catalog()[name].is_random}
     unknown = {"pipe", *random} if any(places[one][1] == "pipeline" for one in random) else random
     differing = [name for name in differing if name not in unknown]
     again = found.get("again")
-    if (
-        differing
-        and again
-        and any(again["results"].get(one) != reference["results"][one] for one in differing)
-    ):
+    if differing and again and any(again["results"].get(one) != reference["results"][one] for one in differing):
         return Verdict(UNSTEADY, case, ", ".join(differing))
     if differing and any(_OTHER_START in text for text in said):
         return Verdict(UNSTEADY, case, "it starts with other values")
@@ -95,15 +88,11 @@ def judged(found: dict[str, Any]) -> Verdict:
     detail = ", ".join(differing)
     if _appended_before(attempts, things):
         return Verdict(OWN, case, detail, things, *rest)
-    words = counting(
-        [Statement(0, 0.0, kind, text) for one in attempts for kind, text in one["said"]], sliced=False
-    )
+    words = counting([Statement(0, 0.0, kind, text) for one in attempts for kind, text in one["said"]], sliced=False)
     inexact = [one.text for one in words if one.kind == INEXACT]
     named = [one.text for one in words if one.kind == BEYOND]
     named += [text for text in said if _AS_MADE in text]
-    if inexact or (
-        named and all(_is_named(one, case, named) for one in differing if one in places or one == "pipe")
-    ):
+    if inexact or (named and all(_is_named(one, case, named) for one in differing if one in places or one == "pipe")):
         # A start over does not undo what was done to a file in place, and the beginning of the training names that.
         # The data alone differ if no thing does.
         held = [one for one in differing if one in places] or ["pipe"]
@@ -150,11 +139,7 @@ def _is_named(number: str, case: Case, texts: list[str]) -> bool:
     if number == "pipe":
         return any(_PIPELINE.search(text) for text in texts)
     name, place = case.things[int(number)]
-    names = {
-        "global": f"THING_{number}",
-        "model": f"held_{number}",
-        "closure": "held",
-    }
+    names = {"global": f"THING_{number}", "model": f"held_{number}", "closure": "held"}
     # What a class of the script has is named by the class, a function or a class that is the thing by its own name.
     found = (names.get(place, "held"), "more", "class __main__.", f"global __main__.{catalog()[name].make} ")
     return any(word in text for text in texts for word in found)

@@ -64,18 +64,7 @@ def _attempts(case: Case, folder: Path, kills: list[Any], *, guarded: bool) -> l
     python = str(interpreter(case.backend))
     words = [python, "train.py"]
     if guarded:
-        words = [
-            sys.executable,
-            "-m",
-            "stallguard",
-            "run",
-            "--python",
-            python,
-            *QUIETLY,
-            *OFTEN,
-            "--",
-            *words,
-        ]
+        words = [sys.executable, "-m", "stallguard", "run", "--python", python, *QUIETLY, *OFTEN, "--", *words]
     done = subprocess.run(
         words, cwd=folder / "work", check=False, capture_output=True, text=True, timeout=LONGEST,
         env={

@@ -284,9 +284,7 @@ def written(case: Case) -> str:
             results.append(f'sys.audit("state.result", "{i}", {look})')
     parts.append(_net(things))
     results += [
-        f'sys.audit("state.result", "{i}", look_{i}(net.held_{i}))'
-        for i, _, place in things
-        if place == "model"
+        f'sys.audit("state.result", "{i}", look_{i}(net.held_{i}))' for i, _, place in things if place == "model"
     ]
     if case.data not in WITHOUT_FUNCTION:
         mine = [(i, thing) for i, thing, place in things if place == PIPELINE]
@@ -319,9 +317,7 @@ def _held(i: str, thing: Thing, place: str) -> tuple[str, str]:
         if place == "class":
             of_class = f"held = make_{i}()"
         else:
-            of_object = (
-                f"self.held = make_{i}()" if place == "callback" else f'self.held = {{"a": [make_{i}(), 1]}}'
-            )
+            of_object = f"self.held = make_{i}()" if place == "callback" else f'self.held = {{"a": [make_{i}(), 1]}}'
         call = f"use_{i}({where}, {_N})"
         text = _CALLBACK.format(
             i=i, of_class=of_class, of_object=of_object, use=f"{target} = {call}" if again else call

@@ -31,9 +31,7 @@ class Thing(NamedTuple):
     @property
     def rebinds(self) -> bool:
         """Whether a change makes another object."""
-        return any(
-            part.strip().startswith("thing = ") for part in self.change.replace(";", "\n").splitlines()
-        )
+        return any(part.strip().startswith("thing = ") for part in self.change.replace(";", "\n").splitlines())
 
     def modules(self) -> list[str]:
         """Return the modules that must be installed."""
