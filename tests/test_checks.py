@@ -29,6 +29,7 @@ def checker(name: str):
 
 
 language, links, messages = checker("language"), checker("links"), checker("messages")
+mirror = checker("mirror")
 
 
 @pytest.mark.parametrize(
@@ -131,6 +132,20 @@ def test_links_to_files_and_headings_are_followed(links, tmp_path):
         "a.md: b.md#again-2: there is no such heading",
         "a.md: #mine: there is no such heading",
     ]
+
+
+def test_a_module_whose_test_has_another_name_is_found(mirror, tmp_path):
+    for name in ("a/__init__", "a/b", "a/_c", "a/d", "a/e"):
+        path = tmp_path / "product" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("def f(): ...")
+    (tmp_path / "product/a/constants.py").write_text("MOST = 1")
+    for name in ("a/test_a", "a/test_c", "a/d/test_anything", "a/test_other"):
+        path = tmp_path / "tests" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = mirror.untested(tmp_path / "product", tmp_path / "tests")
+    assert [path.as_posix() for path in found] == ["a/b.py", "a/e.py"]
 
 
 def test_the_pictures_of_the_readme_load_nothing():
