@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from stallguard.cli.run import RunCommand
+from stallguard.cli.verbs import HELP, OLD_FORMS, cli
 from stallguard.core.bottlenecks.kinds import KINDS
 from stallguard.core.diagnosis.causes import CAUSES, FINISH, STOP, Remedy
 from stallguard.doctor.matrix import PIN
@@ -58,3 +63,47 @@ def test_the_readme_installs_the_pair_that_the_doctor_names() -> None:
         line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "tensorflow-metal==" in line
     ]
     assert [shlex.split(line) for line in lines] == [shlex.split(PIN)]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield (file, text) of each document, and of each module of the product and its scripts."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in listed.stdout.splitlines():
+        of_code = name.endswith(".py") and name.startswith(("stallguard/", "scripts/"))
+        if of_code or (name.endswith(".md") and name != "CHANGELOG.md"):
+            yield name, (ROOT / name).read_text("utf-8")
+
+
+def fault(words: list[str]) -> str:
+    """Return what is wrong with a command, given as its words after `stallguard`; empty: nothing."""
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        words = words[next((at for at, word in enumerate(words) if word[:1] != "-"), len(words)) :]
+        if not words or not re.fullmatch("[a-z-]+", words[0]):  # the group itself, or VERB
+            return ""
+        found = command.get_command(click.Context(command), words[0])
+        if found is None:
+            return f"there is no verb {words[0]}"
+        command, words = found, words[1:]
+    known = {"-h", "--help", *(one for p in command.params for one in (*p.opts, *p.secondary_opts))}
+    if isinstance(command, RunCommand):
+        words = words[: command.command_begins(words)]
+    for word in words:
+        if re.match(r"--$|[|#&>]", word):  # the rest is for the shell
+            return ""
+        option = re.match(r"\[?(--[a-z-]+)", word)
+        if option and option[1] not in known:
+            return f"it has no option {option[1]}"
+    return ""
+
+
+def test_each_command_that_is_named_exists_and_is_no_old_form() -> None:
+    old = re.compile(rf"stallguard\s+(?:{'|'.join([HELP, *OLD_FORMS])})\b(?!-)")
+    commands = re.compile(r"`stallguard\s+([^`]+)`|^ {2,}stallguard ([^\n`]+)$", re.MULTILINE)
+    wrong = [f"{name}: {found[0]}" for name, text in texts() for found in old.finditer(text)]
+    for name, text in texts():
+        for found in commands.finditer(text):
+            words = (found[1] or found[2]).split()
+            if why := fault(words):
+                wrong.append(f"{name}: stallguard {' '.join(words)}: {why}")
+    assert wrong == []

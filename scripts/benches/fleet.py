@@ -69,7 +69,7 @@ def overhead(fleet: Fleet, count: int) -> list[float]:
     for number in range(count):
         alone, _ = bare(fleet, number)
         job, began = f"overhead-{number}", time.monotonic()
-        fleet.say("submit", "--name", job, *lease_of(fleet), "--", "train.py", *arguments(number))
+        fleet.say("fleet", "submit", "--name", job, *lease_of(fleet), "--", "train.py", *arguments(number))
         wait_for(f"{job} finishes", lambda job=job: fleet.finished([job]), LONGEST, 0.1)
         found.append(time.monotonic() - began - alone)
     return found
@@ -100,7 +100,7 @@ class Feeder:
             if len(self.submitted) - len(self._fleet.finished(self.submitted)) < MOST:
                 job = next(iter(self._left))
                 words = [*lease_of(self._fleet), "--", "train.py", *self._left.pop(job)]
-                self._fleet.say("submit", "--name", job, *words)
+                self._fleet.say("fleet", "submit", "--name", job, *words)
                 self.submitted.append(job)
 
 
@@ -116,7 +116,7 @@ def sweep(fleet: Fleet) -> None:
         f'name = "bench"\ncommand = ["train.py", "--epochs", "{EPOCHS}"]\noptions = {json.dumps(lease_of(fleet))}\n'
         f"[parameters]\nseed = {list(range(SEEDS))}\ncopy = {list(range(COPIES))}\n"
     )
-    say(fleet.say("sweep", str(file)).splitlines()[0])
+    say(fleet.say("fleet", "sweep", str(file)).splitlines()[0])
 
 
 def evacuated(fleet: Fleet, what: str, job: str, machine: Machine, began: float, limit: float) -> Fault:

@@ -16,7 +16,7 @@ import click
 import links
 from json_reference import Reference
 
-from stallguard.cli._verbs import cli
+from stallguard.cli.verbs import cli
 from stallguard.config import schema
 from stallguard.config.table import KEYS
 from stallguard.core import lifecycle

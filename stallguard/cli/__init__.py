@@ -1,7 +1,7 @@
 """The command line.  `main` is the only function that prints errors or maps them to exit codes.
 
 `stallguard run` with everyday options (`_guard.read`) needs no parsing by click, whose import takes 20 ms of processor
-time (click 8.5, Python 3.11), so the training starts without it.  Everything else goes to `_verbs`.
+time (click 8.5, Python 3.11), so the training starts without it.  Everything else goes to `verbs`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def main(arguments: list[str] | None = None) -> Any:
     _prefer_own_packages()
     _make_home_absolute()
     if os.environ.get(COMPLETION, "").endswith("_complete"):
-        from stallguard.cli import _complete, _verbs
+        from stallguard.cli import _complete, verbs
 
-        sys.exit(_complete.answer(_verbs.cli, "stallguard"))
+        sys.exit(_complete.answer(verbs.cli, "stallguard"))
     if None in (sys.stdin, sys.stdout, sys.stderr):  # closed before stallguard started
         from stallguard.supervisor.output import terminal
 
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         code = _run(words[1:]) if words[:1] == ["run"] else None
         if code is None:
-            from stallguard.cli._verbs import invoke
+            from stallguard.cli.verbs import invoke
 
             code = invoke(words)
     except StallguardError as error:

@@ -34,31 +34,9 @@ if TYPE_CHECKING:
     from stallguard.storage.paths import RunDir
 
 DESCRIBED = 50  # runs whose command is shown beside their id, the newest
-WHOLE = 1000  # characters of a summary; none is longer
 
 Items = list["CompletionItem[str]"]
 Completer = Callable[[click.Context, click.Parameter, str], Items]
-
-
-class VerbGroup(click.Group):
-    """A group of verbs whose summaries are shown as a whole."""
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> Items:
-        """Return the verbs and options that begin with `incomplete`."""
-        options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*begun(incomplete, self.summaries(ctx).items()), *options]
-
-    def summaries(self, ctx: click.Context) -> dict[str, str]:
-        """Return the verbs, each with what it does."""
-        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        return {
-            name: one.get_short_help_str(WHOLE) for name, one in commands.items() if one and not one.hidden
-        }
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs, each with its whole summary; click's own ends at 45 characters."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.summaries(ctx).items()))
 
 
 def begun(incomplete: str, words: Iterable[tuple[str, str]]) -> Items:
@@ -138,14 +116,6 @@ def variables(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 def words(*offered: str) -> Completer:
     """Return a function that offers these words."""
     return lambda _ctx, _param, incomplete: begun(incomplete, ((word, "") for word in offered))
-
-
-def verbs(ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
-    """Offer the verbs that can follow the given ones, for `help`."""
-    at: click.Command | None = ctx.find_root().command
-    for word in ctx.params.get("words") or ():
-        at = at.get_command(ctx, word) if isinstance(at, click.Group) else None
-    return at.shell_complete(ctx, incomplete) if isinstance(at, click.Group) else []
 
 
 # ---- settings ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Finds a live run and sends it a command; shared by status, top, ps, stop, restart and mute."""
+"""Finds a live run and sends it a command; shared by status, top, ls, stop, restart and mute."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def only_live(text: str | None, *, or_unguarded: bool = False) -> RunDir:
     raise StallguardError(
         f"{counted(len(alive), 'run')} are alive" if alive else "no run is alive",
         why=", ".join(run.id for run in alive),
-        cure="name the one that you mean; stallguard ps lists them"
+        cure="name the one that you mean; stallguard ls --live lists them"
         if alive
         else "stallguard ls lists all runs",
         code=NO_SUCH_RUN,

@@ -27,6 +27,7 @@ from stallguard.cli._console import echo, write
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
+from stallguard.cli.verbs import VerbGroup
 from stallguard.core.text import counted
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.report.sanitize import one_line, plain
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from stallguard.agent.job_builder import BuiltJob
 
 
-@click.group("agent", cls=_complete.VerbGroup)
+@click.group("agent", cls=VerbGroup)
 def command() -> None:
     """Train overnight: jobs that start on time and survive a crash.
 

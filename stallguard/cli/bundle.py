@@ -1,4 +1,4 @@
-"""`stallguard bundle`: one file for a bug report."""
+"""`stallguard debug bundle`: one file for a bug report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stallguard compare`: how fast a training is with one setting and another."""
+"""`stallguard tune compare`: how fast a training is with one setting and another."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def command(
 
     \b
     Examples:
-      stallguard compare --device cpu,gpu -- train.py
-      stallguard compare --batch 32,64,128 --batch-flag=--batch-size -- train.py
-      stallguard compare --env TF_XLA_FLAGS=,--tf_xla_auto_jit=2 train.py
+      stallguard tune compare --device cpu,gpu -- train.py
+      stallguard tune compare --batch 32,64,128 --batch-flag=--batch-size -- train.py
+      stallguard tune compare --env TF_XLA_FLAGS=,--tf_xla_auto_jit=2 train.py
     """  # noqa: D301 - click wants the real backspace
     from stallguard.report import trial_table
     from stallguard.supervisor.signals import deferred_signals
@@ -163,7 +163,8 @@ def variants(device: str, batch: str, env: Sequence[str]) -> list[Variant]:
     for one in devices:
         if one not in DEVICES:
             raise _error(
-                f"--device knows cpu and gpu, not {one!r}", "stallguard compare --device cpu,gpu -- train.py"
+                f"--device knows cpu and gpu, not {one!r}",
+                "stallguard tune compare --device cpu,gpu -- train.py",
             )
     rows = _values(batch, "--batch")
     for one in rows:

@@ -16,6 +16,7 @@ from stallguard import config, jsontext
 from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
+from stallguard.cli.verbs import VerbGroup
 from stallguard.config import layers, schema, tuning
 from stallguard.config.table import KEYS, Key, value_of
 from stallguard.errors import CANNOT_RUN, UNREADABLE, USAGE, StallguardError, nearest
@@ -40,7 +41,7 @@ class ShownSettings(msgspec.Struct, frozen=True):
     settings: dict[str, ShownSetting]
 
 
-@click.group("config", cls=_complete.VerbGroup, invoke_without_command=True)
+@click.group("config", cls=VerbGroup, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Show and change the settings, with their origins; alone it does what `config show` does."""

@@ -1,4 +1,4 @@
-"""`stallguard dump`: shows where a training is now, without disturbing it."""
+"""`stallguard debug dump`: shows where a training is now, without disturbing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stallguard find-batch`: the largest batch that a training survives on this machine."""
+"""`stallguard tune find-batch`: the largest batch that a training survives on this machine."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, 
 
     \b
     Examples:
-      stallguard find-batch train.py
-      stallguard find-batch --batch-flag=--batch-size -- train.py --batch-size 512
+      stallguard tune find-batch train.py
+      stallguard tune find-batch --batch-flag=--batch-size -- train.py --batch-size 512
     """  # noqa: D301 - click wants the real backspace
     from stallguard.report.trial_table import table
     from stallguard.supervisor.signals import deferred_signals

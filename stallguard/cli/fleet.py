@@ -15,9 +15,10 @@ import click
 from stallguard import config, jsontext, units
 from stallguard.agent.job import is_ours
 from stallguard.agent.service_manager import manager, own_system
-from stallguard.cli import _complete, _fleet
+from stallguard.cli import _fleet
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
+from stallguard.cli.verbs import Verb, VerbGroup, quieten
 from stallguard.core.text import counted, duration
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.fleet import membership, orders
@@ -27,9 +28,15 @@ if TYPE_CHECKING:
     from stallguard.fleet.store import Store
     from stallguard.pool.machines import FleetMachine
 
+JOBS = {
+    "submit": Verb("submit:command", "Give a training to the fleet."),
+    "sweep": Verb("sweep:command", "Submit each combination of parameters."),
+}
 
-@click.group("fleet", cls=_complete.VerbGroup)
-def command() -> None:
+
+@click.group("fleet", cls=VerbGroup, verbs=JOBS)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Train on several machines: a fleet with one store and one scheduler.
 
     \b
@@ -38,7 +45,9 @@ def command() -> None:
       stallguard fleet scheduler --install
       stallguard fleet worker --install --between 22:00 07:00 --mains-only
       stallguard fleet machines
+      stallguard fleet submit --needs metal train.py --epochs 200
     """  # noqa: D301 - click wants the real backspace
+    quieten(ctx, tuple(command.commands))
 
 
 def _now() -> dt.datetime:

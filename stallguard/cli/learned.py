@@ -1,4 +1,4 @@
-"""`stallguard learned`: what was learned from the runs of each script."""
+"""`stallguard tune learned`: what was learned from the runs of each script."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from stallguard import jsontext
 from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
+from stallguard.cli.verbs import VerbGroup
 from stallguard.core.messages import counted
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.report.sanitize import one_line
@@ -36,7 +37,7 @@ class LearnedScripts(msgspec.Struct, frozen=True):
     learned: list[LearnedScript]
 
 
-@click.group("learned", cls=_complete.VerbGroup)
+@click.group("learned", cls=VerbGroup)
 def command() -> None:
     """Show or delete what was learned of each script by runs and find-batch: its usual gaps, and surviving batches."""
 
@@ -75,7 +76,9 @@ def forget(name: str | None, everything: bool) -> None:
     ]
     if not gone and not everything:
         raise StallguardError(
-            f"nothing has been learned of {name!r}", cure="stallguard learned show lists it", code=NO_SUCH_RUN
+            f"nothing has been learned of {name!r}",
+            cure="stallguard tune learned show lists it",
+            code=NO_SUCH_RUN,
         )
     for one in gone:
         one.path.unlink(missing_ok=True)

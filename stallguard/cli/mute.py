@@ -1,4 +1,4 @@
-"""`stallguard mute`: pause the handling of stalls for a while."""
+"""`stallguard debug mute`: pause the handling of stalls for a while."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def command(duration: str, run: str | None) -> None:
         raise StallguardError(
             f"{duration!r} is no duration",
             why="a pause cannot be negative" if option else "",
-            cure="stallguard mute 0 ends a pause; a duration is written 90s, 30m or 2h",
+            cure="stallguard debug mute 0 ends a pause; a duration is written 90s, 30m or 2h",
             code=USAGE,
         ) from error
     which = only_live(run)

@@ -1,4 +1,4 @@
-"""`stallguard profile`: where the time of a run went, from the stacks that the probe sampled."""
+"""`stallguard debug profile`: where the time of a run went, from the stacks that the probe sampled."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def command(run: str | None, speedscope_file: str | None, as_json: bool) -> None
 
     \b
     Examples:
-      stallguard profile
-      stallguard profile --json | jq '.trainings[0].training[0]'
-      stallguard profile --speedscope stacks.json
+      stallguard debug profile
+      stallguard debug profile --json | jq '.trainings[0].training[0]'
+      stallguard debug profile --speedscope stacks.json
     """  # noqa: D301 - click wants the real backspace
     if speedscope_file == STDOUT and as_json:
         raise click.UsageError("--speedscope - writes to standard output, so --json cannot be printed there")
@@ -73,7 +73,7 @@ def _export(run: RunDir, found: SampledTrainings, target: str, *, err: bool) -> 
 
     if all(one.samples is None for one in found.trainings):
         what = f"the files of samples of run {run.id} cannot be read, so it has no stacks"
-        cure = "stallguard profile shows the last figures in its journal"
+        cure = "stallguard debug profile shows the last figures in its journal"
         raise StallguardError(what, cure=cure, code=1)
     file = speedscope.make(run.id, found.trainings)
     text = jsontext.readable(profile_document.cleaned(file, profile_document.redactor_of(run, os.environ)))

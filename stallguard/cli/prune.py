@@ -1,4 +1,4 @@
-"""`stallguard prune`: remove runs that are too many, too old or too large."""
+"""`stallguard debug prune`: remove runs that are too many, too old or too large."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def command(runs: str | None, age: str | None, size: str | None, dry_run: bool, 
 
     \b
     Examples:
-      stallguard prune --dry-run
-      stallguard prune --runs 10 --age 30d
+      stallguard debug prune --dry-run
+      stallguard debug prune --runs 10 --age 30d
     """  # noqa: D301 - click wants the real backspace
     flags = {"keep.runs": runs, "keep.age": age, "keep.size": size}
     typed = {path: f"--{path.removeprefix('keep.')}" for path in flags}

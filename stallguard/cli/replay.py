@@ -1,4 +1,4 @@
-"""`stallguard replay`: decides a recorded run again, optionally with other settings."""
+"""`stallguard debug replay`: decides a recorded run again, optionally with other settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stallguard submit`: give a training to the fleet."""
+"""`stallguard fleet submit`: give a training to the fleet."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def command(
 
     \b
     Examples:
-      stallguard submit --needs metal train.py --epochs 200
-      stallguard submit --needs cuda,memory=32GB --priority 5 --name resnet-a -- -m mypackage.train
+      stallguard fleet submit --needs metal train.py --epochs 200
+      stallguard fleet submit --needs cuda,memory=32GB --priority 5 --name resnet-a -- -m mypackage.train
     """  # noqa: D301 - click wants the real backspace
     from stallguard.pool import submitting
     from stallguard.pool.submitting import Wish
@@ -75,7 +75,7 @@ def command(
         _hand_over_again(name, words, ray)
         return
     if not words:
-        raise StallguardError("a job needs a COMMAND", cure="stallguard submit train.py", code=USAGE)
+        raise StallguardError("a job needs a COMMAND", cure="stallguard fleet submit train.py", code=USAGE)
     flags = given(parameters)
     for path in OWN:
         if flags.get(path) is not None:
@@ -114,7 +114,7 @@ def _hand_over(job: str, needs: Mapping[str, float], ray: str) -> None:
 
 def _hand_over_again(job: str, words: tuple[str, ...], ray: str) -> None:
     if not job or not ray or words:
-        cure = "stallguard submit --ray http://HOST:8265 --name JOB --again"
+        cure = "stallguard fleet submit --ray http://HOST:8265 --name JOB --again"
         raise StallguardError("--again takes the name of a job, and --ray", cure=cure, code=USAGE)
     member = membership.required(os.environ)
     store = store_owner.opened(member)

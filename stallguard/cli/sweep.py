@@ -1,4 +1,4 @@
-"""`stallguard sweep`: give one training with several parameters to the fleet."""
+"""`stallguard fleet sweep`: give one training with several parameters to the fleet."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ def command(file: Path, revision: str, yes: bool, dry_run: bool, as_json: bool) 
         echo(jsontext.readable(submitted))
         return
     present = f"; {len(submitted.present)} were there already" if submitted.present else ""
-    echo(f"{counted(len(submitted.jobs), 'job')} submitted{present}; stallguard ps lists them", err=True)
+    echo(
+        f"{counted(len(submitted.jobs), 'job')} submitted{present}; stallguard ls --live lists them", err=True
+    )
     for line in submitted.notes:
         echo(line, err=True)

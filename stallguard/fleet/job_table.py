@@ -46,7 +46,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     position: Position | None = None  # of that checkpoint
     code: int | None = None  # exit code of the newest run that ended
     why: str = ""  # why it ended, waits or is refused
-    is_submitted: bool = False  # by `stallguard submit`; else by hand
+    is_submitted: bool = False  # by `stallguard fleet submit`; else by hand
     by: str = ""  # who submitted it
     submitted: str = ""  # when
     priority: int = 0  # higher ones first

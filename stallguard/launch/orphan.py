@@ -1,8 +1,8 @@
 """A training whose stallguard was killed: finds its process, and ends it without a stallguard.
 
-For `ps`, `status` and `stop`, and for a job of several machines, if another run takes it.  A training that a service
-manager started is guarded again when that restarts stallguard; after it is ended here its run has an outcome, so that
-does not happen.
+For `ls --live`, `status` and `stop`, and for a job of several machines, if another run takes it.  A training that a
+service manager started is guarded again when that restarts stallguard; after it is ended here its run has an outcome,
+so that does not happen.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def end(run: RunDir, attempt: AttemptRecord, why: str = WHY) -> list[int]:
     from stallguard.core import ledger, recovery, time_spent
     from stallguard.core.run import beats
     from stallguard.host.process_end import GRACE, sweep
-    from stallguard.storage import journal  # imports the core, which `ps` and `status` do not need
+    from stallguard.storage import journal  # imports the core, which `ls` and `status` do not need
 
     asked = run_files.asked(run)
     grace = asked.config.get("stop", {}).get("grace", GRACE) if asked else GRACE

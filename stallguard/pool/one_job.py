@@ -67,7 +67,7 @@ def _refuse(store: Store, signatures: Signatures, job: str, host: str) -> None:
     if data is None:
         raise StallguardError(
             f"there is no job {job} in {store.url}",
-            cure=f"submit it first: stallguard submit --name {job} train.py",
+            cure=f"submit it first: stallguard fleet submit --name {job} train.py",
             code=NO_SUCH_RUN,
         )
     orders.decode_submission(data, signatures, job)

@@ -59,7 +59,7 @@ MESSAGES = {
     ),
     "run.unguarded": Message(
         "stallguard itself failed ({error}): the training goes on unguarded; "
-        "please report it: stallguard bundle has what is needed",
+        "please report it: stallguard debug bundle has what is needed",
         level="error",
     ),
     "interpreter.differs": Message("the script runs with {python}; {hint}"),
@@ -195,10 +195,12 @@ MESSAGES = {
         level="warning",
     ),
     "report.written": Message("report: {path}"),
-    "runs.pruned": Message("removed {count} to free disk space (stallguard prune --help)", terminal=False),
+    "runs.pruned": Message(
+        "removed {count} to free disk space (stallguard debug prune --help)", terminal=False
+    ),
     "stallguard.trouble": Message("{text}", level="warning"),
     "stallguard.failed": Message(
-        "stallguard itself failed at {doing} ({error}); please report it: stallguard bundle has what is needed",
+        "stallguard itself failed at {doing} ({error}); please report it: stallguard debug bundle has what is needed",
         level="error",
     ),
 }

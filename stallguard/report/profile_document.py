@@ -1,4 +1,4 @@
-"""Where the time of a run went, as one value: what `stallguard profile` shows, without secrets.
+"""Where the time of a run went, as one value: what `stallguard debug profile` shows, without secrets.
 
 The figures are those of collectors.stack_profile; here they get their shares, their trainings and their places.  Also
 the flame graphs of the report, which are of the same samples.  Must not lay anything out.

@@ -1,4 +1,4 @@
-"""The state of a live run as one plain value, for `status` and `ps`.  Pure."""
+"""The state of a live run as one plain value, for `status` and `ls --live`.  Pure."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ DRILL = str(TRAIN)
 
 
 def find(home: Path, *words: str) -> Guarded:
-    return stallguard(home, "find-batch", "--json", "--python", sys.executable, *words)
+    return stallguard(home, "tune", "find-batch", "--json", "--python", sys.executable, *words)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS does not hold a process to RLIMIT_AS")
@@ -61,7 +61,7 @@ def test_the_end_of_the_search_at_its_own_limit_says_nothing_of_larger_batches(t
         "    stallguard.beat()\n"
         "    if int(sys.argv[2]) > 11: raise MemoryError\n"
     )
-    words = ("find-batch", "--python", sys.executable, "--steps", "5", "--batch-flag=-b")
+    words = ("tune", "find-batch", "--python", sys.executable, "--steps", "5", "--batch-flag=-b")
     limited = stallguard(tmp_path, *words, "--most", "8", str(script), "-b", "8").out.decode()
     assert "8 rows survive, the most that was tried (--most); larger batches were not tried" in limited
 
@@ -79,7 +79,17 @@ def test_ctrl_c_ends_the_search_with_the_sizes_tried_so_far_and_stores_nothing(t
         f"    if sys.argv[2] == '16' and number == 5: open({str(mark)!r}, 'w').close()\n"
         "    if sys.argv[2] == '16': number and time.sleep(0.5)\n"
     )
-    command = [sys.executable, "-m", "stallguard", "find-batch", "--python", sys.executable, "--steps", "40"]
+    command = [
+        sys.executable,
+        "-m",
+        "stallguard",
+        "tune",
+        "find-batch",
+        "--python",
+        sys.executable,
+        "--steps",
+        "40",
+    ]
     command += ["--batch-flag=-b", str(script), "-b", "8"]
     environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
     with subprocess.Popen(

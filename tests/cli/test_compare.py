@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard.cli import compare
-from stallguard.cli._verbs import cli
 from stallguard.cli.compare import Variant, variants, with_device
+from stallguard.cli.verbs import cli
 from stallguard.core.trials import Trial
 from stallguard.errors import USAGE, StallguardError
 from stallguard.host import system
@@ -73,7 +73,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_setting_that_cannot_be_tried_is_refused_before_anything_starts(
     script: Path, options: list[str], what: str
 ) -> None:
-    result = CliRunner().invoke(cli, ["compare", *options, "--python", sys.executable, str(script)])
+    result = CliRunner().invoke(cli, ["tune", "compare", *options, "--python", sys.executable, str(script)])
     assert isinstance(result.exception, StallguardError)
     assert result.exception.what.startswith(what)
     assert not (script.parent / "started").exists()

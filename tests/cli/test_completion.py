@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from stallguard.cli._complete import answer
-from stallguard.cli._verbs import SUMMARIES, cli
+from stallguard.cli.verbs import OLD_FORMS, TOP, cli
 from stallguard.storage import run_files
 
 ROOT = Path(__file__).parent.parent.parent
@@ -108,13 +108,13 @@ OFFERED = [
     (("report", ""), RUNS),
     (("status", "20260102"), RUNS[1:2]),
     (("logs", "night"), RUNS[1:]),
-    (("bundle", "2026"), RUNS),
-    (("replay", "2026"), RUNS),
+    (("debug", "bundle", "2026"), RUNS),
+    (("debug", "replay", "2026"), RUNS),
     (("run", "--resume", ""), ["last", "no", *RUNS]),
     (("stop", ""), RUNS[:1]),
     (("restart", ""), RUNS[:1]),
-    (("mute", "--run", ""), RUNS[:1]),
-    (("dump", ""), RUNS[:1]),
+    (("debug", "mute", "--run", ""), RUNS[:1]),
+    (("debug", "dump", ""), RUNS[:1]),
     (("top", ""), RUNS[:1]),
     (("agent", "status", "--name", ""), ["nightly", "weekly"]),
     (("agent", "install", "--name", "n"), ["nightly"]),
@@ -132,7 +132,11 @@ OFFERED = [
     (("run", "--set", "checkpoint.inexact=s"), ["checkpoint.inexact=stop"]),
     (("run", "--color=al"), ["--color=always"]),
     (("help", "agent", "un"), ["uninstall"]),
-    (("replay", "--set", "keep.ru"), ["keep.runs="]),
+    (("help", "dri"), ["drill"]),
+    (("bundle", "20260102"), RUNS[1:2]),
+    (("tune", "f"), ["find-batch"]),
+    (("fleet", "sw"), ["sweep"]),
+    (("debug", "replay", "--set", "keep.ru"), ["keep.runs="]),
 ]
 
 
@@ -158,7 +162,7 @@ def test_descriptions_are_whole_and_runs_are_described_by_their_command(home):
     assert offered(home, "zsh", "agent", "sto")["stop"] == (
         "End a job's training, with a checkpoint if one can be made; it stays installed and starts again at its time."
     )
-    for words in ((), ("agent",), ("config",), ("learned",)):
+    for words in ((), ("agent",), ("config",), ("tune", "learned")):
         for name, text in offered(home, "zsh", *words, "").items():
             assert not text.endswith("..."), name
             assert len(text) > 5, name
@@ -203,7 +207,7 @@ def test_runs_that_cannot_be_read_are_no_error(home):
 HEAVY = {"numpy", "rich", "jinja2", "structlog", "stallguard.core.fold", "stallguard.supervisor.session"}
 
 
-@pytest.mark.parametrize("verb", sorted(SUMMARIES))
+@pytest.mark.parametrize("verb", sorted({*TOP, *OLD_FORMS}))
 def test_the_help_does_not_import_what_only_the_command_needs(home, verb):
     """0.05 to 0.17 s of a processor, of which the interpreter and click take 0.05; what is heavy would double it."""
     env = environment(
@@ -227,7 +231,8 @@ def test_all_verbs_are_offered_without_importing_one(home):
         timeout=60, check=False,
     )  # fmt: skip
 
-    assert {f"plain,{verb}" for verb in SUMMARIES} <= set(done.stdout.splitlines())
+    assert {f"plain,{verb}" for verb in TOP} <= set(done.stdout.splitlines())
+    assert not {f"plain,{old}" for old in OLD_FORMS} & set(done.stdout.splitlines())
     assert "stallguard.cli.run" not in done.stderr
 
 

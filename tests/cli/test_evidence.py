@@ -81,7 +81,7 @@ def pid(guarded):
 
 
 def test_dump_shows_where_the_script_hangs_and_leaves_it_alone(guarded, pid):
-    answer = guarded.stallguard("dump", "--again", "0.1")
+    answer = guarded.stallguard("debug", "dump", "--again", "0.1")
     assert answer.returncode == 0, answer.stderr
     announced = answer.stdout.decode()
     assert announced.startswith("main thread")
@@ -91,7 +91,7 @@ def test_dump_shows_where_the_script_hangs_and_leaves_it_alone(guarded, pid):
 
 
 def test_dump_takes_a_pid_and_a_directory_and_answers_in_json(guarded, pid, tmp_path):
-    answer = guarded.stallguard("dump", str(pid), "--json", "-o", str(tmp_path / "here"))
+    answer = guarded.stallguard("debug", "dump", str(pid), "--json", "-o", str(tmp_path / "here"))
     announced = json.loads(answer.stdout)
     assert (announced["pid"], announced["where"], announced["schema"]) == (pid, "train.py:8 in stuck", 1)
     assert (tmp_path / "here/manifest.json").exists()
@@ -105,14 +105,14 @@ def test_without_a_name_a_run_that_lives_is_meant_before_a_newer_one_that_ended(
     asked["supervisor"] = {"pid": 2**22 + 1, "started": 0.0}
     (newer / "run.json").write_text(json.dumps(asked))
     try:
-        assert json.loads(guarded.stallguard("dump", "--json").stdout)["pid"] == pid
+        assert json.loads(guarded.stallguard("debug", "dump", "--json").stdout)["pid"] == pid
     finally:
         shutil.rmtree(newer)
 
 
 @pytest.mark.parametrize("which", ["1", "no-such-run"])
 def test_what_no_run_guards_is_exit_code_3_and_unharmed(guarded, which):
-    answer = guarded.stallguard("dump", which)
+    answer = guarded.stallguard("debug", "dump", which)
     assert answer.returncode == 3
     assert answer.stdout == b""
 
@@ -120,7 +120,7 @@ def test_what_no_run_guards_is_exit_code_3_and_unharmed(guarded, which):
 def test_a_pid_that_is_not_guarded_is_never_signalled(guarded):
     stranger = subprocess.Popen(["sleep", "60"])
     try:
-        assert guarded.stallguard("dump", str(stranger.pid)).returncode == 3
+        assert guarded.stallguard("debug", "dump", str(stranger.pid)).returncode == 3
         assert stranger.poll() is None
     finally:
         stranger.kill()
@@ -128,12 +128,12 @@ def test_a_pid_that_is_not_guarded_is_never_signalled(guarded):
 
 
 def test_a_bundle_is_one_file_without_the_secret_that_is_on_disk(guarded, pid, tmp_path):
-    guarded.stallguard("dump")
+    guarded.stallguard("debug", "dump")
     assert SECRET in (guarded.run / "run.json").read_text()
     until(lambda: SECRET in (guarded.run / "output.log").read_text())
     (guarded.run / "checkpoints").mkdir(exist_ok=True)
     (guarded.run / "checkpoints/weights.txt").write_text("large")
-    answer = guarded.stallguard("bundle", "-o", str(tmp_path / "b.tar.gz"))
+    answer = guarded.stallguard("debug", "bundle", "-o", str(tmp_path / "b.tar.gz"))
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.decode().strip() == str(tmp_path / "b.tar.gz")
     with tarfile.open(tmp_path / "b.tar.gz") as archive:
@@ -152,11 +152,11 @@ def test_a_bundle_is_one_file_without_the_secret_that_is_on_disk(guarded, pid, t
 
 
 def test_a_bundle_can_go_to_standard_output(guarded):
-    assert guarded.stallguard("bundle", "-o", "-").stdout[:2] == b"\x1f\x8b"
+    assert guarded.stallguard("debug", "bundle", "-o", "-").stdout[:2] == b"\x1f\x8b"
 
 
 def test_a_bundle_that_cannot_be_written_leaves_nothing_half_made(guarded, tmp_path):
-    answer = guarded.stallguard("bundle", "-o", str(tmp_path / "absent/b.tar.gz"))
+    answer = guarded.stallguard("debug", "bundle", "-o", str(tmp_path / "absent/b.tar.gz"))
     assert answer.returncode == 126
     assert b"cannot write" in answer.stderr
     assert list(tmp_path.iterdir()) == []
@@ -165,7 +165,7 @@ def test_a_bundle_that_cannot_be_written_leaves_nothing_half_made(guarded, tmp_p
 def test_what_has_ended_cannot_be_dumped_but_packed(tmp_path):
     ended = Guarded(tmp_path)
     ended.close()
-    answer = ended.stallguard("dump")
+    answer = ended.stallguard("debug", "dump")
     assert answer.returncode == 3
     assert b"incidents" in answer.stderr
-    assert ended.stallguard("bundle", "--json").returncode == 0
+    assert ended.stallguard("debug", "bundle", "--json").returncode == 0

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard.cli import learned, logs, ls, morning, report, status
-from stallguard.cli._verbs import cli
+from stallguard.cli.verbs import cli
 from stallguard.core.actions import Announce
 from stallguard.core.sizes import Sizes
 from stallguard.core.text import shell_words
@@ -126,7 +126,7 @@ def test_the_runs_of_another_user_are_one_clear_error(run: paths.RunDir) -> None
     script = f"""
 import sys
 sys.path[:] = {sys.path!r}
-import locale, stallguard.cli._verbs  # loaded before: the other user cannot read this interpreter everywhere
+import locale, stallguard.cli.verbs  # loaded before: the other user cannot read this interpreter everywhere
 from stallguard.cli import ls
 from stallguard.storage import paths
 from stallguard.errors import StallguardError

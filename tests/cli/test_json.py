@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from stallguard.cli._verbs import cli
+from stallguard.cli.verbs import cli
 from stallguard.core.actions import AnyAction
 from stallguard.core.events import AnyEvent
 from stallguard.report import narrative
@@ -109,30 +109,29 @@ SETTINGS = ["--set", "detector.patience=2"]
 PRINTED = {
     "agent list": [[]],
     "agent status": [["--name", "nightly"]],
-    "bundle": [[]],
+    "debug bundle": [[]],
     "config show": [[]],
     "incidents": [[]],
-    "learned show": [[]],
-    "ls": [["--all"]],
+    "tune learned show": [[]],
+    "ls": [["--all"], ["--live"]],
     "morning": [["--since", "9999d"]],
     "notify": [["--test", "--set", "notify.desktop=off", "--set", "notify.command=exit 7"]],
-    "prune": [["--runs", "1", "--dry-run"]],
-    "ps": [[]],
-    "replay": [SETTINGS, ["--compare", *SETTINGS]],
+    "debug prune": [["--runs", "1", "--dry-run"]],
+    "debug replay": [SETTINGS, ["--compare", *SETTINGS]],
     "report": [[]],
     "status": [[]],
 }
 # Of these the types are what is printed, too; they want a training, or many seconds, and are tried where they are.
 ELSEWHERE = {
-    "compare",
+    "tune compare",
     "doctor",
-    "dump",
-    "find-batch",
+    "debug dump",
+    "tune find-batch",
     "fleet machines",
     "logs",
-    "profile",
-    "submit",
-    "sweep",
+    "debug profile",
+    "fleet submit",
+    "fleet sweep",
 }
 
 
@@ -193,10 +192,10 @@ def test_the_snapshot_of_a_run_that_lives_is_what_the_reference_says():
 
 def test_a_field_without_a_meaning_and_a_meaning_without_a_field_are_refused(checks, monkeypatch):
     every = list(checks.verbs(cli))
-    monkeypatch.setitem(checks.reference.MEANINGS, "ls.Row.no_such", "nothing")
-    monkeypatch.delitem(checks.reference.MEANINGS, "ls.Row.id")
+    monkeypatch.setitem(checks.reference.MEANINGS, "ls.ListedRun.no_such", "nothing")
+    monkeypatch.delitem(checks.reference.MEANINGS, "ls.ListedRun.id")
     with pytest.raises(
-        ValueError, match=r"without a meaning .*: ls\.Row\.id; .* of no field: ls\.Row\.no_such"
+        ValueError, match=r"without a meaning .*: ls\.ListedRun\.id; .* of no field: ls\.ListedRun\.no_such"
     ):
         checks.reference.Reference().text(every)
 

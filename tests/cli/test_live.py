@@ -1,4 +1,4 @@
-"""`status`, `top`, `ps`, `stop`, `restart` and `mute`: what a live run tells, and what reaches it."""
+"""`status`, `top`, `ls --live`, `stop`, `restart` and `mute`: what a live run tells, and what reaches it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stallguard.cli import ls, mute, ps, restart, status, stop
+from stallguard.cli import ls, mute, restart, status, stop
 from stallguard.core.events import Event
 from stallguard.errors import StallguardError
 from stallguard.report import status_rows
@@ -219,17 +219,20 @@ def test_ps_lists_what_lives(home, life, other):
     over(home)
     other.snapshot = STALLED | {"run": "two"}
 
-    lines = say(ps.command).output.splitlines()
+    lines = say(ls.command, "--live").output.splitlines()
 
     assert [line.split()[:3] for line in lines] == [["one", "4711", "running"], ["two", "4711", "holding"]]
     assert "2.5/s" in lines[0]
     assert "silent 1 min 15 s" in lines[1]
-    assert [one["run"] for one in json.loads(say(ps.command, "--json").output)["runs"]] == ["one", "two"]
+    assert [one["run"] for one in json.loads(say(ls.command, "--live", "--json").output)["runs"]] == [
+        "one",
+        "two",
+    ]
 
 
 def test_ps_lists_a_run_that_does_not_answer(home, life, other):
     life.control.close()
-    lines = say(ps.command).output.splitlines()
+    lines = say(ls.command, "--live").output.splitlines()
     life.control = Control(life.place / "control", life.posted.append, time.monotonic, lambda: life.snapshot)
 
     assert [line.split()[0] for line in lines] == ["one", "two"]
@@ -291,8 +294,8 @@ def test_a_pause_is_shown_wherever_the_run_is(life):
     assert status_rows.muted({"muted": None}) == ""
 
     life.snapshot = life.snapshot | {"muted": 3599.0}
-    for shown in (status.command, ps.command):
-        assert "stall handling paused until" in say(shown).output
+    for words in ((status.command,), (ls.command, "--live")):
+        assert "stall handling paused until" in say(*words).output
 
 
 @pytest.mark.parametrize("words", ["a while", "-5m"])

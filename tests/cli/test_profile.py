@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from stallguard.cli._verbs import cli
+from stallguard.cli.verbs import cli
 from stallguard.core.events import ProbeConnected, Profiled
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.report import sampled_trainings
@@ -70,10 +70,10 @@ def home(tmp_path_factory):
         command, cwd=place, env={**os.environ, "STALLGUARD_HOME": str(place)}, stderr=subprocess.PIPE
     )
     try:
-        during = stallguard(place, "profile", "--json")
+        during = stallguard(place, "debug", "profile", "--json")
         while during.code and run.poll() is None:
             time.sleep(0.2)
-            during = stallguard(place, "profile", "--json")
+            during = stallguard(place, "debug", "profile", "--json")
         (place / "during.json").write_bytes(during.out)
         run.communicate(timeout=120)
     finally:
@@ -85,7 +85,7 @@ def home(tmp_path_factory):
 
 
 def test_the_lines_are_named_with_what_they_do_the_most_expensive_first(home):
-    answer = stallguard(home, "profile", "--json")
+    answer = stallguard(home, "debug", "profile", "--json")
     outcome = (home / "runs" / "latest" / "outcome.json").read_text()
     made = is_of_type(answer.out, ProfileDocument)
 
@@ -112,7 +112,7 @@ def test_it_says_the_same_of_a_run_that_goes_on(home):
 
 
 def test_the_table_has_phases_lines_shares_and_how_much_it_covers(home):
-    answer = stallguard(home, "profile")
+    answer = stallguard(home, "debug", "profile")
     words = " ".join(answer.out.decode().split())
 
     assert (answer.code, answer.err) == (0, "")
@@ -131,9 +131,9 @@ def test_the_table_has_phases_lines_shares_and_how_much_it_covers(home):
 def test_speedscope_gets_a_file_of_its_format_and_its_place_is_printed(home, tmp_path):
     target = tmp_path / "stacks.json"
     target.write_text("something older")
-    answer = stallguard(home, "profile", "--speedscope", str(target))
-    printed = stallguard(home, "profile", "--speedscope", "-")
-    both = stallguard(home, "profile", "--speedscope", str(target), "--json")
+    answer = stallguard(home, "debug", "profile", "--speedscope", str(target))
+    printed = stallguard(home, "debug", "profile", "--speedscope", "-")
+    both = stallguard(home, "debug", "profile", "--speedscope", str(target), "--json")
 
     made = conforms(target.read_bytes())
     assert answer.out.decode().strip() == str(target)
@@ -148,12 +148,12 @@ def test_speedscope_gets_a_file_of_its_format_and_its_place_is_printed(home, tmp
 
 
 def test_a_file_that_cannot_be_written_is_one_error_and_leaves_nothing(home, tmp_path):
-    answer = stallguard(home, "profile", "--speedscope", str(tmp_path / "absent" / "x.json"))
+    answer = stallguard(home, "debug", "profile", "--speedscope", str(tmp_path / "absent" / "x.json"))
 
     assert answer.code == CANNOT_RUN
     assert "choose another: --speedscope FILE" in answer.err
     assert list(tmp_path.iterdir()) == []
-    assert stallguard(home, "profile", "--speedscope", "-", "--json").code == USAGE
+    assert stallguard(home, "debug", "profile", "--speedscope", "-", "--json").code == USAGE
 
 
 def test_the_report_draws_the_same_stacks(home):
@@ -174,7 +174,7 @@ def run(tmp_path, monkeypatch):
 
 
 def refused(*words: str) -> StallguardError:
-    error = CliRunner().invoke(cli, ["profile", *words]).exception
+    error = CliRunner().invoke(cli, ["debug", "profile", *words]).exception
     assert isinstance(error, StallguardError)
     return error
 
@@ -182,14 +182,14 @@ def refused(*words: str) -> StallguardError:
 def test_each_attempt_is_named_in_order(run):
     for number in (2, 1, 3):
         write(run, 4000 + number, samples(("training", "step", FIT, 1000 * number)))
-    text = CliRunner().invoke(cli, ["profile"]).stdout
+    text = CliRunner().invoke(cli, ["debug", "profile"]).stdout
 
     assert text.index("Attempt 1\n") < text.index("Attempt 2\n") < text.index("Attempt 3\n")
 
 
 def test_functions_inside_graphs_are_shown_with_their_calls(run):
     write(run, 4001, of_keras())
-    shown = " ".join(CliRunner().invoke(cli, ["profile"]).stdout.split())
+    shown = " ".join(CliRunner().invoke(cli, ["debug", "profile"]).stdout.split())
 
     assert "Functions of the script inside graphs, each call measured" in shown
     assert "1 min 10 s 140 % 1 200 prepare() at train.py:40 input" in shown
@@ -200,7 +200,7 @@ def test_several_processes_of_one_attempt_are_told_apart(run):
     write(run, 77, samples(("training", "step", FIT, 1000)))
     with run.journal.open("ab") as journal:
         journal.write(written(290.0, ProbeConnected(at=1.0, attempt=1, pid=77)))
-    made = json.loads(CliRunner().invoke(cli, ["profile", "--json"]).stdout)
+    made = json.loads(CliRunner().invoke(cli, ["debug", "profile", "--json"]).stdout)
 
     assert [one["title"] for one in made["trainings"]] == [
         "attempt 1, process 77", "attempt 1, process 4001",
@@ -214,8 +214,8 @@ def test_a_damaged_file_is_said_and_the_journal_speaks_for_it(run):
     with run.journal.open("ab") as journal:
         journal.write(written(290.0, Profiled(at=1.0, attempt=2, pid=4002, profile=profile)))
     file.write_bytes(file.read_bytes()[:200])
-    result = CliRunner().invoke(cli, ["profile"])
-    exported = CliRunner().invoke(cli, ["profile", "--speedscope", "-"])
+    result = CliRunner().invoke(cli, ["debug", "profile"])
+    exported = CliRunner().invoke(cli, ["debug", "profile", "--speedscope", "-"])
 
     assert "the samples of process 4002 are damaged" in result.stdout
     assert result.stdout.count("from the journal, because its file of samples is not readable") == 1
@@ -265,13 +265,13 @@ def test_a_run_without_samples_says_why(run, tmp_path):
 
 def test_a_program_without_a_training_or_with_a_short_one_says_so(tmp_path):
     outside = guard(tmp_path, "-m", "json.tool", "--help")
-    answer = stallguard(tmp_path, "profile", "tool")
+    answer = stallguard(tmp_path, "debug", "profile", "tool")
     assert (outside.code, answer.code) == (0, 1)
     assert "no process of it trained a batch" in answer.err or "no program of it had a probe" in answer.err
 
     (tmp_path / "short.py").write_text("import stallguard\nstallguard.beat()\n")
     assert guard(tmp_path, "short.py", cwd=tmp_path).code == 0
-    answer = stallguard(tmp_path, "profile", "short")
+    answer = stallguard(tmp_path, "debug", "profile", "short")
     assert answer.code == 1
     assert "its training lasted 0.0 s; the probe writes the first samples after 5.0 s" in answer.err
 
@@ -286,8 +286,8 @@ def test_a_file_that_nobody_has_written_into_is_no_damage(run):
 def test_names_of_functions_steer_no_terminal(run):
     line = CodeLine("/a/\x1b]0;x\x07.py", 3, "f\x1b[2J\n\u202e")
     write(run, 4001, samples(("training", "step", [line], 900)))
-    shown = CliRunner().invoke(cli, ["profile"]).stdout
-    exported = CliRunner().invoke(cli, ["profile", "--speedscope", "-"]).stdout
+    shown = CliRunner().invoke(cli, ["debug", "profile"]).stdout
+    exported = CliRunner().invoke(cli, ["debug", "profile", "--speedscope", "-"]).stdout
 
     assert "\u241b[2J" in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(shown + exported)
@@ -300,7 +300,7 @@ def test_secrets_and_the_home_directory_are_in_no_form(run, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "300")  # no cell is broken into lines
     line = CodeLine("/home/me/ghp_abcdefghijklmnopqrstuvwxyz0123.py", 3, "call_swordfish-12")
     write(run, 4001, samples(("training", "step", [*FIT, line], 900)))
-    shown = CliRunner().invoke(cli, ["profile", *words]).stdout
+    shown = CliRunner().invoke(cli, ["debug", "profile", *words]).stdout
 
     assert "[removed: token].py" in shown
     assert "call_[removed: known]" in shown

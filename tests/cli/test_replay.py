@@ -1,4 +1,4 @@
-"""`stallguard replay` tells what would have happened, to people and to machines."""
+"""`stallguard debug replay` tells what would have happened, to people and to machines."""
 
 from __future__ import annotations
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from stallguard import cli as package
-from stallguard.cli._verbs import GROUPS, SUMMARIES, cli
+from stallguard.cli import main
+from stallguard.cli.verbs import OLD_FORMS, SECTIONS, TOP, VerbGroup, cli
+from stallguard.config.table import KEYS
 
 ROOT = Path(__file__).parents[2]
 EMPTY = "import sys; sys.exit(0)"
@@ -28,23 +29,108 @@ def say(home: Path, *words: str, **environment: str) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
-def test_the_table_of_verbs_is_what_there_is():
-    modules = {
-        name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(package.__path__) if name[0] != "_"
+def every_verb(
+    group: click.Group = cli, before: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield each verb with its words, those of groups too."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert isinstance(command, click.Command), name
+        yield (*before, name), command
+        if isinstance(command, click.Group):
+            yield from every_verb(command, (*before, name))
+
+
+def test_each_verb_of_the_tables_is_there_and_has_one_name():
+    found = dict(every_verb())
+    assert {words[0] for words in found} == set(TOP)
+    assert {"tune", "debug", "fleet"} == {
+        words[0] for words, command in found.items() if isinstance(command, VerbGroup) and command.verbs
     }
-    assert modules == set(SUMMARIES)
-    context = click.Context(cli)
-    assert all(isinstance(cli.get_command(context, name), click.Command) for name in SUMMARIES)
+    assert all(words[-1] == command.name for words, command in found.items())
+
+
+def test_each_old_form_leads_to_a_verb_and_none_is_shown():
+    found = dict(every_verb())
+    assert all(tuple(word for word in new if word[0] != "-") in found for new in OLD_FORMS.values())
+    assert not {*OLD_FORMS, "help"} & {words[0] for words in found}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs a command line in this process, in a home of its own."""
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        with pytest.raises(SystemExit) as end:
+            main(list(words))
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(words, end.value.code, printed.out, printed.err)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("ps", "--json"), ("ls", "--live", "--json")),
+        (("prune", "-n"), ("debug", "prune", "-n")),
+        (("learned", "show"), ("tune", "learned", "show")),
+        (("prune", "--runs", "x"), ("debug", "prune", "--runs", "x")),
+        (("submit",), ("fleet", "submit")),
+        (("mute",), ("debug", "mute")),
+        (("help", "mute"), ("debug", "mute", "--help")),
+        (("help",), ("--help",)),
+    ],
+)
+def test_an_old_form_does_what_the_new_one_does_and_says_it_once_a_day(here, old, new):
+    first, again, wanted = here(*old), here(*old), here(*new)
+
+    assert (
+        (first.returncode, first.stdout)
+        == (again.returncode, again.stdout)
+        == (wanted.returncode, wanted.stdout)
+    )
+    lines = first.stderr.splitlines()
+    told = [line for line in lines if "the old form still works" in line]
+    assert (
+        [line for line in lines if line not in told]
+        == again.stderr.splitlines()
+        == wanted.stderr.splitlines()
+    )
+    assert len(told) == (old != ("help",))
+    assert all(f"'stallguard {' '.join(new[:2])}" in line for line in told)
+
+
+def test_an_old_form_says_nothing_with_quiet_and_says_it_again_after_a_day(here, tmp_path):
+    assert here("-q", "ps").stderr == ""
+    assert "'stallguard ls --live'" in here("ps").stderr
+    (mark,) = (tmp_path / "old-forms").iterdir()
+    os.utime(mark, (0, 0))
+    assert "'stallguard ls --live'" in here("ps").stderr
+
+
+def test_the_help_of_run_shows_what_is_needed_often_and_help_all_the_rest(here):
+    few, all_of_them = (here("run", option).stdout for option in ("--help", "--help-all"))
+
+    assert "--on-stall" in few
+    assert "--checkpoint-cost" not in few
+    assert "--help-all" in few
+    assert "--checkpoint-cost" in all_of_them
+    flags = [key.flag for key in KEYS.values() if key.flag]
+    assert all(flag in all_of_them for flag in flags)
 
 
 def test_help_shows_whole_summaries_in_groups():
     shown = CliRunner().invoke(cli, ["--help"], terminal_width=60).output
 
-    assert [line[:-1] for line in shown.splitlines() if line[:-1] in GROUPS] == list(GROUPS)
-    assert all(summary in shown for summary in SUMMARIES.values())
+    assert [line[:-1] for line in shown.splitlines() if line[:-1] in SECTIONS] == list(SECTIONS)
+    assert all(verb.summary in " ".join(shown.split()) for verb in TOP.values())
 
 
-@pytest.mark.parametrize("words", [("help", "agent", "install"), ("agent", "install", "-h")])
+@pytest.mark.parametrize("words", [("agent", "install", "--help"), ("agent", "install", "-h")])
 def test_help_of_a_verb_is_asked_for_in_two_ways(tmp_path, words):
     shown = say(tmp_path, *words)
     assert shown.returncode == 0
@@ -56,12 +142,13 @@ def test_help_of_a_verb_is_asked_for_in_two_ways(tmp_path, words):
     [
         (("kill",), 2, "there is no verb 'kill'", "did you mean stop?"),
         (("ls", "--bad"), 2, "no such option '--bad'", "stallguard ls --help"),
-        (("prune", "--runs", "x"), 2, "(option --runs)", "whole number"),
+        (("debug", "prune", "--runs", "x"), 2, "(option --runs)", "whole number"),
         (("agent", "install", "--at", "23:00"), 2, "a job needs a COMMAND", "stallguard agent install"),
         (("agent", "uninstall"), 3, "there is no job agent", "stallguard agent list"),
         (("run", "nb.ipynb"), 126, "nb.ipynb is a notebook", "jupyter nbconvert"),
         (("config", "get", "policy.bakoff"), 2, "there is no setting policy.bakoff", "policy.backoff"),
-        (("help", "nothing"), 2, "there is no verb 'nothing'", "stallguard --help"),
+        (("nothing",), 2, "there is no verb 'nothing'", "stallguard --help"),
+        (("find-bach",), 2, "there is no verb 'find-bach'", "did you mean tune find-batch?"),
     ],
 )
 def test_every_error_has_one_form_and_says_what_to_do(tmp_path, words, code, first, then):
@@ -147,7 +234,7 @@ def test_version_has_a_short_form(tmp_path):
         (("ls", "--bad"), ("numpy", "jinja2", "rich", "stallguard.supervisor.session")),
         (("run", "--bad"), ("numpy", "jinja2", "rich", "psutil", "stallguard.supervisor.session")),
         (("ls",), ("numpy", "jinja2", "rich", "stallguard.config", "stallguard.supervisor.session")),
-        (("ps",), ("numpy", "jinja2", "rich", "stallguard.config", "stallguard.supervisor.session")),
+        (("ls", "--live"), ("numpy", "jinja2", "rich", "stallguard.config", "stallguard.supervisor.session")),
         (("status",), ("numpy", "jinja2", "rich", "stallguard.config", "stallguard.supervisor.session")),
     ],
 )

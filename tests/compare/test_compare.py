@@ -58,7 +58,9 @@ def loop(tmp_path: Path) -> str:
 
 
 def compared(home: Path, *words: str, env: dict[str, str] | None = None) -> tuple[Guarded, dict[str, Any]]:
-    done = stallguard(home, "compare", "--json", "--python", sys.executable, *words, env=env, cwd=home)
+    done = stallguard(
+        home, "tune", "compare", "--json", "--python", sys.executable, *words, env=env, cwd=home
+    )
     return done, conforms(done.out, ComparedTrials) if done.out else {}
 
 
@@ -142,7 +144,7 @@ def test_the_gpu_is_hidden_from_a_trial_on_the_cpu(tmp_path: Path, loop: str) ->
 def test_ctrl_c_ends_it_with_what_was_measured_so_far(tmp_path: Path, loop: str) -> None:
     mark = tmp_path / "mark"
     command = [
-        sys.executable, "-m", "stallguard", "compare", "--json", "--python", sys.executable, "--steps", "500",
+        sys.executable, "-m", "stallguard", "tune", "compare", "--json", "--python", sys.executable, "--steps", "500",
         "--env", f"MARK={tmp_path / 'first'},{mark},{tmp_path / 'never'}", "--env", "TIMES=0.25", loop,
     ]  # fmt: skip
     environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}

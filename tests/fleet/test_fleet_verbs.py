@@ -66,10 +66,10 @@ def test_a_job_that_another_machine_trains_is_watched_and_stopped_from_here(lab,
 
     lab.until_published(1)
     lab.until(beats)
-    [job] = json.loads(verb(here, "ps", "--json").stdout)["jobs"]
+    [job] = json.loads(verb(here, "ls", "--live", "--json").stdout)["jobs"]
     assert (job["job"], job["state"], job["machine"], job["number"]) == ("count", "running", HOST, 1)
     assert job["status"]["batches"] > 0
-    line = verb(here, "ps").stdout
+    line = verb(here, "ls", "--live").stdout
     assert "count" in line and HOST in line  # noqa: PT018
     assert HOST in verb(here, "ls").stdout
     shown = verb(here, "status", "count").stdout
@@ -122,11 +122,11 @@ def test_without_its_store_the_runs_of_this_machine_are_still_listed(member, tmp
     (tmp_path / "store").rename(tmp_path / "away")
     home = tmp_path / "a"
     home.mkdir()
-    for words in (("ps",), ("ls",), ("morning",)):
+    for words in (("ls", "--live"), ("ls",), ("morning",)):
         said = verb(home, *words).stderr
         assert said.count("the jobs of the fleet are missing") == 1
         assert "is its share mounted?" in said
-    made = json.loads(verb(home, "ps", "--json").stdout)
+    made = json.loads(verb(home, "ls", "--live", "--json").stdout)
     assert made["runs"] == made["jobs"] == []
     assert "is its share mounted?" in made["missing"]
 
@@ -186,7 +186,7 @@ def test_a_machine_in_no_fleet_imports_nothing_of_one(tmp_path):
         "XDG_CONFIG_HOME": str(tmp_path),
     }
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "stallguard", "ps"],
+        [sys.executable, "-X", "importtime", "-m", "stallguard", "ls", "--live"],
         capture_output=True, text=True, check=False, env=env,
     )  # fmt: skip
     assert done.returncode == 0

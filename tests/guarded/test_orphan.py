@@ -61,7 +61,11 @@ def orphan(tmp_path) -> Iterator[Orphan]:
 
 
 def test_it_is_named_and_stop_ends_its_group(orphan: Orphan) -> None:
-    listed, shown, announced = orphan.verb("ps"), orphan.verb("status"), orphan.verb("status", "--json")
+    listed, shown, announced = (
+        orphan.verb("ls", "--live"),
+        orphan.verb("status"),
+        orphan.verb("status", "--json"),
+    )
     assert str(orphan.pid) in listed.stdout
     assert "unguarded" in listed.stdout
     assert f"pid {orphan.pid}" in shown.stdout
@@ -71,14 +75,14 @@ def test_it_is_named_and_stop_ends_its_group(orphan: Orphan) -> None:
         "unguarded",
         orphan.pid,
     )
-    assert json.loads(orphan.verb("ps", "--json").stdout)["runs"][0]["pid"] == orphan.pid
+    assert json.loads(orphan.verb("ls", "--live", "--json").stdout)["runs"][0]["pid"] == orphan.pid
 
     stopped = orphan.verb("stop")
     assert (stopped.returncode, f"pid {orphan.pid}" in stopped.stderr) == (0, True), stopped.stderr
     assert orphan.group() == []
     end = run_files.outcome(orphan.run)
     assert (end.code, end.attempts) == (143, 1)
-    assert orphan.verb("ps").stdout == ""
+    assert orphan.verb("ls", "--live").stdout == ""
     assert orphan.verb("stop", orphan.run.id).returncode == 1
 
 

@@ -119,7 +119,7 @@ def test_an_order_to_end_is_carried_out_all_the_same(tmp_path: Path) -> None:
         assert run.wait(20) == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize("verb", ["restart --from-scratch", "mute"])
+@pytest.mark.parametrize("verb", ["restart --from-scratch", "debug mute"])
 def test_an_unguarded_run_refuses_what_it_cannot_do(tmp_path: Path, verb: str) -> None:
     environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
     words = command(tmp_path, ADVANCE, "Launched")

@@ -52,7 +52,7 @@ def test_a_drill_is_caught_named_restarted_smaller_and_finishes(tmp_path: Path, 
     assert run.actions("attempt.start_requested")[1]["factor"] == 2
     assert run.actions("attempt.start_requested")[1]["resume"] is True
     assert "trained 4 epochs" in run.out.decode()
-    again = stallguard(tmp_path, "replay").out.decode()
+    again = stallguard(tmp_path, "debug", "replay").out.decode()
     assert "asks for a smaller batch" in again, "a replay decides with the run's own settings"
     assert any("resuming from the" in fact["text"] for fact in run.announced("attempt.resumed")), run.err
     said = run.err

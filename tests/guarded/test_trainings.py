@@ -260,7 +260,7 @@ def test_a_training_that_is_killed_is_reported_and_the_others_go_on(tmp_path: Pa
             )
         )
         text = stallguard(tmp_path, "status").out.decode()
-        listed = stallguard(tmp_path, "ps").out.decode()
+        listed = stallguard(tmp_path, "ls", "--live").out.decode()
         assert child.wait(60) == 0
 
     assert f"loop.py first 10000 0.02, pid {first['pid']}: was killed, or crashed" in text

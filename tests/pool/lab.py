@@ -29,13 +29,13 @@ LIMIT = 60.0  # s for one verb on a busy machine; a verb that hangs is no error
 ASKING = {
     "scheduler": ("fleet", "scheduler"), "worker": ("fleet", "worker"), "job": ("fleet", "job", "j"),
     "machines": ("fleet", "machines"), "cordon": ("fleet", "cordon", "mini", "--why", "hot"),
-    "uncordon": ("fleet", "uncordon", "mini"), "submit": ("submit", "--name", "new", "t.py"),
-    "sweep": ("sweep", "sweep.toml"), "run": ("run", "--store", "{store}", "--job", "j", "t.py"),
+    "uncordon": ("fleet", "uncordon", "mini"), "submit": ("fleet", "submit", "--name", "new", "t.py"),
+    "sweep": ("fleet", "sweep", "sweep.toml"), "run": ("run", "--store", "{store}", "--job", "j", "t.py"),
     "status": ("status", "j"), "logs": ("logs", "j"), "report": ("report", "j"), "stop": ("stop", "j"),
     "page": ("report", "--fleet", "--html", "{home}/fleet.html"),
 }  # fmt: skip
 WRITING = ("job", "cordon", "submit", "sweep", "run", "stop")
-LISTS = (("ps",), ("ls",), ("morning",))
+LISTS = (("ls", "--live"), ("ls",), ("morning",))
 
 
 class Lab:

@@ -96,7 +96,7 @@ class Lab:
 
     def submit(self, job, *words, cwd=None, lease=LEASE):
         quick = ("--set", f"store.lease={lease:g}s", *QUICK)
-        return self.call("submit", "--name", job, *quick, "--", *map(str, words), cwd=cwd)
+        return self.call("fleet", "submit", "--name", job, *quick, "--", *map(str, words), cwd=cwd)
 
     def start(self, home, *words, **more):
         """Start a command of a machine."""
@@ -425,7 +425,7 @@ def test_a_member_that_is_revoked_is_turned_away_and_what_it_trained_ends_elsewh
     scheduler, lost = lab.scheduler(), lab.worker("m1")
     lab.submit("count", "count.py", 400, PAUSE, lease=SHORT)
     theirs = {**lab.env("m1"), "STALLGUARD_FLEET": str(invited(lab.place / "fleet.toml", "m1"))}
-    words = ["submit", "--name", "theirs", "--needs", "memory=999TB", "count.py", "5", PAUSE]
+    words = ["fleet", "submit", "--name", "theirs", "--needs", "memory=999TB", "count.py", "5", PAUSE]
     subprocess.run([sys.executable, "-m", "stallguard", *words], env=theirs, cwd=lab.project, check=True)
     lab.until_said(scheduler, "job theirs waits: no connected machine has what it needs")
     lab.until(lambda: lab.has_published("count"))

@@ -48,7 +48,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("what", DAMAGED)
 def test_a_record_that_is_damaged_is_named_and_the_others_are_read(lab, what):
-    lab.verb("submit", "--name", "j", "t.py", code=0)
+    lab.verb("fleet", "submit", "--name", "j", "t.py", code=0)
     for host in ("mini", "pro"):
         card(lab, host)
     store = lab.store
@@ -74,7 +74,7 @@ def test_a_record_that_is_damaged_is_named_and_the_others_are_read(lab, what):
 
 
 def test_code_that_is_damaged_is_never_run(lab):
-    lab.verb("submit", "--name", "j", "t.py", code=0)
+    lab.verb("fleet", "submit", "--name", "j", "t.py", code=0)
     [code] = (lab.store.folder / "code").iterdir()
     code.write_bytes(b"other code")
     said = lab.verb("fleet", "job", "j", code=CANNOT_RUN)
@@ -154,7 +154,7 @@ def test_a_worker_with_the_certificate_of_another_fleet_ends_and_says_so(lab):
 
 def test_what_another_user_forges_is_refused_where_a_person_sees_it(lab):
     """Who can write to the store, and has no fleet file: a job of his, and a copy of ours; an order to end ours."""
-    lab.verb("submit", "--name", "j", "--needs", "cuda", "t.py", code=0)
+    lab.verb("fleet", "submit", "--name", "j", "--needs", "cuda", "t.py", code=0)
     store = lab.store
     store.create(
         orders.submission_key("forged"), orders.encode_submission(submission("forged"), signs("mini"))
@@ -176,7 +176,7 @@ def test_what_another_user_forges_is_refused_where_a_person_sees_it(lab):
         assert f"job {job}" in said
         assert text in " ".join(lab.verb("status", job).split())
         assert text in listed
-    assert "waiting" in lab.verb("ps", code=0)
+    assert "waiting" in lab.verb("ls", "--live", code=0)
     for job in ("forged", "copied", "newer"):
         assert expected[job] in " ".join(lab.verb("fleet", "job", job, code=CANNOT_RUN).split())
 
@@ -207,10 +207,10 @@ def test_a_job_that_no_machine_fits_says_so_at_once_and_starts_when_one_joins(la
     scheduler = lab.start("fleet", "scheduler", "--listen", where)
     small = lab.start("fleet", "worker", "--name", "small", "--memory", "1GB")
     lab.until("is connected", of=small)
-    said = lab.verb("submit", "--name", "j", "--needs", "memory=2GB", "t.py", code=0)
+    said = lab.verb("fleet", "submit", "--name", "j", "--needs", "memory=2GB", "t.py", code=0)
     assert "no machine can take it now, so it waits: small has 1 of 2 memory" in said
     lab.until("job j waits: no connected machine has what it needs", of=scheduler)
-    for words in (("ps",), ("status", "j")):
+    for words in (("ls", "--live"), ("status", "j")):
         assert "small has 1 of 2 memory" in lab.verb(*words, code=0)
     lab.start("fleet", "worker", "--name", "big", "--memory", "3GB", home="there")
     lab.until("finished", ask=("status", "j"))
@@ -263,7 +263,7 @@ def test_a_verb_whose_package_is_missing_names_the_extra(hiding, hidden, words, 
 def test_without_the_package_that_signs_each_verb_of_a_fleet_says_so_and_runs_of_this_machine_are_listed(
     hiding,
 ):
-    hiding.verb("submit", "--name", "j", "t.py", code=0)
+    hiding.verb("fleet", "submit", "--name", "j", "t.py", code=0)
     for words in (
         *(ASKING[verb] for verb in ("machines", "cordon", "submit", "status", "stop", "run", "job")),
     ):
@@ -279,12 +279,12 @@ def test_without_the_package_that_signs_each_verb_of_a_fleet_says_so_and_runs_of
 def test_verbs_that_need_no_other_package_of_the_extra_work_without_it(hiding):
     card(hiding, "mini")
     without = {"HIDE": ALL}
-    hiding.verb("submit", "--name", "j", "t.py", code=0, **without)
-    hiding.verb("sweep", "sweep.toml", code=0, **without)
+    hiding.verb("fleet", "submit", "--name", "j", "t.py", code=0, **without)
+    hiding.verb("fleet", "sweep", "sweep.toml", code=0, **without)
     assert "mini" in hiding.verb("fleet", "machines", code=0, **without)
     hiding.verb("fleet", "cordon", "mini", "--why", "hot", code=0, **without)
     assert "mini is cordoned (hot)" in hiding.verb("status", "j", code=0, **without)
-    assert hiding.verb("ps", code=0, **without).count("waiting") == 3
+    assert hiding.verb("ls", "--live", code=0, **without).count("waiting") == 3
     hiding.verb("stop", "s-001", code=0, **without)
     hiding.verb("report", "--fleet", "--html", str(hiding.place / "page.html"), code=0, **without)
     hiding.verb("run", "--store", "{store}", "--job", "by-hand", "t.py", code=0, **without)
@@ -294,7 +294,7 @@ def test_verbs_that_need_no_other_package_of_the_extra_work_without_it(hiding):
 def test_a_job_with_a_lock_file_says_that_uv_is_missing(hiding):
     (hiding.project / "uv.lock").write_text("version = 1\n")
     (hiding.project / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
-    hiding.verb("submit", "--name", "j", "t.py", code=0)
+    hiding.verb("fleet", "submit", "--name", "j", "t.py", code=0)
     said = hiding.verb("fleet", "job", "j", code=CANNOT_RUN, HIDE="uv", PATH="/usr/bin:/bin")
     assert "stallguard-train[fleet]" in said
     assert "uv" in said

@@ -102,7 +102,7 @@ def test_the_runs_of_this_machine_are_read_without_the_store(lab):
 @pytest.mark.parametrize("verb", WRITING)
 @pytest.mark.parametrize("state", ["full", "read-only"])
 def test_a_store_that_cannot_be_written_is_an_error_of_each_verb_that_writes(lab, mounted, state, verb):
-    lab.verb("submit", "--name", "j", "t.py", code=0)
+    lab.verb("fleet", "submit", "--name", "j", "t.py", code=0)
     card(lab, "mini")
     if state == "full":
         fill(lab)
@@ -114,7 +114,7 @@ def test_a_store_that_cannot_be_written_is_an_error_of_each_verb_that_writes(lab
     assert "cannot be used" in said
     assert "doctor" in said
     assert content(lab.store.folder) == before
-    for words in (("fleet", "machines"), ("status", "j"), ("ps",)):
+    for words in (("fleet", "machines"), ("status", "j"), ("ls", "--live")):
         assert lab.verb(*words, code=0)
 
 
@@ -212,7 +212,7 @@ def test_a_bucket_that_is_missing_is_not_taken_for_an_empty_store(lab, monkeypat
         lab.change(store="s3://absent/lab")
         for verb in ("machines", "submit", "run", "status", "page"):
             assert "there is no bucket absent" in lab.refused(*ASKING[verb])
-        assert "there is no bucket absent" in lab.verb("ps", code=0)
+        assert "there is no bucket absent" in lab.verb("ls", "--live", code=0)
     finally:
         server.stop()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stallguard.cli._verbs import cli
+from stallguard.cli.verbs import cli
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.fleet import orders
 from stallguard.fleet.orders import Code, WorkerCard
@@ -75,6 +75,7 @@ def test_a_job_is_in_the_store_with_its_code_command_and_options(store, member, 
         "RATE",
     )
     call(
+        "fleet",
         "submit",
         *words,
         "--env",
@@ -98,14 +99,14 @@ def test_a_job_is_in_the_store_with_its_code_command_and_options(store, member, 
 
 
 def test_a_name_that_is_taken_is_refused_and_its_job_stays(store, member):
-    call("submit", "--name", "a", "train.py", "1")
-    said = call("submit", "--name", "a", "train.py", "2", code=CANNOT_RUN)
+    call("fleet", "submit", "--name", "a", "train.py", "1")
+    said = call("fleet", "submit", "--name", "a", "train.py", "2", code=CANNOT_RUN)
     assert "there is a job a already" in said
     assert submission(store, member, "a").words == ("train.py", "1")
 
 
 def test_a_job_without_a_name_gets_that_of_its_script_and_the_time(store, member):
-    call("submit", "train.py")
+    call("fleet", "submit", "train.py")
     (name,) = store.names("jobs")
     assert orders.JOB_NAME.fullmatch(name)
     assert name.startswith("train-")
@@ -128,7 +129,7 @@ def test_names_are_plain(words, name):
 
 def test_what_was_submitted_is_said_as_json_too(store, member):
     Path(".env").write_text("KEY=1")
-    said = conforms(call("submit", "--name", "a", "--json", "train.py"), submitting.Submitted)
+    said = conforms(call("fleet", "submit", "--name", "a", "--json", "train.py"), submitting.Submitted)
     assert (said["left_out"], said["files"] > 0, said["content_bytes"] > 0) == ([".env"], True, True)
     assert (said["jobs"], said["present"], said["fleet"]) == (["a"], [], member.fleet)
     assert said["code"] == submission(store, member, "a").code.digest
@@ -136,7 +137,7 @@ def test_what_was_submitted_is_said_as_json_too(store, member):
 
 def test_a_person_hears_what_is_sent_and_what_is_not(store, member):
     Path(".env").write_text("KEY=1")
-    said = call("submit", "--name", "a", "train.py")
+    said = call("fleet", "submit", "--name", "a", "train.py")
     assert "not sent, because such files hold secrets: .env" in said
     assert said.index("are sent") < said.index("a: submitted")
 
@@ -144,17 +145,17 @@ def test_a_person_hears_what_is_sent_and_what_is_not(store, member):
 def test_a_large_project_is_sent_only_with_yes(store, member):
     with Path("weights").open("wb") as file:
         file.truncate(50_000_001)
-    assert "--yes" in call("submit", "--name", "a", "train.py", code=2)
+    assert "--yes" in call("fleet", "submit", "--name", "a", "train.py", code=2)
     assert store.names("code") == []
-    assert "a: submitted" in call("submit", "--name", "a", "--yes", "train.py")
+    assert "a: submitted" in call("fleet", "submit", "--name", "a", "--yes", "train.py")
 
 
 def test_a_person_hears_if_no_machine_can_take_the_job_yet(store, member):
-    assert "no machine of the fleet has a worker" in call("submit", "--name", "a", "train.py")
+    assert "no machine of the fleet has a worker" in call("fleet", "submit", "--name", "a", "train.py")
     card(store, "box", cuda=1.0)
-    said = call("submit", "--name", "b", "--needs", "metal", "train.py")
+    said = call("fleet", "submit", "--name", "b", "--needs", "metal", "train.py")
     assert "no machine can take it now, so it waits: box has 0 of 1 metal" in said
-    assert "waits" not in call("submit", "--name", "c", "--needs", "cuda", "train.py")
+    assert "waits" not in call("fleet", "submit", "--name", "c", "--needs", "cuda", "train.py")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_a_person_hears_if_no_machine_can_take_the_job_yet(store, member):
     ],
 )
 def test_what_cannot_become_a_job_is_refused_and_nothing_is_submitted(store, words, says):
-    result = CliRunner().invoke(cli, ["submit", *words])
+    result = CliRunner().invoke(cli, ["fleet", "submit", *words])
     assert isinstance(result.exception, StallguardError), result.output
     assert result.exception.code in (USAGE, CANNOT_RUN)
     assert says in "\n".join(result.exception.lines())
@@ -185,11 +186,11 @@ def test_what_cannot_become_a_job_is_refused_and_nothing_is_submitted(store, wor
 
 
 def test_a_job_needs_a_command(store):
-    assert "a job needs a COMMAND" in call("submit", "--name", "a", code=USAGE)
+    assert "a job needs a COMMAND" in call("fleet", "submit", "--name", "a", code=USAGE)
     assert store.names("jobs") == []
 
 
-@pytest.mark.parametrize("verb", [("submit", "train.py"), ("sweep", "sweep.toml")])
+@pytest.mark.parametrize("verb", [("fleet", "submit", "train.py"), ("fleet", "sweep", "sweep.toml")])
 def test_a_machine_that_is_in_no_fleet_says_how_it_gets_into_one(home, tmp_path, monkeypatch, verb):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
@@ -199,7 +200,7 @@ def test_a_machine_that_is_in_no_fleet_says_how_it_gets_into_one(home, tmp_path,
 
 def test_a_store_that_is_away_is_one_clear_error(member, tmp_path):
     (tmp_path / "store").rename(tmp_path / "away")
-    said = call("submit", "train.py", code=CANNOT_RUN)
+    said = call("fleet", "submit", "train.py", code=CANNOT_RUN)
     assert f"{member.store} cannot be" in said
 
 
@@ -242,16 +243,16 @@ def sweep(tmp_path, store):
 
 
 def test_a_sweep_that_is_submitted_again_adds_what_is_missing(sweep, store, member):
-    assert "2 jobs submitted" in call("sweep", "sweep.toml")
+    assert "2 jobs submitted" in call("fleet", "sweep", "sweep.toml")
     assert submission(store, member, "s-002").words == ("train.py", "--rate", "0.01")
     sweep.write_text(sweep.read_text().replace("0.01]", "0.01, 0.001]"))
-    said = conforms(call("sweep", "sweep.toml", "--json"), submitting.Submitted)
+    said = conforms(call("fleet", "sweep", "sweep.toml", "--json"), submitting.Submitted)
     assert (said["jobs"], said["present"]) == (["s-003"], ["s-001", "s-002"])
     assert len({submission(store, member, job).sweep for job in store.names("jobs")}) == 1
 
 
 def test_a_sweep_can_be_looked_at_before(sweep, store):
-    said = call("sweep", "--dry-run", "sweep.toml")
+    said = call("fleet", "sweep", "--dry-run", "sweep.toml")
     assert [line.split() for line in said.splitlines()] == [
         ["s-001", "train.py", "--rate", "0.1"], ["s-002", "train.py", "--rate", "0.01"],
     ]  # fmt: skip
@@ -259,9 +260,9 @@ def test_a_sweep_can_be_looked_at_before(sweep, store):
 
 
 def test_a_sweep_file_that_cannot_be_read_says_why(sweep):
-    assert "cannot read nowhere.toml" in call("sweep", "nowhere.toml", code=USAGE)
+    assert "cannot read nowhere.toml" in call("fleet", "sweep", "nowhere.toml", code=USAGE)
     sweep.write_bytes(b"\xff\xfe")
-    assert "it is not UTF-8" in call("sweep", "sweep.toml", code=USAGE)
+    assert "it is not UTF-8" in call("fleet", "sweep", "sweep.toml", code=USAGE)
 
 
 # ---- Ray ------------------------------------------------------------------------------------------------------------
@@ -298,19 +299,19 @@ def test_ray_is_asked_for_what_the_job_needs():
 def test_a_job_for_ray_is_in_the_store_and_the_scheduler_leaves_it_alone(store, member, ray):
     words = ray()
     assert "handed to the Ray cluster at http://h:8265" in call(
-        "submit", "--ray", "http://h:8265", "--name", "a", "train.py"
+        "fleet", "submit", "--ray", "http://h:8265", "--name", "a", "train.py"
     )
     assert submission(store, member, "a").engine == orders.RAY
     first = words()
     assert first[-4:] == ["stallguard", "fleet", "job", "a"]
-    call("submit", "--ray", "http://h:8265", "--name", "a", "--again")
+    call("fleet", "submit", "--ray", "http://h:8265", "--name", "a", "--again")
     assert words() != first  # Ray takes each submission id once
     assert words()[-4:] == first[-4:]
 
 
 def test_a_cluster_that_refuses_is_an_error_with_its_last_words(store, ray):
     ray("echo trying; echo 'Failed to connect to Ray' >&2; exit 1")
-    said = call("submit", "--ray", "http://h:8265", "--name", "a", "train.py", code=CANNOT_RUN)
+    said = call("fleet", "submit", "--ray", "http://h:8265", "--name", "a", "train.py", code=CANNOT_RUN)
     assert "the Ray cluster at http://h:8265 did not take the job" in said
     assert "Failed to connect to Ray" in said
     assert "--again" in said
@@ -320,17 +321,17 @@ def test_a_cluster_that_refuses_is_an_error_with_its_last_words(store, ray):
 def test_a_cluster_that_does_not_answer_is_given_up(store, ray, monkeypatch):
     ray("exec sleep 60")
     monkeypatch.setattr(ray_submission, "LIMIT", 0.5)
-    said = call("submit", "--ray", "http://h:8265", "--name", "a", "train.py", code=CANNOT_RUN)
+    said = call("fleet", "submit", "--ray", "http://h:8265", "--name", "a", "train.py", code=CANNOT_RUN)
     assert "it did not answer within" in said
 
 
 def test_without_the_program_it_says_what_to_install(store, ray):
-    said = call("submit", "--ray", "http://h:8265", "--name", "a", "train.py", code=CANNOT_RUN)
+    said = call("fleet", "submit", "--ray", "http://h:8265", "--name", "a", "train.py", code=CANNOT_RUN)
     assert "there is no program ray" in said
     assert "stallguard-train[ray]" in said
 
 
 def test_a_job_that_is_not_there_cannot_be_handed_over_again(store):
     assert "there is no job b" in call(
-        "submit", "--ray", "http://h", "--name", "b", "--again", code=NO_SUCH_RUN
+        "fleet", "submit", "--ray", "http://h", "--name", "b", "--again", code=NO_SUCH_RUN
     )

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 import stallguard.cli
-from stallguard.cli._verbs import cli
+from stallguard.cli.verbs import cli
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.control import Control
@@ -39,17 +39,17 @@ TRAINS = ("drill",)  # what starts a training without any words
 MORE: dict[str, list[list[str]]] = {
     "logs": [["-n", "3"], ["--output"], ["--output", "-n", "2"], ["--json"]],
     "report": [["--html", "-"], ["--html", f"/nowhere/{ESCAPES}"]],
-    "profile": [["--speedscope", "-"], ["--speedscope", f"/nowhere/{ESCAPES}"]],
-    "bundle": [["-o", "-"], ["-o", f"/nowhere/{ESCAPES}"]],
-    "replay": [["--set", f"detector.grace={ESCAPES}"], [f"/{ESCAPES}"]],
+    "debug profile": [["--speedscope", "-"], ["--speedscope", f"/nowhere/{ESCAPES}"]],
+    "debug bundle": [["-o", "-"], ["-o", f"/nowhere/{ESCAPES}"]],
+    "debug replay": [["--set", f"detector.grace={ESCAPES}"], [f"/{ESCAPES}"]],
     "config get": [["notify.command"], ["run.python"]],
     "config set": [["notify.command", ESCAPES], [ESCAPES, ESCAPES]],
     "config show": [["--all"]],
-    "prune": [["--dry-run"], ["--dry-run", "--age", "0s", "--runs", "1"]],
+    "debug prune": [["--dry-run"], ["--dry-run", "--age", "0s", "--runs", "1"]],
     "morning": [["--since", "40000d"], ["--since", "40000d", "--notify"]],
     "incidents": [["--json"]],
-    "ls": [["--all"]],
-    "learned forget": [["--all"]],
+    "ls": [["--all"], ["--live"]],
+    "tune learned forget": [["--all"]],
     "agent show": [["--at", "23:00", "--", f"train{ESCAPES}.py"], ["--name", "night"]],
     "agent logs": [["--name", "night"]],
     "agent status": [["--name", "night"]],
@@ -57,11 +57,10 @@ MORE: dict[str, list[list[str]]] = {
         ["--at", ESCAPES, "--", "train.py"],
         ["--at", "23:00", "--env", ESCAPES, "--", "train.py"],
     ],
-    "compare": [["--env", f"{ESCAPES}=1,2", "--", "train.py"], ["--batch", ESCAPES, "--", "train.py"]],
-    "find-batch": [["--set", f"{ESCAPES}=1", "--", "train.py"], ["--", f"/nowhere/{ESCAPES}"]],
+    "tune compare": [["--env", f"{ESCAPES}=1,2", "--", "train.py"], ["--batch", ESCAPES, "--", "train.py"]],
+    "tune find-batch": [["--set", f"{ESCAPES}=1", "--", "train.py"], ["--", f"/nowhere/{ESCAPES}"]],
     "doctor": [["--python", f"/nowhere/{ESCAPES}"]],
     "drill": [["--python", f"/nowhere/{ESCAPES}"], ["--kind", ESCAPES]],
-    "help": [[ESCAPES], ["agent", ESCAPES]],
     "completion": [[ESCAPES]],
     "notify": [["--test", "--set", f"notify.urls={ESCAPES}"]],
 }
@@ -187,13 +186,25 @@ def test_no_verb_lets_text_of_others_steer_the_terminal(
 
 
 @pytest.mark.parametrize(
-    "name", ["status", "ps", "dump", "stop", "mute", "restart", "logs", "ls", "report", "profile"]
+    "name",
+    [
+        "status",
+        "ls --live",
+        "debug dump",
+        "stop",
+        "debug mute",
+        "restart",
+        "logs",
+        "ls",
+        "report",
+        "debug profile",
+    ],
 )
 def test_no_answer_of_a_live_run_steers_the_terminal(
     name: str, live: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for words in ([], ["--json"], [live.id], ["--run", live.id]):
-        found = steers(shown([name, *words], monkeypatch))
+        found = steers(shown([*name.split(), *words], monkeypatch))
         assert not found, (name, words, found)
 
 
@@ -201,7 +212,7 @@ def test_an_own_error_with_its_trace_steers_nothing(night: RunDir, monkeypatch: 
     def fail() -> None:
         raise RuntimeError(ESCAPES)
 
-    monkeypatch.setattr("stallguard.cli._verbs.invoke", lambda _words: fail())
+    monkeypatch.setattr("stallguard.cli.verbs.invoke", lambda _words: fail())
     out = Terminal()
     monkeypatch.setattr(sys, "stderr", out)
     with pytest.raises(SystemExit):

@@ -95,8 +95,8 @@ def leaks(data: bytes) -> list[str]:
 @pytest.mark.parametrize(
     "words",
     [
-        ["report", "--json"], ["report", "--html", "-"], ["report"], ["profile", "--json"],
-        ["profile", "--speedscope", "-"], ["profile"],
+        ["report", "--json"], ["report", "--html", "-"], ["report"], ["debug", "profile", "--json"],
+        ["debug", "profile", "--speedscope", "-"], ["debug", "profile"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -108,7 +108,7 @@ def test_no_secret_is_in(words: list[str], run: RunDir, monkeypatch: pytest.Monk
 
 
 def test_no_secret_is_in_the_bundle(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = printed(["bundle", str(run.path), "-o", "-"], monkeypatch)
+    data = printed(["debug", "bundle", str(run.path), "-o", "-"], monkeypatch)
     found, names = [], set()
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for member in archive:

@@ -86,7 +86,7 @@ for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
 
 @TABLE.row(
     "signals-reset",
-    "a training resets every signal to its default; then `stallguard dump`",
+    "a training resets every signal to its default; then `stallguard debug dump`",
     "the signal for stacks is not sent: the training ends with its own code and output",
 )
 def reset(stage: Stage) -> str:
@@ -99,7 +99,7 @@ def reset(stage: Stage) -> str:
 
 @TABLE.row(
     "signals-reset-just-now",
-    "a training resets every signal to its default, and `stallguard dump` comes in the same moment",
+    "a training resets every signal to its default, and `stallguard debug dump` comes in the same moment",
     "the training ends with its own code and output",
 )
 def reset_just_now(stage: Stage) -> str:
@@ -131,7 +131,7 @@ HANDLER = "signal.signal(signal.SIGURG, lambda number, frame: calls.append(numbe
 
 @TABLE.row(
     "own-urg-handler",
-    "a training has a handler for SIGURG and raises it once; then `stallguard dump`",
+    "a training has a handler for SIGURG and raises it once; then `stallguard debug dump`",
     "its handler is called for its own signal and no other; same output",
 )
 def own_handler(stage: Stage) -> str:
@@ -146,7 +146,7 @@ def own_handler(stage: Stage) -> str:
 
 @TABLE.row(
     "own-urg-handler-from-the-start",
-    "a training installs a handler for SIGURG before its first batch; `stallguard dump` five times",
+    "a training installs a handler for SIGURG before its first batch; `stallguard debug dump` five times",
     "its handler is called for its own signal and no other; same output",
 )
 def own_handler_early(stage: Stage) -> str:

@@ -52,14 +52,14 @@ sys.exit(3)
 @TABLE.row(
     "supervisor-killed",
     "kill -9 of stallguard while a training prints and writes to a file",
-    "the training ends by itself with all its results and what it prints; `ps` names its pid until then",
+    "the training ends by itself with all its results and what it prints; `ls --live` names its pid until then",
 )
 def killed(stage: Stage) -> str:
     live = stage.guard(stage.script(PRINTING), "60")
     pid = live.training().pid
     live.signal(signal.SIGKILL)
     live.ended()
-    named = stage.verb("ps")
+    named = stage.verb("ls", "--live")
     expect(str(pid) in named.out.decode(), f"ps does not name pid {pid}: {named.out!r}")
     until((stage.work / "end").exists, "the training's end")
     written = (stage.work / "steps").read_text().splitlines()

@@ -129,7 +129,17 @@ def train(
         stallguard(cluster, project, "fleet", "init", "--store", f"file://{place}/store", "--scheduler", "127.0.0.1")
         for job, arguments in jobs.items():
             stallguard(
-                cluster, project, "submit", "--name", job, "--ray", cluster.address, "--", "train.py", *arguments
+                cluster,
+                project,
+                "fleet",
+                "submit",
+                "--name",
+                job,
+                "--ray",
+                cluster.address,
+                "--",
+                "train.py",
+                *arguments,
             )
         say(f"ray: {len(jobs)} jobs are submitted")
         store = open_store(membership.required(own).store)

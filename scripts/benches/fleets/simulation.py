@@ -255,7 +255,7 @@ class Simulated(NamedTuple):
     scheduler: dict[str, float]
     machines: dict[str, float]
     table: float
-    jobs: int  # in the table of `ps`
+    jobs: int  # in the table of `ls --live`
     noticed: float
     again: int  # jobs that were trained a second time
 

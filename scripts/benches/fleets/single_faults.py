@@ -152,7 +152,7 @@ class Trials:
         file = place / "fleet.toml"
         self._fleet.say("fleet", "init", "--store", f"file://{place}/store", "--scheduler", "127.0.0.1", file=file)
         file.write_text(file.read_text().replace(f"file://{place}/store", self._fleet.url))
-        code, said = self._fleet.tried("submit", "--name", "strange", "--", "ends.py", "0", file=file)
+        code, said = self._fleet.tried("fleet", "submit", "--name", "strange", "--", "ends.py", "0", file=file)
         right = bool(code) and self._fleet.store.read("jobs/strange/submission") is None
         return Tried("the fleet file of another fleet", f"{code}, {said.splitlines()[0]}", 1, int(right))
 
@@ -173,7 +173,7 @@ class Trials:
             (folder / place).symlink_to(bystander / f"{1:08}")
             planted.append(folder / place)
         for number in range(1, 9):
-            self._fleet.tried("submit", "--name", f"planted-{number}", "--", "ends.py", "0")
+            self._fleet.tried("fleet", "submit", "--name", f"planted-{number}", "--", "ends.py", "0")
         self._submit("beside-links", ["train.py", *arguments(0)])
         time.sleep(FOLLOWED)
         found = self._ended("links to a bystander's files", "beside-links", 0)
@@ -189,7 +189,7 @@ class Trials:
 
     def _submit(self, job: str, words: list[str], *options: str) -> None:
         lease = ("--set", f"store.lease={self._fleet.lease}s")
-        self._fleet.say("submit", "--name", job, *lease, *options, "--", *words)
+        self._fleet.say("fleet", "submit", "--name", job, *lease, *options, "--", *words)
 
     def _holder(self, job: str) -> str:
         return published.holder(self._fleet.store, job)[0]

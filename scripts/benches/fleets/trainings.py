@@ -15,7 +15,7 @@ def arguments(seed: int) -> list[str]:
 
 
 def all_jobs() -> dict[str, list[str]]:
-    """Return the arguments of each job, named and written as `stallguard sweep` does it."""
+    """Return the arguments of each job, named and written as `stallguard fleet sweep` does it."""
     pairs = [(seed, copy) for seed in range(SEEDS) for copy in range(COPIES)]
     return {
         f"bench-{number:03}": ["--epochs", str(EPOCHS), "--seed", str(seed), "--copy", str(copy)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzzing.targets import Target, encoded
-from stallguard.cli import ls, ps
+from stallguard.cli import ls
 from stallguard.fleet import archive, job_table, orders, records, run_index
 from stallguard.report import fleet_page
 from stallguard.storage import run_files
@@ -60,7 +60,7 @@ def targets() -> Iterator[Target]:
         row = job_table.JobRow(job="a", state="running", heard=found.at, status=found.status)
         fleet = job_table.Fleet([row], [], [], ["a"])
         now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-        return ps.job_line(row), fleet_page.make("file:///s", fleet, [], {}, {}, [], 0, "", now)
+        return ls.live_job_line(row), fleet_page.make("file:///s", fleet, [], {}, {}, [], 0, "", now)
 
     yield Target("state of a job", encoded(status), shown, (records.Damaged,))
     row = job_table.JobRow(
@@ -74,6 +74,6 @@ def targets() -> Iterator[Target]:
         rows = found.jobs if found is not None else []
         now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         page = fleet_page.make("file:///s", job_table.Fleet(rows, [], [], []), [], {}, {}, [], 0, "", now)
-        return [(ps.job_line(one), ls.job_line(one)) for one in rows], page
+        return [(ls.live_job_line(one), ls.job_line(one)) for one in rows], page
 
     yield Target("archive of jobs", encoded(archive.Day(1, [row])), listed, ())

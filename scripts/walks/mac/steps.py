@@ -73,7 +73,9 @@ def checks(scene: Scene) -> Iterator[Row]:
 
 def _dump(scene: Scene, one: GuardedRun) -> Row:
     name = one.run.id if one.run else "last"
-    said = scene.stallguard("dump", name, "--json", "--output", str(scene.home / "dump"), seconds=180)
+    said = scene.stallguard(
+        "debug", "dump", name, "--json", "--output", str(scene.home / "dump"), seconds=180
+    )
     text = said.text[said.text.find("{") :] if "{" in said.text else "{}"
     scene.files["dump-manifest.json"] = text
     try:

@@ -41,7 +41,7 @@ def _kind(key: str, title: str, *advice: Advice) -> str:
     return key
 
 
-COMPARE = "stallguard compare"
+COMPARE = "stallguard tune compare"
 # fmt: off
 INPUT = _kind(
     "input-starvation", "waiting for input", *SLOW_INPUT,

@@ -156,7 +156,7 @@ ON_CPU = (
     ),
     Advice(
         "a comparison with the CPU shows whether the GPU is the cause",
-        "stallguard compare --device cpu,gpu train.py", "uses_gpu on_torch",
+        "stallguard tune compare --device cpu,gpu train.py", "uses_gpu on_torch",
     ),
 )  # fmt: skip
 NO_REMAPPER = Advice(
