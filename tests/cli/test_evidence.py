@@ -1,4 +1,4 @@
-"""`stallguard dump` and `stallguard bundle` on a real run that hangs."""
+"""`stallguard debug dump` and `bundle` on a real run that hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stallguard profile`: where the time of a real run went, during it and afterwards, and why nothing can be said."""
+"""`stallguard debug profile`: where the time of a real run went, during it and afterwards; why it can be missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stallguard submit` and `sweep`: what is put into the store, and what is refused."""
+"""`stallguard fleet submit` and `sweep`: what is put into the store, and what is refused."""
 
 from __future__ import annotations
 
