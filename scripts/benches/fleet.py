@@ -34,7 +34,7 @@ from fleets.fleet_of_machines import Fleet
 from fleets.machines import Machine, Network, wait_for
 from fleets.single_faults import Trials, Tried
 from fleets.trainings import COPIES, EPOCHS, SEEDS, all_jobs, arguments
-from stallguard.fleet import lease
+from stallguard.fleet.machines import lease
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST = 2  # jobs at once while machines fail

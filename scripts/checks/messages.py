@@ -39,7 +39,7 @@ PRINTERS = (
     "cli/",
     "storage/paths.py",
     "doctor/inside/",
-    "fleet/aws_settings.py",
+    "fleet/store/bucket_access.py",
     "report/terminal_page.py",
     "drills/",
 )

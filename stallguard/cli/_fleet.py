@@ -25,10 +25,10 @@ from stallguard.storage import run_files
 from stallguard.storage.paths import NEWEST, RunDir, list_runs
 
 if TYPE_CHECKING:  # a machine in no fleet must not wait for these imports
-    from stallguard.fleet.job_table import Fleet, JobRow
-    from stallguard.fleet.membership import Membership
-    from stallguard.fleet.signing import Signatures
+    from stallguard.fleet.jobs.job_table import Fleet, JobRow
     from stallguard.fleet.store import Store
+    from stallguard.fleet.store.membership import Membership
+    from stallguard.fleet.store.signing import Signatures
 
 READS, COPIES = 15.0, 60.0  # s for the table of all jobs, and for a copy of a run
 COPIED = 50  # runs of other machines in one summary
@@ -67,7 +67,7 @@ class FleetRun(NamedTuple):
 
 def place(store_url: str | None) -> Place | None:
     """Return which store is meant, None if there is none.  Raises StallguardError for a bad fleet file."""
-    from stallguard.fleet import membership
+    from stallguard.fleet.store import membership
 
     fleet = membership.recall(os.environ)
     if store_url:
@@ -80,15 +80,16 @@ def look(where: Place, only: str = "", *, is_alive: bool = False) -> Seen:
 
     Raises StallguardError.
     """
-    from stallguard.fleet import archive, store_owner
-    from stallguard.fleet.store_url import open_store, split
+    from stallguard.fleet.jobs import archive
+    from stallguard.fleet.store import opening
+    from stallguard.fleet.store.opening import open_store, split
 
     def read() -> Seen:
         store, signatures, member = open_store(where.url), None, where.member
         if member is not None:
             if split(where.url) == split(member.store):
-                store_owner.check(store, member)
-            if store_owner.owner(store) in ("", member.fleet):
+                opening.check_owner(store, member)
+            if opening.owner_of(store) in ("", member.fleet):
                 signatures = fresh(store, member)
         return Seen(where, store, archive.fleet(store, signatures, only, is_alive=is_alive), signatures)
 
@@ -100,7 +101,7 @@ def fresh(store: Store, member: Membership) -> Signatures:
 
     Raises StoreError, StallguardError.
     """
-    from stallguard.fleet.signing import Signatures
+    from stallguard.fleet.store.signing import Signatures
 
     found = Signatures(member)
     if trouble := found.refresh(store):
@@ -110,9 +111,8 @@ def fresh(store: Store, member: Membership) -> Signatures:
 
 def asked(where: Place, seconds: float, work: Callable[[], T]) -> T:
     """Return what `work` returns, which asks the store.  Raises StallguardError, also if it takes longer."""
-    from stallguard.fleet.records import Damaged
-    from stallguard.fleet.requests_at_once import within
-    from stallguard.fleet.store import StoreError, unusable
+    from stallguard.fleet.store import StoreError, unusable, within
+    from stallguard.fleet.store.records import Damaged
 
     try:
         return within(seconds, work)
@@ -199,7 +199,7 @@ def local(text: str, where: Place) -> RunDir | None:
 
     By its name alone a run of the job of that name does not count: the job can have gone on elsewhere since.
     """
-    from stallguard.fleet import lineage
+    from stallguard.fleet.jobs import generations
 
     if text in NEWEST or (Path(text) / "run.json").exists():
         from stallguard.storage.paths import find_run
@@ -209,7 +209,7 @@ def local(text: str, where: Place) -> RunDir | None:
     exact = [run for run in runs if run.id == text]
     named = [run for run in runs if (found := _NAMED.fullmatch(run.id)) and found["name"] == text]
     for run in reversed(exact or named):
-        told = lineage.recall(run)
+        told = generations.recall(run)
         if run.id == text or told is None or (told.store, told.job) != (where.url, text):
             return run
     return None
@@ -226,11 +226,11 @@ def _no_job(name: str, seen: Seen) -> StallguardError:
 
 def _of_job(seen: Seen, job: JobRow, number: int, *, copied: bool) -> FleetRun:
     """Return the run of a job's holder: that of this machine if it is alive here, else a copy."""
-    from stallguard.fleet import job_table, lineage, mirror
+    from stallguard.fleet.jobs import generations, job_table, mirror
 
     is_running = job.state == job_table.RUNNING and number == job.number
     for run in reversed(list_runs()) if is_running else ():
-        told = lineage.recall(run)
+        told = generations.recall(run)
         if told and (told.store, told.job) == (seen.place.url, job.job) and run_files.state(run) == "running":
             echo(f"job {job.job} is trained on this machine: run {run.id}", err=True)
             return FleetRun(seen, job, run, is_here=True)
@@ -253,7 +253,7 @@ def _of_job(seen: Seen, job: JobRow, number: int, *, copied: bool) -> FleetRun:
 
 def copy(seen: Seen, job: JobRow, number: int) -> RunDir | None:
     """Return the copy of a run, None if nothing of it is in the store.  Raises StoreError, OSError and Damaged."""
-    from stallguard.fleet import job_table, mirror
+    from stallguard.fleet.jobs import job_table, mirror
 
     if not number:
         return None
@@ -264,7 +264,7 @@ def copy(seen: Seen, job: JobRow, number: int) -> RunDir | None:
 
 def copies_since(seen: Seen, began: dt.datetime) -> tuple[list[RunDir], str]:
     """Return copies of the newest runs of jobs that ran since `began`; and why some are missing, "" if none is."""
-    from stallguard.fleet import job_table
+    from stallguard.fleet.jobs import job_table
 
     def lately(job: JobRow) -> bool:
         with contextlib.suppress(ValueError, TypeError):  # the latter: a time without a zone
@@ -306,7 +306,8 @@ def stop(found: FleetRun) -> str:
     """Write the order to end a job; return what follows.  Raises StallguardError."""
     import getpass
 
-    from stallguard.fleet import job_table, membership, orders
+    from stallguard.fleet.jobs import job_table
+    from stallguard.fleet.store import membership, orders
 
     job, where = found.job, found.seen.place
     if job.state in (job_table.FINISHED, job_table.STOPPED):

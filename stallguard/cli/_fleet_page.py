@@ -11,13 +11,13 @@ from pathlib import Path
 from stallguard.cli import _fleet
 from stallguard.cli._fleet import COPIED, Seen
 from stallguard.errors import USAGE, StallguardError
-from stallguard.fleet import joblog, membership, orders
-from stallguard.fleet.job_table import Span, history, records_of
-from stallguard.fleet.joblog import perform
-from stallguard.fleet.records import Damaged, Machine
-from stallguard.fleet.requests_at_once import each
+from stallguard.fleet.jobs.fleet_page import EndedRun, FleetReport, make
+from stallguard.fleet.jobs.job_table import Span, history
+from stallguard.fleet.machines.machine_list import records_of
+from stallguard.fleet.store import each, joblog, membership, orders
+from stallguard.fleet.store.joblog import perform
+from stallguard.fleet.store.records import Damaged, Machine
 from stallguard.report import incident_history, sightings
-from stallguard.report.fleet_page import EndedRun, FleetReport, make
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 

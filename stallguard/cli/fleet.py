@@ -21,12 +21,12 @@ from stallguard.cli._json import prints_json
 from stallguard.cli.verbs import Verb, VerbGroup, quieten
 from stallguard.core.text import counted, duration
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.fleet import membership, orders
+from stallguard.fleet.store import membership, orders
 
 if TYPE_CHECKING:
-    from stallguard.fleet.membership import Membership
+    from stallguard.fleet.machines.machine_list import FleetMachine
     from stallguard.fleet.store import Store
-    from stallguard.pool.machines import FleetMachine
+    from stallguard.fleet.store.membership import Membership
 
 JOBS = {
     "submit": Verb("submit:command", "Give a training to the fleet."),
@@ -74,7 +74,7 @@ def init(
     authority_file: str | None,
 ) -> None:  # fmt: skip
     """Make a fleet: its authority, and the file that makes this machine a member of it."""
-    from stallguard.pool import authority, founding
+    from stallguard.fleet.machines import authority, founding
 
     place, lasts = membership.path(os.environ), days or founding.DAYS
     by = Path(authority_file) if authority_file else authority.beside(place)
@@ -117,7 +117,7 @@ def init(
 @_authority
 def invite(name: str, out: str | None, days: int | None, force: bool, authority_file: str | None) -> None:
     """Make the fleet file of one more machine or person; NAME is that of the machine, without a dot."""
-    from stallguard.pool import authority, founding
+    from stallguard.fleet.machines import authority, founding
 
     member, own = membership.required(os.environ), membership.path(os.environ)
     file = Path(out) if out else own.with_name(f"{own.stem}-{authority.checked_name(name)}.toml")
@@ -136,7 +136,7 @@ def invite(name: str, out: str | None, days: int | None, force: bool, authority_
 @_authority
 def revoke(name: str, authority_file: str | None) -> None:
     """Turn a member out of the fleet: what it signs is refused, and its worker is turned away."""
-    from stallguard.pool import authority, founding
+    from stallguard.fleet.machines import authority, founding
 
     by = Path(authority_file) if authority_file else authority.beside(membership.path(os.environ))
     founding.revoke(membership.required(os.environ), name, by, _now())
@@ -160,19 +160,19 @@ def scheduler(listen: str, dashboard: bool, install: bool, uninstall: bool) -> N
     if uninstall:
         _uninstall("scheduler")
         return
-    from stallguard.fleet import member_tls
-    from stallguard.pool import founding, security
+    from stallguard.fleet.engine import dask_engine
+    from stallguard.fleet.machines import founding, member_tls
 
     member = _checked_member()
     port = member_tls.endpoint(member.scheduler)[1]
     where = founding.scheduler_address(listen).removeprefix("tls://") if listen else f"0.0.0.0:{port}"
     if dashboard:
-        security.require_dashboard()
+        dask_engine.require_dashboard()
     if install:
         _install("scheduler", ("--listen", where, *(("--dashboard",) if dashboard else ())), member)
         return
     _trim_log("scheduler")
-    from stallguard.pool import scheduler_process
+    from stallguard.fleet.engine import scheduler_process
 
     scheduler_process.serve(member, where, _say, dashboard=dashboard)
 
@@ -203,16 +203,16 @@ def worker(
     if uninstall:
         _uninstall("worker")
         return
-    from stallguard.pool import hours, machines
-    from stallguard.pool.worker_options import WorkerOptions
+    from stallguard.fleet.machines import machine_list, offers
+    from stallguard.fleet.machines.offers import WorkerOptions
 
     try:
         size = units.size(memory) if memory else None
     except ValueError as error:
         raise StallguardError(f"{memory!r} is not a size", cure="--memory 48GB", code=USAGE) from error
-    window, member = hours.window(*between) if between else None, _checked_member()
+    window, member = offers.window(*between) if between else None, _checked_member()
     own = membership.own_host(member.name, orders.host_name(os.uname().nodename))
-    host = machines.checked_host(name, member.name) if name else own
+    host = machine_list.checked_host(name, member.name) if name else own
     asked = WorkerOptions(host, slots, size, window, mains_only)
     if install:
         # The name is fixed: the host name of a laptop changes with its network.
@@ -223,7 +223,7 @@ def worker(
         _install("worker", tuple(words), member)
         return
     _trim_log("worker")
-    from stallguard.pool import worker_process
+    from stallguard.fleet.engine import worker_process
 
     worker_process.work(member, asked, os.environ, _say)
 
@@ -236,31 +236,31 @@ def _say(line: str) -> None:
 @click.argument("job")
 def job(job: str) -> None:
     """Train JOB of the fleet on this machine, in the foreground: for engines that start commands, such as Ray."""
-    from stallguard.pool import one_job
+    from stallguard.fleet.jobs import runs_here
 
-    sys.exit(one_job.train(membership.required(os.environ), job, os.environ, _say))
+    sys.exit(runs_here.train_one(membership.required(os.environ), job, os.environ, _say))
 
 
 def _checked_member() -> Membership:
     """Return the fleet file of a machine that serves the fleet.  Raises StallguardError if it would not work."""
-    from stallguard.fleet.signing import Signatures
-    from stallguard.pool import security
+    from stallguard.fleet.engine import dask_engine
+    from stallguard.fleet.store.signing import Signatures
 
     member = membership.required(os.environ)
-    security.security(Signatures(member))  # its packages are there, its certificates valid
+    dask_engine.security(Signatures(member))  # its packages are there, its certificates valid
     _store(member)
     return member
 
 
 def _store(member: Membership) -> Store:
     """Return the store of the fleet.  Raises StallguardError."""
-    from stallguard.fleet import store_owner
+    from stallguard.fleet.store import opening
 
-    return store_owner.opened(member)
+    return opening.open_fleet_store(member)
 
 
 def _install(kind: str, options: tuple[str, ...], member: Membership) -> None:
-    from stallguard.pool import services
+    from stallguard.fleet.machines import services
 
     own = manager(own_system(), os.environ)
     settings = config.load({}, os.environ, Path.cwd()).config
@@ -294,19 +294,19 @@ def _trim_log(kind: str) -> None:
 
 
 @command.command("machines")
-@prints_json("One JSON object with all machines.", "stallguard.pool.machines:FleetMachines")
+@prints_json("One JSON object with all machines.", "stallguard.fleet.machines.machine_list:FleetMachines")
 def show_machines(as_json: bool) -> None:
     """List the machines of the fleet: state, what they offer, their jobs, and which take none."""
-    from stallguard.pool import machines
+    from stallguard.fleet.machines import machine_list
 
     member = membership.required(os.environ)
     store = _store(member)
     with _asking(store):
         signatures = _fleet.fresh(store, member)
-        found = machines.read(store, signatures, _now())
-        differ = machines.differences(machines.versions(store, signatures, found))
+        found = machine_list.read(store, signatures, _now())
+        differ = machine_list.differences(machine_list.versions(store, signatures, found))
     if as_json:
-        echo(jsontext.readable(machines.FleetMachines(machines.SCHEMA, member.fleet, found, differ)))
+        echo(jsontext.readable(machine_list.FleetMachines(machine_list.SCHEMA, member.fleet, found, differ)))
         return
     for machine in found:
         for line in _lines(machine):
@@ -321,12 +321,12 @@ def show_machines(as_json: bool) -> None:
 
 def _lines(machine: FleetMachine) -> list[str]:
     """Return a machine: a line of what it is, and lines of what it does."""
-    from stallguard.pool import machines
+    from stallguard.fleet.machines import machine_list
 
     seen = f"{duration(machine.seen)} ago" if machine.seen is not None else ""
     card = machine.card
     chip = str(card.about.get("chip") or "") if card else ""
-    offers = ", ".join(filter(None, (chip, machines.summary(card.resources) if card else "")))
+    offers = ", ".join(filter(None, (chip, machine_list.summary(card.resources) if card else "")))
     rows = [machine.why, f"trains {', '.join(card.jobs)}" if card and card.jobs else ""]
     if card:
         rows.append(", ".join(f"{name} {version}" for name, version in card.versions.items()))
@@ -339,13 +339,13 @@ def _lines(machine: FleetMachine) -> list[str]:
 @click.option("--why", required=True, help="Reason, for everybody who lists the machines.")
 def cordon(host: str, why: str) -> None:
     """Have a machine take no job from now on; what it trains goes on."""
-    from stallguard.fleet.signing import Signatures
-    from stallguard.pool import machines
+    from stallguard.fleet.machines import machine_list
+    from stallguard.fleet.store.signing import Signatures
 
     member = membership.required(os.environ)
     store = _store(member)
     with _asking(store):
-        machines.cordon(store, Signatures(member), host, why, _now())
+        machine_list.cordon(store, Signatures(member), host, why, _now())
     echo(f"{host}: takes no job until stallguard fleet uncordon {host}", err=True)
 
 
@@ -353,12 +353,12 @@ def cordon(host: str, why: str) -> None:
 @click.argument("host")
 def uncordon(host: str) -> None:
     """Let a machine take jobs again."""
-    from stallguard.pool import machines
+    from stallguard.fleet.machines import machine_list
 
     member = membership.required(os.environ)
     store = _store(member)
     with _asking(store):
-        machines.uncordon(store, _fleet.fresh(store, member), host)
+        machine_list.uncordon(store, _fleet.fresh(store, member), host)
     echo(f"{host}: takes jobs again", err=True)
 
 

@@ -75,9 +75,9 @@ def command(
 
 def _renew(found: _fleet.FleetRun) -> None:
     """Keep the copy of a job's run as new as the store, until the run is over."""
-    from stallguard.fleet import job_table, mirror
-    from stallguard.fleet.records import Damaged
+    from stallguard.fleet.jobs import job_table, mirror
     from stallguard.fleet.store import StoreError
+    from stallguard.fleet.store.records import Damaged
 
     seen, number, is_away, asks_at = found.seen, found.job.number, False, 0.0
     while True:

@@ -21,7 +21,7 @@ from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
 if TYPE_CHECKING:
-    from stallguard.fleet.job_table import JobRow
+    from stallguard.fleet.jobs.job_table import JobRow
 
 SCHEMA = 1
 LATE = 120.0  # s since a job's machine last wrote how it stands; it does so every 10 s

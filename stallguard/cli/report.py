@@ -42,7 +42,7 @@ COMPARED = "compared.html"  # the page of --compare, in the directory of the sec
     "stallguard.report.document:Document",
     "stallguard.report.comparison:Comparison",
     "stallguard.cli.report:LiveAddress",
-    "stallguard.report.fleet_page:FleetReport",
+    "stallguard.fleet.jobs.fleet_page:FleetReport",
 )
 @click.option(
     "--compare",
@@ -134,18 +134,19 @@ def command(
 
 def _page_of_fleet(store_url: str | None, html_file: str | None, *, as_json: bool, show: bool) -> None:
     from stallguard.cli import _fleet_page
+    from stallguard.fleet.jobs import fleet_page
     from stallguard.report import html_page
 
     made = _fleet_page.read(store_url)
     if html_file == STDOUT:
-        write(html_page.render_fleet(made).encode(errors="replace"))
+        write(fleet_page.html(made).encode(errors="replace"))
         return
     if html_file is not None or show or not as_json:
         path = Path(html_file) if html_file else _fleet_page.place()
         with writing(path, "--html"):
             if not html_file:
                 private.ensure(path.parent)
-            html_page.put(path, html_page.render_fleet(made))
+            html_page.put(path, fleet_page.html(made))
         _announce(path, as_json=as_json, show=show)
     if as_json:
         echo(jsontext.readable(made))

@@ -18,17 +18,16 @@ from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.fleet import membership, orders, store_owner
-from stallguard.fleet.orders import DASK, RAY
-from stallguard.fleet.records import Damaged
-from stallguard.fleet.store import StoreError, unusable
+from stallguard.fleet.store import StoreError, membership, opening, orders, unusable
+from stallguard.fleet.store.orders import DASK, RAY
+from stallguard.fleet.store.records import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from stallguard.fleet.signing import Signatures
+    from stallguard.fleet.jobs.submitting import Submitted, Wish
     from stallguard.fleet.store import Store
-    from stallguard.pool.submitting import Submitted, Wish
+    from stallguard.fleet.store.signing import Signatures
 
 OWN = ("store.url", "store.job")  # settings that the fleet itself gives a job
 
@@ -51,7 +50,7 @@ OWN = ("store.url", "store.job")  # settings that the fleet itself gives a job
 @click.option(
     "--again", is_flag=True, help="Hand the job --name to Ray once more; it goes on where it stopped."
 )
-@prints_json("One JSON object.", "stallguard.pool.submitting:Submitted")
+@prints_json("One JSON object.", "stallguard.fleet.jobs.submitting:Submitted")
 @settings()
 @click.pass_context
 def command(
@@ -67,8 +66,8 @@ def command(
       stallguard fleet submit --needs metal train.py --epochs 200
       stallguard fleet submit --needs cuda,memory=32GB --priority 5 --name resnet-a -- -m mypackage.train
     """  # noqa: D301 - click wants the real backspace
-    from stallguard.pool import submitting
-    from stallguard.pool.submitting import Wish
+    from stallguard.fleet.jobs import submitting
+    from stallguard.fleet.jobs.submitting import Wish
 
     words = tuple(parameters.pop("words", ctx.params.get("words", ())))
     if again:
@@ -106,9 +105,9 @@ def command(
 
 
 def _hand_over(job: str, needs: Mapping[str, float], ray: str) -> None:
-    from stallguard.pool import ray_submission
+    from stallguard.fleet.jobs import submitting
 
-    ray_submission.submit(ray, job, f"{dt.datetime.now(dt.UTC):%H%M%S}-{os.urandom(2).hex()}", needs)
+    submitting.hand_over(ray, job, f"{dt.datetime.now(dt.UTC):%H%M%S}-{os.urandom(2).hex()}", needs)
     echo(f"{job}: handed to the Ray cluster at {ray}", err=True)
 
 
@@ -117,7 +116,7 @@ def _hand_over_again(job: str, words: tuple[str, ...], ray: str) -> None:
         cure = "stallguard fleet submit --ray http://HOST:8265 --name JOB --again"
         raise StallguardError("--again takes the name of a job, and --ray", cure=cure, code=USAGE)
     member = membership.required(os.environ)
-    store = store_owner.opened(member)
+    store = opening.open_fleet_store(member)
     try:
         data = store.read(orders.submission_key(job)) if orders.JOB_NAME.fullmatch(job) else None
         if data is None:
@@ -146,13 +145,13 @@ def send(wishes: Sequence[Wish], revision: str, *, agreed: bool) -> Submitted:
 
     `agreed`: as for packing.pack.
     """
-    from stallguard.pool import packing, submitting
+    from stallguard.fleet.jobs import packing, submitting
     from stallguard.storage import run_files
 
     member = membership.required(os.environ)
     by = f"{getpass.getuser()}@{os.uname().nodename}"
     try:
-        store = store_owner.opened(member)
+        store = opening.open_fleet_store(member)
         signatures = _fleet.fresh(store, member)
         with tempfile.TemporaryDirectory(prefix="stallguard-pack-") as place:
             first = wishes[0].words
@@ -182,7 +181,7 @@ def _notes(
     store: Store, signatures: Signatures, wishes: Sequence[Wish], changed: bool, revision: str
 ) -> list[str]:
     """Return what a person should know: whether a machine fits, and which code was taken."""
-    from stallguard.pool import submitting
+    from stallguard.fleet.jobs import submitting
 
     notes = []
     fit, why = submitting.fitting(store, signatures, wishes[0].needs, dt.datetime.now(dt.UTC))

@@ -19,7 +19,7 @@ from stallguard.errors import USAGE, StallguardError
 @click.option("--revision", default="", help="Train this revision of git, not the files as they are.")
 @click.option("--yes", is_flag=True, help="Send a project of more than 50 MB.")
 @click.option("--dry-run", is_flag=True, help="Only show the jobs.")
-@prints_json("One JSON object.", "stallguard.pool.submitting:Submitted")
+@prints_json("One JSON object.", "stallguard.fleet.jobs.submitting:Submitted")
 def command(file: Path, revision: str, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Submit each combination of the parameters in FILE as a job.
 
@@ -34,7 +34,7 @@ def command(file: Path, revision: str, yes: bool, dry_run: bool, as_json: bool) 
       rate = [0.1, 0.01]
       rows = [32, 64]
     """  # noqa: D301 - click wants the real backspace
-    from stallguard.pool import sweeps
+    from stallguard.fleet.jobs import sweeps
 
     try:
         text = file.read_text(encoding="utf-8")

@@ -32,10 +32,8 @@ from stallguard.doctor.facts import (
     MachineFacts,
     PlaceFacts,
     StoreFacts,
-    StorePromise,
 )
 from stallguard.errors import StallguardError
-from stallguard.fleet.membership import Membership
 from stallguard.host import system
 from stallguard.host.guarded_folders import guarded
 from stallguard.host.psutil_errors import ERRORS
@@ -46,7 +44,6 @@ VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
 SAMPLE = 0.7  # seconds between two measurements of the processes
 BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not reported
 LARGE_BYTES = 2e9
-REACH = 3.0  # seconds for the scheduler of a fleet
 MOST, WHO = 5, 3  # reported names; reported processes of one name
 GROUPS = (sensors.PLUGINS, collectors.PLUGINS)
 SWAP = Path("/private/var/vm")  # where macOS creates its swap files
@@ -59,8 +56,14 @@ _SCRIPT_HEAD = re.compile(
 )
 
 
-def facts(environment: Environment, variables: Mapping[str, str], config: Config) -> MachineFacts:
-    """Return all facts.  `variables`: the user's environment.  Raises StallguardError if no process can be read."""
+def facts(
+    environment: Environment, variables: Mapping[str, str], config: Config,
+    store: StoreFacts | None = None, fleet: FleetFacts | None = None,
+) -> MachineFacts:  # fmt: skip
+    """Return all facts.  `variables`: the user's environment; `store`, `fleet`: what was found of them, if asked for.
+
+    Raises StallguardError if no process can be read.
+    """
     run_files.require_processes()
     watch = system.MachineWatch()
     began = time.monotonic()
@@ -92,66 +95,9 @@ def facts(environment: Environment, variables: Mapping[str, str], config: Config
         wants_traces=bool(config.metrics.otlp),
         has_otel=trace_sender.is_installed(),
         let_sleep=config.run.let_sleep,
-        store=store(config.store.url) if config.store.url else None,
-        fleet=fleet(variables),
+        store=store,
+        fleet=fleet,
     )
-
-
-def store(url: str) -> StoreFacts:
-    """Return what was found when the store was tried."""
-    from stallguard.fleet.store import StoreError
-    from stallguard.fleet.store_probe import tried
-    from stallguard.fleet.store_url import open_store
-
-    try:
-        found = tried(open_store(url))
-    except (StallguardError, StoreError) as error:
-        why, cure = getattr(error, "why", ""), getattr(error, "cure", "")
-        return StoreFacts(url, trouble=f"{error}: {why}" if why else str(error), cure=cure)
-    return StoreFacts(url, tuple(StorePromise(one.promise, one.kept, one.seen) for one in found))
-
-
-def fleet(variables: Mapping[str, str]) -> FleetFacts | None:
-    """Return what was found when the fleet of this machine was tried; None if it is in none."""
-    from stallguard.fleet import member_tls, membership
-
-    path = str(membership.path(variables))
-    try:
-        member = membership.recall(variables)
-        if member is None:
-            return None
-        days = member_tls.days_left(member, time.time())
-        reached = member_tls.reach(member, REACH)
-    except StallguardError as error:
-        return FleetFacts(path, trouble=": ".join(filter(None, (str(error), error.why))), cure=error.cure)
-    tried, foreign = _store_of(member)
-    return FleetFacts(
-        path, member.fleet, days=days, scheduler=member.scheduler, unreachable=reached.trouble,
-        refused=reached.lasting, store=tried, foreign=foreign,
-    )  # fmt: skip
-
-
-def _store_of(member: Membership) -> tuple[StoreFacts, str]:
-    """Return what was found of a fleet's store, and why it is another's.  What is another's is not written to."""
-    from stallguard.fleet import store_owner
-    from stallguard.fleet.store import StoreError
-    from stallguard.fleet.store_url import open_store
-
-    try:
-        opened = open_store(member.store)
-        store_owner.owner(opened)
-    except StoreError as error:
-        return StoreFacts(member.store, trouble=str(error), cure="mount it, or correct its credentials"), ""
-    except StallguardError as error:
-        why = ": ".join(filter(None, (str(error), error.why)))
-        return StoreFacts(member.store, trouble=why, cure=error.cure), ""
-    try:
-        store_owner.check(opened, member)
-    except StoreError as error:
-        return StoreFacts(member.store, trouble=str(error)), ""
-    except StallguardError as error:
-        return StoreFacts(member.store), ": ".join(filter(None, (str(error), error.why)))
-    return store(member.store), ""
 
 
 def _device() -> Device | None:

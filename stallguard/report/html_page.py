@@ -14,7 +14,6 @@ import datetime as dt
 import hashlib
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -25,11 +24,9 @@ from markupsafe import Markup
 
 from stallguard import __version__, jsontext
 from stallguard.core.messages import duration
-from stallguard.core.text import counted
-from stallguard.report import document, fleet_page, incident_history, labels
+from stallguard.report import document, labels
 from stallguard.report.comparison import Comparison
 from stallguard.report.document import Document, IncidentText
-from stallguard.report.fleet_page import FleetReport
 from stallguard.report.live_server import Rendered
 from stallguard.report.sanitize import one_line
 from stallguard.report.subprocess_writer import NAME
@@ -108,33 +105,15 @@ def render_live(made: Document) -> tuple[str, Rendered, str]:
 
 def render_comparison(compared: Comparison) -> str:
     """Return two runs side by side as HTML."""
-    scripts = {name: _asset(f"{name}.js") for name in ("theme", "report")}
-    style = _asset("report.css")
-    return TEMPLATES.get_template("compare.html.j2").render(
-        compared=compared,
-        style=Markup(style),  # noqa: S704 - our own file
-        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
-        policy=policy(style, scripts.values()),
-        generated=_now(),
-        version=__version__,
-    )
+    return page("compare.html.j2", compared=compared)
 
 
-def render_fleet(made: FleetReport) -> str:
-    """Return the page of a fleet as HTML."""
+def page(template: str, **values: Any) -> str:
+    """Return a page that is no run's report as HTML: what all of them have, and `values` for the template."""
     scripts = {name: _asset(f"{name}.js") for name in ("theme", "report")}
     style = _asset("report.css")
-    states = Counter(one.row.state for one in made.jobs)
-    counts = [
-        counted(len(made.machines), "machine"),
-        *(f"{number} {state}" for state, number in states.items()),
-    ]
-    now = dt.datetime.now(dt.UTC).timestamp()
-    return TEMPLATES.get_template("fleet.html.j2").render(
-        fleet=made,
-        summary=", ".join(counts),
-        share=fleet_page.share,
-        incidents=[incident_history.lines(one, now) for one in made.incidents],
+    return TEMPLATES.get_template(template).render(
+        **values,
         style=Markup(style),  # noqa: S704 - our own file
         scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
         policy=policy(style, scripts.values()),

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.store.folder_store import FolderStore
 
 
 def one_at_a_time(application):

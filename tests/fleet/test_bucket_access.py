@@ -17,10 +17,9 @@ pytest.importorskip("obstore")
 pytest.importorskip("botocore")
 
 from stallguard.errors import StallguardError
-from stallguard.fleet import aws_settings, bucket_access
-from stallguard.fleet.bucket_access import EARLY, PAUSE, Access, BucketAccess, from_variables
-from stallguard.fleet.store import StoreError
-from stallguard.fleet.store_url import open_store
+from stallguard.fleet.store import StoreError, bucket_access
+from stallguard.fleet.store.bucket_access import EARLY, PAUSE, Access, BucketAccess, from_variables
+from stallguard.fleet.store.opening import open_store
 from stallguard.worker import living
 from tests.fleet.scripted_s3 import MADE, credentials, refusal, serving
 
@@ -383,7 +382,7 @@ def test_secrets_are_in_no_argument_and_no_text(home, server):
         store.replace("k", b"1")
     said = [repr(store._access.current()), str(raised.value), repr(raised.value.__cause__), asked.read_text()]
     if Path("/proc").exists():
-        assert aws_settings.__name__ in said[-1]  # the arguments of the process that asks
+        assert bucket_access.__name__ in said[-1]  # the arguments of the process that asks
     assert not [text for text in said if "s3cr3t" in text or "t0k3n" in text]
 
 
@@ -392,7 +391,7 @@ def test_what_waits_has_not_imported_what_asks_for_credentials(home, server):
         "[default]\naws_access_key_id = AKIDLAB\naws_secret_access_key = s3cr3t\n"
     )
     code = (
-        "import sys; from stallguard.fleet.store_url import open_store;"
+        "import sys; from stallguard.fleet.store.opening import open_store;"
         "open_store('s3://bucket/lab').replace('k', b'1');"
         "print([name for name in sys.modules if name.partition('.')[0] in ('botocore', 's3fs', 'aiohttp')])"
     )
@@ -405,7 +404,7 @@ def test_what_waits_has_not_imported_what_asks_for_credentials(home, server):
 def test_the_answer_has_what_an_access_needs(home, monkeypatch):
     variables(monkeypatch, **FIXED)
     done = subprocess.run(
-        [sys.executable, "-m", aws_settings.__name__, "bucket"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", bucket_access.__name__, "bucket"], capture_output=True, text=True, check=True
     )
     assert {*json.loads(done.stdout)} == {*Access.__struct_fields__}
 

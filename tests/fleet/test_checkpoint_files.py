@@ -9,11 +9,11 @@ import zlib
 
 import pytest
 
-from stallguard.fleet import checkpoint_files, joblog, lineage, records
-from stallguard.fleet.checkpoint_files import Digests, Unstable, freeze, listing
-from stallguard.fleet.joblog import Fenced, perform
-from stallguard.fleet.publication import Publication
-from stallguard.fleet.records import Claim, Damaged, Generation, Holder, Position, StoredFile
+from stallguard.fleet.jobs import generations
+from stallguard.fleet.jobs.generations import Digests, Publication, Unstable, freeze, listing
+from stallguard.fleet.store import joblog, records
+from stallguard.fleet.store.joblog import Fenced, perform
+from stallguard.fleet.store.records import Claim, Damaged, Generation, Holder, Position, StoredFile
 from stallguard.storage.paths import RunDir
 
 HOLDER = Holder(host="h", boot="b", pid=1, nonce="n")
@@ -59,14 +59,14 @@ def test_a_frozen_state_has_what_a_resume_needs_and_nothing_else(checkpoints, tm
 
 def test_a_state_of_two_moments_is_not_published(checkpoints, tmp_path, monkeypatch):
     save(checkpoints, "p-1/fit-0001", 1)
-    link, number = checkpoint_files._link_fit, [1]
+    link, number = generations._link_fit, [1]
 
     def and_the_training_saves(*args):
         link(*args)
         number[0] += 1
         save(checkpoints, "p-1/fit-0001", number[0])
 
-    monkeypatch.setattr(checkpoint_files, "_link_fit", and_the_training_saves)
+    monkeypatch.setattr(generations, "_link_fit", and_the_training_saves)
     with pytest.raises(Unstable):
         freeze(checkpoints, tmp_path / "frozen")
 
@@ -108,7 +108,7 @@ def test_what_is_published_comes_back(checkpoints, folder, tmp_path):
     frozen = freeze(checkpoints, tmp_path / "frozen")
     generation = published(folder, frozen).tail.generation
     assert generation.position == Position(1, 0, 7)
-    checkpoint_files.fetch_generation(folder, "job", generation, RunDir(tmp_path / "back"))
+    generations.fetch_generation(folder, "job", generation, RunDir(tmp_path / "back"))
     assert listing(tmp_path / "back/checkpoints") == frozen.listing
     for path in frozen.folder.rglob("*"):
         if path.is_file():
@@ -126,7 +126,7 @@ def test_what_trackers_go_on_with_is_published_and_comes_back_but_is_no_progress
     (run.trackers / "0af3-1.wandb-run.1").write_text("abc")
     mine = published(folder, freeze(checkpoints, tmp_path / "frozen", run.trackers))
     generation = mine.tail.generation
-    checkpoint_files.fetch_generation(folder, "job", generation, back)
+    generations.fetch_generation(folder, "job", generation, back)
     assert (back.trackers / "0af3-1.wandb-run.1").read_text() == "abc"
     assert not (back.checkpoints / "trackers").exists()
     assert back.has_checkpoints()
@@ -155,7 +155,7 @@ def test_what_can_change_bits_is_named(now, says):
         "kernel": "24",
         "memory": 4,
     }
-    assert lineage.differences(before, before | now) == says
+    assert generations.differences(before, before | now) == says
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(checkpoints, folder, tmp_p
     name = next(file.name for file in generation.files if file.path.endswith("tensors.bin"))
     harm(folder.folder / records.data_key("job", 1, name))
     with pytest.raises(Damaged):
-        checkpoint_files.fetch_generation(folder, "job", generation, RunDir(tmp_path / "back"))
+        generations.fetch_generation(folder, "job", generation, RunDir(tmp_path / "back"))
     assert not (tmp_path / "back").exists()
 
 
@@ -239,8 +239,8 @@ def test_a_run_whose_checkpoints_have_the_newest_generation_is_found(tmp_path, m
         run = RunDir(tmp_path / "runs" / name)
         save(run.checkpoints, "p-1/fit-0001", 1)
         (run.path / "run.json").write_text("{}")
-    lineage.keep(RunDir(tmp_path / "runs" / "1-a"), "file:///s", "job", 4)
-    lineage.keep(RunDir(tmp_path / "runs" / "2-b"), "file:///s", "job", 3)
-    assert lineage.newest("file:///s", "job", 4).id == "1-a"
-    assert lineage.newest("file:///s", "job", 5) is None
-    assert lineage.newest("file:///s", "other", 4) is None
+    generations.keep(RunDir(tmp_path / "runs" / "1-a"), "file:///s", "job", 4)
+    generations.keep(RunDir(tmp_path / "runs" / "2-b"), "file:///s", "job", 3)
+    assert generations.newest("file:///s", "job", 4).id == "1-a"
+    assert generations.newest("file:///s", "job", 5) is None
+    assert generations.newest("file:///s", "other", 4) is None

@@ -8,13 +8,14 @@ import re
 
 import pytest
 
-from stallguard.fleet import orders
-from stallguard.fleet.job_table import Fleet, JobRow, Span
-from stallguard.fleet.orders import Cordon, SchedulerCard, WorkerCard
-from stallguard.fleet.readable_files import ReadableFiles
-from stallguard.fleet.records import Claim, Holder, Machine, Outcome
-from stallguard.report import fleet_page, html_page, sightings
-from stallguard.report.fleet_page import EndedRun, make
+from stallguard.fleet.jobs import fleet_page
+from stallguard.fleet.jobs.fleet_page import EndedRun, make
+from stallguard.fleet.jobs.job_table import Fleet, JobRow, Span
+from stallguard.fleet.jobs.readable_files import ReadableFiles
+from stallguard.fleet.store import orders
+from stallguard.fleet.store.orders import Cordon, SchedulerCard, WorkerCard
+from stallguard.fleet.store.records import Claim, Holder, Machine, Outcome
+from stallguard.report import sightings
 from tests.fleet.test_fleet_verbs import member, store, verb  # noqa: F401 - fixtures
 from tests.fleet.test_job_table import begin, end, publish, submit
 from tests.pool.members import signs
@@ -59,7 +60,7 @@ def test_each_machine_has_its_state_and_what_is_not_known_stays_unknown():
     assert said["pro"] == ("silent", "its worker last reported 3 h ago, and was busy then")
     assert said["old"] == ("not known", "it has no worker")
     assert {one.host: one.jobs for one in made.machines}["air"] == ["a"]
-    html = html_page.render_fleet(made)
+    html = fleet_page.html(made)
     assert "not known" in html
     assert "Mac16,1" in html
     assert [text in html for text in ("1 slot<", "20.5 GB<", "1 metal<")] == [True] * 3

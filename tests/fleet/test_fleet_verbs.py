@@ -11,8 +11,9 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from stallguard.fleet import membership, orders, records, run_index, store_owner
-from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.jobs import readable_files
+from stallguard.fleet.store import membership, opening, orders, records
+from stallguard.fleet.store.folder_store import FolderStore
 from tests.fleet.test_job_table import AT, OWN, begin, end, submit
 from tests.fleet.test_jobs import PATIENCE, ROOT, Lab
 
@@ -27,7 +28,7 @@ def member(tmp_path, monkeypatch):
     mine = replace(OWN.member, store=url)
     membership.write(tmp_path / "fleet.toml", mine, replace=False)
     monkeypatch.setenv("STALLGUARD_FLEET", str(tmp_path / "fleet.toml"))
-    store_owner.claim(FolderStore(tmp_path / "store"), mine)
+    opening.claim_store(FolderStore(tmp_path / "store"), mine)
     return url
 
 
@@ -61,7 +62,7 @@ def test_a_job_that_another_machine_trains_is_watched_and_stopped_from_here(lab,
     first = lab.start("a", steps=4000)
 
     def beats():
-        data = store.read(run_index.status_key("count", 1))
+        data = store.read(readable_files.status_key("count", 1))
         return data and json.loads(data)["status"].get("batches", 0) > 0
 
     lab.until_published(1)
@@ -112,7 +113,7 @@ def test_a_log_is_followed_to_the_end_of_the_run(lab, store, tmp_path):
     here = tmp_path / "b"
     here.mkdir()
     lab.start("a", steps=300)
-    lab.until(lambda: store.read(run_index.index_key("count", 1)) is not None)
+    lab.until(lambda: store.read(readable_files.index_key("count", 1)) is not None)
     followed = verb(here, "logs", "-f", "--output", "count").stdout
     assert "begins at 0" in followed
     assert followed.splitlines()[-1].startswith("digest ")
@@ -191,6 +192,8 @@ def test_a_machine_in_no_fleet_imports_nothing_of_one(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0
     assert "no run is alive" in done.stderr
-    assert "fleet" not in done.stderr.replace("stallguard.cli._fleet", "").replace(
-        "fleet.membership", ""
-    ).replace("stallguard.fleet\n", "").replace("fleet.signing", "").replace("fleet.records", "")
+    imported = {
+        line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "import time:" in line
+    }
+    known = {name for name in imported if "fleet" in name and not name.startswith("stallguard.cli.")}
+    assert known == {"stallguard.fleet", "stallguard.fleet.store", "stallguard.fleet.store.membership"}

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from stallguard.fleet import archive, job_table, joblog, orders, run_index
-from stallguard.fleet.orders import Code, Cordon, Refusal, Stop, Submission, WorkerCard
-from stallguard.fleet.publication import Found, Publication
-from stallguard.fleet.records import Holder, Position
-from stallguard.fleet.requests_at_once import within
-from stallguard.fleet.store import StoreError
-from stallguard.pool import machines
+from stallguard.fleet.jobs import archive, job_table, readable_files
+from stallguard.fleet.jobs.generations import Found, Publication
+from stallguard.fleet.machines import machine_list
+from stallguard.fleet.store import StoreError, joblog, orders, within
+from stallguard.fleet.store.orders import Code, Cordon, Refusal, Stop, Submission, WorkerCard
+from stallguard.fleet.store.records import Holder, Position
 from tests.pool.members import signs
 
 OWN, OTHER = signs("mini"), signs("mini", "other")  # a member of the fleet, and one of another
@@ -74,7 +73,7 @@ def test_a_job_says_in_each_state_who_has_it_since_when_and_how_far_it_is(folder
     held = begin(folder, "a")
     publish(folder, held, tmp_path)
     status = orders.RunStatus(1, "2026-01-01T12:00:10Z", {"state": "running", "rates": {"batches": 2.0}})
-    folder.replace(run_index.status_key("a", 1), msgspec.json.encode(status))
+    folder.replace(readable_files.status_key("a", 1), msgspec.json.encode(status))
     running = of(folder, "a")
     assert (running.state, running.machine, running.number) == ("running", "mini", 1)
     assert (running.since, running.newest) == ("2026-01-01T11:00:00Z", "2026-01-01T12:00:00Z")
@@ -129,7 +128,7 @@ def test_a_link_that_a_stranger_plants_holds_up_nothing_but_its_own_entry(folder
         assert states.keys() <= {"planted"}
         assert not {"running", "finished"} & {*states.values()}
         assert "mini" in [card.host for card in found.workers] or not found.workers
-    assert [one.host for one in machines.read(folder, OWN, dt.datetime.now(dt.UTC))][
+    assert [one.host for one in machine_list.read(folder, OWN, dt.datetime.now(dt.UTC))][
         -1
     ] == "mini" or "m9" in link
     assert [*bystander.iterdir()] == []
@@ -232,7 +231,7 @@ def test_how_a_run_stands_is_in_the_card_of_its_machine_and_else_in_a_key_of_its
     own = orders.RunStatus(1, "2026-01-01T12:00:10Z", {"state": "running", "batches": 1})
     worker(folder, "mini", statuses={"a@1": of_card})
     assert (of(folder, "a").heard, of(folder, "a").status) == (of_card.at, of_card.status)
-    folder.replace(run_index.status_key("a", 1), msgspec.json.encode(own))
+    folder.replace(readable_files.status_key("a", 1), msgspec.json.encode(own))
     assert of(folder, "a").status == of_card.status
     worker(folder, "mini", statuses={"a@1": of_card}, at="2026-01-01T12:01:00Z")  # its worker is silent
     assert of(folder, "a").status == own.status
@@ -240,5 +239,5 @@ def test_how_a_run_stands_is_in_the_card_of_its_machine_and_else_in_a_key_of_its
     assert of(folder, "a").status == own.status
     worker(folder, "other", statuses={"a@1": of_card})  # not its machine
     assert of(folder, "a").status == own.status
-    folder.replace(run_index.status_key("a", 1), b"{")
+    folder.replace(readable_files.status_key("a", 1), b"{")
     assert (of(folder, "a").heard, of(folder, "a").status) == ("", {})

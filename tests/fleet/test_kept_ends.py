@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from stallguard.fleet import joblog, kept_ends, records
-from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.joblog import perform
-from stallguard.fleet.kept_ends import KeptEnd
-from stallguard.fleet.records import Holder, Outcome
-from stallguard.fleet.store import StoreError
+from stallguard.fleet.jobs import publishing
+from stallguard.fleet.jobs.publishing import KeptEnd
+from stallguard.fleet.store import StoreError, joblog, records
+from stallguard.fleet.store.folder_store import FolderStore
+from stallguard.fleet.store.joblog import perform
+from stallguard.fleet.store.records import Holder, Outcome
 
 SCHEDULES, STEPS = 1000, 12
 
@@ -43,7 +43,7 @@ class Troubled:
 @pytest.fixture
 def troubled(tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(kept_ends, "PATIENCE", 0.0)  # one try
+    monkeypatch.setattr(publishing, "PATIENCE", 0.0)  # one try
     (tmp_path / "state" / "runs" / "r1").mkdir(parents=True)
     (tmp_path / "store").mkdir()
     return Troubled(FolderStore(tmp_path / "store"))
@@ -58,8 +58,8 @@ def claimed(store, job="job", host="mac"):
 
 def kept_end(store, number, job="job"):
     facts = {"script_code": 3, "reason": "", "fault": "", "final": False}
-    end = KeptEnd(kept_ends.SCHEMA, store.url, job, "r1", number, 3, "the script failed", facts)
-    kept_ends.keep(end)
+    end = KeptEnd(publishing.SCHEMA, store.url, job, "r1", number, 3, "the script failed", facts)
+    publishing.keep(end)
     return end
 
 
@@ -71,7 +71,7 @@ def outcomes(store, job="job"):
 
 def tried(end, store):
     try:
-        return kept_ends.publish(end, store, None)
+        return publishing.publish(end, store, None)
     except StoreError as error:
         return str(error)
 
@@ -80,12 +80,12 @@ def test_an_end_is_published_once_as_soon_as_the_store_takes_it(troubled):
     end = kept_end(troubled, claimed(troubled))
     troubled.is_read_only = True
     assert "Read-only" in tried(end, troubled)
-    assert kept_ends.kept(troubled.url) == [end]
+    assert publishing.kept(troubled.url) == [end]
     troubled.is_read_only = False
     assert tried(end, troubled) == ""
     (found,) = outcomes(troubled)
     assert (found.code, found.script_code, found.why, found.run) == (3, 3, "the script failed", "r1")
-    assert kept_ends.kept(troubled.url) == []
+    assert publishing.kept(troubled.url) == []
     assert tried(end, troubled) == ""  # by another process, which had read it before
     assert len(outcomes(troubled)) == 1
 
@@ -95,25 +95,25 @@ def test_an_end_is_of_no_use_after_another_machine_has_taken_the_job(troubled):
     claimed(troubled, host="box")
     assert tried(end, troubled) == ""
     assert outcomes(troubled) == []
-    assert kept_ends.kept(troubled.url) == []
+    assert publishing.kept(troubled.url) == []
 
 
 def test_an_end_stays_while_the_log_lacks_the_claim_of_its_run(troubled):
     end = kept_end(troubled, claimed(troubled) + 1)
     assert "lacks the claim" in tried(end, troubled)
-    assert kept_ends.kept(troubled.url) == [end]
+    assert publishing.kept(troubled.url) == [end]
 
 
 def test_ends_are_those_of_a_store_and_of_a_job(troubled):
     end = kept_end(troubled, 1)
-    assert kept_ends.kept(troubled.url, "job") == [end]
-    assert kept_ends.kept(troubled.url, "other") == kept_ends.kept("file:///other") == []
+    assert publishing.kept(troubled.url, "job") == [end]
+    assert publishing.kept(troubled.url, "other") == publishing.kept("file:///other") == []
 
 
 def test_a_damaged_file_hides_no_other_end(troubled, tmp_path):
     end = kept_end(troubled, 1)
     (tmp_path / "state" / "fleet" / "kept" / "a.json").write_text("{")
-    assert kept_ends.kept(troubled.url) == [end]
+    assert publishing.kept(troubled.url) == [end]
 
 
 def test_in_random_schedules_no_end_is_lost_and_none_is_published_twice(troubled):
@@ -139,5 +139,5 @@ def test_in_random_schedules_no_end_is_lost_and_none_is_published_twice(troubled
         mine = [one for one in outcomes(troubled, job) if one.number == number]
         assert len(mine) <= 1, seed
         assert mine or overtaken, seed
-        assert kept_ends.kept(troubled.url, job) == []
+        assert publishing.kept(troubled.url, job) == []
         assert perform(joblog.read_end(job), troubled).number == number + overtaken

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stallguard.fleet import lease
-from stallguard.fleet.lease import (
+from stallguard.fleet.machines import lease
+from stallguard.fleet.machines.lease import (
     ENDING,
     FENCED,
     HELD,

@@ -10,14 +10,20 @@ import time
 
 import pytest
 
-from stallguard.fleet import joblog
-from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.keeper import LeaseKeeper
-from stallguard.fleet.lease import FENCED
-from stallguard.fleet.machine_beat import STATUS_MAX, MachineLeases, RunSide, Standing, WorkerSide, period
-from stallguard.fleet.orders import RunStatus
-from stallguard.fleet.records import Holder
-from stallguard.fleet.store import StoreError
+from stallguard.fleet.machines.keeper import LeaseKeeper
+from stallguard.fleet.machines.lease import FENCED
+from stallguard.fleet.machines.machine_beat import (
+    STATUS_MAX,
+    MachineLeases,
+    RunSide,
+    Standing,
+    WorkerSide,
+    period,
+)
+from stallguard.fleet.store import StoreError, joblog
+from stallguard.fleet.store.folder_store import FolderStore
+from stallguard.fleet.store.orders import RunStatus
+from stallguard.fleet.store.records import Holder
 
 LASTS, PATIENCE = 6.0, 60.0
 HOLDER = Holder(host="mac", boot="b", pid=1, nonce="n", lasts=LASTS, listed=True)

@@ -7,12 +7,11 @@ import json
 import msgspec
 import pytest
 
-from stallguard.fleet import mirror, orders, run_index
-from stallguard.fleet.readable_files import ReadableFiles
-from stallguard.fleet.records import Damaged
-from stallguard.fleet.run_index import CHUNK, Growing, Index, Whole
-from stallguard.fleet.store import StoreError
-from stallguard.fleet.store_url import open_store
+from stallguard.fleet.jobs import mirror, readable_files
+from stallguard.fleet.jobs.readable_files import CHUNK, Growing, Index, ReadableFiles, Whole
+from stallguard.fleet.store import StoreError, orders
+from stallguard.fleet.store.opening import open_store
+from stallguard.fleet.store.records import Damaged
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
@@ -121,7 +120,7 @@ def test_a_journal_whose_part_is_turned_is_not_put_again(readable, bring, store,
 def test_of_a_large_output_the_beginning_and_the_newest_are_there_with_a_note(
     readable, bring, run, store, monkeypatch
 ):
-    monkeypatch.setitem(run_index.MOST, "output", 3 * CHUNK)
+    monkeypatch.setitem(readable_files.MOST, "output", 3 * CHUNK)
     for number in range(40):
         add(run.output, b"%06d\n" % number * (CHUNK // 20))
         readable.renew()
@@ -183,7 +182,7 @@ def test_a_copy_that_was_interrupted_is_made_anew(readable, bring, run):
 )
 def test_what_could_write_elsewhere_is_refused(bring, store, change, tmp_path):
     index = msgspec.structs.replace(Index(1, RUN, "mini", ""), **change)
-    store.replace(run_index.index_key("job", 3), msgspec.json.encode(index))
+    store.replace(readable_files.index_key("job", 3), msgspec.json.encode(index))
     with pytest.raises(Damaged):
         bring()
     assert not list(tmp_path.rglob("x*.json"))
@@ -191,13 +190,13 @@ def test_what_could_write_elsewhere_is_refused(bring, store, change, tmp_path):
 
 def test_the_chunks_of_a_file_of_any_size_are_found_at_once():
     size = 1 << 60
-    cut, goes_on = run_index.hole(size, run_index.MOST["output"])
+    cut, goes_on = readable_files.hole(size, readable_files.MOST["output"])
     file = Growing("output.log", 1, size, cut, goes_on)
-    wanted = run_index.chunks(file, 0)
+    wanted = readable_files.chunks(file, 0)
     assert wanted[0] == 0
-    assert wanted[1] == goes_on // run_index.CHUNK
-    assert wanted[-1] == size // run_index.CHUNK - 1
-    assert run_index.chunks(file, size - 1) == wanted[-1:]
+    assert wanted[1] == goes_on // readable_files.CHUNK
+    assert wanted[-1] == size // readable_files.CHUNK - 1
+    assert readable_files.chunks(file, size - 1) == wanted[-1:]
 
 
 def test_a_run_that_is_not_in_the_store_is_none(bring):

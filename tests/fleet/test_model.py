@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from stallguard.fleet import joblog, lease, publication
-from stallguard.fleet.joblog import Tail
+from stallguard.fleet.jobs import generations
+from stallguard.fleet.machines import lease
+from stallguard.fleet.store import joblog
+from stallguard.fleet.store.joblog import Tail
 from tests.fleet.world import JOB, LASTS, Checker, Machine, World
 
 SCHEDULES = 1000
@@ -128,7 +130,7 @@ def _trusts_its_memory(job, tail, number, entry):
     """Append without fencing: after the slots that are taken the next one is tried."""
     import msgspec
 
-    from stallguard.fleet import records
+    from stallguard.fleet.store import records
 
     while True:
         slot = tail.slot + 1
@@ -228,7 +230,7 @@ BREAKS = {
         "is_unbroken",
         lambda *_: True,
     ),
-    "removes too much": (_train, publication.Publication, "clean", _cleans_all_but_the_newest_it_knows),
+    "removes too much": (_train, generations.Publication, "clean", _cleans_all_but_the_newest_it_knows),
 }
 
 

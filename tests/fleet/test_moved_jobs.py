@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stallguard.fleet import records
+from stallguard.fleet.store import records
 from tests.fleet.test_jobs import PATIENCE, QUICK, ROOT, SCRIPT, STEPS, Lab, assert_nothing_fenced, result
 
 pytestmark = pytest.mark.live

@@ -15,9 +15,8 @@ import pytest
 
 pytest.importorskip("obstore")
 
-from stallguard.fleet import object_store
-from stallguard.fleet.store import StoreError
-from stallguard.fleet.store_url import open_store
+from stallguard.fleet.store import StoreError, object_store
+from stallguard.fleet.store.opening import open_store
 from tests.fleet.scripted_s3 import MADE, refusal, serving
 
 ROOT = Path(__file__).parents[2]
@@ -212,7 +211,7 @@ def test_ctrl_c_ends_a_program_that_waits_for_a_bucket(s3):
             "PYTHONPATH": str(ROOT),
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
         }
-        code = "from stallguard.fleet.store_url import open_store; open_store('s3://bucket/lab').replace('k', b'1')"
+        code = "from stallguard.fleet.store.opening import open_store; open_store('s3://bucket/lab').replace('k', b'1')"
         process = subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, text=True)
         connection, _ = silent.accept()
         began = time.monotonic()

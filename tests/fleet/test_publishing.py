@@ -7,14 +7,13 @@ import time
 
 import pytest
 
-from stallguard.fleet import joblog, publishing
-from stallguard.fleet.keeper import LeaseKeeper
-from stallguard.fleet.publication import Publication
-from stallguard.fleet.publishing import PublishingReports, PublishingThread
-from stallguard.fleet.readable_files import ReadableFiles
-from stallguard.fleet.records import Holder
-from stallguard.fleet.run_index import CHUNK
-from stallguard.fleet.store import StoreError
+from stallguard.fleet.jobs import publishing
+from stallguard.fleet.jobs.generations import Publication
+from stallguard.fleet.jobs.publishing import PublishingReports, PublishingThread
+from stallguard.fleet.jobs.readable_files import CHUNK, ReadableFiles
+from stallguard.fleet.machines.keeper import LeaseKeeper
+from stallguard.fleet.store import StoreError, joblog
+from stallguard.fleet.store.records import Holder
 from stallguard.storage.paths import RunDir
 from tests.fleet.test_checkpoint_files import save
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stallguard.fleet import records
-from stallguard.fleet.records import KILLED, NOT_BEGUN, REQUESTED, Outcome
+from stallguard.fleet.store import records
+from stallguard.fleet.store.records import KILLED, NOT_BEGUN, REQUESTED, Outcome
 
 
 @pytest.mark.parametrize(

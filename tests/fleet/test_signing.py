@@ -9,12 +9,13 @@ import ssl
 import pytest
 from msgspec.structs import replace
 
-from stallguard.fleet import joblog, orders, publication
-from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.orders import Cordon, Refusal, Stop, WorkerCard
-from stallguard.fleet.publication import Found
-from stallguard.fleet.records import Damaged, Holder, Position
-from stallguard.fleet.signing import REVOKED, NotSigned, Signatures
+from stallguard.fleet.jobs import generations
+from stallguard.fleet.jobs.generations import Found
+from stallguard.fleet.store import joblog, orders
+from stallguard.fleet.store.folder_store import FolderStore
+from stallguard.fleet.store.orders import Cordon, Refusal, Stop, WorkerCard
+from stallguard.fleet.store.records import Damaged, Holder, Position
+from stallguard.fleet.store.signing import REVOKED, NotSigned, Signatures
 from tests.pool.members import NOW, revoked, signs
 
 OWN, PRO = signs("mini"), signs("pro")
@@ -67,10 +68,10 @@ def der(pem):
 
 def test_a_certificate_that_a_stranger_issued_under_the_names_of_the_fleet_is_refused():
     """His authority and his member are named as ours: only the signature of the certificate differs."""
-    from stallguard.pool import certificates
+    from stallguard.fleet.machines import authority
 
-    ca, key = certificates.authority("lab", NOW)
-    made = certificates.issue(ca, key, "mini", 30, NOW)
+    ca, key = authority.authority("lab", NOW)
+    made = authority.issue(ca, key, "mini", 30, NOW)
     eve = Signatures(replace(OWN.member, ca=ca, certificate=made.certificate, key=made.key))
     with pytest.raises(NotSigned, match="did not issue its certificate"):
         OWN.verified(PLACE, eve.sign(PLACE, b"{}"))
@@ -215,13 +216,13 @@ def test_a_checkpoint_counts_if_a_member_published_it_for_this_job_with_these_fi
     )
     (tmp_path / "x").write_text("x")
     found = [Found("p/x", 1, "0" * 64, tmp_path / "x")]
-    published = publication.Publication("a", tail.number, tail, PRO)
+    published = generations.Publication("a", tail.number, tail, PRO)
     joblog.perform(published.publish("run", "noon", Position(1, 0, 7), found), store)
     good = replace(joblog.perform(joblog.read_end("a"), store).generation, newest=2, claim=9, at="later")
-    publication.verify(good, "a", OWN)  # where it is in the log is not signed
-    [file], digest = good.files, publication._digest(good)
+    generations.verify(good, "a", OWN)  # where it is in the log is not signed
+    [file], digest = good.files, generations._digest(good)
     with pytest.raises(NotSigned, match="no member of the fleet signed it"):
-        publication.verify(replace(good, signed=""), "a", OWN)
+        generations.verify(replace(good, signed=""), "a", OWN)
     for forged, job in (
         (replace(good, files=(replace(file, digest="1" * 64),)), "a"),
         (replace(good, position=Position(1, 0, 8)), "a"),
@@ -231,9 +232,9 @@ def test_a_checkpoint_counts_if_a_member_published_it_for_this_job_with_these_fi
         (replace(good, signed="{}"), "a"),
     ):
         with pytest.raises(NotSigned):
-            publication.verify(forged, job, OWN)
+            generations.verify(forged, job, OWN)
     store.replace(REVOKED, revoked("pro"))
     mine = Signatures(OWN.member)
     mine.refresh(store)
     with pytest.raises(NotSigned, match="pro signed it, and is revoked"):
-        publication.verify(good, "a", mine)
+        generations.verify(good, "a", mine)

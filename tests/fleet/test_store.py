@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from stallguard.errors import StallguardError
-from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.machines.trial import PROMISES, tried
 from stallguard.fleet.store import StoreError
-from stallguard.fleet.store_probe import PROMISES, tried
-from stallguard.fleet.store_url import open_store, split
+from stallguard.fleet.store.folder_store import FolderStore
+from stallguard.fleet.store.opening import open_store, split
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stallguard.fleet import joblog, records
-from stallguard.fleet.joblog import Tail, perform
-from stallguard.fleet.records import LONGEST_LEASE, Claim, Damaged, Holder, Outcome
-from stallguard.fleet.store import StoreError
-from stallguard.fleet.takeover import HeldElsewhere, LeaseWatch, Taken, take
+from stallguard.fleet.machines.keeper import HeldElsewhere, LeaseWatch, Taken, take
+from stallguard.fleet.store import StoreError, joblog, records
+from stallguard.fleet.store.joblog import Tail, perform
+from stallguard.fleet.store.records import LONGEST_LEASE, Claim, Damaged, Holder, Outcome
 
 LASTS = 60.0
 

@@ -13,13 +13,13 @@ import json
 from dataclasses import dataclass, field
 from random import Random
 
-from stallguard.fleet import joblog, keeper, lease
-from stallguard.fleet.joblog import Fenced, Tail
-from stallguard.fleet.lease import Upkeep
-from stallguard.fleet.machine_beat import FRESH, FRESH_LEAST, Standing
-from stallguard.fleet.publication import Found, Publication
-from stallguard.fleet.records import Holder, Position
-from stallguard.fleet.store import StoreError
+from stallguard.fleet.jobs.generations import Found, Publication
+from stallguard.fleet.machines import keeper, lease
+from stallguard.fleet.machines.lease import Upkeep
+from stallguard.fleet.machines.machine_beat import FRESH, FRESH_LEAST, Standing
+from stallguard.fleet.store import StoreError, joblog
+from stallguard.fleet.store.joblog import Fenced, Tail
+from stallguard.fleet.store.records import Holder, Position
 
 JOB = "job"
 LASTS = 24.0  # s of a lease; the world's clock ticks once a second

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard.errors import StallguardError
-from stallguard.pool import authority, founding
+from stallguard.fleet.machines import authority, founding
 from tests.pool.lab import lab, mounted  # noqa: F401 - fixtures
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from stallguard.fleet import joblog, orders
-from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.joblog import perform
-from stallguard.fleet.orders import Code, Refusal, Submission
-from stallguard.fleet.records import Generation, Holder, Outcome, Position, StoredFile
-from stallguard.pool.dispatch import ConnectedMachine
-from stallguard.pool.dispatcher import Deps, Dispatcher
-from stallguard.pool.engine import UNKNOWN, Placed
+from stallguard.fleet.engine.dispatcher import Deps, Dispatcher
+from stallguard.fleet.jobs.dispatch import UNKNOWN, ConnectedMachine, Placed
+from stallguard.fleet.store import joblog, orders
+from stallguard.fleet.store.folder_store import FolderStore
+from stallguard.fleet.store.joblog import perform
+from stallguard.fleet.store.orders import Code, Refusal, Submission
+from stallguard.fleet.store.records import Generation, Holder, Outcome, Position, StoredFile
 from tests.pool.members import signs
 
 OWN, OTHER = signs("hub"), signs("hub", "other")  # a member of the fleet, and one of another

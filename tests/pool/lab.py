@@ -15,11 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN
-from stallguard.fleet import membership, orders
-from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.orders import Code, Submission, WorkerCard
-from stallguard.fleet.signing import Signatures
-from stallguard.pool import authority, founding
+from stallguard.fleet.machines import authority, founding
+from stallguard.fleet.store import membership, orders
+from stallguard.fleet.store.folder_store import FolderStore
+from stallguard.fleet.store.orders import Code, Submission, WorkerCard
+from stallguard.fleet.store.signing import Signatures
 from tests.pool.members import invited, signs_for
 
 ROOT = Path(__file__).parents[2]

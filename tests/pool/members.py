@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.fleet import membership
-from stallguard.fleet.membership import Membership
-from stallguard.fleet.signing import Signatures
-from stallguard.pool import authority, founding
+from stallguard.fleet.machines import authority, founding
+from stallguard.fleet.store import membership
+from stallguard.fleet.store.membership import Membership
+from stallguard.fleet.store.signing import Signatures
 
 pytest.importorskip("cryptography")
 NOW = dt.datetime.now(dt.UTC)

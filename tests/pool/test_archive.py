@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
-from stallguard.fleet import archive, job_table, orders
-from stallguard.fleet.orders import Stop
-from stallguard.fleet.store import StoreError
+from stallguard.fleet.jobs import archive, job_table
+from stallguard.fleet.store import StoreError, orders
+from stallguard.fleet.store.orders import Stop
 from tests.pool.dispatching import OWN, Fleet
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_day_is_made_again_from_the_logs(fleet):
 
 
 def test_many_jobs_are_shown_from_one_table_with_what_was_ordered_since(fleet, monkeypatch):
-    monkeypatch.setattr("stallguard.fleet.archive.MANY", 3)
+    monkeypatch.setattr("stallguard.fleet.jobs.archive.MANY", 3)
     for job in ("a", "b", "c", "d"):
         fleet.submit(job)
     fleet.turns(20)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.pool import environments, packing, unpacking
+from stallguard.fleet.jobs import packing, preparing, unpacking
 
 pytestmark = pytest.mark.live
 uv = pytest.importorskip("uv")
@@ -39,7 +39,7 @@ def test_a_packed_project_trains_where_it_is_unpacked(tmp_path, monkeypatch):
     )
     shutil.rmtree(project)
     folder = unpacking.unpack(archive, code.digest, "job")
-    python = environments.interpreter(folder, code.folder, "", env)
+    python = preparing.interpreter(folder, code.folder, "", env)
     done = subprocess.run(
         [sys.executable, "-m", "stallguard", "run", "--python", python, "--set", f"store.project={folder}",
          "--", "count.py", "5", "0"],

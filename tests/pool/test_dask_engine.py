@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 sortedcontainers = pytest.importorskip("sortedcontainers")
-from stallguard.pool import dask_task, security  # noqa: E402
-from stallguard.pool.dask_engine import DaskEngine, worker_name  # noqa: E402
+from stallguard.fleet.engine import dask_engine  # noqa: E402
+from stallguard.fleet.engine.dask_engine import DaskEngine, worker_name  # noqa: E402
 
 
 def test_machines_can_be_read_while_they_come_and_go():
@@ -56,12 +56,12 @@ def test_a_machine_is_told_by_the_connection_that_it_opened(tmp_path):
             if len(notified) == 2:
                 is_notified.set()
 
-        hub = security.without_http(distributed.Scheduler)(host="127.0.0.1", port=0, dashboard=False)
+        hub = dask_engine.without_http(distributed.Scheduler)(host="127.0.0.1", port=0, dashboard=False)
         async with hub as scheduler:
-            worker = security.without_http(distributed.Worker)(
+            worker = dask_engine.without_http(distributed.Worker)(
                 scheduler.address, host="127.0.0.1", nthreads=1, memory_limit=0, dashboard=False
             )  # fmt: skip
-            worker.stream_handlers[dask_task.NOTICE] = note
+            worker.stream_handlers[dask_engine.NOTICE] = note
             async with worker:
                 engine = DaskEngine(scheduler, asyncio.get_running_loop(), client=None)
                 engine.notify("tcp://127.0.0.1:1", "lost")  # one that is not connected

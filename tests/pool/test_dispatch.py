@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.errors import CANNOT_RUN, GAVE_UP, NOT_FOUND, OWN_FAILURE, STOPPED_ON_TIME
-from stallguard.fleet.joblog import Tail
-from stallguard.fleet.orders import Code, Submission
-from stallguard.fleet.records import Claim, Holder, Outcome
-from stallguard.pool.dispatch import (
+from stallguard.fleet.jobs.dispatch import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     OVER,
@@ -19,6 +16,9 @@ from stallguard.pool.dispatch import (
     JobView,
     decide,
 )
+from stallguard.fleet.store.joblog import Tail
+from stallguard.fleet.store.orders import Code, Submission
+from stallguard.fleet.store.records import Claim, Holder, Outcome
 
 CLAIM = Claim(number=1, holder=Holder(host="mac", boot="b", pid=7, nonce="n"))
 MAC = ConnectedMachine("mac", "w1", "tls://mac", {"slots": 1, "memory": 32, "metal": 1})

@@ -11,12 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stallguard.errors import STOPPED_ON_TIME
-from stallguard.fleet import orders, records
-from stallguard.fleet.orders import Stop
-from stallguard.fleet.signing import REVOKED, Signatures
-from stallguard.fleet.store import StoreError
-from stallguard.pool.dispatcher import Waiting, has_room, match
-from stallguard.pool.engine import Placed
+from stallguard.fleet.engine.dispatcher import Waiting, has_room, match
+from stallguard.fleet.jobs.dispatch import Placed
+from stallguard.fleet.store import StoreError, orders, records
+from stallguard.fleet.store.orders import Stop
+from stallguard.fleet.store.signing import REVOKED, Signatures
 from tests.pool.dispatching import BOX, LASTS, MAC, OTHER, OWN, Fleet
 from tests.pool.members import revoked, signs
 

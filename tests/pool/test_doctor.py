@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.doctor import gather
 from stallguard.doctor.checks import examine
 from stallguard.doctor.findings import FAIL, OK, WARN
-from stallguard.fleet import member_tls
+from stallguard.fleet.machines import member_tls, trial
 from tests.doctor.scene import MAC, spoiled
 
 pytest.importorskip("cryptography")
@@ -23,7 +22,7 @@ CHECKS = ("fleet", "certificates", "scheduler", "fleet's store")
 
 def rows():
     """Return severity and text of each finding of the fleet of this home."""
-    facts = spoiled(MAC, fleet=gather.fleet(os.environ))
+    facts = spoiled(MAC, fleet=trial.fleet_facts(os.environ))
     return {one.name: (one.severity, one.what) for one in examine(facts) if one.name in CHECKS}
 
 
@@ -93,7 +92,7 @@ def test_a_store_that_is_away_is_a_warning_and_one_of_another_fleet_a_failure_th
     assert severity == FAIL
     assert first.fleet in what
     assert sorted((tmp_path / "store").rglob("*")) == before
-    assert gather.fleet(os.environ).store.promises == (), "nothing was tried there"
+    assert trial.fleet_facts(os.environ).store.promises == (), "nothing was tried there"
 
 
 def test_expired_certificates_and_an_open_file_are_failures(found, home):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.pool import environments
-from stallguard.pool.environments import EnvironmentImpossible, interpreter, key, reason
+from stallguard.fleet.jobs import preparing
+from stallguard.fleet.jobs.preparing import EnvironmentImpossible, interpreter, key, reason
 from tests.host.children import eventually, is_alive
 
 uv = pytest.importorskip("uv")
@@ -92,7 +92,7 @@ def test_a_job_gets_what_its_lock_file_names_and_the_next_one_shares_it(tmp_path
     more = f'[tool.uv]\nno-index = true\nfind-links = ["{wheels}"]\n'
     place = project(tmp_path / "p", env, needs='"tinydep"', more=more)
     python = interpreter(place, "", "", env)
-    assert Path(python).is_relative_to(environments.home())
+    assert Path(python).is_relative_to(preparing.home())
     assert says(python, "import tinydep; print(tinydep.value)") == "7"
     assert not (place / ".venv").exists()
     made = Path(python).parents[1].stat().st_ino
@@ -182,7 +182,7 @@ def test_what_cannot_be_made_says_why_and_leaves_nothing(tmp_path, env):
     shutil.rmtree(wheels)
     with pytest.raises(EnvironmentImpossible, match="No such file or directory"):
         interpreter(place, "", "", {**env, "UV_CACHE_DIR": str(tmp_path / "empty")})
-    assert not [one for one in environments.home().iterdir() if one.is_dir() or one.suffix == ".whole"]
+    assert not [one for one in preparing.home().iterdir() if one.is_dir() or one.suffix == ".whole"]
     (place / "uv.lock").write_text("version = 99\n")
     with pytest.raises(EnvironmentImpossible, match=r"uv sync --frozen: error: .*uv\.lock"):
         interpreter(place, "", "", env)

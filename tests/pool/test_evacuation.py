@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import GAVE_UP
-from stallguard.fleet import joblog, orders, records
-from stallguard.fleet.joblog import Tail, perform
-from stallguard.fleet.orders import Cordon
-from stallguard.fleet.records import Claim, Holder, Outcome
-from stallguard.fleet.store import StoreError
-from stallguard.pool import machines
-from stallguard.pool.engine import Placed
+from stallguard.fleet.jobs.dispatch import Placed
+from stallguard.fleet.machines import machine_list
+from stallguard.fleet.store import StoreError, joblog, orders, records
+from stallguard.fleet.store.joblog import Tail, perform
+from stallguard.fleet.store.orders import Cordon
+from stallguard.fleet.store.records import Claim, Holder, Outcome
 from tests.pool.dispatching import LASTS, MAC, OWN, Fleet
 
 
@@ -75,7 +74,7 @@ def test_a_machine_that_a_person_allows_again_is_not_cordoned_again_for_the_same
     fleet.turns(5)
     assert not fleet.cordon("mac").is_lifted
     assert fleet.started == ["job"]
-    machines.uncordon(fleet.store, OWN, "mac")
+    machine_list.uncordon(fleet.store, OWN, "mac")
     if restarted:
         fleet.begin()
     fleet.engine.retired, fleet.engine.connected = [], [MAC._replace(worker="w3")]

@@ -24,8 +24,8 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN
-from stallguard.fleet import membership, orders, records
-from stallguard.fleet.folder_store import FolderStore
+from stallguard.fleet.store import membership, orders, records
+from stallguard.fleet.store.folder_store import FolderStore
 from tests.pool.members import invited
 
 pytest.importorskip("distributed")

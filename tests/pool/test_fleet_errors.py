@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN
-from stallguard.fleet import membership, orders, records
-from stallguard.fleet.orders import Stop
-from stallguard.fleet.records import Claim, Generation, Holder
-from stallguard.pool import authority, founding
+from stallguard.fleet.machines import authority, founding
+from stallguard.fleet.store import membership, orders, records
+from stallguard.fleet.store.orders import Stop
+from stallguard.fleet.store.records import Claim, Generation, Holder
 from tests.pool.lab import (
     ASKING,
     CHILDREN,

@@ -11,9 +11,8 @@ import time
 import pytest
 
 from stallguard.errors import CANNOT_RUN
-from stallguard.fleet import records
-from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.store import StoreError
+from stallguard.fleet.store import StoreError, records
+from stallguard.fleet.store.folder_store import FolderStore
 from tests.pool.lab import (
     ASKING,
     LIMIT,

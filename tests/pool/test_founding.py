@@ -14,14 +14,14 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.fleet import job_table, joblog, member_tls, membership, orders, signing, store_owner
-from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.publication import Publication
-from stallguard.fleet.records import Holder
-from stallguard.fleet.signing import NotSigned, Signatures
-from stallguard.fleet.store import StoreError
-from stallguard.fleet.store_url import open_store
-from stallguard.pool import founding
+from stallguard.fleet.jobs import job_table
+from stallguard.fleet.jobs.generations import Publication
+from stallguard.fleet.machines import founding, member_tls
+from stallguard.fleet.store import StoreError, joblog, membership, opening, orders, signing
+from stallguard.fleet.store.folder_store import FolderStore
+from stallguard.fleet.store.opening import open_store
+from stallguard.fleet.store.records import Holder
+from stallguard.fleet.store.signing import NotSigned, Signatures
 
 pytest.importorskip("cryptography")
 FILE = ".config/stallguard/fleet.toml"
@@ -37,7 +37,7 @@ def test_init_makes_one_private_file_and_says_what_to_do_with_it(fleet, home, tm
     assert str(home / FILE) in said
     assert "on studio.local: stallguard fleet scheduler" in said
     assert sorted(path.name for path in (home / ".config/stallguard").iterdir()) == FILES, "a draft is left"
-    store_owner.check(open_store(found.store), found)
+    opening.check_owner(open_store(found.store), found)
 
 
 def test_the_key_of_the_authority_is_in_a_private_file_of_its_own(found, home):
@@ -100,20 +100,20 @@ def test_a_store_of_another_fleet_is_refused_and_stays_that_fleets(fleet, found,
 
     assert first.fleet in said
     assert (home / FILE).read_bytes() == file
-    store_owner.check(open_store(first.store), first)
+    opening.check_owner(open_store(first.store), first)
 
 
 def test_a_verb_says_which_fleet_the_store_belongs_to(found, tmp_path):
     first, second = found(), found(store="other")
     with pytest.raises(StallguardError) as error:
-        store_owner.check(open_store(second.store), first)
+        opening.check_owner(open_store(second.store), first)
     assert second.fleet in error.value.why
     (tmp_path / "empty").mkdir()
     with pytest.raises(StallguardError) as error:
-        store_owner.check(FolderStore(tmp_path / "empty"), first)
+        opening.check_owner(FolderStore(tmp_path / "empty"), first)
     assert "no fleet" in error.value.why
     with pytest.raises(StoreError, match="is its share mounted"):
-        store_owner.check(FolderStore(tmp_path / "absent"), first)
+        opening.check_owner(FolderStore(tmp_path / "absent"), first)
 
 
 def test_a_mark_that_is_damaged_is_not_taken_for_none(tmp_path, found):
@@ -122,7 +122,7 @@ def test_a_mark_that_is_damaged_is_not_taken_for_none(tmp_path, found):
     store.remove("fleet")
     store.create("fleet", b"{")
     with pytest.raises(StallguardError, match="does not say which fleet"):
-        store_owner.check(store, made)
+        opening.check_owner(store, made)
 
 
 def test_without_a_store_nothing_is_written(fleet, home, tmp_path):
@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_written_leaves_the_store_to_the_next_try(found, h
     (home / "file").write_text("")
     with pytest.raises(StallguardError, match="cannot write"):
         found(file=home / "file" / "fleet.toml")
-    assert store_owner.owner(FolderStore(tmp_path / "store")) == ""
+    assert opening.owner_of(FolderStore(tmp_path / "store")) == ""
     found()
 
 
@@ -289,7 +289,7 @@ def test_a_fleet_whose_members_shared_one_file_is_said_and_renewed_and_its_jobs_
     assert "has an authority already" in fleet("init", "--renew", code=USAGE)
     monkeypatch.delenv("STALLGUARD_FLEET")
     assert (renewed.fleet, renewed.name, renewed.token) == (made.fleet, "ann", made.token)
-    store_owner.check(store, renewed)
+    opening.check_owner(store, renewed)
     fleet("invite", "mini", "--out", str(home / "mini.toml"))
     [job] = job_table.read(store, Signatures(renewed)).jobs
     assert (job.job, job.state, job.machine) == ("done", "finished", "mini")
@@ -330,4 +330,4 @@ def test_the_extra_that_is_missing_is_named(home, tmp_path):
 def test_a_file_of_another_authority_is_noticed(found):
     made, other = found(), found(store="other")
     with pytest.raises(StallguardError, match="has another authority than the fleet"):
-        store_owner.check(open_store(made.store), replace(made, ca=other.ca))
+        opening.check_owner(open_store(made.store), replace(made, ca=other.ca))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.errors import USAGE, StallguardError
-from stallguard.pool.hours import Power, opening, window
+from stallguard.fleet.machines.offers import Power, opening, window
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NIGHT = window("22:00", "07:00")

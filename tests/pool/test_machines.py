@@ -8,10 +8,10 @@ import json
 import pytest
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE
-from stallguard.fleet import orders
-from stallguard.fleet.orders import WorkerCard
-from stallguard.fleet.store_url import open_store
-from stallguard.pool import machines
+from stallguard.fleet.machines import machine_list
+from stallguard.fleet.store import orders
+from stallguard.fleet.store.opening import open_store
+from stallguard.fleet.store.orders import WorkerCard
 from tests.cli.test_json import conforms
 from tests.pool.members import signs, signs_for
 
@@ -44,7 +44,9 @@ def test_machines_are_listed_with_what_they_offer_and_train(store, fleet):
     assert "Apple M2 Ultra, 2 slots, 56 GB, 4 cuda, metal" in said
     assert "trains resnet" in said
     assert "keras 3.5" in said
-    assert conforms(fleet("machines", "--json"), machines.FleetMachines)["machines"][0]["state"] == "ready"
+    assert (
+        conforms(fleet("machines", "--json"), machine_list.FleetMachines)["machines"][0]["state"] == "ready"
+    )
 
 
 def test_a_cordoned_machine_says_why_until_it_is_allowed_again(store, fleet):
@@ -66,11 +68,11 @@ def test_a_machine_that_is_misspelt_is_not_cordoned(store, fleet):
 
 def test_a_machine_that_renews_its_card_no_more_is_silent():
     for age, state in ((179, "ready"), (181, "silent")):
-        found = machines.described("studio", card(), None, OWN, NOW + dt.timedelta(seconds=age))
+        found = machine_list.described("studio", card(), None, OWN, NOW + dt.timedelta(seconds=age))
         assert (found.state, found.seen) == (state, age)
-    gone = machines.described("studio", card(state="gone"), None, OWN, NOW + dt.timedelta(days=9))
+    gone = machine_list.described("studio", card(state="gone"), None, OWN, NOW + dt.timedelta(days=9))
     assert gone.state == "gone"
-    ahead = machines.described("studio", card(), None, OWN, NOW - dt.timedelta(hours=1))
+    ahead = machine_list.described("studio", card(), None, OWN, NOW - dt.timedelta(hours=1))
     assert (ahead.state, ahead.seen) == ("ready", None)  # how long ago is not known
     assert "1 h ahead of the one here" in ahead.why
 
@@ -81,15 +83,15 @@ def test_a_machine_that_renews_its_card_no_more_is_silent():
     ids=["empty", "cut", "list", "no time", "time without zone", "of another member"],
 )
 def test_a_damaged_card_is_said_and_hides_no_cordon(data):
-    assert machines.described("studio", data, None, OWN, NOW).state == "unreadable"
+    assert machine_list.described("studio", data, None, OWN, NOW).state == "unreadable"
     cordon = orders.encode_cordon(orders.Cordon(schema=1, host="studio", at="", why="wedged"), OWN)
-    assert machines.described("studio", data, cordon, OWN, NOW).state == "cordoned"
-    assert machines.described("studio", card(), b"{", OWN, NOW).state == "cordoned"
+    assert machine_list.described("studio", data, cordon, OWN, NOW).state == "cordoned"
+    assert machine_list.described("studio", card(), b"{", OWN, NOW).state == "cordoned"
 
 
 def test_names_in_the_store_that_are_no_machines_are_left_out(store, fleet):
     store.replace("workers/.hidden", b"{}")
-    assert len(machines.read(store, signs_for("ann"), NOW)) == 1
+    assert len(machine_list.read(store, signs_for("ann"), NOW)) == 1
 
 
 def test_a_fleet_without_machines_says_how_to_get_one(found, fleet):
@@ -123,8 +125,8 @@ def test_a_worker_that_compares_versions_reads_some_machines_of_many(store):
         def __getattr__(self, name):
             return lambda key: asked.append(key) or getattr(store, name)(key)
 
-    found = machines.read(Counting(), signs("m0"), NOW, 20)
+    found = machine_list.read(Counting(), signs("m0"), NOW, 20)
     assert len(found) == 20
     assert len(asked) == 2 + 2 * 20
     assert all(one.card.host == one.host for one in found if one.host != "studio")  # of another fleet
-    assert len(machines.read(store, signs("m0"), NOW)) == 51
+    assert len(machine_list.read(store, signs("m0"), NOW)) == 51

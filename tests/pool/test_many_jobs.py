@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from stallguard.fleet import orders
-from stallguard.fleet.orders import Stop
+from stallguard.fleet.store import orders
+from stallguard.fleet.store.orders import Stop
 from tests.pool.dispatching import LASTS, MAC, OWN, Fleet
 
 ANSWERS, JOBS = 0.03, 300
@@ -130,7 +130,7 @@ def test_a_job_that_was_stopped_or_begun_by_hand_since_it_was_read_is_not_starte
 
 
 def test_a_listing_of_many_names_holds_up_no_turn(tmp_path, monkeypatch):
-    monkeypatch.setattr("stallguard.pool.job_reader.PAGE", 1)
+    monkeypatch.setattr("stallguard.fleet.engine.job_reader.PAGE", 1)
     fleet = Fleet(tmp_path / "store")
     for number in range(8):
         fleet.submit(f"a-{number}")

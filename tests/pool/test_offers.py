@@ -10,9 +10,9 @@ import pytest
 import stallguard
 from stallguard.core.readings import Memory
 from stallguard.doctor.facts import Installed
+from stallguard.fleet.engine.worker_process import machine_facts, power_now
+from stallguard.fleet.machines.offers import OfferedMachine, gigabytes, offer, usable
 from stallguard.host.types import ListedGpu
-from stallguard.pool.offers import OfferedMachine, gigabytes, offer, usable
-from stallguard.pool.worker_process import machine_facts, power_now
 
 GB = 10**9
 MAC = {"system": "macOS", "version": "15.3", "machine": "arm64", "chip": "Apple M2 Ultra", "rosetta": False}

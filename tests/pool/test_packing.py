@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from stallguard.errors import StallguardError
-from stallguard.pool import packing
+from stallguard.fleet.jobs import packing
 
 ENV = {
     "PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
@@ -255,14 +255,14 @@ def test_without_git_a_work_tree_of_git_is_not_packed_by_guesses(tmp_path, monke
 
 def test_a_file_that_vanishes_while_it_is_packed_is_one_clear_error(tmp_path, monkeypatch):
     place = made(tmp_path / "p", FILES)
-    listed = packing.project_files.names
+    listed = packing.names
 
     def and_then_removed(*given):
         found = listed(*given)
         (place / "lib/net.py").unlink()
         return found
 
-    monkeypatch.setattr(packing.project_files, "names", and_then_removed)
+    monkeypatch.setattr(packing, "names", and_then_removed)
     with pytest.raises(StallguardError, match="cannot pack the project") as refused:
         packed(place, tmp_path=tmp_path)
     assert "lib/net.py" in refused.value.why

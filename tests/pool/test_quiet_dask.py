@@ -12,11 +12,11 @@ COUNT = """
 import asyncio, sys
 import dask
 from distributed import Scheduler, Worker
-from stallguard.pool import quiet_dask
+from stallguard.fleet.engine import dask_engine
 
 async def wakes():
     async with Scheduler(host="tcp://127.0.0.1", port=0, dashboard=False, dashboard_address=None) as scheduler:
-        kind = quiet_dask.resting(Worker)
+        kind = dask_engine.resting(Worker)
         async with kind(scheduler.address, nthreads=1, memory_limit=0, dashboard=False) as worker:
             await worker.heartbeat()
             await worker.heartbeat()  # of the first the scheduler's answer set the time of the second
@@ -24,7 +24,7 @@ async def wakes():
                 calls = server.periodic_callbacks.values()
                 print(sum(1000 / one.callback_time for one in calls))
 
-with dask.config.set({**quiet_dask.SETTINGS, "temporary-directory": sys.argv[1]}):
+with dask.config.set({**dask_engine.SETTINGS, "temporary-directory": sys.argv[1]}):
     asyncio.run(wakes())
 """
 
@@ -41,8 +41,8 @@ def test_a_worker_and_a_scheduler_that_wait_wake_up_seldom(tmp_path):
 
 LOADS = """
 import sys
-from stallguard.pool import quiet_dask
-quiet_dask.load()
+from stallguard.fleet.engine import dask_engine
+dask_engine.load_quietly()
 assert "distributed" in sys.modules
 print("numpy" in sys.modules)
 import numpy

@@ -13,16 +13,14 @@ from functools import partial
 import pytest
 
 from stallguard.errors import STOPPED_ON_TIME, StallguardError
-from stallguard.fleet import joblog, orders, records
-from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.orders import Code, Submission
-from stallguard.fleet.records import Damaged, Holder
-from stallguard.fleet.signing import Signatures
-from stallguard.fleet.store import StoreError
-from stallguard.pool import environments, one_job, preparing
-from stallguard.pool.beside_loop import Asking, answered
-from stallguard.pool.job_files import log_of
-from stallguard.pool.runs_here import Edges, NotBegun, Prepared, RunsHere
+from stallguard.fleet.jobs import preparing, runs_here
+from stallguard.fleet.jobs.runs_here import Edges, NotBegun, Prepared, RunsHere, log_of
+from stallguard.fleet.store import StoreError, joblog, orders, records
+from stallguard.fleet.store.beside_loop import Asking, answered
+from stallguard.fleet.store.folder_store import FolderStore
+from stallguard.fleet.store.orders import Code, Submission
+from stallguard.fleet.store.records import Damaged, Holder
+from stallguard.fleet.store.signing import Signatures
 
 PATIENCE = 60.0
 
@@ -126,7 +124,7 @@ def test_a_submission_that_was_damaged_later_is_refused_by_this_machine_with_the
 
 
 def test_a_preparation_that_hangs_in_the_kernel_does_not_hold_up_the_end(here, monkeypatch):
-    monkeypatch.setattr("stallguard.pool.runs_here.GIVES_UP", 0.1)
+    monkeypatch.setattr("stallguard.fleet.jobs.runs_here.GIVES_UP", 0.1)
     hangs = threading.Event()
 
     async def steps():
@@ -182,8 +180,8 @@ def test_an_environment_that_is_not_wanted_any_more_is_not_made_further(home, tm
     (tmp_path / "project" / "uv.lock").write_text("version = 1\n")
     (tmp_path / "project" / "pyproject.toml").write_text("[project]\nname = 'a'\n")
     env = {"PATH": f"{uv.parent}:/usr/bin:/bin"}
-    with pytest.raises(environments.EnvironmentImpossible, match="not wanted any more"):
-        environments.interpreter(
+    with pytest.raises(preparing.EnvironmentImpossible, match="not wanted any more"):
+        preparing.interpreter(
             tmp_path / "project", "", "", env, is_given_up=(tmp_path / "begun").exists, limit=PATIENCE
         )
 
@@ -201,14 +199,14 @@ def test_a_job_of_ray_that_is_ended_while_it_is_prepared_ends_with_75_and_never_
 
     monkeypatch.setattr(preparing, "prepare", prepare)
     with pytest.raises(StallguardError) as raised:
-        one_job.train(member, "job", {}, one.said.append)
+        runs_here.train_one(member, "job", {}, one.said.append)
     assert raised.value.code == STOPPED_ON_TIME
     assert one.was_given_up
 
 
 def test_what_a_run_prints_here_does_not_grow_without_a_limit(here, monkeypatch):
-    monkeypatch.setattr("stallguard.pool.job_files.MOST_LOG", 1000)
-    monkeypatch.setattr("stallguard.pool.runs_here.LOOK", 0.05)
+    monkeypatch.setattr("stallguard.fleet.jobs.runs_here.MOST_LOG", 1000)
+    monkeypatch.setattr("stallguard.fleet.jobs.runs_here.LOOK", 0.05)
     script = "import time\nfor i in range(50):\n    print('x' * 400, flush=True)\n    time.sleep(0.1)\n    "
 
     async def steps():

@@ -18,11 +18,11 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.fleet import member_tls, membership
-from stallguard.fleet.signing import Signatures
-from stallguard.fleet.store_url import open_store
-from stallguard.pool import authority, founding
-from stallguard.pool.security import renew, security
+from stallguard.fleet.engine.dask_engine import renew, security
+from stallguard.fleet.machines import authority, founding, member_tls
+from stallguard.fleet.store import membership
+from stallguard.fleet.store.opening import open_store
+from stallguard.fleet.store.signing import Signatures
 from tests.pool.members import invited
 
 pytest.importorskip("distributed")

@@ -15,7 +15,7 @@ from stallguard.agent.job_files import LAUNCHD, SYSTEMD, places
 from stallguard.agent.launchd import Launchd
 from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.pool import services
+from stallguard.fleet.machines import services
 from tests.agent.conftest import fake  # noqa: F401 - a fixture
 from tests.agent.launchd_schema import mistakes
 

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from stallguard.cli.verbs import cli
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.fleet import orders
-from stallguard.fleet.orders import Code, WorkerCard
-from stallguard.fleet.signing import Signatures
-from stallguard.fleet.store_url import open_store
-from stallguard.pool import ray_submission, submitting
+from stallguard.fleet.jobs import submitting
+from stallguard.fleet.store import orders
+from stallguard.fleet.store.opening import open_store
+from stallguard.fleet.store.orders import Code, WorkerCard
+from stallguard.fleet.store.signing import Signatures
 from tests.cli.test_json import conforms
 from tests.pool.members import signs_for
 
@@ -285,7 +285,7 @@ def ray(tmp_path, monkeypatch):
 
 
 def test_ray_is_asked_for_what_the_job_needs():
-    words = ray_submission.command(
+    words = submitting.ray_command(
         "ray", "http://h:8265", "a", "1", {"cuda": 2.0, "memory": 32.0, "metal": 1.0}
     )
     assert words[: words.index("--")] == [
@@ -320,7 +320,7 @@ def test_a_cluster_that_refuses_is_an_error_with_its_last_words(store, ray):
 
 def test_a_cluster_that_does_not_answer_is_given_up(store, ray, monkeypatch):
     ray("exec sleep 60")
-    monkeypatch.setattr(ray_submission, "LIMIT", 0.5)
+    monkeypatch.setattr(submitting, "LIMIT", 0.5)
     said = call("fleet", "submit", "--ray", "http://h:8265", "--name", "a", "train.py", code=CANNOT_RUN)
     assert "it did not answer within" in said
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.errors import USAGE, StallguardError
-from stallguard.pool import sweeps
+from stallguard.fleet.jobs import sweeps
 
 BASE = """
 name = "rates"

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.fleet.records import Damaged
-from stallguard.pool import packing, unpacking
+from stallguard.fleet.jobs import packing, unpacking
+from stallguard.fleet.store.records import Damaged
 
 ROOT = Path(__file__).parents[2]
 
@@ -150,7 +150,7 @@ def test_what_is_no_archive_is_refused(tmp_path, home):
 def test_several_processes_at_once_get_one_whole_folder(tmp_path):
     code, file, *_ = packed(tmp_path, **{f"lib__f{number}_py": "x" * 1000 for number in range(200)})
     text = (
-        "import sys; from pathlib import Path; from stallguard.pool import unpacking;"
+        "import sys; from pathlib import Path; from stallguard.fleet.jobs import unpacking;"
         "f = unpacking.unpack(Path(sys.argv[1]), sys.argv[2], 'job');"
         "print(f, len(list(f.rglob('*.py'))))"
     )

@@ -13,16 +13,17 @@ from types import SimpleNamespace
 import pytest
 
 from stallguard.errors import CANNOT_RUN, StallguardError
-from stallguard.fleet import orders, signing
-from stallguard.fleet.folder_store import FolderStore
-from stallguard.fleet.machine_beat import RunSide
-from stallguard.fleet.orders import Cordon, RunStatus, WorkerCard
-from stallguard.fleet.signing import Signatures
+from stallguard.fleet.engine import worker_process
+from stallguard.fleet.jobs import preparing, runs_here
+from stallguard.fleet.machines import machine_list
+from stallguard.fleet.machines.machine_beat import RunSide
+from stallguard.fleet.machines.offers import Offer, WorkerOptions
+from stallguard.fleet.store import beside_loop, orders, signing
+from stallguard.fleet.store.folder_store import FolderStore
+from stallguard.fleet.store.orders import Cordon, RunStatus, WorkerCard
+from stallguard.fleet.store.signing import Signatures
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
-from stallguard.pool import beside_loop, environments, job_files, machines, worker_process
-from stallguard.pool.offers import Offer
-from stallguard.pool.worker_options import WorkerOptions
 from stallguard.storage import paths
 from tests.pool.members import signs
 
@@ -107,16 +108,18 @@ def card_of(home, *, at="2026-06-10T12:00:00Z", state="ready", by=OWN, **more):
 
 
 def test_a_name_is_free_without_a_card_after_an_end_and_for_a_worker_of_the_same_home():
-    assert machines.name_state(None, None, "mac", "here", OWN) == machines.FREE
-    assert machines.name_state(card_of("there", state="gone"), None, "mac", "here", OWN) == machines.FREE
-    assert machines.name_state(card_of("here"), None, "mac", "here", OWN) == machines.FREE
+    assert machine_list.name_state(None, None, "mac", "here", OWN) == machine_list.FREE
+    assert (
+        machine_list.name_state(card_of("there", state="gone"), None, "mac", "here", OWN) == machine_list.FREE
+    )
+    assert machine_list.name_state(card_of("here"), None, "mac", "here", OWN) == machine_list.FREE
 
 
 @pytest.mark.parametrize(
     "card", [card_of("there", by=signs("pro")), b"{damaged"], ids=["of another", "damaged"]
 )
 def test_a_card_that_the_machines_member_did_not_sign_is_of_no_worker(card):
-    assert machines.name_state(card, None, "mac", "here", OWN) == machines.FREE
+    assert machine_list.name_state(card, None, "mac", "here", OWN) == machine_list.FREE
 
 
 @pytest.mark.parametrize(
@@ -126,9 +129,9 @@ def test_a_card_that_the_machines_member_did_not_sign_is_of_no_worker(card):
 )
 def test_a_card_of_another_home_is_watched_and_the_name_is_taken_once_it_changes(card):
     later = card_of("there", at="2026-06-10T12:01:00Z")
-    assert machines.name_state(card, None, "mac", "here", OWN) == machines.WATCHED
-    assert machines.name_state(card, card, "mac", "here", OWN) == machines.WATCHED
-    assert machines.name_state(later, card, "mac", "here", OWN) == machines.TAKEN
+    assert machine_list.name_state(card, None, "mac", "here", OWN) == machine_list.WATCHED
+    assert machine_list.name_state(card, card, "mac", "here", OWN) == machine_list.WATCHED
+    assert machine_list.name_state(later, card, "mac", "here", OWN) == machine_list.TAKEN
 
 
 def home_in(store, worker):
@@ -218,7 +221,7 @@ def test_the_age_of_a_card_is_corrected_by_what_it_says_of_its_clock():
     ahead = "2026-06-10T15:00:00Z"
 
     def seen(at, clock):
-        return machines.described("mac", card_of("there", at=at, clock=clock), None, OWN, now)
+        return machine_list.described("mac", card_of("there", at=at, clock=clock), None, OWN, now)
 
     assert (seen(ahead, 10800.0).state, seen(ahead, 10800.0).seen) == ("ready", 0.0)
     late = seen("2026-06-10T14:50:00Z", 10800.0)  # ten minutes ago, by the scheduler's clock
@@ -323,7 +326,7 @@ def left(tmp_path, monkeypatch):
 
 
 def test_an_environment_that_no_job_used_for_a_month_goes_and_one_in_use_stays(left):
-    home = environments.home()
+    home = preparing.home()
     for name in ("old", "busy", "new"):
         left(home / name, is_folder=True)
         left(home / f"{name}.whole", at=time.time() if name == "new" else LONG_AGO)
@@ -335,7 +338,7 @@ def test_an_environment_that_no_job_used_for_a_month_goes_and_one_in_use_stays(l
 
 
 def test_logs_and_fetched_checkpoints_that_are_left_over_go_and_those_in_use_stay(left):
-    old, busy = left(job_files.log_of("old")), left(job_files.log_of("busy"))
+    old, busy = left(runs_here.log_of("old")), left(runs_here.log_of("busy"))
     fetched = left(paths.home() / "fetched" / "job-1", is_folder=True)
     now = left(paths.home() / "fetched" / "job-2", is_folder=True, at=time.time())
     worker_process.remove_unused(("busy",), ())

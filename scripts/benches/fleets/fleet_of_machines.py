@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fleets import published, s3_server
 from fleets.machines import Machine, Network
-from stallguard.fleet import membership
-from stallguard.fleet.store_url import open_store
+from stallguard.fleet.store import membership
+from stallguard.fleet.store.opening import open_store
 
 CHILD = Path(__file__).resolve().parents[1] / "fleet_child.py"
 PORT = 8786

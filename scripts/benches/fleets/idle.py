@@ -19,7 +19,7 @@ from detection.figures import number, table
 from detection.goals import Goal
 from fleets import published, s3_server
 from fleets.machines import wait_for
-from stallguard.fleet.store_url import open_store
+from stallguard.fleet.store.opening import open_store
 
 SHARE = 0.5  # % of a core
 MEMORY = {"file": 55.0, "s3": 75.0}  # MB

@@ -23,9 +23,8 @@ from fleets import published
 from fleets.fleet_of_machines import CHILD
 from fleets.machines import wait_for
 from fleets.trainings import COPIES, SEEDS, alone, arguments
-from stallguard.fleet import membership
-from stallguard.fleet.store import Store
-from stallguard.fleet.store_url import open_store
+from stallguard.fleet.store import Store, membership
+from stallguard.fleet.store.opening import open_store
 
 STARTS = 120.0  # s
 LONGEST = 1500.0  # s that all jobs may take

@@ -20,22 +20,22 @@ from typing import NamedTuple
 from detection.figures import number, table
 from detection.goals import Goal
 from fleets.simulated_store import Memory, SimulatedStore
-from stallguard.fleet import archive, job_table, joblog, lease, membership, orders
-from stallguard.fleet.joblog import Tail, perform
-from stallguard.fleet.keeper import STOPS
-from stallguard.fleet.machine_beat import Standing
-from stallguard.fleet.membership import Membership
-from stallguard.fleet.orders import Code, RunStatus, Submission, WorkerCard
-from stallguard.fleet.publishing import SELDOM
-from stallguard.fleet.readable_files import ReadableFiles
-from stallguard.fleet.records import OF, Holder, Outcome, decode
-from stallguard.fleet.signing import REVOKED, Signatures
-from stallguard.pool import authority
-from stallguard.pool.dispatch import ConnectedMachine
-from stallguard.pool.dispatcher import Deps, Dispatcher
-from stallguard.pool.engine import UNKNOWN, Placed, Start
-from stallguard.pool.scheduler_process import TURN
-from stallguard.pool.worker_process import LISTS_AT_LEAST, NAMES, RENEWS
+from stallguard.fleet.engine.dispatcher import Deps, Dispatcher
+from stallguard.fleet.engine.scheduler_process import TURN
+from stallguard.fleet.engine.worker_process import LISTS_AT_LEAST, NAMES, RENEWS
+from stallguard.fleet.jobs import archive, job_table
+from stallguard.fleet.jobs.dispatch import UNKNOWN, ConnectedMachine, Placed, Start
+from stallguard.fleet.jobs.publishing import SELDOM
+from stallguard.fleet.jobs.readable_files import ReadableFiles
+from stallguard.fleet.machines import authority, lease
+from stallguard.fleet.machines.keeper import STOPS
+from stallguard.fleet.machines.machine_beat import Standing
+from stallguard.fleet.store import joblog, membership, orders
+from stallguard.fleet.store.joblog import Tail, perform
+from stallguard.fleet.store.membership import Membership
+from stallguard.fleet.store.orders import Code, RunStatus, Submission, WorkerCard
+from stallguard.fleet.store.records import OF, Holder, Outcome, decode
+from stallguard.fleet.store.signing import REVOKED, Signatures
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from fuzzing.targets import Target, encoded
 from stallguard.cli import ls
-from stallguard.fleet import archive, job_table, orders, records, run_index
-from stallguard.report import fleet_page
+from stallguard.fleet.jobs import archive, fleet_page, job_table, readable_files
+from stallguard.fleet.store import orders, records
 from stallguard.storage import run_files
 
 
@@ -35,20 +35,20 @@ def targets() -> Iterator[Target]:
     yield Target(
         "log of a job", [records.encode(one) for one in entries], records.decode, (records.Damaged,), stays_below
     )
-    index = run_index.Index(
+    index = readable_files.Index(
         1, "a-run", "studio", run_files.utc(),
-        (run_index.Whole("run.json", 90, "1-2"), run_index.Whole("incidents/1/stacks.txt", 9, "3-4")),
-        (run_index.Growing("output.log", 2, 1 << 20, 1 << 18, 1 << 19),),
+        (readable_files.Whole("run.json", 90, "1-2"), readable_files.Whole("incidents/1/stacks.txt", 9, "3-4")),
+        (readable_files.Growing("output.log", 2, 1 << 20, 1 << 18, 1 << 19),),
     )  # fmt: skip
 
-    def is_readable(_data: bytes, found: run_index.Index) -> None:
+    def is_readable(_data: bytes, found: readable_files.Index) -> None:
         for path in [one.path for one in found.files] + [one.path for one in found.growing]:
             place = Path("/mirror") / found.run / path
             assert place.is_relative_to("/mirror")
             assert ".." not in place.parts
             assert path.startswith(("run.", "outcome.", "job.", "notif", "incidents/", "output.", "journal."))
 
-    yield Target("index of a run", encoded(index), run_index.decode_index, (records.Damaged,), is_readable)
+    yield Target("index of a run", encoded(index), readable_files.decode_index, (records.Damaged,), is_readable)
     status = orders.RunStatus(
         1, run_files.utc(),
         {"state": "running", "rates": {"batches": 2.5}, "silent": 1.5, "effective": 0.9, "attempt": 2,
@@ -56,7 +56,7 @@ def targets() -> Iterator[Target]:
     )  # fmt: skip
 
     def shown(data: bytes) -> Any:
-        found = run_index.decode_status(data)
+        found = readable_files.decode_status(data)
         row = job_table.JobRow(job="a", state="running", heard=found.at, status=found.status)
         fleet = job_table.Fleet([row], [], [], ["a"])
         now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

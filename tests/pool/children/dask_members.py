@@ -17,10 +17,17 @@ from pathlib import Path
 import dask
 from distributed import Scheduler, Worker
 
-from stallguard.fleet import membership
-from stallguard.fleet.signing import REVOKED, Signatures
-from stallguard.fleet.store_url import open_store
-from stallguard.pool.security import dask_settings, drop, of_members, renew, security, without_http
+from stallguard.fleet.engine.dask_engine import (
+    dask_settings,
+    drop,
+    of_members,
+    renew,
+    security,
+    without_http,
+)
+from stallguard.fleet.store import membership
+from stallguard.fleet.store.opening import open_store
+from stallguard.fleet.store.signing import REVOKED, Signatures
 
 TRIES = (5, 15, 30)  # s: on a busy machine the first try can take longer
 

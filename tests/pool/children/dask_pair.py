@@ -19,10 +19,9 @@ import dask
 import psutil
 from distributed import Client, Scheduler, Worker, wait
 
-from stallguard.fleet import membership
-from stallguard.fleet.signing import Signatures
-from stallguard.pool.dask_engine import DaskEngine
-from stallguard.pool.security import DASHBOARD, dask_settings, security, without_http
+from stallguard.fleet.engine.dask_engine import DASHBOARD, DaskEngine, dask_settings, security, without_http
+from stallguard.fleet.store import membership
+from stallguard.fleet.store.signing import Signatures
 
 
 async def main() -> None:

@@ -1,0 +1,1 @@
+"""What gives jobs to machines: scheduler and worker, on Dask."""

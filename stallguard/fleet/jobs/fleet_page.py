@@ -1,0 +1,229 @@
+"""The page of a fleet, as values: machines, which job ran where and when, jobs with their progress, and incidents.
+
+Pure: what was read of the store in, values out; html_page.py lays them out.  What is not known stays empty, or null.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stallguard.core.messages import duration, percent
+from stallguard.core.text import counted
+from stallguard.errors import STRANGE
+from stallguard.fleet.jobs.job_table import FINISHED, RUNNING, Fleet, JobRow, Span
+from stallguard.fleet.store.orders import WorkerCard
+from stallguard.fleet.store.records import Machine
+from stallguard.report import html_page, incident_history, status_rows
+from stallguard.report.incident_history import NamedIncident
+
+SCHEMA = 1
+WEEK = dt.timedelta(days=7)
+LATE = 300.0  # s since a worker wrote its card, which it does every minute
+WIDTH = 1000.0  # of the line of a machine
+NARROW = 2.0  # of a bar at least, so that it can be seen
+TRAINED, LOST, GOES_ON = "training", "lost", "starting"  # how a bar is drawn
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A time in which a machine had a job.  `x`, `width`: of 1000."""
+
+    x: float
+    width: float
+    job: str  # its name
+    how: str  # training: it ended in order; starting: it goes on; lost: it failed, or how it ended is not known
+    words: str  # what is said of it
+
+
+class MachineLine(msgspec.Struct, frozen=True):
+    """The times of one machine."""
+
+    host: str  # its name
+    bars: list[Bar]  # by their time
+
+
+class MachineShown(msgspec.Struct, frozen=True):
+    """A machine of the fleet.  Empty: not known."""
+
+    host: str  # its name
+    state: str  # ready, busy, closed, cordoned, gone, silent (its card is old), not known (it has no worker)
+    why: str
+    heard: str  # when it last wrote, in words
+    jobs: list[str]  # that it trains
+    resources: dict[str, float]  # amounts by name
+    versions: dict[str, str]  # of packages by name
+    about: dict[str, str]  # facts of the machine, in words
+
+
+class FleetProgress(msgspec.Struct, frozen=True):
+    """A job of the fleet, with what its newest run came to."""
+
+    row: JobRow  # as `ls --json` has it
+    since: str  # local time
+    progress: str  # epoch, batch, loss, in words; empty: not known
+    effective: float | None  # share of the time that was effective training, 0..1; null: not known
+    attempts: int | None  # of the newest run
+
+
+class FleetReport(msgspec.Struct, frozen=True):
+    """The page of a fleet."""
+
+    schema: int
+    store: str  # its URL
+    machines: list[MachineShown]  # by name
+    first: str  # where the lines of the machines begin, local time
+    last: str  # where they end
+    nights: list[MachineLine]  # which machine had which job
+    jobs: list[FleetProgress]  # by name
+    incidents: list[NamedIncident]  # of the newest runs of the jobs
+    left_out: int  # jobs whose run was not read
+    dashboard: str  # address of the scheduler's own page; empty: it has none
+
+
+class EndedRun(NamedTuple):
+    """What is known of a job's newest run."""
+
+    effective: float | None
+    attempts: int | None
+
+
+def make(
+    store: str,
+    fleet: Fleet,
+    machines: Sequence[Machine],
+    spans: Mapping[str, Sequence[Span]],
+    ended: Mapping[str, EndedRun],
+    incidents: Sequence[NamedIncident],
+    left_out: int,
+    dashboard: str,
+    now: dt.datetime,
+) -> FleetReport:
+    """Return the page.  `machines`: that ran a job; `spans`: holders by job; `now`: with the zone that is shown."""
+    begun = [at for some in spans.values() for one in some if (at := _time(one.claim.at))]
+    first = max(now - WEEK, min(begun, default=now - WEEK))
+    return FleetReport(
+        schema=SCHEMA, store=store, machines=_machines(fleet, machines, now), first=_words(first, now),
+        last=_words(now, now), nights=_nights(fleet, spans, first, now),
+        jobs=[_job(one, ended.get(one.job), now) for one in fleet.jobs], incidents=list(incidents),
+        left_out=left_out, dashboard=dashboard,
+    )  # fmt: skip
+
+
+def html(made: FleetReport) -> str:
+    """Return the page as HTML."""
+    states = Counter(one.row.state for one in made.jobs)
+    counts = [
+        counted(len(made.machines), "machine"),
+        *(f"{number} {state}" for state, number in states.items()),
+    ]
+    now = dt.datetime.now(dt.UTC).timestamp()
+    return html_page.page(
+        "fleet.html.j2", fleet=made, summary=", ".join(counts), share=share,
+        incidents=[incident_history.lines(one, now) for one in made.incidents],
+    )  # fmt: skip
+
+
+def _machines(fleet: Fleet, machines: Sequence[Machine], now: dt.datetime) -> list[MachineShown]:
+    cards, known = {one.host: one for one in fleet.workers}, {one.host: one for one in machines}
+    cordons = {one.host: one.why for one in fleet.cordons}
+    shown = []
+    for host in sorted({*cards, *known, *cordons}):
+        card, machine = cards.get(host), known.get(host)
+        state, why, heard = _state(card, now)
+        if host in cordons:
+            state, why = "cordoned", cordons[host]
+        trained = {one.job for one in fleet.jobs if one.machine == host and one.state == RUNNING}
+        facts = {**(machine.about if machine else {}), **(card.about if card else {})}
+        versions = card.versions if card else {"stallguard": machine.version} if machine else {}
+        shown.append(MachineShown(
+            host, state, why, heard, sorted({*trained, *(card.jobs if card else ())}),
+            dict(card.resources) if card else {}, dict(versions),
+            {name: str(value) for name, value in facts.items() if isinstance(value, str | int | float) and value != ""},
+        ))  # fmt: skip
+    return shown
+
+
+def _state(card: WorkerCard | None, now: dt.datetime) -> tuple[str, str, str]:
+    """Return what a machine's card says of its state, why, and when it was written."""
+    at = _time(card.at) if card else None
+    if card is None or at is None:
+        return "not known", "it has no worker", ""
+    age = (now - at).total_seconds()
+    if age > LATE and card.state != "gone":
+        return (
+            "silent",
+            f"its worker last reported {duration(age)} ago, and was {card.state} then",
+            _words(at, now),
+        )
+    return card.state, card.why, _words(at, now)
+
+
+def _nights(
+    fleet: Fleet, spans: Mapping[str, Sequence[Span]], first: dt.datetime, now: dt.datetime
+) -> list[MachineLine]:
+    lines: defaultdict[str, list[Bar]] = defaultdict(list)
+    running = {one.job: one.number for one in fleet.jobs if one.state == RUNNING}
+    scale = WIDTH / max(1.0, (now - first).total_seconds())
+    for job, some in spans.items():
+        for one in some:
+            begun, lives = _time(one.claim.at), running.get(job) == one.claim.number
+            until = now if lives else _time(one.until) or begun
+            if begun is None or until is None or until < first:
+                continue
+            x = (max(begun, first) - first).total_seconds() * scale
+            width = max(NARROW, (until - max(begun, first)).total_seconds() * scale)
+            end = one.end
+            how = GOES_ON if lives else LOST if end is None or end.code not in (0, 75) else TRAINED
+            ending = (
+                "it goes on" if lives else end.why or f"exit code {end.code}" if end
+                else "how it ended is not known"
+            )  # fmt: skip
+            words = (
+                f"{job}, holder {one.claim.number}: {_words(begun, now)} to {_words(until, now)}; {ending}"
+            )
+            lines[one.claim.holder.host].append(
+                Bar(round(x, 2), round(min(width, WIDTH), 2), job, how, words)
+            )
+    return [MachineLine(host, sorted(bars, key=lambda bar: bar.x)) for host, bars in sorted(lines.items())]
+
+
+def _job(row: JobRow, ended: EndedRun | None, now: dt.datetime) -> FleetProgress:
+    progress, effective, attempts = "", ended.effective if ended else None, ended.attempts if ended else None
+    if row.status:
+        try:
+            rate = row.status.get("rates", {}).get("batches")
+            progress = status_rows.progress(row.status.get("progress") or {}, rate)
+            effective, attempts = _number(row.status.get("effective")), row.status.get("attempt")
+        except STRANGE:
+            progress = ""
+    if not progress and row.position is not None and row.state != FINISHED:
+        progress = f"a checkpoint in epoch {row.position.epoch + 1}"
+    since = _time(row.since)
+    return FleetProgress(row, _words(since, now) if since else "", progress, effective, attempts)
+
+
+def share(effective: float | None) -> str:
+    """Return an effective share in words."""
+    return "not known" if effective is None else percent(effective)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _time(text: str) -> dt.datetime | None:
+    """Return a time of the store; None if it is not one."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
+
+
+def _words(at: dt.datetime, now: dt.datetime) -> str:
+    here = at.astimezone(now.tzinfo)
+    return f"{here:%H:%M}" if here.date() == now.date() else f"{here.day} {here:%b %H:%M}"
