@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from detection.figures import table
 from detection.goals import Goal, verdict
-from stallguard.report import sightings
+from stallguard.report import incident_history
 from stallguard.storage.paths import RunDir
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +142,7 @@ def name_of(kind: Kind, seed: int) -> str:
             stderr=subprocess.DEVNULL,
         ) as guard:  # fmt: skip
             end(guard)
-        found = sightings.of_run(RunDir((home / "home" / "runs" / "latest").resolve()))
+        found = incident_history.of_run(RunDir((home / "home" / "runs" / "latest").resolve()))
     # The last one: before it, a busy machine can make a healthy training pause for longer than the shortened patience.
     return found[-1].name or NONE if found else NONE
 

@@ -28,7 +28,7 @@ from stallguard.core.diagnosis.causes import ON_CPU
 from stallguard.core.events import Collected, Event, Exited, Heartbeat, Launched, ProbeConnected, ProbeNote, Sampled
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report import programs
+from stallguard.report import attempt_rows
 from stallguard.storage.run_files import Identity, Outcome, RunRequest, write
 from stallguard.supervisor import recorder
 
@@ -133,7 +133,7 @@ class Teller:
                 ProbeNote(
                     at=0.0,
                     attempt=self._attempt,
-                    kind=programs.EPOCH,
+                    kind=attempt_rows.EPOCH,
                     text="",
                     facts={"epoch": str(before + 1), "values": results},
                 ),

@@ -17,7 +17,7 @@ from stallguard.fleet.machines.machine_list import records_of
 from stallguard.fleet.store import each, joblog, membership, orders
 from stallguard.fleet.store.joblog import perform
 from stallguard.fleet.store.records import Damaged, Machine
-from stallguard.report import incident_history, sightings
+from stallguard.report import incident_history
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 
@@ -58,7 +58,7 @@ def _read(seen: Seen) -> FleetReport:
         for job, run in runs.items()
         if (end := run_files.outcome(run))
     }
-    sighted = sightings.of_runs(runs.values())
+    sighted = incident_history.of_runs(runs.values())
     return make(
         seen.place.url, fleet, machines, dict(zip(names, holders, strict=True)), ended,
         incident_history.named(sighted, now.timestamp()), len(begun) - len(runs), _dashboard(seen), now,

@@ -87,9 +87,9 @@ def stack_lines(text: str, cwd: str = "") -> Iterator[str]:
 
     Threads with equal stacks are shown once, and stallguard's own are left out; the file contains all of them.
     """
-    from stallguard.report import labels, stack_groups
+    from stallguard.report import evidence_files, labels
 
-    for group in stack_groups.fold(text, cwd):
+    for group in evidence_files.fold(text, cwd):
         yield labels.threads(group)
         for segment in group.segments:
             sign = " " if segment.package else ">"

@@ -28,10 +28,10 @@ def command(name: str | None, as_json: bool) -> None:
       stallguard incidents
       stallguard incidents busy-loop
     """  # noqa: D301 - click wants the real backspace
-    from stallguard.report import incident_history, sightings
+    from stallguard.report import incident_history
 
     now = time.time()
-    found = incident_history.named(sightings.of_runs(list_runs()), now)
+    found = incident_history.named(incident_history.of_runs(list_runs()), now)
     shown = [one for one in found if name is None or name in one.name]
     if name is not None and not shown:
         near = nearest(name, [one.name for one in found])

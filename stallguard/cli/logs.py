@@ -19,8 +19,8 @@ from stallguard.cli import _complete, _fleet
 from stallguard.cli._console import echo, write
 from stallguard.cli._json import prints_json
 from stallguard.errors import UNREADABLE
+from stallguard.report.journal_record import clock
 from stallguard.report.sanitize import plain
-from stallguard.report.wall_time import clock
 from stallguard.storage import journal, run_files
 from stallguard.storage.paths import RunDir, find_run
 from stallguard.worker import Worker

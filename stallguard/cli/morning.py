@@ -78,12 +78,12 @@ def command(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> 
 def nights(runs: Sequence[RunDir]) -> list[Night]:
     """Return the summaries of runs."""
     from stallguard.agent import job_memory
-    from stallguard.report import sightings
-    from stallguard.report.overnight_run import continuations, night
+    from stallguard.report import incident_history
+    from stallguard.report.overnight import continuations, night
 
     known = [run for run in list_runs() if not run.is_trial]
     copies = [run for run in runs if run not in known]
-    went_on, sighted = continuations(known), sightings.of_runs([*known, *copies])
+    went_on, sighted = continuations(known), incident_history.of_runs([*known, *copies])
     jobs = {job_memory.recall(name).run: name for name in job_memory.names()}
     return [night(run, continuations=went_on, jobs=jobs, sighted=sighted) for run in runs]
 

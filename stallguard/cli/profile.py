@@ -17,7 +17,7 @@ from stallguard.cli._writing import writing
 from stallguard.errors import StallguardError
 
 if TYPE_CHECKING:  # completion must not wait for these imports
-    from stallguard.report.sampled_trainings import SampledTrainings
+    from stallguard.report.sampled_stacks import SampledTrainings
     from stallguard.storage.paths import RunDir
 
 STDOUT = "-"
@@ -32,7 +32,7 @@ STDOUT = "-"
     shell_complete=_complete.files,
     help="Write the stacks in the format of https://www.speedscope.app.  -: standard output.",
 )
-@prints_json("The profile as one JSON object.", "stallguard.report.profile_document:ProfileDocument")
+@prints_json("The profile as one JSON object.", "stallguard.report.sampled_stacks:ProfileDocument")
 def command(run: str | None, speedscope_file: str | None, as_json: bool) -> None:
     """Show where the time of RUN (default: the newest live run, else the newest) went, by phase and by line.
 
@@ -47,18 +47,18 @@ def command(run: str | None, speedscope_file: str | None, as_json: bool) -> None
     """  # noqa: D301 - click wants the real backspace
     if speedscope_file == STDOUT and as_json:
         raise click.UsageError("--speedscope - writes to standard output, so --json cannot be printed there")
-    from stallguard.report import journal_record, profile_document, sampled_trainings
+    from stallguard.report import journal_record, sampled_stacks
 
     which = pick(run)
     known = journal_record.read(which.journal)
-    found = sampled_trainings.read(which, known)
+    found = sampled_stacks.read(which, known)
     if not found.trainings:
-        raise sampled_trainings.none_of(which, known, found)
+        raise sampled_stacks.none_of(which, known, found)
     if speedscope_file is not None:
         _export(which, found, speedscope_file, err=as_json)
         if not as_json:
             return
-    made = profile_document.make(which, found, os.environ)
+    made = sampled_stacks.make(which, found, os.environ)
     if as_json:
         echo(jsontext.readable(made))
         return
@@ -69,14 +69,14 @@ def command(run: str | None, speedscope_file: str | None, as_json: bool) -> None
 
 def _export(run: RunDir, found: SampledTrainings, target: str, *, err: bool) -> None:
     """Write the file for speedscope, whole or not at all, and print its path."""
-    from stallguard.report import profile_document, speedscope
-
     if all(one.samples is None for one in found.trainings):
         what = f"the files of samples of run {run.id} cannot be read, so it has no stacks"
         cure = "stallguard debug profile shows the last figures in its journal"
         raise StallguardError(what, cure=cure, code=1)
-    file = speedscope.make(run.id, found.trainings)
-    text = jsontext.readable(profile_document.cleaned(file, profile_document.redactor_of(run, os.environ)))
+    from stallguard.report import sampled_stacks
+
+    file = sampled_stacks.speedscope_file(run.id, found.trainings)
+    text = jsontext.readable(sampled_stacks.cleaned(file, sampled_stacks.redactor_of(run, os.environ)))
     if target == STDOUT:
         echo(text)
         return

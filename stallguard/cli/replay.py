@@ -29,13 +29,13 @@ from stallguard.storage.paths import RunDir, find_run
     shell_complete=_complete.assignments,
 )
 @click.option("--compare", is_flag=True, help="Compare the present settings with those of --set.")
-@prints_json("One JSON object.", "stallguard.report.replay_output:ReplayOutput")
+@prints_json("One JSON object.", "stallguard.report.replay:ReplayOutput")
 def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool) -> None:
     """Show when a recorded RUN (default: the newest) or its JOURNAL would have been suspected, dumped and restarted."""
-    from stallguard.report import replay_output
+    from stallguard.report import replay
 
     path = Path(what) if what is not None and Path(what).is_file() else find_run(what).journal
-    source = replay_output.source(path)
+    source = replay.source(path)
     changed = config.parse_set(sets)
     choices: list[dict[str, str]] = [{}, changed] if compare else [changed]
     asked = run_files.asked(RunDir(source.path.parent))
@@ -48,11 +48,11 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
     found = []
     for choice in choices:
         limits = config.load({**then, **choice}, os.environ, Path.cwd()).config.limits()
-        found.append((choice, replay_output.decide(source, limits)))
+        found.append((choice, replay.decide(source, limits)))
     if as_json:
-        echo(jsontext.readable(replay_output.output(source, found, compare=compare)))
+        echo(jsontext.readable(replay.output(source, found, compare=compare)))
         return
-    if title := replay_output.title(source):
+    if title := replay.title(source):
         echo(title)
     for choice, result in found:
         if compare:
@@ -60,5 +60,5 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
                 "with "
                 + (", ".join(f"{key}={raw}" for key, raw in choice.items()) or "the settings as they are")
             )
-        for line in replay_output.lines(source, result):
+        for line in replay.lines(source, result):
             echo(f"  {line}" if compare else line)

@@ -75,6 +75,17 @@ def loss_words(value: float | None, not_finite: str = "") -> str:
     return f"{value:.4f}" if 1e-3 < abs(value) < 1e9 else f"{value:.4e}"  # noqa: PLR2004 - as Keras' progress bar
 
 
+def far(epoch: int | None, epochs: int | None, loss: str, first_loss: float | None = None) -> str:
+    """Return how far a training came, for the last notification too; "" if nothing of it is known.
+
+    `loss`: in words, "" if it is not known.
+    """
+    parts = [] if epoch is None else [f"epoch {epoch}" + (f" of {epochs}" if epochs else "")]
+    if loss:
+        parts.append(f"loss {loss}" + ("" if first_loss is None else f" (from {loss_words(first_loss)})"))
+    return ", ".join(parts)
+
+
 def in_words(place: str) -> str:
     """Return a place of the script, "train.py:31 in step", as words: "line 31 of train.py, in step"."""
     where, _, function = place.partition(" in ")

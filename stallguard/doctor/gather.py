@@ -37,7 +37,7 @@ from stallguard.errors import StallguardError
 from stallguard.host import system
 from stallguard.host.guarded_folders import guarded
 from stallguard.host.psutil_errors import ERRORS
-from stallguard.report import trace_sender
+from stallguard.report import trace
 from stallguard.storage import paths, run_files
 
 VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
@@ -93,7 +93,7 @@ def facts(
         has_apprise=notify.has_apprise(),
         unusable_addresses=notify.unusable(config.notify.urls) if notify.has_apprise() else (),
         wants_traces=bool(config.metrics.otlp),
-        has_otel=trace_sender.is_installed(),
+        has_otel=trace.is_installed(),
         let_sleep=config.run.let_sleep,
         store=store,
         fleet=fleet,

@@ -13,7 +13,7 @@ from stallguard.agent.job import Schedule
 from stallguard.core.text import counted
 from stallguard.doctor.facts import Heavy, MachineFacts
 from stallguard.doctor.findings import CheckText, fail, note, ok, warn
-from stallguard.report import trace_sender
+from stallguard.report import trace
 
 GB = 10**9
 NO_ROOM, LITTLE_ROOM = 1 * GB, 10 * GB  # bytes free; a checkpoint and its successor must both fit
@@ -196,7 +196,7 @@ def notifications(facts: MachineFacts) -> Iterator[CheckText]:
 def traces(facts: MachineFacts) -> Iterator[CheckText]:
     """Can the trace of a run be sent?"""
     if facts.wants_traces and not facts.has_otel:
-        yield fail(trace_sender.NO_SDK, "install the extra, or unset metrics.otlp")
+        yield fail(trace.NO_SDK, "install the extra, or unset metrics.otlp")
 
 
 def others(facts: MachineFacts) -> Iterator[CheckText]:

@@ -23,36 +23,26 @@ from stallguard.core.events import ProbeConnected
 from stallguard.errors import StallguardError
 from stallguard.launch import orphan
 from stallguard.report import (
-    advice_text,
     attempt_rows,
     evidence_files,
     first_screen,
     incident_history,
     incidents,
     journal_record,
-    profile_document,
-    programs,
-    run_ledger,
-    sampled_trainings,
-    sightings,
-    slowness,
+    sampled_stacks,
     summary,
     timeline,
-    totals,
 )
-from stallguard.report.attempt_rows import AttemptRow
+from stallguard.report.attempt_rows import AttemptRow, TrainingRow
 from stallguard.report.evidence_files import IncidentEvidence
 from stallguard.report.first_screen import FirstScreen
 from stallguard.report.flame_graph import FlameGraphs
-from stallguard.report.incident_history import KnownReport
+from stallguard.report.incident_history import KnownReport, Sighting
 from stallguard.report.incidents import Announcement, Incident
+from stallguard.report.journal_record import clock
 from stallguard.report.narrative import prose, sentence
-from stallguard.report.programs import TrainingRow
-from stallguard.report.sightings import Sighting
-from stallguard.report.slowness import BottleneckText
+from stallguard.report.summary import BottleneckText, RunTotals
 from stallguard.report.timeline import Timeline
-from stallguard.report.totals import RunTotals
-from stallguard.report.wall_time import clock
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 from stallguard.storage.run_files import Outcome, RunRequest
@@ -152,10 +142,10 @@ def make(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None = N
     try:
         asked = run_files.asked(run)
         whole = _gathered(run, asked, zone, environment.get("HOME", ""))
-        redactor = profile_document.redactor_of(run, environment)
+        redactor = sampled_stacks.redactor_of(run, environment)
         # The timeline has no text but stallguard's: its many numbers stay as they are.
         bare = msgspec.structs.replace(whole, timeline=Timeline(0.0, 0.0, 0.0, [], [], [], [], []))
-        clean = profile_document.cleaned(bare, redactor)
+        clean = sampled_stacks.cleaned(bare, redactor)
         removed = {rule: number for rule, number in redactor.removed.items() if number}
         return msgspec.structs.replace(clean, timeline=whole.timeline, removed=removed)
     finally:
@@ -166,16 +156,16 @@ def make(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None = N
 def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, home: str) -> Document:
     """Return the report with secrets and all.  `home`: the user's home directory."""
     known = journal_record.read(run.journal)
-    started = programs.programs(known)
+    started = attempt_rows.programs(known)
     tries = attempt_rows.attempts(known, started)
-    trained = programs.trainings(started)
-    walk = list(run_ledger.steps(known))
+    trained = attempt_rows.trainings(started)
+    walk = list(journal_record.steps(known))
     troubles = incidents.incidents(known, walk)
     shown = clock(known.first, known.last, zone)
     state = run_files.state(run)
     end = run_files.outcome(run)  # after the state: a run that is over has its reason
-    sums = totals.totals(known, tries, troubles, end, walk)
-    slow = slowness.bottlenecks(known)
+    sums = summary.totals(known, tries, troubles, end, walk)
+    slow = summary.bottlenecks(known)
     cwd, output = asked.cwd if asked else "", evidence_files.last_lines(run.output)
     here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
     offset = (here.utcoffset() or dt.timedelta()).total_seconds()
@@ -221,7 +211,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
         removed={},
         settings=made_settings(asked),
         timeline=timeline.timeline(known, tries, troubles, offset, walk),
-        flames=profile_document.flames(sampled_trainings.read(run, known, started), cwd),
+        flames=sampled_stacks.flames(sampled_stacks.read(run, known, started), cwd),
     )
 
 
@@ -239,7 +229,7 @@ def _first(
     copied = run_files.elsewhere(run)
     return first_screen.first_screen(
         state, end.why if end else "", troubles, asked, output, resumable=run.has_checkpoints(),
-        alive=orphan.find(run) is not None, advice=advice_text.first_advice(helps),
+        alive=orphan.find(run) is not None, advice=first_screen.first_advice(helps),
         home=home, job=copied.job if copied else "", broken_loss=sums.broken_loss,
     )  # fmt: skip
 
@@ -254,7 +244,7 @@ def _incidents(
 ) -> list[IncidentText]:
     seen: dict[str, int] = {}
     shown = []
-    sighted = sightings.of_run(run) if troubles else ()
+    sighted = incident_history.of_run(run) if troubles else ()
     all_sighted = _all_sighted(run) if sighted else []
     for one, sighting in zip_longest(troubles, sighted[: len(troubles)]):
         same = seen.setdefault(one.fingerprint, one.number) if one.fingerprint else one.number
@@ -271,7 +261,7 @@ def _incidents(
         shown.append(IncidentText(
             number=one.number, kind=one.kind, clock=clock(one.began), began=one.began, seconds=one.lost,
             attempt=one.attempt, outcome=one.outcome, where=one.where, causes=fits, evidence=kept,
-            before=slowness.before(known, one.began),
+            before=summary.before(known, one.began),
             headline=prose(sentence(HEADLINES[one.kind], one.facts)),
             announced=[_line(line.at, line, clock) for line in one.announced if line.message not in SAID],
             same_as=same if same != one.number else 0,
@@ -289,7 +279,7 @@ def _all_sighted(run: RunDir) -> list[Sighting]:
         beside = list_runs(run.path.parent)
     except StallguardError:
         beside = []
-    return sightings.of_runs(beside if run in beside else [*beside, run])
+    return incident_history.of_runs(beside if run in beside else [*beside, run])
 
 
 def _line(at: float, announced: Announce | Announcement, clock: Callable[[float], str]) -> StoryLine:

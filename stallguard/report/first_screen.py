@@ -1,6 +1,7 @@
 """What a report says first: what became of the run, what went wrong in one sentence, and what to do next.
 
-Chooses facts; the words are narrative.py's.  Pure; must not read files.
+Chooses facts; the words are narrative.py's.  An advice of the journal is shown as a sentence and the line of code that
+belongs to it.  Pure; must not read files.
 """
 
 from __future__ import annotations
@@ -13,10 +14,32 @@ import msgspec
 
 from stallguard.core import messages
 from stallguard.core.diagnosis import causes
+from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.core.text import shell_words
 from stallguard.report.incidents import CRASH, RESTARTED, STALL, Incident
 from stallguard.report.narrative import prose, sentence
 from stallguard.storage.run_files import RunRequest
+
+# The longest first: a line can end like another one.
+CODES = sorted(
+    {piece.code for cause in CAUSES.values() for piece in cause.advice if piece.code}, key=len, reverse=True
+)
+_CODE = re.compile(
+    ": (?P<code>" + "|".join(re.escape(code).replace(r"\{pid\}", r"(?:\d+|PID)") for code in CODES) + ")$"
+)
+
+
+def advice(text: str) -> tuple[str, str]:
+    """Return a piece of advice as its sentence and, if it has one, the line to use."""
+    found = _CODE.search(text)
+    return (prose(text[: found.start()]), found["code"]) if found else (prose(text), "")
+
+
+def first_advice(texts: Sequence[str]) -> tuple[str, str]:
+    """Return the first piece of advice that has a line to use, otherwise the first one; ("", "") if there is none."""
+    pieces = [advice(text) for text in texts]
+    return next((piece for piece in pieces if piece[1]), pieces[0] if pieces else ("", ""))
+
 
 FINISHED, RECOVERED, RUNNING, LOST, TRIAL = "finished", "recovered", "running", "lost", "trial"
 AGAIN = ("stopped", "interrupted", "gave up", "failed", LOST)  # states after which a run can be resumed

@@ -1,21 +1,304 @@
-"""How often an incident was seen, when, and what helped against it, over all kept runs: values and their words.
+"""The incidents of all kept runs: the name of each, how often it was seen, when, and what helped against it.
 
-Pure: sightings in, values and words out.
+`incidents.json` in a run's directory has its incidents, each with its name and what came of it, and saves reading its
+journal and its stacks again; it is made anew if the journal or the way of naming changed, and can be removed.  A run in
+which nothing went wrong needs none.
+
+The same hang has the same short name on each machine and in each night.  A name is a word for the cause, a dash and
+six hexadecimal digits: `wait-3fa91c`.  The word is the key of the cause; all causes of an idle wait share the word
+`wait`, because which of them is likeliest depends on what a system shows (macOS shows no wait sites of threads) and
+on other load.  The digits are those of a hash of three things: the word, the phase of the training, and the place.
+What the place is depends on the cause:
+
+- A cause of PLACED has its place in the code: the calls of the main thread, and those of the script's threads for which
+  it waits.
+- Any other cause (a lack of memory, an error of the GPU, a kill) meets the training at some line by chance.  Its place
+  is the known line of the output that says most, the signal or exit code, and the type of a Python exception.
+
+Calls are written so that only a change of the hang changes them:
+
+- A call of the script is the name of its file and of its function: no directory, because the same training starts from
+  several; no line, because an edit above it would change the name.  Two hangs in one function have one name.
+- Calls in a row inside libraries are one: the package, and the public function that the script called (`keras.fit`,
+  `Python.join`).  What lies below differs between versions of Python and of the library; it shows as a class of
+  collectors.frames (waits for a lock, for the library, for a batch), which is the same for all ways to wait there.
+- Decorators, comprehensions (Python 3.12 has no frame for them) and stallguard's own frames are left out, and so is
+  what began a thread.  Digits in a file's name, and long numbers in a function's, are replaced: notebooks and temporary
+  files have new ones in each process.
+- Threads have no names, numbers or order.
+
+A loop that never ends moves, so its stacks are taken several times (collectors.collector_registry), and its place is
+what they have in common.  A call that takes nearly all of the time of such a loop can still be in all dumps.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import hashlib
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path, PurePath
 
 import msgspec
 
+from stallguard import jsontext
+from stallguard.collectors import frames, stacks
+from stallguard.collectors.frames import Frame
+from stallguard.collectors.stacks import Thread
 from stallguard.core import messages
-from stallguard.core.diagnosis import known_problems
+from stallguard.core.diagnosis import causes, known_problems, signatures
 from stallguard.core.diagnosis.causes import title
+from stallguard.core.events import Launched, Matched, ProbeConnected
+from stallguard.errors import UNREADABLE
+from stallguard.report import evidence_files, incidents, journal_record
+from stallguard.report.incidents import RECOVERED, STALL, Incident
+from stallguard.report.journal_record import Record
 from stallguard.report.narrative import sentence
-from stallguard.report.sightings import CPU, ITSELF, SAME, SMALLER, Sighting
+from stallguard.storage import journal, private, run_files
+from stallguard.storage.paths import RunDir
+
+VERSION = 1  # of the way in which names are made; a stored name of another version is made again
+DIGITS = 6  # 24 bits: of 100 incidents with one cause, two have the same name by chance once in 3400 homes
+UNNAMED = ""
+WAIT = "wait"
+WAITS = frozenset({
+    causes.DEVICE_WAIT, causes.HOST_DEADLOCK, causes.OUTSIDE_WAIT, causes.INPUT_STARVATION, causes.UNKNOWN,
+})  # fmt: skip
+PLACED = WAITS | {causes.GIL_HELD, causes.BUSY_LOOP, causes.SAVING, causes.COMPILING, causes.EXIT_HANG}
+_COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
+_WRAPPERS = frozenset({"error_handler", "wrapper", "wrapped", "inner", "decorated", "new_func", "decorator"})
+_GENERATED = re.compile(r"__autograph_generated_file")
+_LONG_NUMBER = re.compile(r"\d{3,}")
+_EXCEPTION = re.compile(r"(?:[\w.]*\.)?(\w+)(?::|$)")
+
+
+def name(cause: str, phase: str, place: Sequence[str]) -> str:
+    """Return the name of an incident; `place`: of `stall_place` or `end_place`."""
+    word = WAIT if cause in WAITS else cause
+    text = "\n".join((str(VERSION), word, phase if cause in PLACED else "", *place))
+    return f"{word}-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:DIGITS]}"
+
+
+def stall_place(threads: Sequence[Thread]) -> tuple[str, ...]:
+    """Return where a stalled training stands, a line for each thread that matters; empty without stacks.
+
+    `threads`: of one dump, or what several have in common.
+    """
+    main = stacks.main_thread(threads)
+    if main is None:
+        return ()
+    others: Iterable[Thread] = ()
+    kind = frames.classify(main.frames)
+    if not any(
+        frames.is_own(frame) for frame in main.frames
+    ):  # the script is over, and a thread of it is not
+        others = (one for one in threads if any(frames.is_own(frame) for frame in one.frames))
+    elif kind in frames.WAITS_FOR_OTHERS:
+        others = (one for one in threads if frames.is_called_by_library(one.frames))
+    beside = {f"beside: {_line(one.frames)}" for one in others if one is not main}
+    return (f"main: {_line(main.frames)}", *sorted(beside))
+
+
+def end_place(printed: Iterable[str], how: str, exception: str) -> tuple[str, ...]:
+    """Return what identifies an end, or a stall whose place in the code is chance.
+
+    `printed`: ids of known lines of the output; `how`: signal or exit code; `exception`: the last line of a traceback.
+    """
+    known = set(printed)
+    said = next(
+        (
+            one.id
+            for one in signatures.BY_ID.values()
+            if one.id in known and one.family not in signatures.QUIET
+        ),
+        "",
+    )
+    found = _EXCEPTION.match(exception.strip())
+    return (f"printed: {said}", f"ended: {how}", f"exception: {found[1] if found else ''}")
+
+
+def _line(called: Sequence[Frame]) -> str:
+    """Return the calls of a thread as one line, the innermost first."""
+    return " < ".join((frames.classify(called), *_calls(called)))
+
+
+def _calls(called: Sequence[Frame]) -> Iterator[str]:
+    """Yield the calls of a thread, innermost first, equal ones in a row once."""
+    shown = [
+        one
+        for one in called
+        if evidence_files.package(one) != "stallguard" and one.function not in _COMPREHENSIONS
+    ]
+    runs = [(own, list(run)) for own, run in groupby(shown, key=frames.is_own)]
+    while runs and not runs[-1][0]:  # what began the thread, or runs the script
+        runs.pop()
+    texts = [text for own, run in runs for text in (map(_own_call, run) if own else [_library_call(run)])]
+    return (text for text, _ in groupby(texts))
+
+
+def _own_call(frame: Frame) -> str:
+    path = PurePath(frame.file)
+    plain = path.stem if path.stem not in ("__init__", "__main__") else f"{path.parent.name}.{path.stem}"
+    return f"{re.sub(r'[0-9]+', '0', plain)}:{_LONG_NUMBER.sub('0', frame.function)}"
+
+
+def _library_call(run: Sequence[Frame]) -> str:
+    """Return the package and the public function of it that the script called."""
+    written = [frame for frame in run if not _GENERATED.search(frame.file)] or run
+    called = next((frame for frame in reversed(written) if _is_public(frame)), None)
+    if called is not None:
+        return f"{evidence_files.package(called)}.{called.function}"
+    return evidence_files.package(written[-1])
+
+
+def _is_public(frame: Frame) -> bool:
+    is_private = frame.function.startswith(("_", "<")) and not frame.function.startswith("__")
+    return not is_private and frame.function not in _WRAPPERS and not frame.file.startswith("<frozen")
+
+
+KEPT = "incidents.json"
+HEALTHY = 600.0  # seconds that the next attempt has to train without an incident for its remedy to count
+GOOD_ENDS = frozenset(
+    {"finished", "stopped", "interrupted"}
+)  # states of a run whose last attempt was healthy
+ITSELF, SAME, SMALLER, CPU = "itself", "same", "smaller", "cpu"  # remedies
+ON_METAL = frozenset({frames.METAL_WAIT, frames.MPS_COMPILE})
+
+
+class Sighting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One incident of one run.  Empty: not known."""
+
+    run: str
+    at: float  # when it was noticed, seconds since the epoch
+    kind: str  # stall or crash
+    name: str = ""  # as `name` makes it; empty: what was kept of it is too little
+    cause: str = ""  # key of the likeliest cause
+    phase: str = ""  # of the training
+    where: str = ""
+    number: int = 0  # of its directory of evidence, 0 without one
+    attempt: int = 1
+    classes: tuple[str, ...] = ()  # what its threads did (collectors.frames)
+    printed: tuple[str, ...] = ()  # ids of the known lines that the attempt had printed
+    metal: bool = False  # it trained on an Apple GPU
+    remedy: str = ""  # what came next: itself (it recovered), same (a restart), smaller, cpu
+    helped: bool | None = None  # the next attempt trained on healthily; null: not known
+
+
+class _KeptSightings(msgspec.Struct):
+    version: int
+    journal: tuple[int, int]  # bytes and time of the last change (ns)
+    sightings: tuple[Sighting, ...]
+
+
+def of_runs(runs: Iterable[RunDir]) -> list[Sighting]:
+    """Return the incidents of `runs`, the oldest first; trials of find-batch and compare have none."""
+    found = [one for run in runs if not run.is_trial for one in of_run(run)]
+    return sorted(found, key=lambda one: one.at)
+
+
+def of_run(run: RunDir) -> tuple[Sighting, ...]:
+    """Return the incidents of a run in order."""
+    end = run_files.outcome(run)
+    if end is not None and (end.code, end.incidents, end.attempts) == (0, 0, 1):
+        return ()  # nothing went wrong
+    place = run.path / KEPT
+    state = _state(run.journal)
+    with contextlib.suppress(OSError, *UNREADABLE):
+        kept = msgspec.json.decode(place.read_bytes(), type=_KeptSightings)
+        if (kept.version, kept.journal) == (VERSION, state):
+            return tuple(msgspec.structs.replace(one, run=run.id) for one in kept.sightings)
+    found = tuple(_read(run))
+    if end is not None:
+        _keep(place, _KeptSightings(VERSION, state, found))
+    return found
+
+
+def _state(path: Path) -> tuple[int, int]:
+    facts = []
+    for part in journal.parts(path):
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # the run is pruned, or the part compressed, at this moment
+            facts.append(part.stat())
+    return sum(one.st_size for one in facts), max((one.st_mtime_ns for one in facts), default=0)
+
+
+def _keep(place: Path, kept: _KeptSightings) -> None:
+    """Write the incidents of a run that is over, whole or not at all; without them the next reader makes them again."""
+    draft = place.with_name(f".{KEPT}")
+    with contextlib.suppress(OSError):
+        private.write(draft, jsontext.exact(kept))
+        draft.replace(place)
+
+
+def _read(run: RunDir) -> Iterator[Sighting]:
+    known = journal_record.read(run.journal, samples=False)
+    found = incidents.noticed(known)
+    ended_well = run_files.state(run) in GOOD_ENDS
+    for place, one in enumerate(found):
+        later = found[place + 1].noticed if place + 1 < len(found) else None
+        remedy, helped = _came_of(one, known, later, ended_well=ended_well)
+        phase, cause = one.facts.get("phase", ""), one.findings[0].cause if one.findings else ""
+        printed, exception = _printed(known, one)
+        versions = (what.versions for _, what in known.happened if isinstance(what, ProbeConnected))
+        metal = "metal_device" in printed or any("tensorflow-metal" in each for each in versions)
+        yield Sighting(
+            run=run.id, at=one.noticed, kind=one.kind, name=_name(run, one, cause, phase, printed, exception),
+            cause=cause, phase=phase, where=one.where, number=one.number, attempt=one.attempt, classes=one.classes,
+            printed=printed, metal=metal or not ON_METAL.isdisjoint(one.classes), remedy=remedy, helped=helped,
+        )  # fmt: skip
+
+
+def _name(run: RunDir, one: Incident, cause: str, phase: str, printed: Sequence[str], exception: str) -> str:
+    """Return the name of an incident, UNNAMED if its cause or its place is not known."""
+    if not cause:
+        return UNNAMED
+    if one.kind != STALL or cause not in PLACED:
+        how = one.facts.get("how", "") if one.kind != STALL else ""
+        return name(cause, phase, end_place(printed, how, exception))
+    dumps = map(stacks.parse, evidence_files.dumps(run.incident(one.number)))
+    place = stall_place(stacks.common(list(dumps)))
+    return name(cause, phase, place) if place else UNNAMED
+
+
+def _printed(known: Record, one: Incident) -> tuple[tuple[str, ...], str]:
+    """Return which known lines the attempt had printed by then, and the last line of a traceback."""
+    ids: dict[str, None] = {}
+    exception = ""
+    for at, what in known.happened:
+        if at > one.noticed + 1.0:  # a line can take a moment from the script to the journal
+            break
+        if isinstance(what, Launched) and what.attempt <= one.attempt:
+            ids, exception = {}, ""
+        elif isinstance(what, Matched):
+            ids[what.signature] = None
+            exception = what.line if what.signature == signatures.TRACEBACK else exception
+    return tuple(ids), exception
+
+
+def _came_of(
+    one: Incident, known: Record, later: float | None, *, ended_well: bool
+) -> tuple[str, bool | None]:
+    """Return the remedy of an incident, and whether the training trained on healthily after it."""
+    if one.outcome == RECOVERED:
+        return ITSELF, True
+    starts = [(at, what) for at, what in known.happened if isinstance(what, Launched)]
+    before = next((what for _, what in reversed(starts) if what.attempt == one.attempt), None)
+    after = next(((at, what) for at, what in starts if what.attempt == one.attempt + 1), None)
+    if after is None:
+        return "", None
+    began, started = after
+    remedy = SAME
+    if before is not None and started.factor > before.factor:
+        remedy = SMALLER
+    if before is not None and started.device != before.device:
+        remedy = CPU
+    lasted = (later if later is not None else known.last) - began >= HEALTHY
+    return remedy, lasted or (ended_well if later is None else False)
+
 
 SCHEMA = 1
 WEEK = 7 * 86_400.0  # seconds

@@ -16,7 +16,7 @@ from stallguard.core.events import Collected, Exited, Launched
 from stallguard.core.text import whole_number
 from stallguard.core.time_spent import LOST, total
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report import run_ledger
+from stallguard.report import journal_record
 from stallguard.report.journal_record import Happening, Record, ago
 
 STALL, CRASH = "stall", "crash"
@@ -58,7 +58,7 @@ class Incident(msgspec.Struct, omit_defaults=True):
     lost: float = 0.0  # seconds that it cost (core.time_spent.LOST)
 
 
-def incidents(record: Record, walk: Iterable[run_ledger.Step] | None = None) -> list[Incident]:
+def incidents(record: Record, walk: Iterable[journal_record.Step] | None = None) -> list[Incident]:
     """Return the incidents in order.  `walk`: the steps of the ledger, if they are known.
 
     Each costs what the ledger counts as lost from its last progress on, until the training is as far again or the last
@@ -67,7 +67,7 @@ def incidents(record: Record, walk: Iterable[run_ledger.Step] | None = None) -> 
     reader, last = _Reader(record), ledger.begin(record.clock_span[0])
     paying: Incident | None = None
     paid = 0.0  # what was lost before the incident that is paying
-    for at, what, now in run_ledger.steps(record) if walk is None else walk:
+    for at, what, now in journal_record.steps(record) if walk is None else walk:
         settled, noticed = total(last.spent, LOST), len(reader.found)
         how = _TAKE.get(type(what))
         if how is not None:

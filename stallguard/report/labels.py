@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from stallguard.core.messages import category, exit_facts, percent
 from stallguard.core.text import HOW, count, counted, duration, loss_words, quantity
 from stallguard.core.time_spent import EFFECTIVE, LOST, ineffective
-from stallguard.report.advice_text import advice
-from stallguard.report.evidence_files import IncidentEvidence, KeptItem
+from stallguard.report.evidence_files import GroupedStacks, IncidentEvidence, KeptItem, Segment
+from stallguard.report.first_screen import advice
 from stallguard.report.incident_history import known_words
 from stallguard.report.incidents import CRASH, OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, batch, prose, sentence
-from stallguard.report.stack_groups import GroupedStacks, Segment
 
 __all__ = ["advice", "count", "duration", "known_words", "prose", "quantity"]
 
 if TYPE_CHECKING:  # a caller that wants words only must not wait for arrays
     from stallguard.report.document import Document, IncidentText
     from stallguard.report.flame_graph import FlameBar, FlameGraph, FlameGraphs
+    from stallguard.report.summary import RunTotals
     from stallguard.report.timeline import Panel, Series, Timeline
-    from stallguard.report.totals import RunTotals
 
 COLLECTED = "collected"  # a state of evidence.Item
 LONG = 0.1  # seconds from which on a duration is shown

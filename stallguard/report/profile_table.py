@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from stallguard.core.text import count, duration
-from stallguard.report import flame_tree
+from stallguard.report import flame_graph
 from stallguard.report.narrative import DOES
-from stallguard.report.profile_document import LineTime, ProfileDocument, TrainingProfile
+from stallguard.report.sampled_stacks import LineTime, ProfileDocument, TrainingProfile
 from stallguard.report.sanitize import one_line
 
 ACCENT, DIM, HEAD = "dark_orange3", "dim", "bold"
@@ -46,9 +46,12 @@ def _training(one: TrainingProfile) -> Iterator[RenderableType]:
     yield _heading("By phase")
     phases = _grid(("time", "share", "phase"))
     for phase in one.phases:
-        phases.add_row(duration(phase.seconds), percent(phase.share), flame_tree.phase_name(phase.phase))
+        phases.add_row(duration(phase.seconds), percent(phase.share), flame_graph.phase_name(phase.phase))
     yield _indented(phases)
-    for name, lines in ((flame_tree.role_name("training"), one.training), (flame_tree.FEEDERS, one.feeders)):
+    for name, lines in (
+        (flame_graph.role_name("training"), one.training),
+        (flame_graph.FEEDERS, one.feeders),
+    ):
         if lines:
             yield _heading(f"By line of the script: {name}")
             yield _indented(_lines(lines))
@@ -71,7 +74,7 @@ def _lines(lines: Sequence[LineTime]) -> Table:
         words = Text(DOES.get(one.does, "")).append(f"\n{one_line(around)}" if around else "", DIM)
         where = Text(one_line(one.where), ACCENT) if one.where else Text("no line of the script", DIM)
         grid.add_row(
-            duration(one.seconds), percent(one.share), where, words, flame_tree.phase_name(one.phase)
+            duration(one.seconds), percent(one.share), where, words, flame_graph.phase_name(one.phase)
         )
     rest = lines[len(shown) :]
     if rest:

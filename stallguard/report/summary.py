@@ -1,23 +1,172 @@
-"""The story of a run in a few sentences: what happened, when, why it is thought so, what was done, what it cost.
+"""The story of a run in numbers and in a few sentences: what happened, when, why it is thought so, what it cost.
 
-Chooses facts; the words are narrative.py's.  Pure; must not read files.
+`totals` has the sums: how the time was spent, what was lost, how far the trainings came.  `bottlenecks` has what made
+them slow: the last word of the journal on each training, summed over all of them.  `story` chooses the facts of the
+sentences; the words are narrative.py's.  Pure; must not read files.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from stallguard.core import messages
+import msgspec
+
+from stallguard.core import messages, time_spent
+from stallguard.core.actions import SlowedBy
 from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS, title
-from stallguard.core.text import count, duration, loss_words
-from stallguard.errors import STOPPED_ON_TIME
-from stallguard.report.attempt_rows import AttemptRow
+from stallguard.core.events import ProbeNote, Profiled
+from stallguard.core.profile import PAUSED, TRAINING
+from stallguard.core.text import count, duration, loss_words, whole_number
+from stallguard.core.time_spent import Spent
+from stallguard.core.verdicts import Bottleneck
+from stallguard.errors import STOPPED_ON_TIME, has_failed
+from stallguard.report import journal_record
+from stallguard.report.attempt_rows import AttemptRow, TrainingRow, repeated
 from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
-from stallguard.report.narrative import batch, prose, sentence
-from stallguard.report.programs import TrainingRow
-from stallguard.report.slowness import BottleneckText
-from stallguard.report.totals import RunTotals
+from stallguard.report.journal_record import Record
+from stallguard.report.narrative import DOES, batch, prose, sentence
+from stallguard.storage.run_files import Outcome
+
+BROKEN = "the loss is {}"  # of which training is not known
+
+
+class RunTotals(msgspec.Struct, frozen=True):
+    """Seconds, batches and counts of a whole run; None if it cannot be known.
+
+    `seconds` is the sum of `spent`, `lost` that of its categories in core.time_spent.LOST.
+    """
+
+    seconds: float
+    effective: float | None  # share of the time that trained, 0..1; null: not known, or the run failed
+    spent: Spent
+    lost: float
+    batches: int
+    rate: float | None
+    repeated: int | None
+    attempts: int
+    stalls: int
+    crashes: int
+    restarts: int
+    rows: int | None
+    factors: tuple[int, ...]
+    epoch: int | None
+    epochs: int | None
+    first_loss: float | None
+    loss: float | None
+    saves: int
+    loss_so_far: bool = False  # the last loss is the mean of an epoch that did not end
+    loss_not_finite: str = ""  # nan, inf or -inf: the last loss, and `loss` is null
+    broken_loss: str = ""  # since when the last loss is not finite, as a sentence
+    trainings: int = 0  # of the attempt that had the most
+
+
+def totals(
+    record: Record,
+    attempts: Sequence[AttemptRow],
+    incidents: Sequence[Incident],
+    end: Outcome | None = None,
+    walk: Sequence[journal_record.Step] | None = None,
+) -> RunTotals:
+    """Return the sums.
+
+    `end`: what the run itself wrote of them, with the supervisor's clock; `walk`: the steps of the ledger, if known.
+    """
+    # The outcome is of the whole run; of a long one, the journal may have lost its oldest part.
+    times = end.spent if end and end.spent != Spent() else journal_record.spent(record, walk)
+    training = time_spent.total(times, (*time_spent.EFFECTIVE, "loss_not_finite"))
+    batches, twice = sum(attempt.batches for attempt in attempts), repeated(attempts)
+    last = next(
+        (attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0)
+    )
+    losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
+    notes = (
+        what for _, what in reversed(record.happened) if isinstance(what, ProbeNote) and "rows" in what.facts
+    )
+    rows = next((whole_number(note.facts["rows"]) or None for note in notes), None)  # 0: not known
+    stalls = sum(one.kind == STALL for one in incidents)
+    return RunTotals(
+        seconds=time_spent.total(times),
+        effective=None
+        if end and has_failed(end.code, end.why, end.script_code)
+        else time_spent.effective(times),
+        spent=times,
+        lost=time_spent.total(times, time_spent.LOST),
+        batches=batches,
+        rate=(batches - (twice or 0)) / training if training > 0 and batches > 1 else None,
+        repeated=twice,
+        attempts=len(attempts),
+        stalls=stalls,
+        crashes=len(incidents) - stalls,
+        restarts=max(0, len(attempts) - 1),
+        rows=rows,
+        factors=tuple(dict.fromkeys(attempt.factor for attempt in attempts)),
+        epoch=None if last.epoch is None else last.epoch + 1,
+        epochs=last.epochs,
+        first_loss=losses[0] if losses else None,
+        loss=last.loss,
+        saves=sum(attempt.saves for attempt in attempts),
+        loss_so_far=last.loss_so_far,
+        loss_not_finite=last.loss_not_finite,
+        broken_loss=last.broken_loss or (BROKEN.format(last.loss_not_finite) if last.loss_not_finite else ""),
+        trainings=max((attempt.trainings for attempt in attempts), default=0),
+    )
+
+
+PLACES = 3  # that are named of the time before a stall
+
+
+class BottleneckText(msgspec.Struct, frozen=True):
+    """One thing that made the run slow.  `headline`: the whole of it as one sentence."""
+
+    kind: str  # as the journal calls it
+    headline: str
+    seconds: float  # that it cost, in all trainings of the run
+    share: float  # of the time that was watched, 0..1
+    where: str
+    file: str  # the script's file with that place; empty if none is named
+    line: int  # of that file
+    evidence: tuple[str, ...]
+    advice: tuple[str, ...]
+
+
+def bottlenecks(record: Record) -> list[BottleneckText]:
+    """Return what made the run slow, the one that cost most first."""
+    newest = {
+        (what.attempt, what.pid): what for _, what in record.happened if isinstance(what, SlowedBy)
+    }.values()
+    watched = sum(one.seconds for one in newest)
+    same: defaultdict[tuple[str, str], list[Bottleneck]] = defaultdict(list)
+    for one in newest:
+        for found in one.bottlenecks:
+            same[found.kind, found.where].append(found)
+    texts = []
+    for group in same.values():
+        worst, cost = max(group, key=lambda found: found.seconds), sum(found.seconds for found in group)
+        whole = msgspec.structs.replace(worst, seconds=cost, share=cost / watched if watched else worst.share)
+        facts = messages.bottleneck(msgspec.structs.replace(whole, evidence=()))
+        texts.append(
+            BottleneckText(
+                worst.kind, prose(sentence("bottleneck", facts)), round(cost, 1), round(whole.share, 3), worst.where,
+                worst.file, worst.line, worst.evidence, worst.advice,
+            )
+        )  # fmt: skip
+    return sorted(texts, key=lambda text: -text.seconds)
+
+
+def before(record: Record, at: float) -> tuple[str, ...]:
+    """Return the places of the script in which the training spent most time before `at` (seconds since the epoch)."""
+    profiles = [what.profile for then, what in record.happened if isinstance(what, Profiled) and then <= at]
+    if not profiles or not profiles[-1].watched:
+        return ()
+    newest = profiles[-1]
+    places: defaultdict[str, float] = defaultdict(float)
+    for spot in newest.spots:
+        if spot.role == TRAINING and spot.file and spot.phase not in PAUSED:
+            places[f"{spot.where} ({DOES.get(spot.does, spot.does)})"] += spot.seconds
+    ranked = sorted(places.items(), key=lambda item: -item[1])[:PLACES]
+    return tuple(f"{seconds / newest.watched:.0%} {place}".replace("%", " %", 1) for place, seconds in ranked)
+
 
 ENDINGS = {
     "finished": "story finished",

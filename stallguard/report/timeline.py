@@ -22,12 +22,10 @@ import numpy as np
 from stallguard.core.actions import Announce
 from stallguard.core.events import ClockGap, Heartbeat, ProbeConnected, ProbeNote
 from stallguard.core.readings import Device, Machine, Memory, Process
-from stallguard.report import run_ledger
-from stallguard.report.attempt_rows import AttemptRow
+from stallguard.report import journal_record
+from stallguard.report.attempt_rows import EPOCH, AttemptRow, epoch_values
 from stallguard.report.incidents import Incident
-from stallguard.report.journal_record import Record, ago
-from stallguard.report.programs import EPOCH, epoch_values
-from stallguard.report.run_ledger import Step
+from stallguard.report.journal_record import Record, Step, ago
 from stallguard.report.time_series import (
     FINEST,
     Array,
@@ -169,7 +167,7 @@ def timeline(
     zero, led = record.first, leading(record)
     spans = phases(record, led, attempts)
     if attempts[1:]:
-        steps = run_ledger.steps(record) if walk is None else walk
+        steps = journal_record.steps(record) if walk is None else walk
         again = redone(steps, record.last)
         spans += [("redone", began, ended) for began, ended in again]
     bands = [Band(kind, round(began - zero, 2), round(ended - zero, 2)) for kind, began, ended in spans]
@@ -386,7 +384,7 @@ def epoch_beginnings(led: Led) -> list[tuple[float, int]]:
     return found[::step]
 
 
-def redone(walk: Iterable[run_ledger.Step], last: float) -> list[Span]:
+def redone(walk: Iterable[journal_record.Step], last: float) -> list[Span]:
     """Return when batches were trained that an earlier attempt had trained before, as core.ledger counts them.
 
     `walk`: the steps of the ledger of a run that ended, or is now, at `last`.

@@ -13,7 +13,7 @@ from stallguard.core.messages import counted
 from stallguard.core.run import Run, beats
 from stallguard.errors import NOT_FINITE, STOPPED_ON_TIME
 from stallguard.host import system
-from stallguard.report import subprocess_writer, trace_sender
+from stallguard.report import subprocess_writer, trace
 from stallguard.storage import retention, run_files
 from stallguard.storage.paths import RunDir
 
@@ -70,13 +70,13 @@ def send_trace(
     directory: RunDir, address: str, env: Mapping[str, str], trouble: Callable[[str], None]
 ) -> None:
     """Send the trace of the run if an address is set.  `address`: the setting metrics.otlp."""
-    if not trace_sender.is_wanted(address, env):
+    if not trace.is_wanted(address, env):
         return
-    if not trace_sender.is_installed():
+    if not trace.is_installed():
         if address:  # a variable of the environment can be meant for other programs
-            trouble(trace_sender.NO_SDK)
+            trouble(trace.NO_SDK)
         return
-    why = trace_sender.send(directory.path, address, env)
+    why = trace.send(directory.path, address, env)
     if why:
         trouble(f"the trace of the run is not sent: {why}")
 

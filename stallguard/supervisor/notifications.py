@@ -9,9 +9,8 @@ from stallguard.config.sections import Config
 from stallguard.core import trainings
 from stallguard.core.actions import Announce
 from stallguard.core.run import Run
-from stallguard.core.text import loss_words
+from stallguard.core.text import far, loss_words
 from stallguard.report.narrative import sentence
-from stallguard.report.overnight import far
 from stallguard.storage import run_files
 from stallguard.storage.run_files import ChannelRecord
 from stallguard.supervisor.context import RunContext

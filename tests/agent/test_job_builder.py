@@ -20,7 +20,7 @@ from stallguard.config import Config
 from stallguard.core.limits import KILL_WAIT
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.host import process_end
-from stallguard.report import subprocess_writer, trace_sender
+from stallguard.report import subprocess_writer, trace
 from stallguard.supervisor import launcher
 
 ENV = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": ""}
@@ -119,7 +119,7 @@ def test_a_service_manager_waits_longer_than_our_own_way_of_ending_takes():
         + process_end.KILLED
         + launcher.LAST_OUTPUT
         + subprocess_writer.PATIENCE
-        + trace_sender.PATIENCE
+        + trace.PATIENCE
         + 2 * notify.LAST_SEND  # of the run, and the summary of the night
     )  # one after another
     assert exit_timeout(Config()) > the_trainings_end + our_own_end

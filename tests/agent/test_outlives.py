@@ -22,7 +22,7 @@ from stallguard.agent.launchd import render
 from stallguard.core.events import Collected, Heartbeat
 from stallguard.core.time_spent import total
 from stallguard.errors import GAVE_UP
-from stallguard.report import journal_record, narrative, run_ledger
+from stallguard.report import journal_record, narrative
 from stallguard.storage import attempt_file, journal, run_files
 from stallguard.storage.paths import RunDir, list_runs
 from tests.agent.little_launchd import LittleLaunchd
@@ -141,7 +141,7 @@ LATE = 2.0  # seconds until a line is written, at most, on a busy machine
 def check_ledger(run: RunDir, end: run_files.Outcome) -> None:
     """Check that stallguard's absence has its place, and that outcome and journal have the same seconds."""
     known = journal_record.read(run.journal)
-    read = run_ledger.spent(known)
+    read = journal_record.spent(known)
     assert 0 < end.spent.supervisor_absent < end.seconds
     read, live = msgspec.structs.asdict(read), msgspec.structs.asdict(end.spent)
     # What an action ends, and the end of the run, is written a moment after it is decided; an event has its own time.

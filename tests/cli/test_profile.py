@@ -16,15 +16,15 @@ from click.testing import CliRunner
 from stallguard.cli.verbs import cli
 from stallguard.core.events import ProbeConnected, Profiled
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
-from stallguard.report import sampled_trainings
-from stallguard.report.profile_document import ProfileDocument
+from stallguard.report import sampled_stacks
+from stallguard.report.sampled_stacks import ProfileDocument
 from stallguard.storage import run_files, stack_samples
 from stallguard.storage.stack_samples import CodeLine
 from tests.cli.test_json import conforms as is_of_type
 from tests.guarded.runs import guard, stallguard
 from tests.report.nights import night, written
 from tests.report.sampled import FIT, of_keras, samples, write
-from tests.report.test_speedscope import conforms
+from tests.report.test_sampled_stacks import conforms
 
 SCRIPT = """
 import queue, sys, threading, time
@@ -210,7 +210,7 @@ def test_several_processes_of_one_attempt_are_told_apart(run):
 def test_a_damaged_file_is_said_and_the_journal_speaks_for_it(run):
     write(run, 4001, of_keras())
     file = write(run, 4002, of_keras())
-    profile = sampled_trainings.stack_profile.summarise(of_keras())
+    profile = sampled_stacks.stack_profile.summarise(of_keras())
     with run.journal.open("ab") as journal:
         journal.write(written(290.0, Profiled(at=1.0, attempt=2, pid=4002, profile=profile)))
     file.write_bytes(file.read_bytes()[:200])
@@ -243,7 +243,7 @@ def test_damaged_samples_alone_are_an_error_with_the_file(run, spoil):
     assert file.read_bytes() != whole
     error = refused()
 
-    assert error.code == sampled_trainings.NO
+    assert error.code == sampled_stacks.NO
     assert error.why == f"damaged: {stack_samples.path(run.probe, 4001)}"
 
 

@@ -17,7 +17,7 @@ from stallguard.cli.replay import command
 from stallguard.core.actions import Collect, Launch, Signal
 from stallguard.core.events import Collected, Event, Exited, Heartbeat, Launched, ProcessLeft
 from stallguard.errors import StallguardError
-from stallguard.report.replay_world import moved
+from stallguard.report.replay import moved
 from tests.storage.lines import encoded
 
 STALLED = 16.75  # seconds into the trace stall_lock at which it is called a stall

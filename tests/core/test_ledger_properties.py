@@ -18,7 +18,7 @@ from stallguard.core.events import Event, Launched, ProbeConnected, SupervisorRe
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.time_spent import CATEGORIES, Spent, effective, total
-from stallguard.report import journal_record, run_ledger
+from stallguard.report import journal_record
 from tests.simulation.simulation import LIMITS, Simulation
 from tests.simulation.subjects import WholeCore
 from tests.storage.lines import encoded
@@ -139,7 +139,7 @@ def from_the_journal(night: Night) -> Spent:
     with TemporaryDirectory() as place:
         path = Path(place) / "journal.jsonl"
         path.write_bytes(b"".join(night.core.lines))
-        return run_ledger.spent(journal_record.read(path))
+        return journal_record.spent(journal_record.read(path))
 
 
 @settings(max_examples=60, deadline=None)

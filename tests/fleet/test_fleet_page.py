@@ -15,12 +15,12 @@ from stallguard.fleet.jobs.readable_files import ReadableFiles
 from stallguard.fleet.store import orders
 from stallguard.fleet.store.orders import Cordon, SchedulerCard, WorkerCard
 from stallguard.fleet.store.records import Claim, Holder, Machine, Outcome
-from stallguard.report import sightings
+from stallguard.report import incident_history
 from tests.fleet.test_fleet_verbs import member, store, verb  # noqa: F401 - fixtures
 from tests.fleet.test_job_table import begin, end, publish, submit
 from tests.pool.members import signs
-from tests.report.test_sightings import END, NEXT, stall
-from tests.report.test_sightings import run as sighted_run
+from tests.report.test_incident_history import END, NEXT, stall
+from tests.report.test_incident_history import run as sighted_run
 
 NOW = dt.datetime(2026, 1, 2, 12, 0, tzinfo=dt.UTC)
 
@@ -153,7 +153,7 @@ def test_the_page_is_made_from_the_store_with_the_incidents_of_the_runs(member, 
     assert "1 finished" in html
     made = json.loads(verb(home, "report", "--fleet", "--json").stdout)
     assert [one["row"]["job"] for one in made["jobs"]] == ["night"]
-    assert [one["name"] for one in made["incidents"]] == [sightings.of_run(run)[0].name]
+    assert [one["name"] for one in made["incidents"]] == [incident_history.of_run(run)[0].name]
     assert (made["left_out"], made["jobs"][0]["attempts"]) == (0, 2)
     explained = json.loads(verb(home, "report", "--json", "night").stdout)
     assert explained["incidents"][0]["where"] == "train.py:3 in hang"

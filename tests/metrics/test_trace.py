@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.report import trace_sender
+from stallguard.report import trace
 from stallguard.storage import journal
 from tests.guarded.runs import guard
 
@@ -96,7 +96,7 @@ def test_run_attempts_and_incidents_are_spans_of_one_trace(tmp_path: Path, by: s
 
 
 def test_nothing_is_sent_without_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not trace_sender.is_wanted("", {"OTEL_SERVICE_NAME": "x"})
+    assert not trace.is_wanted("", {"OTEL_SERVICE_NAME": "x"})
     with receiver() as (_address, got):
         done = guard(tmp_path / "home", *QUIET, str(LOOP), "x", "2", "0.01")
     assert (done.code, got) == (0, [])

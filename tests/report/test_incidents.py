@@ -12,16 +12,7 @@ from stallguard.core.actions import Announce, Collect, Conclude, Diagnosed, Sign
 from stallguard.core.events import ClockGap, Collected, Exited, Heartbeat, Launched
 from stallguard.core.time_spent import total
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report import (
-    attempt_rows,
-    document,
-    incidents,
-    journal_record,
-    labels,
-    run_ledger,
-    summary,
-    totals,
-)
+from stallguard.report import attempt_rows, document, incidents, journal_record, labels, summary
 from stallguard.storage.paths import RunDir
 from tests.report.nights import journal
 from tests.storage.lines import encoded
@@ -68,7 +59,7 @@ def clock(at):
 
 
 def announced(known, tries, troubles, state="finished"):
-    sums = totals.totals(known, tries, troubles)
+    sums = summary.totals(known, tries, troubles)
     return " ".join(summary.story(state, {"why": "enough", "code": "1"}, sums, tries, troubles, clock))
 
 
@@ -110,7 +101,7 @@ def test_a_stall_at_the_end_of_the_journal_still_lasts(tmp_path):
 
     assert one.outcome == incidents.OPEN
     assert round(one.lost) == 149, "a second of sleep is not lost"
-    assert total(run_ledger.spent(known)) == known.last - known.first == 200
+    assert total(journal_record.spent(known)) == known.last - known.first == 200
 
 
 def test_a_crash_is_an_incident_and_a_crash_inside_a_stall_is_not_another(tmp_path):
@@ -173,7 +164,7 @@ def test_what_was_repeated_is_not_guessed_without_epochs(tmp_path):
 
 def test_the_sums_tell_training_from_starting_and_from_silence(tmp_path):
     known, tries, troubles = read(tmp_path, *STALL, *END)
-    sums = totals.totals(known, tries, troubles)
+    sums = summary.totals(known, tries, troubles)
 
     assert {name: taken for name, taken in msgspec.structs.asdict(sums.spent).items() if taken} == pytest.approx(
         {
@@ -196,7 +187,7 @@ def test_a_silence_that_ended_by_itself_is_no_training(tmp_path):
         heartbeat(190, 200),
     )
 
-    times = totals.totals(known, tries, troubles).spent
+    times = summary.totals(known, tries, troubles).spent
     assert (round(times.training), round(times.stalled)) == ((190 - 10) - (140 - 50), 90 - 2)
 
 

@@ -10,16 +10,7 @@ import pytest
 
 from stallguard.core.actions import Announce
 from stallguard.core.events import Heartbeat, Launched
-from stallguard.report import (
-    attempt_rows,
-    document,
-    html_page,
-    incidents,
-    journal_record,
-    summary,
-    timeline,
-    totals,
-)
+from stallguard.report import attempt_rows, document, html_page, incidents, journal_record, summary, timeline
 from tests.report.nights import journal, line, night, written
 
 TAIL = 4096  # bytes, each of which may be the last one that reached the disk
@@ -44,7 +35,7 @@ def clock(_at: float) -> str:
 def announced(path):
     known = journal_record.read(path)
     tries, troubles = attempt_rows.attempts(known), incidents.incidents(known)
-    sums = totals.totals(known, tries, troubles)
+    sums = summary.totals(known, tries, troubles)
     return troubles, summary.story("lost", {}, sums, tries, troubles, clock)
 
 

@@ -13,7 +13,7 @@ from stallguard.core.actions import Announce
 from stallguard.core.events import ClockGap, Exited, Heartbeat, Launched, ProbeConnected, ProbeNote, Sampled
 from stallguard.core.readings import Machine, Memory, Process
 from stallguard.report import attempt_rows, incidents, journal_record, timeline
-from stallguard.report.programs import EPOCH, PLAIN, epoch_values
+from stallguard.report.attempt_rows import EPOCH, PLAIN, epoch_values
 from stallguard.report.time_series import FINEST, Points, grid, rate
 from stallguard.report.timeline import epoch_lines
 from tests.report.nights import journal

@@ -28,7 +28,7 @@ from stallguard.probe.checkpoint import encoding, generations, names, store, ten
 from stallguard.probe.checkpoint.earlier_attempts import AttemptRecords
 from stallguard.probe.checkpoint.encoding import NotPlain
 from stallguard.probe.process_key import key as process_key
-from stallguard.report import evidence_files, incident_history, incident_name, sanitize, sightings, stack_groups
+from stallguard.report import evidence_files, incident_history, sanitize
 from stallguard.sensors.log_matcher import Matcher
 from stallguard.storage import attempt_file, core_snapshot, journal, learned_store, run_files
 from stallguard.storage.paths import RunDir
@@ -70,12 +70,14 @@ def _of_runs(place: Path) -> Iterator[Target]:
     yield Target(
         "notifications.json", encoded(channels), filed(run.notifications, lambda _path: run_files.notifications(run))
     )
-    seen = sightings.Sighting(run.id, 1e9, "stall", "wait-3fa91c", "device-wait", "step", "train.py:3 in main", 1)
-    incidents = run.path / sightings.KEPT
+    seen = incident_history.Sighting(
+        run.id, 1e9, "stall", "wait-3fa91c", "device-wait", "step", "train.py:3 in main", 1
+    )
+    incidents = run.path / incident_history.KEPT
     yield Target(
         "incidents.json",
-        encoded(sightings._KeptSightings(incident_name.VERSION, (0, 0), (seen,))),
-        filed(incidents, lambda _path: incident_history.named(sightings.of_run(run), 1e9)),
+        encoded(incident_history._KeptSightings(incident_history.VERSION, (0, 0), (seen,))),
+        filed(incidents, lambda _path: incident_history.named(incident_history.of_run(run), 1e9)),
     )
     incidents.unlink(missing_ok=True)
     attempt = attempt_file.AttemptRecord(1, 2, WHO, 77, "/x/stallguard-12345678")
@@ -256,7 +258,7 @@ def _of_evidence(place: Path) -> Iterator[Target]:
     dumps = [path.read_bytes()[:1500] for path in sorted((RECORDINGS / "stacks").glob("*.txt"))[:6]]
 
     def grouped(word: str) -> Any:
-        return stacks.parse(word), stacks.read(word, "/home/me"), [*stack_groups.fold(word, "/home/me")]
+        return stacks.parse(word), stacks.read(word, "/home/me"), [*evidence_files.fold(word, "/home/me")]
 
     yield Target("stacks of faulthandler", dumps, text(grouped))
     samples = [path.read_bytes()[:1200] for path in sorted((RECORDINGS / "macos").glob("sample_*"))]

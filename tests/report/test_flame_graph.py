@@ -11,11 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.core.profile import FEEDER, TRAINING
-from stallguard.report import document, flame_graph, flame_tree, html_page, labels
-from stallguard.report.flame_graph import FlameGraph, FlameGraphs
-from stallguard.report.flame_tree import FOLDED, OWN, Node
-from stallguard.report.profile_document import BARS, DRAWN, cleaned, flames, redactor_of
-from stallguard.report.sampled_trainings import SampledTraining, SampledTrainings
+from stallguard.report import document, flame_graph, html_page, labels
+from stallguard.report.flame_graph import FOLDED, OWN, FlameGraph, FlameGraphs, Node
+from stallguard.report.sampled_stacks import (
+    BARS,
+    DRAWN,
+    SampledTraining,
+    SampledTrainings,
+    cleaned,
+    flames,
+    redactor_of,
+)
 from stallguard.storage.paths import RunDir
 from stallguard.storage.stack_samples import CodeLine, StackSamples
 from tests.report.nights import night
@@ -27,7 +33,7 @@ NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def trees(value: StackSamples) -> list[Node]:
-    built = [flame_tree.build(value, role, "/home/me") for role in (TRAINING, FEEDER)]
+    built = [flame_graph.build(value, role, "/home/me") for role in (TRAINING, FEEDER)]
     return [tree for tree in built if tree is not None]
 
 

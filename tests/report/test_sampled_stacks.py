@@ -8,11 +8,11 @@ from hypothesis import given
 
 from stallguard import jsontext
 from stallguard.core.profile import FEEDER, TRAINING
-from stallguard.report import speedscope
-from stallguard.report.sampled_trainings import SampledTraining
+from stallguard.report import sampled_stacks
+from stallguard.report.sampled_stacks import SampledTraining
 from stallguard.storage.stack_samples import StackSamples
 from tests.report.sampled import FIT, any_samples, of_keras, samples
-from tests.report.test_flame import training_of
+from tests.report.test_flame_graph import training_of
 
 # speedscope's src/lib/file-format-spec.ts, from which its JSON schema is made.
 UNITS = {"none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"}
@@ -55,7 +55,7 @@ def conforms(text: bytes) -> dict:
 
 
 def of(*trainings: SampledTraining) -> dict:
-    return conforms(jsontext.readable(speedscope.make("a run", trainings)))
+    return conforms(jsontext.readable(sampled_stacks.speedscope_file("a run", trainings)))
 
 
 @given(any_samples())

@@ -15,7 +15,7 @@ from stallguard.core.events import (
     Sampled,
 )
 from stallguard.core.readings import Process
-from stallguard.report import attempt_rows, incidents, journal_record, programs, summary, timeline, totals
+from stallguard.report import attempt_rows, incidents, journal_record, summary, timeline
 from stallguard.report.first_screen import first_screen
 from tests.report.nights import journal
 
@@ -61,12 +61,12 @@ def night(tmp_path):
 def test_batches_of_all_processes_are_added_up(night):
     tries = attempt_rows.attempts(night)
     assert [(one.batches, one.trainings) for one in tries] == [(720, 2), (12, 2)]
-    sums = totals.totals(night, tries, incidents.incidents(night))
+    sums = summary.totals(night, tries, incidents.incidents(night))
     assert (sums.batches, sums.trainings, sums.repeated) == (732, 2, None)
 
 
 def test_a_training_goes_on_from_one_attempt_to_the_next_by_its_place(night):
-    rows = programs.trainings(programs.programs(night))
+    rows = attempt_rows.trainings(attempt_rows.programs(night))
     assert [(one.command, one.attempts, one.batches, one.how) for one in rows] == [
         ("train.py a", 2, 605, "ended"), ("train.py b", 2, 127, "failed"),
     ]  # fmt: skip
@@ -80,7 +80,7 @@ def test_a_single_training_behind_a_launcher_is_no_list(tmp_path):
         (3, Exited(0.0, 1, 0)),
     ]
     known = journal_record.read(journal(tmp_path / "j.jsonl", *happened))
-    assert programs.trainings(programs.programs(known)) == []
+    assert attempt_rows.trainings(attempt_rows.programs(known)) == []
     assert [(one.batches, one.trainings) for one in attempt_rows.attempts(known)] == [(9, 1)]
 
 
@@ -93,7 +93,7 @@ def test_a_program_that_replaced_itself_counts_anew(tmp_path):
     ]
     happened += [heartbeat(4, 11, 3), (5, ProcessLeft(0.0, 1, pid=11, how="ended")), (6, Exited(0.0, 1, 0))]
     known = journal_record.read(journal(tmp_path / "j.jsonl", *happened))
-    found = programs.programs(known)
+    found = attempt_rows.programs(known)
     assert [(one.counts.batches, one.how) for one in found] == [(50, "replaced"), (3, "ended")]
     assert attempt_rows.attempts(known)[0].batches == 53
 
@@ -136,7 +136,7 @@ def in_keras(second, beats, loss, *, batch, of_epoch=False, broken="", epoch=0):
 
 def sums_of(tmp_path, *happened):
     record = journal_record.read(journal(tmp_path / "j.jsonl", (0, Launched(0.0, 1, 5)), *happened))
-    return totals.totals(record, attempt_rows.attempts(record), [])
+    return summary.totals(record, attempt_rows.attempts(record), [])
 
 
 def test_the_losses_are_those_that_keras_reports_of_its_epochs(tmp_path):

@@ -1,20 +1,67 @@
-"""A run as an OpenTelemetry trace: the run, its attempts and its incidents are spans, sent by OTLP over HTTP.
+"""The trace of a run for OpenTelemetry: the run, its attempts and its incidents are spans, sent by OTLP over HTTP.
 
-A program of its own, `python -m stallguard.report.trace_export RUN`: trace_sender.py starts it at the end of a run, if
-an address is set.  The exporter reads that from OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.
+`send` starts this module as a program of its own, `python -m stallguard.report.trace RUN`, at the end of a run if an
+address is set: the SDK of OpenTelemetry, its exporter, and the journal of a whole run take time and memory that a
+supervisor must not keep.  So the module imports what it makes the spans of only in that program, and `send` must not
+raise.  The exporter reads the address from OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.
 Spans contain ids, times, numbers and causes: no arguments, no output, no paths.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stallguard.report import attempt_rows, incidents, journal_record
-from stallguard.storage import run_files
-from stallguard.storage.paths import RunDir
+if TYPE_CHECKING:
+    from stallguard.storage.paths import RunDir
+
+NO_SDK = (
+    "metrics.otlp is set and OpenTelemetry is not installed: no trace is sent; "
+    "install stallguard from its clone with the extra: uv tool install --force '.[otel]'"
+)
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+PATIENCE = 10.0  # seconds for the whole program
+ROOT = Path(__file__).resolve().parents[2]  # as the child's directory: nothing of the user's can be imported
+
+
+def is_installed() -> bool:
+    """Return whether the extra `otel` is installed."""
+    try:
+        return importlib.util.find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ImportError:
+        return False
+
+
+def is_wanted(address: str, env: Mapping[str, str]) -> bool:
+    """Return whether an address is set.  `address`: the setting metrics.otlp."""
+    return bool(address) or any(env.get(name) for name in ENDPOINTS)
+
+
+def send(run: Path, address: str, env: Mapping[str, str]) -> str:
+    """Send the trace of a run by a process of its own; return why that failed, "" if it was accepted.
+
+    `address`: the setting metrics.otlp; "" for that of the environment.
+    """
+    environment = dict(env) | ({ENDPOINTS[0]: address} if address else {})
+    if address:
+        environment.pop(ENDPOINTS[1], None)
+    command = [sys.executable, "-P", "-m", "stallguard.report.trace", str(run.resolve())]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, timeout=PATIENCE, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"it was not accepted within {PATIENCE:g} s"
+    except OSError as error:
+        return str(error)
+    words = done.stderr.decode(errors="replace").strip().splitlines()
+    return "" if done.returncode == 0 else (words[-1] if words else f"exit code {done.returncode}")
+
 
 TRIES = 5.0  # seconds for which the exporter tries
 Value = str | int | float
@@ -33,6 +80,9 @@ class TraceSpan(NamedTuple):
 
 def spans(run: RunDir) -> list[TraceSpan]:
     """Return the spans of a run: the run first, then its attempts, then its incidents."""
+    from stallguard.report import attempt_rows, incidents, journal_record
+    from stallguard.storage import run_files
+
     record, end = journal_record.read(run.journal), run_files.outcome(run)
     tries, troubles = attempt_rows.attempts(record), incidents.incidents(record)
     facts: dict[str, Value] = {"stallguard.run": run.id, "stallguard.state": run_files.state(run)}
@@ -91,6 +141,7 @@ def main(place: str) -> None:
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     from stallguard import __version__
+    from stallguard.storage.paths import RunDir
 
     found = spans(RunDir(Path(place)))
     result = OTLPSpanExporter(timeout=TRIES).export(exported(found, __version__))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallguard.collectors.stacks import parse
-from stallguard.report.stack_groups import fold, similarity
+from stallguard.report.evidence_files import fold, similarity
 
 SITE = "/opt/envs/tf/lib/python3.11/site-packages"
 MAIN = f"""\
