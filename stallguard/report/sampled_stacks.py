@@ -4,8 +4,8 @@ A file of samples is named by its process (storage.stack_samples); the journal s
 that process was.  If a file is damaged or was left out of a copy of the run, the newest profile in the journal says as
 much as it can: the table, but no stacks.
 
-The figures of `stallguard debug profile` are those of collectors.stack_profile; here they get their shares, their trainings
-and their places, without secrets.
+The figures of `stallguard debug profile` are those of collectors.stack_profile; here they get their shares, their
+trainings and their places, without secrets.
 
 The exported file has speedscope's public format, which https://www.speedscope.app/file-format-schema.json defines (made
 from src/lib/file-format-spec.ts of https://github.com/jlfwong/speedscope).  It has frames that all profiles share, and
