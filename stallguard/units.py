@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 
-from stallguard.core.tuning import NEVER
+from stallguard.core.limits import NEVER
 
 SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _TIME_NAMES = {

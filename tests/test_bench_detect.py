@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.limits import DetectorLimits
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 RECORDINGS = Path(__file__).parent / "recordings" / "traces"

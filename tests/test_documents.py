@@ -13,7 +13,7 @@ import pytest
 
 from stallguard.cli.run import RunCommand
 from stallguard.cli.verbs import HELP, OLD_FORMS, cli
-from stallguard.core.bottlenecks.kinds import KINDS
+from stallguard.core.bottleneck_kinds import KINDS
 from stallguard.core.diagnosis.causes import CAUSES, FINISH, STOP, Remedy
 from stallguard.doctor.matrix import PIN
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from stallguard.core import policy
 from stallguard.core.detection import verdict
 from stallguard.core.diagnosis import causes
-from stallguard.core.policy import decide
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 CELLS = 200
@@ -111,5 +111,5 @@ def test_a_ladder_without_its_last_step_is_wrong(monkeypatch):
 def test_a_batch_of_unknown_size_that_counts_as_none_is_wrong(monkeypatch):
     halves = "silence=memory-kill,cure=eighth,seed=1"
     assert wrong(halves) == [set()]
-    monkeypatch.setattr(decide, "known_rows", lambda past: 0)
+    monkeypatch.setattr(policy, "known_rows", lambda past: 0)
     assert "steps" in wrong(halves)[0]

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stallguard import units
-from stallguard.core.tuning import NEVER
+from stallguard.core.limits import NEVER
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from stallguard.core.actions import AnyAction, Diagnosed
 from stallguard.core.detection import detector
 from stallguard.core.diagnosis import causes, diagnose
 from stallguard.core.events import Heartbeat
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.limits import DetectorLimits
 from stallguard.storage import journal
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -28,7 +28,7 @@ from detection.goals import Goal, verdict
 from detection.plans import WAYS_OF_WAITING
 from detection.simulation import OURS, OURS_BLIND, Scores, World
 from detection.traces import Trace
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.limits import DetectorLimits
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "recordings" / "traces"

@@ -34,7 +34,7 @@ from faults.play import Played, Player
 from faults.service import Service
 from stallguard.agent import job_memory
 from stallguard.agent.job import AgentJob
-from stallguard.core.tuning import LEAST_PATIENCE
+from stallguard.core.limits import LEAST_PATIENCE
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 

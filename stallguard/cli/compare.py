@@ -279,12 +279,12 @@ class VariantTrials:
         return env | {name: value for name, value in one.env if value}
 
     def choice(self) -> Any:
-        """Return what to use, as core.policy.trial_choice says."""
-        from stallguard.core.policy import trial_choice
+        """Return what to use, as core.trials says."""
+        from stallguard.core import trials
 
-        return trial_choice.choose(
+        return trials.choose(
             [
-                trial_choice.Candidate(trial, self._changes(one))
+                trials.Candidate(trial, self._changes(one))
                 for trial, one in zip(self.found, self._wanted, strict=True)
             ]
         )

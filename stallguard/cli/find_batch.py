@@ -128,23 +128,23 @@ class Finder:
 
     def by_rows(self, most: int | None, kept: list[int]) -> dict[str, int]:
         """Return the most rows that survive, 0 if none do.  `kept`, and what is raised: as for Trials.run."""
-        from stallguard.core.policy import batch_search
+        from stallguard.core import trials
         from stallguard.launch import batch_option
 
         whole = batch_option.given(self._argv, os.environ, self.limits).whole or 1
-        search = batch_search.Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
-        while (rows := batch_search.next_rows(search)) is not None:
+        search = trials.Search(first=whole, most=most or whole * UPWARDS, least=self.limits.min_batch)
+        while (rows := trials.next_rows(search)) is not None:
             survived = self._survives(1, {"policy.batch": rows}, rows, kept)
-            search = batch_search.tried(search, rows, survived=survived)
+            search = trials.tried(search, rows, survived=survived)
         return self._keep("rows", search.good)
 
     def by_parts(self, kept: list[int]) -> dict[str, int]:
         """Return the fewest parts in which a batch survives, 0 if in none.  `kept`: as for Trials.run."""
+        from stallguard.core import trials
         from stallguard.core.limits import MOST_SLICES
-        from stallguard.core.policy import batch_search
 
         failed, least = 0, self.limits.microbatches
-        while (factor := batch_search.next_factor(failed, MOST_SLICES, least)) is not None:
+        while (factor := trials.next_factor(failed, MOST_SLICES, least)) is not None:
             if self._survives(factor, {}, 0, kept):
                 return self._keep("factor", factor)
             failed = factor

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.core.limits import Limits, PolicyLimits, StopLimits
-from stallguard.core.tuning import NEVER, DetectorLimits
+from stallguard.core.limits import NEVER, DetectorLimits, Limits, PolicyLimits, StopLimits
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """The settings: one row each, feeding the options of `stallguard run`, docs/configuration.md and the schema.
 
 A setting is a promise: it is something that a user looks for, and its help says what the user sees change.  What only
-tunes the detector is no setting but a row of core.tuning.  The values and defaults are config.sections; a test holds
+tunes the detector is no setting but a row of core.limits.  The values and defaults are config.sections; a test holds
 the two equal, key by key.  This module must not read anything.
 """
 
@@ -29,8 +29,7 @@ from stallguard.config.kinds import (
 )
 from stallguard.config.sections import Config
 from stallguard.core.diagnosis import causes
-from stallguard.core.limits import MEMORY_AHEAD, ON_NONFINITE, ON_STALL, SCALINGS
-from stallguard.core.tuning import LEAST_PATIENCE
+from stallguard.core.limits import LEAST_PATIENCE, MEMORY_AHEAD, ON_NONFINITE, ON_STALL, SCALINGS
 
 OCCASIONS = ("stall", "restart", "give_up", "finish", "loss", "morning")
 

@@ -1,6 +1,6 @@
 """The tuning table as the configuration sees it: its rows by path, a file that replaces some, and one to start from.
 
-The table is core.tuning.  A row can stand in that file, and in every place of a setting.
+The table is core.limits.  A row can stand in that file, and in every place of a setting.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from stallguard.config.kinds import COUNT, DURATION, NUMBER, POSITIVE, SHARE, SIZE, Kind, at_least
 from stallguard.config.table import KEYS, Key
-from stallguard.core.tuning import DetectorLimits, PhaseLimits, PhaseTable, Row, rows_of
+from stallguard.core.limits import DetectorLimits, PhaseLimits, PhaseTable, Row, rows_of
 
 SECTION, PHASES = "detector", "detector.rows"
 FILE = "detector.table"

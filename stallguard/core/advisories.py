@@ -1,21 +1,30 @@
-"""Advisories: once a minute, what slows a training down or will end it is announced, once an attempt each.
+"""What is announced of a training that goes on, once an attempt each; nothing is ended because of it.
 
-An advisory is no reason to act: slow is not stalled.  This module must change nothing but the record of what was
-announced.
+- Once a minute: what slows it down or will end it.  Slow is not stalled.
+- What the probe says of slices: from which note or record on a batch is trained in how many, or stays whole.  Slices
+  that would train something else are not made (probe/microbatch/compare.py); then a smaller batch is no remedy for this
+  script, in this attempt and in later ones, unless the script takes its size as an option.
+- What sizes and devices change in the training results, attempt by attempt (policy.mathematics).
+- That the checkpoints of a training cannot be written: since when, why, and what a kill would cost.
+
+Pure, as core.fold.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
-from stallguard.core import lifecycle, messages
+from stallguard.core import lifecycle, messages, policy
 from stallguard.core.actions import Action, Announce, Diagnosed, SlowedBy
-from stallguard.core.bottlenecks.find import bottlenecks
+from stallguard.core.bottlenecks import bottlenecks
 from stallguard.core.diagnosis import diagnose
 from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS
-from stallguard.core.events import ProbeNote, Profiled
-from stallguard.core.limits import Limits
-from stallguard.core.run import Run, with_attempt
+from stallguard.core.events import Heartbeat, ProbeNote, Profiled
+from stallguard.core.limits import Limits, PolicyLimits
+from stallguard.core.run import Run, Unsaved, with_attempt
+from stallguard.core.text import whole_number
 
 EVERY = 60.0  # seconds between two diagnoses; a slow-down is diagnosed when it begins
 NAMED = 3  # bottlenecks that are announced at once
@@ -103,3 +112,126 @@ def profiled(run: Run, event: Profiled, _limits: Limits) -> tuple[Run, list[Acti
         actions.append(Announce("training.bottleneck", messages.bottleneck(one)))
         actions += [Announce("bottleneck.advice", {"text": text}) for text in one.advice[:1]]
     return run, actions
+
+
+UNSAVED, SAVED_AGAIN = "unsaved", "saved"  # kinds of the probe's note
+OWN_BACKUP = "backup"  # the fact of a note that the script makes backups of its own, from which it resumes
+
+
+# Seconds of training after which a loop that was never saved is not saved at all: a checkpoint is due after 20
+# (probe/checkpoint/schedule.py), and it is said within the first minute.
+NEVER_SAVED = 40.0
+LOOP = "the script trains in a loop of its own, and only one that calls stallguard.checkpoint(save, load) is saved"
+
+
+def checkpoint_noted(run: Run, event: ProbeNote) -> Run:
+    """Return the run after a note that a process' checkpoints cannot be written, or can be again."""
+    if OWN_BACKUP in event.facts:
+        return replace(run, own_backup=True)
+    if event.kind not in (UNSAVED, SAVED_AGAIN):
+        return run
+    others = tuple(one for one in run.current.unsaved if one.pid != event.pid)
+    if event.kind == SAVED_AGAIN:
+        return with_attempt(run, unsaved=others)
+    seconds = event.facts.get("seconds", "")
+    since = event.at - (float(seconds) if seconds.isdecimal() else 0.0)
+    failed = Unsaved(event.pid, event.facts.get("why", ""), since, event.facts.get("kept") == "1")
+    return with_attempt(run, unsaved=(*others, failed))
+
+
+def unsaved_loop(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Action]]:
+    """Return the run after a record, with an announcement if it shows a loop of the script's own that is not saved."""
+    own_loop = event.trains and event.fits == 0 and event.source in {*LOOPS, "on_batch"}
+    known = any(one.pid == event.pid for one in run.current.unsaved)
+    if not (limits.saves and own_loop) or event.saves or known or event.phase == "checkpoint":
+        return run, []
+    began = run.current.loops.get(event.pid, event.at)
+    if event.at - began < NEVER_SAVED:
+        return (
+            run
+            if event.pid in run.current.loops
+            else with_attempt(run, loops={**run.current.loops, event.pid: began})
+        ), []
+    run = with_attempt(run, unsaved=(*run.current.unsaved, Unsaved(event.pid, LOOP, began, is_kept=False)))
+    text = f"{messages.of_one(run, event.pid)}no checkpoint is made ({LOOP}); a kill now costs all that was trained"
+    text += f" so far ({messages.duration(event.at - began)}), but for what the script itself saves"
+    return run, [Announce("checkpoint.failed", {"text": text, "why": LOOP})]
+
+
+def note_facts(event: ProbeNote) -> dict[str, str]:
+    """Return what an announcement of the note says besides its text: why no checkpoint can be written."""
+    return {"why": event.facts.get("why", "")} if event.kind == UNSAVED else {}
+
+
+def unsaved_sentence(run: Run) -> str:
+    """Return why the next attempt finds no checkpoint of the present one, "" if none failed."""
+    return f"no checkpoint could be written ({unsaved_reason(run)})" if run.current.unsaved else ""
+
+
+def unsaved_reason(run: Run) -> str:
+    """Return why no checkpoint of the present attempt could be written, "" if none failed."""
+    return run.current.unsaved[-1].why if run.current.unsaved else ""
+
+
+CUT, WHOLE = "micro", "whole"  # kinds of the probe's notes
+# Sources of beats (probe/wire.py) in loops of the script's own; slices are made in Keras' train_step.
+LOOPS = frozenset({"function", "tape", "optimizer", "session", "torch", "hand"})
+IN_A_LOOP = (
+    "batches stay whole: the script trains in a loop of its own, and slices are made in Keras' fit alone; --batch-flag "
+    "and --batch-env give a script its batch size"
+)
+
+
+def noted_slices(event: ProbeNote | Announce) -> int | None:
+    """Return in how many parts batches are trained from this note on; None if it does not say."""
+    number = whole_number(event.facts.get("factor"))
+    return None if number is None else max(1, number)
+
+
+def slices_noted(run: Run, event: ProbeNote, limits: Limits) -> tuple[Run, list[Action]]:
+    """Return the run after a note, and what it changes for the mathematics; other notes change nothing.
+
+    A script may train several models: as long as one is cut in an attempt, later attempts ask for slices again.
+    """
+    if event.kind not in (CUT, WHOLE):
+        return run, []
+    said = noted_slices(event)
+    if event.kind == CUT:
+        run = replace(with_attempt(run, cut=True, factor=said or run.current.factor), whole="")
+    else:
+        run = replace(
+            with_attempt(run, factor=run.current.factor if run.current.cut else said or run.current.factor),
+            whole=event.text,
+        )
+    return announce_changes(run, limits.policy)
+
+
+def loop_stays_whole(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Action]]:
+    """Return the run after a record; its batches stay whole if it was to train slices and trains in a loop.
+
+    A script that cuts its batches itself (stallguard.microbatches) says so in the record's factor.
+    """
+    loop = event.trains and event.beats > 0 and event.fits == 0 and event.source in LOOPS
+    asked = run.current.factor > 1 and not run.current.cut and not run.whole and not limits.policy.gives_size
+    if not (loop and asked) or event.factor > 1:
+        return run, []
+    run, announced = announce_changes(replace(with_attempt(run, factor=1), whole=IN_A_LOOP), limits.policy)
+    facts = {"text": messages.of_one(run, event.pid) + IN_A_LOOP, "factor": "1"}
+    return run, [*announced, Announce("batch.whole", facts)]
+
+
+def announce_changes(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
+    """Announce what changed so far, if the size or the device of a batch differs from before."""
+    text = policy.mathematics(run.current.factor, run.current.device, limits)
+    if run.changes and run.changes[-1][1] == text:
+        return run, []
+    changes = (*run.changes, (run.current.number, text))
+    return replace(run, changes=changes), [Announce("training.changed", {"text": changes_in_words(changes)})]
+
+
+def changes_in_words(changes: Sequence[tuple[int, str]]) -> str:
+    """Return the changes, pairs of attempt and sentence, in one sentence."""
+    (_, first), *others = changes
+    if not others:
+        return first
+    return "; ".join([f"at first {first}", *(f"in attempt {attempt} {text}" for attempt, text in others)])

@@ -16,7 +16,7 @@ from stallguard.core.actions import Announce, Conclude, Signal
 from stallguard.core.events import Event, Exited, Failed, Launched, UserCommand
 from stallguard.core.lifecycle import ALIVE, ENDED, UNGUARDED
 from stallguard.core.run import Run, with_attempt
-from stallguard.core.transitions import Step, exit_code, move
+from stallguard.core.shutdown import Step, exit_code, move
 from stallguard.errors import OWN_FAILURE
 
 WHY = "stallguard itself failed"

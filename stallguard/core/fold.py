@@ -4,6 +4,8 @@ Values in, values out: no clock, no I/O, no threads, no randomness.  The trainin
 it (core.trainings).  Then a handler for its type moves the run, and `_converge` follows the verdict on the training in
 focus, and the deadlines.  States and moves are the table in lifecycle.py; diagnosis says why it stalls, policy what to
 do.
+
+`next_wake` says when a run needs a Ticked event although no other event comes, `next_step` what is done then.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import msgspec
 from msgspec.structs import replace
 
 from stallguard.core import (
@@ -20,18 +23,14 @@ from stallguard.core import (
     lifecycle,
     memory_ahead,
     messages,
+    policy,
     shutdown,
-    slicing,
-    training_changes,
     trainings,
-    unsaved,
     user_commands,
-    wakeups,
 )
 from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Diagnosed, Launch
 from stallguard.core.detection import detector
-from stallguard.core.detection.learned import Learned
-from stallguard.core.diagnosis import diagnose
+from stallguard.core.diagnosis import causes, diagnose
 from stallguard.core.events import (
     DUMP,
     ClockGap,
@@ -50,13 +49,11 @@ from stallguard.core.events import (
     Unkillable,
     UserCommand,
 )
-from stallguard.core.lifecycle import ENDED, HOLDING, WATCHED
-from stallguard.core.limits import Limits
-from stallguard.core.policy import attempts, decide
-from stallguard.core.run import Attempt, Run, beats, is_muted, with_attempt
-from stallguard.core.sizes import UNKNOWN, Sizes, leave
-from stallguard.core.training import Training
-from stallguard.core.transitions import UNSEEN, Step, attempts_so_far, defer_kill, exit_code, kill, move, stop
+from stallguard.core.learned import NO_SIZES, BatchSizes, Learned, leave_size
+from stallguard.core.lifecycle import BACKOFF, ENDED, HOLDING, KILLING, STOPPING, SUSPECT, WATCHED
+from stallguard.core.limits import LEAST_PATIENCE, NEVER, Limits
+from stallguard.core.run import Attempt, Run, Training, beats, is_muted, with_attempt
+from stallguard.core.shutdown import UNSEEN, Step, attempts_so_far, defer_kill, exit_code, kill, move, stop
 from stallguard.core.verdicts import Decision
 from stallguard.errors import GAVE_UP
 
@@ -69,12 +66,12 @@ STOP_INEXACT = "inexact-stop"
 
 
 def begin(
-    limits: Limits, at: float, factor: int = 1, learned: Learned | None = None, sizes: Sizes = UNKNOWN
+    limits: Limits, at: float, factor: int = 1, learned: Learned | None = None, sizes: BatchSizes = NO_SIZES
 ) -> Step:
     """Return a run about to start its first attempt, and the action that starts it."""
     outside = Training(history.History(), detector.start(limits.detector, learned))
     run = Run(
-        current=Attempt(trainings=(outside,), factor=factor), past=attempts.AttemptHistory(), now=at, began=at,
+        current=Attempt(trainings=(outside,), factor=factor), past=policy.AttemptHistory(), now=at, began=at,
         ended=at, sizes=sizes, inherited=learned, ledger=ledger.begin(at),
     )  # fmt: skip
     return run, [Launch(attempt=1, factor=factor)]
@@ -106,7 +103,7 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
 
 
 def _launched(run: Run, event: Launched, limits: Limits) -> Step:
-    why = event.unresumed or unsaved.sentence(run)
+    why = event.unresumed or advisories.unsaved_sentence(run)
     run = move(
         run, "launched", deadline=math.inf,
         current=Attempt(
@@ -114,7 +111,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
             device=event.device, launched=event.at, memory=memory_ahead.begun(run),
         ),
     )  # fmt: skip
-    run, announced = training_changes.announce(run, limits.policy)
+    run, announced = advisories.announce_changes(run, limits.policy)
     # From a backup of its own the script resumes itself, which the probe says.
     scratch = event.attempt > 1 and not event.resumed and not run.own_backup
     return run, [
@@ -140,21 +137,21 @@ def _greeted(run: Run, event: ProbeConnected, _limits: Limits) -> Step:
 def _on_heartbeat(run: Run, event: Heartbeat, limits: Limits) -> Step:
     if not event.beats:
         return run, []
-    run, announced = slicing.heartbeat(run, event, limits)
-    run, not_saved = unsaved.heartbeat(run, event, limits)
+    run, announced = advisories.loop_stays_whole(run, event, limits)
+    run, not_saved = advisories.unsaved_loop(run, event, limits)
     return move(run, "progress"), [*announced, *not_saved]
 
 
 def _noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
-    run, ended = shutdown.noted(unsaved.noted(run, event), event, limits)
-    run, changed = slicing.noted(run, event, limits)
+    run, ended = shutdown.noted(advisories.checkpoint_noted(run, event), event, limits)
+    run, changed = advisories.slices_noted(run, event, limits)
     if event.kind == history.BROKEN_LOSS:
         run, announced = advisories.loss_breaks(run, event)
         return run, [*changed, *announced]
     said = changed
     if event.text:  # the results of an epoch have none
         text = messages.of_one(run, event.pid) + event.text + messages.trained_again(run, event)
-        facts = {"text": text, **unsaved.facts(event)}
+        facts = {"text": text, **advisories.note_facts(event)}
         said = [*changed, Announce(messages.NOTES.get(event.kind, "probe.remark"), facts)]
     if event.kind != STOP_INEXACT:
         return run, [*said, *ended]
@@ -175,7 +172,7 @@ def _left(run: Run, event: ProcessLeft, _limits: Limits) -> Step:
 
 def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
-    run = with_attempt(run, urgent=run.current.urgent or decide.is_urgent(findings))
+    run = with_attempt(run, urgent=run.current.urgent or policy.is_urgent(findings))
     return run, [*messages.signature(event)]
 
 
@@ -196,8 +193,8 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
     run = move(with_attempt(run, findings=findings), "collected")
     announced = [Announce("evidence.collected", messages.evidence(event)), *messages.explained(run, findings)]
     due, next_step = (
-        wakeups.acts_at(run, limits),
-        decide.decide(findings, attempts_so_far(run, findings), limits.policy),
+        acts_at(run, limits),
+        policy.decide(findings, attempts_so_far(run, findings), limits.policy),
     )
     if limits.observe or is_muted(run):
         announced.append(Announce("stall.observed"))
@@ -223,9 +220,9 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
         return _after(run, broken, event)
     findings = diagnose.diagnose_exit(run.history, event)
     tried = attempts_so_far(run, findings)
-    decision = decide.decide(findings, tried, limits.policy)
+    decision = policy.decide(findings, tried, limits.policy)
     if limits.observe and decision.action == "restart":
-        decision = decide.left_to_end(tried.attempts[-1])
+        decision = policy.left_to_end(tried.attempts[-1])
     announced: list[Action] = []
     if event.code != 0:
         if run.state not in (lifecycle.COLLECTING, HOLDING):  # else a stall ends, which is counted
@@ -335,14 +332,14 @@ def _stalled(run: Run, limits: Limits) -> Step:
 
 
 def _act_when_due(run: Run, limits: Limits) -> Step:
-    due = wakeups.acts_at(run, limits)
+    due = acts_at(run, limits)
     if due is None or run.now < max(due, run.current.declined + RECONSIDERED):
         return run, []
     if limits.observe or is_muted(run) or history.is_saving(run.history, run.now):
         return run, []
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     tried = attempts_so_far(run, findings)
-    decision = decide.decide(findings, tried, limits.policy)
+    decision = policy.decide(findings, tried, limits.policy)
     if decision.action in LEAVES_ALONE:
         return with_attempt(run, declined=run.now), []
     found = Diagnosed(incident=run.totals.incidents, findings=findings, decision=decision)
@@ -397,7 +394,9 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
         is_smaller = decision.factor > run.current.factor
         sizes = (
-            leave(run.sizes, history.batch_rows(run.history), run.current.factor) if is_smaller else run.sizes
+            leave_size(run.sizes, history.batch_rows(run.history), run.current.factor)
+            if is_smaller
+            else run.sizes
         )
         run = move(
             with_attempt(run, decision=decision), "restart", deadline=run.now + decision.delay, sizes=sizes
@@ -423,3 +422,71 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
     facts |= {"code": str(code), "why": decision.why}
     last: list[Action] = [Announce(message, facts), Conclude(code=code, why=decision.why)]
     return move(run, "ended", code=code, deadline=math.inf), last
+
+
+STALL, ACT, KILL, GIVE_UP, START, SEGMENT = "stall", "act", "kill", "give up", "start", "segment"
+_AFTER_DEADLINE = {STOPPING: KILL, KILLING: GIVE_UP, BACKOFF: START}
+
+
+class NextStep(msgspec.Struct, frozen=True):
+    """What stallguard does next if nothing changes."""
+
+    step: str  # stall (the silence is one), act (on the stall), kill, give up, start (an attempt), segment (its end)
+    seconds: float  # until then; 0: now
+
+
+def next_wake(run: Run, limits: Limits) -> float:
+    """Return when the run needs a Ticked at the latest (monotonic seconds; infinity: never)."""
+    due = next_deadline(run, limits)
+    check = trainings.next_check(run) if run.state in WATCHED else None
+    return due if check is None else min(due, check)
+
+
+def next_deadline(run: Run, limits: Limits) -> float:
+    """Return when something is due although all trainings make progress (monotonic seconds; infinity: never).
+
+    What was due by `run.now` needs no wake-up: `advance` has just done it, or had a reason not to (observed, muted, a
+    checkpoint is being written, a remedy that only notifies).  The reason is checked again at the next event, and a
+    detector needs one within a second.  Otherwise the deciding thread would wake up continually without effect.
+    """
+    if run.state in ENDED:
+        return math.inf
+    if run.state not in WATCHED:
+        return run.deadline
+    due = acts_at(run, limits) if run.state == HOLDING else shutdown.segment_ends(run, limits)
+    if due is None or due <= run.now or run.current.decision is not None:
+        return run.deadline
+    return min(run.deadline, due)
+
+
+def next_step(run: Run, limits: Limits) -> NextStep | None:
+    """Return what is done next, and when; None if nothing is due, or nothing while the run is paused or observed."""
+    step, due = _AFTER_DEADLINE.get(run.state, ""), run.deadline
+    judgement = run.detector_state.judgement
+    if run.state == SUSPECT:
+        step, due = STALL, run.now + judgement.threshold - judgement.gap
+    elif run.state == HOLDING and not (
+        limits.observe or is_muted(run) or math.isfinite(run.current.declined)
+    ):
+        acts = acts_at(run, limits)
+        step, due = (ACT, acts) if acts is not None else ("", math.inf)
+    elif run.state in WATCHED and (ends := shutdown.segment_ends(run, limits)) is not None:
+        step, due = SEGMENT, ends
+    if not step or due - run.now >= NEVER * LEAST_PATIENCE:
+        return None
+    return NextStep(step, round(max(0.0, due - run.now), 1))
+
+
+def acts_at(run: Run, limits: Limits) -> float | None:
+    """Return when acting on a stall is due (monotonic seconds; None: never).
+
+    At once for a cause that only gets worse, else when the detector says.  A stopped process is left alone without a
+    limit, unless the user ordered a remedy for this cause (policy.causes); then it gets the time of any other stall.
+    """
+    if run.detector_state.judgement.step == "stopped":
+        if causes.STOPPED not in policy.orders(limits.policy.causes):
+            return None
+        return run.detector_state.judgement.since + limits.detector.act_after * limits.detector.patience
+    if run.current.urgent:
+        return run.now
+    return detector.act_at(run.detector_state, limits.detector)

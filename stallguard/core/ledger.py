@@ -27,7 +27,7 @@ seconds, and then all its silence is `stopped_by_user`.
 
 It also knows how far each training of an attempt is, and when a later attempt is as far as the interrupted one was:
 until then it trains batches a second time.  Positions of two attempts compare by place (probe/process_key.py), as in
-core.policy.attempts.
+core.policy.
 
 The value has a bounded size.  Pure; must not judge.
 """

@@ -1,6 +1,6 @@
 """The life of a run, as a table of plain data; the diagram in ARCHITECTURE.md is generated from it.
 
-Rule 1: everything that moves the state of a run goes through `next_state`.  core.transitions.move calls it for the
+Rule 1: everything that moves the state of a run goes through `next_state`.  core.shutdown.move calls it for the
 handlers of core.fold, core.fallback and core.user_commands; no module sets `Run.state` by itself.
 Rule 2: a trigger that a state does not list leaves the state as it is.  So a handler can send its trigger without
 asking for the state first, and an event that comes too late does nothing.

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING
 
 from stallguard.core import ledger, time_spent
 from stallguard.core.actions import Announce
-from stallguard.core.bottlenecks.kinds import KINDS
+from stallguard.core.bottleneck_kinds import KINDS
 from stallguard.core.diagnosis import causes, metrics, signatures
 from stallguard.core.diagnosis import known_problems as known
 from stallguard.core.events import DUMP, Collected, Matched, ProbeNote
+from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.text import HOW, WHILE, counted, cut, duration, incidents
 from stallguard.core.time_spent import Spent
-from stallguard.core.tuning import LEAST_PATIENCE, NEVER
 from stallguard.errors import NOT_FINITE, STOPPED_ON_TIME, has_failed
 
 if TYPE_CHECKING:  # a caller that needs only words must not import the whole core
     from stallguard.core.history import History
-    from stallguard.core.run import Run
-    from stallguard.core.training import Training
+    from stallguard.core.run import Run, Training
     from stallguard.core.verdicts import Bottleneck, Finding
 
 __all__ = ["HOW", "WHILE", "counted", "duration"]

@@ -14,19 +14,18 @@ from msgspec.structs import replace
 
 from stallguard.core import fold, ledger, lifecycle, trainings
 from stallguard.core.actions import Launch
-from stallguard.core.detection.learned import Learned
 from stallguard.core.events import Event, Launched, SupervisorRestarted
+from stallguard.core.learned import NO_SIZES, BatchSizes, Learned
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats, with_attempt
-from stallguard.core.sizes import UNKNOWN, Sizes
-from stallguard.core.transitions import Step
+from stallguard.core.shutdown import Step
 
 
 def rebuilt(
     events: Iterable[Event],
     limits: Limits,
     learned: Learned | None = None,
-    sizes: Sizes = UNKNOWN,
+    sizes: BatchSizes = NO_SIZES,
     run: Run | None = None,
     began: float | None = None,
 ) -> Run | None:

@@ -1,6 +1,7 @@
 """The state of a run as one value, and small questions about it.
 
-This module must not change a run; core.fold does.
+A `Run` has what outlives an attempt, an `Attempt` what does not, and a `Training` is a process that trains, or may
+begin to, with its own history and detector.  This module must not change a run; core.fold does.
 """
 
 from __future__ import annotations
@@ -12,13 +13,81 @@ from msgspec.structs import replace
 
 from stallguard.core import lifecycle
 from stallguard.core.detection.detector import DetectorState
-from stallguard.core.detection.learned import Learned
+from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
+from stallguard.core.learned import BatchSizes, Learned
 from stallguard.core.ledger import Ledger
-from stallguard.core.policy.attempts import AttemptHistory
-from stallguard.core.sizes import Sizes
-from stallguard.core.training import OUTSIDE, EndedTraining, Training
+from stallguard.core.policy import NOTHING, AttemptHistory, Position, position
 from stallguard.core.verdicts import Decision, Finding
+
+OUTSIDE = 0  # key and pid of the run as seen from outside; nothing else exists until a probe reports
+
+
+class Training(msgspec.Struct, frozen=True):
+    """A process of the present attempt.  `key`: its identity; a pid can come again, after an os.execv for one."""
+
+    history: History
+    detector_state: DetectorState
+    key: int = OUTSIDE
+    pid: int = 0
+    # Its place among the attempt's trainings, in the order in which they began to train; 0: it has not trained.
+    number: int = 0
+    began: float = 0.0  # when its probe first reported, seconds on the supervisor's clock
+    trains: bool = False  # if not, it can be a launcher
+    benched: bool = False  # not judged now: it has not trained, and another process has
+    over: str = ""  # how it left; "" while it lives
+    announced: bool = False  # its stall was reported during the incident of another
+
+    @property
+    def heartbeat(self) -> Heartbeat | None:
+        """The newest record of its probe."""
+        return self.history.heartbeat
+
+    @property
+    def place(self) -> str:
+        """Which of the run's processes it is, the same in each attempt; "" if that is not known."""
+        return self.history.greeted.place if self.history.greeted else ""
+
+    @property
+    def command(self) -> str:
+        """What the process runs, as a user would know it."""
+        return self.history.greeted.command if self.history.greeted else ""
+
+    @property
+    def batches(self) -> int:
+        """The batches that it trained in this attempt."""
+        return self.heartbeat.beats if self.heartbeat else 0
+
+    @property
+    def reached(self) -> Position:
+        """How far it got; a training that has ended without an error got further than any other."""
+        if self.over == "ended":
+            return (1, *position(self.heartbeat)[1:])
+        return position(self.heartbeat)
+
+
+class EndedTraining(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is kept of a training that is over.  `how`: as in events.ProcessLeft; `seconds`: from its first record."""
+
+    number: int
+    pid: int
+    place: str
+    command: str
+    batches: int
+    fits: int
+    seconds: float
+    how: str
+    reached: Position = NOTHING
+
+
+def record(training: Training, how: str, now: float) -> EndedTraining:
+    """Return what is kept of `training`, which is over since `now`."""
+    heartbeat = training.heartbeat
+    return EndedTraining(
+        number=training.number, pid=training.pid, place=training.place, command=training.command,
+        batches=training.batches, fits=heartbeat.fits if heartbeat else 0, seconds=round(now - training.began, 3),
+        how=how, reached=msgspec.structs.replace(training, over=how).reached,
+    )  # fmt: skip
 
 
 class Review(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,7 +183,7 @@ class Run(msgspec.Struct, frozen=True):
     now: float = 0.0
     began: float = 0.0
     ended: float = 0.0  # when the attempt before this one ended
-    sizes: Sizes = Sizes()  # which batches this script survives here
+    sizes: BatchSizes = BatchSizes()  # which batches this script survives here
     changes: tuple[tuple[int, str], ...] = ()  # of the training: attempt, sentence
     whole: str = ""  # why slices cannot make this script's batch smaller, as the probe said it
     deadline: float = math.inf

@@ -1,9 +1,10 @@
-"""An end that is arranged: at an hour of the day, after a segment, before memory runs out, or for a broken loss.
+"""How an attempt and a run end: at once, after a grace period, or arranged; and the moves that all handlers share.
 
-The training ends after its batch, with a checkpoint.  If the checkpoint is complete the probe keeps the training
+An end is arranged at an hour of the day, after a segment, before memory runs out, or for a broken loss.  Then
+the training ends after its batch, with a checkpoint.  If the checkpoint is complete the probe keeps the training
 waiting until SIGTERM ends the whole run: the code after `fit` must not continue with a half-trained model, and a
 launcher must not start its next training.  If there is none the framework ends its loop, and the script continues to
-its own end.  This module must not look at a clock.
+its own end.
 
 The grace period is of use if a stalled training does anything after SIGTERM.  A script can handle SIGTERM: it saves and
 ends, or only sets a flag and ends after the batch, as PyTorch Lightning does. In a step that never returns the flag is
@@ -12,6 +13,12 @@ for a disk, a timer or a network, and keeps its grace period.
 
 If the system shows the wait sites of all threads (Linux), only a deadlock counts: nothing can wake the process.
 Otherwise an idle process without a connection to a remote host counts.
+
+`machine_at_fault` says whether the machine, not the training, is the reason for a run's end: then another machine
+continues the job.  Two ends are the machine's even if other causes were found before: a process that no signal ends,
+and a GPU that stays busy without its process.  Others are when they repeat (core.policy).
+
+This module must not look at a clock.
 """
 
 from __future__ import annotations
@@ -20,19 +27,87 @@ import math
 
 from msgspec.structs import replace
 
-from stallguard.core import history, lifecycle, messages, trainings
-from stallguard.core.actions import Announce, Ask, Conclude
+from stallguard.core import history, lifecycle, messages, policy, trainings
+from stallguard.core.actions import Action, Announce, Ask, Conclude, Signal
 from stallguard.core.detection import activity
-from stallguard.core.diagnosis import metrics
+from stallguard.core.diagnosis import causes, metrics
 from stallguard.core.events import Exited, ProbeNote
-from stallguard.core.lifecycle import HOLDING, WATCHED
-from stallguard.core.limits import Limits
-from stallguard.core.policy import attempts, decide
-from stallguard.core.run import Run, is_muted, with_attempt
-from stallguard.core.training import Training
-from stallguard.core.transitions import Step, move, stop
-from stallguard.core.verdicts import Decision
-from stallguard.errors import GAVE_UP, NOT_FINITE, STOPPED_ON_TIME
+from stallguard.core.lifecycle import HOLDING, WATCHED, next_state
+from stallguard.core.limits import KILL_WAIT, Limits
+from stallguard.core.policy import AttemptHistory
+from stallguard.core.run import Run, Training, is_muted, with_attempt
+from stallguard.core.verdicts import Decision, Finding
+from stallguard.errors import GAVE_UP, NOT_FINITE, SIGNALLED, STOPPED_ON_TIME
+
+Step = tuple[Run, list[Action]]
+OWN_CODE = -1  # of a decision: the run's exit code is the child's
+SAVE_LOOK = 1.0  # seconds between two checks of a checkpoint that defers SIGKILL
+
+UNSEEN = Decision(
+    action="give_up",
+    why="how the training ended is not known: it can have finished, so it is not started again; "
+    "to go on from its checkpoint, start it with --resume",
+    code=GAVE_UP,
+)
+
+
+def move(run: Run, trigger: str, **changes: object) -> Run:
+    """Return the run after `trigger`, as the table of the lifecycle has it, with `changes`."""
+    return replace(run, state=next_state(run.state, trigger), **changes)
+
+
+def attempts_so_far(run: Run, findings: tuple[Finding, ...]) -> AttemptHistory:
+    """Return the attempts of the run with the present one, which is over or about to be ended for `findings`."""
+    return policy.add_attempt(
+        run.past, run.history, findings, run.current.factor, run.current.device, run.current.launched, run.now,
+        trainings.reached(run), whole=bool(run.whole),
+    )  # fmt: skip
+
+
+def stop(run: Run, decision: Decision, limits: Limits) -> Step:
+    """End the child by SIGTERM; `decision` is what follows."""
+    actions: list[Action] = [Signal(attempt=run.current.number, name="TERM")]
+    steps = {training.detector_state.judgement.step for training in trainings.judged(run)}
+    if "stopped" in steps:
+        actions.append(
+            Signal(attempt=run.current.number, name="CONT")
+        )  # SIGTERM stays pending in a stopped process
+    still = run.now if steps == {"stalled"} else math.inf
+    run = with_attempt(run, decision=decision, still=still)
+    run = move(run, "stop", deadline=run.now + limits.stop.grace)
+    return run, actions
+
+
+def defer_kill(run: Run, limits: Limits) -> Run | None:
+    """Return the run with SIGKILL deferred for a checkpoint; None if none is being written, or for too long already."""
+    since, longest = run.current.kill_deferred or run.now, limits.stop.saving_wait
+    if run.now >= since + longest:
+        return None
+    probe_saves = any(
+        training.heartbeat is not None
+        and training.heartbeat.phase == "checkpoint"
+        and run.now < training.heartbeat.phase_at + longest
+        for training in trainings.judged(run)
+    )
+    if not probe_saves and not history.is_saving(run.history, run.now):
+        return None
+    return replace(with_attempt(run, kill_deferred=since), deadline=min(run.now + SAVE_LOOK, since + longest))
+
+
+def kill(run: Run) -> Step:
+    """End the child, by SIGKILL."""
+    run = move(move(run, "stop"), "grace expired", deadline=run.now + KILL_WAIT)
+    return run, [Signal(attempt=run.current.number, name="KILL")]
+
+
+def exit_code(decision: Decision | None, event: Exited) -> int:
+    """Return the exit code of the run: the decision's if that ended the run, else the child's own."""
+    if decision is not None and decision.code >= 0:
+        return decision.code
+    if not event.known:
+        return GAVE_UP
+    return event.code if event.code >= 0 else SIGNALLED - event.code
+
 
 STOP = "stop"  # kind of the probe's note that the training ends; with the fact "saved" if a checkpoint holds it all
 BY_US = (-15, -9, 143)  # how a child ends that stallguard ended: SIGTERM, SIGKILL, a handler of its own
@@ -93,7 +168,7 @@ def segment_ends(run: Run, limits: Limits) -> float | None:
 
 def next_segment(run: Run, limits: Limits) -> Step:
     """End the present attempt with a checkpoint; the next one follows after a pause, unless this one got no further."""
-    tried, further = attempts.add_segment(run.past, trainings.stands(run))
+    tried, further = policy.add_segment(run.past, trainings.stands(run))
     run = replace(run, past=tried)
     if not (further or _may_have_gone_on(run)):
         why = (
@@ -106,7 +181,7 @@ def next_segment(run: Run, limits: Limits) -> Step:
     )
     decision = Decision(
         action="restart", why=why, factor=run.current.factor, device=run.current.device, delay=limits.cool_down,
-        mathematics=decide.mathematics(run.current.factor, run.current.device, limits.policy),
+        mathematics=policy.mathematics(run.current.factor, run.current.device, limits.policy),
     )  # fmt: skip
     return arrange(run, decision, why, limits)
 
@@ -204,3 +279,25 @@ def _is_inert_after_sigterm(training: Training, run: Run, limits: Limits) -> boo
     if detector_state.evidence.census >= 0:
         return runs.deadlock >= REACTION_WAIT
     return runs.external >= REACTION_WAIT and detector_state.evidence.remote is False
+
+
+UNKILLABLE = "its process cannot be ended"
+
+
+def machine_at_fault(run: Run, healthy: float) -> str:
+    """Return in words why the machine is the reason for the end of `run`, "" if it is not.
+
+    `healthy`: seconds of progress after which an attempt counts as healthy.
+    """
+    if run.code == 0 or (run.code == STOPPED_ON_TIME and run.current.script_code is None):
+        return ""
+    if run.state == lifecycle.FAILED and run.code == GAVE_UP:  # a start that failed has another code
+        return UNKILLABLE
+    # Found after the attempt's end, which has a cause of its own; an attempt that was to end is in no history.
+    if (
+        run.code == GAVE_UP
+        and run.current.findings
+        and run.current.findings[0].cause == causes.GPU_BUSY_AFTER_KILL
+    ):
+        return causes.title(causes.GPU_BUSY_AFTER_KILL)
+    return policy.machine_fault(run.current.findings, run.past, healthy)

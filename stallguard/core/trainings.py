@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from stallguard.core import history, lifecycle
 from stallguard.core.detection import detector
 from stallguard.core.detection.detector import Wanted
-from stallguard.core.detection.learned import Learned, merged
 from stallguard.core.events import (
     Collected,
     Event,
@@ -37,11 +36,11 @@ from stallguard.core.events import (
     Sampled,
     Ticked,
 )
-from stallguard.core.policy.attempts import NOTHING, Position, TrainingProgress, batches_completed
+from stallguard.core.learned import Learned, merged
+from stallguard.core.limits import DetectorLimits
+from stallguard.core.policy import NOTHING, Position, TrainingProgress, batches_completed
 from stallguard.core.readings import Device, Process
-from stallguard.core.run import Run, with_attempt
-from stallguard.core.training import OUTSIDE, EndedTraining, Training, record
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.run import OUTSIDE, EndedTraining, Run, Training, record, with_attempt
 
 KEPT = 256  # records of trainings that are over; their batches are in the totals for good
 PLACES = 64  # trainings whose baselines are kept for the next attempt

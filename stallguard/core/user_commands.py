@@ -14,7 +14,7 @@ from stallguard.core.actions import Action, Announce, Collect, Conclude, Signal
 from stallguard.core.events import DUMP, Exited, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats, with_attempt
-from stallguard.core.transitions import OWN_CODE, Step, kill, move, stop
+from stallguard.core.shutdown import OWN_CODE, Step, kill, move, stop
 from stallguard.core.verdicts import Decision
 from stallguard.errors import SIGNALLED
 

@@ -64,7 +64,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 class Bottleneck(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that makes a training slow, with what it cost so far."""
 
-    kind: str  # a key of bottlenecks.kinds.KINDS
+    kind: str  # a key of bottleneck_kinds.KINDS
     seconds: float  # of this training, so far
     share: float  # of the time that was watched, 0..1
     where: str = ""  # the place in the script, as a user reads it

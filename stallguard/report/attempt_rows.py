@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stallguard.core import slicing
+from stallguard.core import advisories
 from stallguard.core.actions import Announce
 from stallguard.core.events import Exited, Failed, Heartbeat, Launched, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.core.history import BROKEN_LOSS
@@ -224,9 +224,9 @@ def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Att
                 resumed=event.resumed,
             )  # fmt: skip
         elif isinstance(event, ProbeNote) and event.attempt in tries:
-            tries[event.attempt].factor = slicing.factor(event) or tries[event.attempt].factor
+            tries[event.attempt].factor = advisories.noted_slices(event) or tries[event.attempt].factor
         elif isinstance(event, Announce) and event.message == "batch.whole" and tries:
-            tries[max(tries)].factor = slicing.factor(event) or tries[max(tries)].factor  # of a loop
+            tries[max(tries)].factor = advisories.noted_slices(event) or tries[max(tries)].factor  # of a loop
         elif isinstance(event, Exited | Failed) and event.attempt in tries:
             known = isinstance(event, Failed) or event.known
             tries[event.attempt].ended, tries[event.attempt].code = at, event.code if known else None

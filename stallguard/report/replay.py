@@ -27,8 +27,7 @@ from msgspec.structs import replace
 from stallguard.core import fold, trainings
 from stallguard.core.actions import Action, AnyAction, Collect, Conclude, Launch, Signal
 from stallguard.core.detection import detector
-from stallguard.core.detection.learned import Learned
-from stallguard.core.detection.state import DetectorState
+from stallguard.core.detection.verdict import DetectorState
 from stallguard.core.events import (
     DUMP,
     AnyEvent,
@@ -41,13 +40,13 @@ from stallguard.core.events import (
     Sampled,
     Ticked,
 )
+from stallguard.core.learned import Learned
 from stallguard.core.lifecycle import ENDED, WATCHED
-from stallguard.core.limits import Limits
+from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.messages import DOING, NO_LIMIT, STOPPED, duration, limit, place
 from stallguard.core.readings import Process
 from stallguard.core.run import Run
 from stallguard.core.text import counted
-from stallguard.core.tuning import DetectorLimits
 from stallguard.errors import UNREADABLE
 from stallguard.report.journal_record import clock, elapsed, wall
 from stallguard.report.sanitize import plain

@@ -24,7 +24,7 @@ from stallguard.report.sanitize import plain
 
 Snapshot = Mapping[str, Any]
 Rows = list[tuple[str, str]]
-# What is done next, by core.wakeups.NextStep; {time} is a duration.
+# What is done next, by core.fold.NextStep; {time} is a duration.
 NEXT = {
     "stall": "a stall in {time}, unless a batch ends",
     "act": "acting on the stall in {time}, unless it recovers",

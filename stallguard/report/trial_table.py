@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stallguard.core.policy import trial_choice
-from stallguard.core.policy.trial_choice import Choice
+from stallguard.core import trials
 from stallguard.core.text import quantity
-from stallguard.core.trials import CROWDED, Trial
+from stallguard.core.trials import CROWDED, Choice, Trial
 
 UNKNOWN = "?"
 Cell = Callable[[Trial], str]
@@ -21,7 +20,7 @@ def _figure(value: float) -> str:
 
 
 def _rate(trial: Trial) -> str:
-    uncertain = trial_choice.uncertainty(trial)
+    uncertain = trials.uncertainty(trial)
     return f"{_figure(trial.rate)} ± {uncertain / trial.rate:.0%}" if trial.rate and uncertain else ""
 
 
@@ -91,9 +90,9 @@ def choice_words(labels: Sequence[str], trials: Sequence[Trial], choice: Choice)
 
 
 WHY_KEPT = {
-    trial_choice.FASTER: "{name} is kept",
-    trial_choice.FEWER_CHANGES: "{name} is kept, because it changes less of what the script does by itself",
-    trial_choice.LESS_MEMORY: "{name} is kept, because it needs less memory",
-    trial_choice.FEWER_ROWS: "{name} is kept, because its batch is smaller",
-    trial_choice.FIRST: "{name} is kept, because it was named first",
+    trials.FASTER: "{name} is kept",
+    trials.FEWER_CHANGES: "{name} is kept, because it changes less of what the script does by itself",
+    trials.LESS_MEMORY: "{name} is kept, because it needs less memory",
+    trials.FEWER_ROWS: "{name} is kept, because its batch is smaller",
+    trials.FIRST: "{name} is kept, because it was named first",
 }

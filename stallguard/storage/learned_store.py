@@ -19,8 +19,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from stallguard import jsontext
-from stallguard.core.detection.learned import Learned
-from stallguard.core.sizes import Sizes
+from stallguard.core.learned import BatchSizes, Learned
 from stallguard.core.text import counted
 from stallguard.errors import UNREADABLE
 from stallguard.storage import private
@@ -64,7 +63,7 @@ class KeptSizes(msgspec.Struct, frozen=True):
     schema: int
     key: CommandKey
     saved: float
-    sizes: Sizes
+    sizes: BatchSizes
 
 
 File = TypeVar("File", KeptGaps, KeptSizes)
@@ -100,19 +99,19 @@ def load(key: CommandKey, trouble: Callable[[str], None], now: float | None = No
     return kept.learned if kept is not None else None
 
 
-def sizes(key: CommandKey, trouble: Callable[[str], None], now: float | None = None) -> Sizes:
+def sizes(key: CommandKey, trouble: Callable[[str], None], now: float | None = None) -> BatchSizes:
     """Return which batches `key` survives, as known from runs and `find-batch`; `trouble`, `now`: as `load`."""
     kept = _read(KeptSizes, _path(key, SIZES), (SCHEMA, SIZES_SCHEMA), key, trouble, now)
     if kept is None:
-        return Sizes()
+        return BatchSizes()
     return kept.sizes if kept.schema == SIZES_SCHEMA else msgspec.structs.replace(kept.sizes, left={})
 
 
 def keep_sizes(
-    key: CommandKey, known: Sizes, trouble: Callable[[str], object] = str, now: float | None = None
+    key: CommandKey, known: BatchSizes, trouble: Callable[[str], object] = str, now: float | None = None
 ) -> None:
     """Keep which batches survive; write nothing if nothing is known."""
-    if key.command and known != Sizes():
+    if key.command and known != BatchSizes():
         kept = KeptSizes(SIZES_SCHEMA, key, time.time() if now is None else now, known)
         try:
             _write(_path(key, SIZES), jsontext.exact(kept))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from stallguard.config import Loaded
-from stallguard.core import ledger, unsaved
+from stallguard.core import advisories, ledger
 from stallguard.core.messages import counted
 from stallguard.core.run import Run, beats
 from stallguard.errors import NOT_FINITE, STOPPED_ON_TIME
@@ -96,7 +96,7 @@ def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:
         elif not kept:
             announce("run.not_resumable", {"run": directory.id})
     if run.code == STOPPED_ON_TIME and run.current.script_code is None:
-        why = unsaved.why(run)
+        why = advisories.unsaved_reason(run)
         none = "run.not_saved" if why else "run.not_resumable"
         announce("run.resumable" if directory.has_checkpoints() else none, {"run": directory.id, "why": why})
     if run.totals.incidents or run.totals.crashes or run.code:

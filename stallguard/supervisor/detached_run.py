@@ -20,7 +20,7 @@ from stallguard.core.actions import Collect, Conclude
 from stallguard.core.events import Exited, Launched, SupervisorRestarted, UserCommand
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
-from stallguard.core.transitions import Step
+from stallguard.core.shutdown import Step
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.launch import interpreter
 from stallguard.launch.command import Command, ProbeReach

@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from stallguard.core.sizes import UNKNOWN, Sizes
+from stallguard.core.learned import NO_SIZES, BatchSizes
 from stallguard.launch import batch_option
 from stallguard.storage import learned_store
 from stallguard.supervisor.context import RunContext
 
 if TYPE_CHECKING:
-    from stallguard.core.detection.learned import Learned
+    from stallguard.core.learned import Learned
     from stallguard.core.run import Run
 
 
@@ -26,10 +26,10 @@ class EarlierRuns:
         self._context, self._is_trial = context, is_trial
 
     @cached_property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> BatchSizes:
         """Which batches earlier runs survived, and `find-batch` found."""
         return (
-            UNKNOWN
+            NO_SIZES
             if self._is_trial
             else learned_store.sizes(self._sizes_key(), self._context.reporter.trouble)
         )

@@ -23,7 +23,7 @@ from stallguard.core import fold
 from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Launch, Signal
 from stallguard.core.events import Event, OutputHeld, UserCommand
 from stallguard.core.run import Run
-from stallguard.core.transitions import Step
+from stallguard.core.shutdown import Step
 from stallguard.errors import NOT_FINITE
 from stallguard.storage import core_snapshot, private, run_files
 from stallguard.storage.journal import Journal

@@ -8,20 +8,18 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from stallguard.core import ledger, time_spent, wakeups
-from stallguard.core.bottlenecks import find
+from stallguard.core import bottlenecks, fold, ledger, time_spent
 from stallguard.core.diagnosis import metrics
 from stallguard.core.events import Heartbeat
+from stallguard.core.fold import NextStep
 from stallguard.core.history import History
 from stallguard.core.limits import Limits
 from stallguard.core.messages import limit
 from stallguard.core.profile import Spot
 from stallguard.core.readings import AnyReading
-from stallguard.core.run import Run, beats, is_muted
+from stallguard.core.run import Run, Training, beats, is_muted
 from stallguard.core.time_spent import Spent
-from stallguard.core.training import Training
 from stallguard.core.verdicts import Bottleneck, Finding, Judgement
-from stallguard.core.wakeups import NextStep
 from stallguard.storage.run_files import ChannelRecord
 
 SCHEMA = 1
@@ -155,7 +153,7 @@ def snapshot(
         readings={name: trail[-1].reading for name in SENSORS if (trail := getattr(run.history, name))},
         rates=ProgressRates(pace(run.history), metrics.cpu(run.history, now)),
         findings=run.current.findings,
-        bottlenecks=find.bottlenecks(run.history)[:SHOWN],
+        bottlenecks=bottlenecks.bottlenecks(run.history)[:SHOWN],
         spots=run.history.stages[-1].profile.spots[:SHOWN] if run.history.stages else (),
         watched=run.history.stages[-1].profile.seconds if run.history.stages else 0.0,
         incidents=run.totals.incidents,
@@ -163,7 +161,7 @@ def snapshot(
         lost=round(time_spent.total(times, time_spent.LOST), 1),
         effective=time_spent.effective(times),
         spent=times,
-        next_step=wakeups.next_step(replace(run, now=max(run.now, now)), limits) if limits else None,
+        next_step=fold.next_step(replace(run, now=max(run.now, now)), limits) if limits else None,
         notifications=list(notifications),
         unsaved=[
             NotSaved(one.pid, one.why, round(max(0.0, now - one.since), 1), one.is_kept)

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TextIO
 
-from stallguard.core import fallback, fold, lifecycle, wakeups
+from stallguard.core import fallback, fold, lifecycle
 from stallguard.core.actions import Action, Announce, Conclude
 from stallguard.core.events import ClockGap, Event
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
-from stallguard.core.transitions import Step
+from stallguard.core.shutdown import Step
 from stallguard.host.clock import SleepWatch
 from stallguard.supervisor import internal_error
 from stallguard.supervisor.context import RunContext
@@ -154,8 +154,8 @@ class Loop:
             return math.inf
         with self.continue_on_error("looking at its deadlines"):
             if self._summing.held:
-                return min(wakeups.next_deadline(run, self.limits), self._summing.wake(run))
-            return wakeups.next_wake(run, self.limits)
+                return min(fold.next_deadline(run, self.limits), self._summing.wake(run))
+            return fold.next_wake(run, self.limits)
         return self._now() + 1.0
 
     def _advance(self, run: Run, event: Event) -> Step:

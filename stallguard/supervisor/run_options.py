@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stallguard.core.events import Event
     from stallguard.core.limits import Limits
     from stallguard.core.run import Run
-    from stallguard.core.transitions import Step
+    from stallguard.core.shutdown import Step
     from stallguard.supervisor.context import RunContext
     from stallguard.supervisor.earlier_runs import EarlierRuns
     from stallguard.supervisor.launcher import Launcher

@@ -21,9 +21,9 @@ from msgspec.structs import asdict, replace
 from stallguard.core import lifecycle, trainings
 from stallguard.core.detection import detector
 from stallguard.core.events import Event, Heartbeat, Sampled
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process, Reading
 from stallguard.core.run import Run
-from stallguard.core.tuning import DetectorLimits
 
 LIMITS = DetectorLimits()
 HOLD = 5.0  # seconds

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stallguard.core import trainings
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.memory_ahead import CLOSE
 from stallguard.core.run import Run
-from stallguard.core.tuning import DetectorLimits
 from stallguard.sensors import SensedTraining, Sensor, Target
 from stallguard.sensors.log_matcher import Matcher
 from stallguard.sensors.sampler import Samplers

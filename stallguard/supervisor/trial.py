@@ -3,7 +3,7 @@
 The figures are made from all that the probe and the sensors report during the trial: what the core gets is summed up
 (sample_summary.py), and too coarse for a stretch of some seconds.
 
-Must not choose a setting: core.policy.batch_search and core.policy.trial_choice do.
+Must not choose a setting: core.trials and core.trials do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from stallguard.config import Loaded
-from stallguard.core import pace
+from stallguard.core import trials
 from stallguard.core.actions import Launch
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.clues.machine import PSI_FULL
@@ -64,7 +64,7 @@ class Observations:
     def __init__(self, cpus: int) -> None:
         """Begin empty.  `cpus`: processor cores of the machine."""
         self._cpus = cpus
-        self.beats: dict[int, pace.BeatTimes] = {}  # by process
+        self.beats: dict[int, trials.BeatTimes] = {}  # by process
         self._process = deque[tuple[float, Process]](maxlen=READINGS)
         self._device = deque[tuple[float, Device]](maxlen=READINGS)
         self._machine = deque[tuple[float, Machine]](maxlen=READINGS)
@@ -73,7 +73,7 @@ class Observations:
     def take(self, event: Event) -> None:
         """Keep what the figures are made of."""
         if isinstance(event, Heartbeat):
-            self.beats.setdefault(event.pid, pace.BeatTimes()).take(event)
+            self.beats.setdefault(event.pid, trials.BeatTimes()).take(event)
         elif isinstance(event, Sampled) and isinstance(event.reading, Process):
             self._process.append((event.at, event.reading))
         elif isinstance(event, Sampled) and isinstance(event.reading, Device):
@@ -83,9 +83,9 @@ class Observations:
         elif isinstance(event, UserCommand) and event.verb in STOP_VERBS:
             self.orders += 1
 
-    def pace(self) -> tuple[int, pace.Pace] | None:
+    def pace(self) -> tuple[int, trials.Pace] | None:
         """Return the process that trained most, and its pace; None if none trained."""
-        paces = {pid: found for pid, one in list(self.beats.items()) if (found := pace.pace(one.intervals))}
+        paces = {pid: found for pid, one in list(self.beats.items()) if (found := trials.pace(one.intervals))}
         return max(paces.items(), key=lambda item: item[1].batches, default=None)
 
     def figures(self) -> Trial:
@@ -105,9 +105,9 @@ class Observations:
         seen = [(at, one) for at, one in device if one.pid in (0, pid)]
         levels = [(at, one.utilisation) for at, one in seen if one.utilisation is not None]
         power = [(at, one.power) for at, one in seen if one.power is not None]
-        watts = pace.mean_over(power, begin, end)
-        cores = pace.rate_over(cpu, begin, stretch.end)
-        idle = pace.mean_over(
+        watts = trials.mean_over(power, begin, end)
+        cores = trials.rate_over(cpu, begin, stretch.end)
+        idle = trials.mean_over(
             [(at, one.idle) for at, one in list(self._machine) if one.idle is not None],
             begin,
             stretch.end + PERIODS["machine"],
@@ -115,7 +115,7 @@ class Observations:
         others = None
         if idle is not None and cores is not None:
             others = max(0.0, 1.0 - idle - cores / self._cpus)
-        waited = pace.rate_over(queue, begin, stretch.end)
+        waited = trials.rate_over(queue, begin, stretch.end)
         trial = replace(trial, others=others, waited=None if waited is None else max(0.0, waited))
         is_crowded = trial.contention >= CROWDED
         crowded = f"other programs took {others:.0%} of the processor" if is_crowded else ""
@@ -127,7 +127,7 @@ class Observations:
             spread=stretch.spread,
             note="; ".join(filter(None, (MIXED if stretch.is_mixed else "", crowded))),
             cores=cores,
-            gpu=pace.mean_over(levels, begin, end),
+            gpu=trials.mean_over(levels, begin, end),
             gpu_memory=max((one.memory for _, one in seen if one.memory), default=None),
             watts=watts,
             joules=watts / stretch.rate if watts is not None else None,

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from stallguard.cli import learned, logs, ls, morning, report, status
 from stallguard.cli.verbs import cli
 from stallguard.core.actions import Announce
-from stallguard.core.sizes import Sizes
+from stallguard.core.learned import BatchSizes
 from stallguard.core.text import shell_words
 from stallguard.storage import learned_store, paths, run_files
 from stallguard.storage.journal import Journal
@@ -94,7 +94,7 @@ def test_the_command_to_copy_is_one_line_that_a_shell_reads_as_it_was() -> None:
 
 def test_a_script_of_which_something_was_learned_is_text_on_one_line(run: paths.RunDir) -> None:
     key = learned_store.CommandKey(("train.py", ESCAPES, "two\nlines"), "/", "digest", "machine")
-    learned_store.keep_sizes(key, Sizes(rows=8))
+    learned_store.keep_sizes(key, BatchSizes(rows=8))
     [line] = CliRunner().invoke(learned.command, ["show"]).output.splitlines()
 
     assert "train.py" in line

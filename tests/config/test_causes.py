@@ -9,7 +9,7 @@ import pytest
 from stallguard import config
 from stallguard.core.diagnosis.causes import CAUSES
 from stallguard.core.limits import ON_STALL
-from stallguard.core.policy.decide import ORDERS
+from stallguard.core.policy import ORDERS
 from stallguard.errors import USAGE, StallguardError
 
 

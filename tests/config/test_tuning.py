@@ -12,7 +12,7 @@ from stallguard.cli.config import command
 from stallguard.config.schema import schema
 from stallguard.config.table import KEYS
 from stallguard.config.tuning import rows
-from stallguard.core.tuning import DetectorLimits, PhaseLimits, PhaseTable, Row, rows_of
+from stallguard.core.limits import DetectorLimits, PhaseLimits, PhaseTable, Row, rows_of
 from stallguard.errors import USAGE, StallguardError
 
 MOST_SETTINGS = 70

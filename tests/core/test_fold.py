@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from stallguard.core import fold, lifecycle
 from stallguard.core.actions import Action, Announce, Collect, Conclude, Launch, Signal
 from stallguard.core.events import Collected, Exited, Matched, ProbeNote, Ticked, Unkillable, UserCommand
-from stallguard.core.limits import Limits
+from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.run import beats
-from stallguard.core.tuning import DetectorLimits
 from stallguard.errors import GAVE_UP
 from stallguard.storage import journal
 from stallguard.supervisor.live_status import snapshot

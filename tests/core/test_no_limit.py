@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from stallguard.core import messages
+from stallguard.core.limits import LEAST_PATIENCE, NEVER
 from stallguard.core.run import with_attempt
-from stallguard.core.tuning import LEAST_PATIENCE, NEVER
 from stallguard.core.verdicts import Judgement
 from stallguard.report import status_rows
 from stallguard.supervisor.live_status import judged, snapshot

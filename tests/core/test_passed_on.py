@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from stallguard.core import fallback, lifecycle
 from stallguard.core.actions import Conclude, Launch, Signal
 from stallguard.core.events import Exited, Ticked, UserCommand
-from stallguard.core.policy.attempts import NOTHING, PastAttempt
+from stallguard.core.policy import NOTHING, PastAttempt
 from stallguard.core.run import with_attempt
 from stallguard.core.verdicts import Decision
 from tests.simulation.simulation import Simulation

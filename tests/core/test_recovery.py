@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.core import fold, ledger, lifecycle, recovery, wakeups
+from stallguard.core import fold, ledger, lifecycle, recovery
 from stallguard.core.actions import Launch
 from stallguard.core.events import Event, Exited, Heartbeat, Launched, SupervisorRestarted, Ticked
 from stallguard.core.limits import Limits
@@ -73,7 +73,7 @@ def test_without_events_there_is_no_run():
 def test_an_attempt_that_was_ordered_and_never_started_is_ordered_again():
     ended = [*night(attempts=1), Exited(at=200.0, attempt=1, code=-9)]
     ordered = folded([*ended, Ticked(at=400.0)])
-    assert (ordered.state, wakeups.next_wake(ordered, LIMITS)) == (lifecycle.BACKOFF, math.inf)
+    assert (ordered.state, fold.next_wake(ordered, LIMITS)) == (lifecycle.BACKOFF, math.inf)
 
     run, actions = recovery.between_attempts(ordered)
     assert actions == []

@@ -9,9 +9,8 @@ from stallguard.core import ledger
 from stallguard.core.actions import Announce, Signal
 from stallguard.core.detection import detector
 from stallguard.core.events import Matched
-from stallguard.core.limits import Limits
+from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.time_spent import LOST, total
-from stallguard.core.tuning import DetectorLimits
 from tests.simulation.alone import Alone
 from tests.simulation.simulation import LIMITS, Simulation
 

@@ -21,11 +21,9 @@ from stallguard.core.events import (
     Sampled,
     Ticked,
 )
-from stallguard.core.limits import Limits
+from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.readings import Device, Machine, Memory, Process
-from stallguard.core.run import Run, beats
-from stallguard.core.training import OUTSIDE, Training
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.run import OUTSIDE, Run, Training, beats
 from tests.simulation.program import Rates
 from tests.simulation.simulation import LIMITS, Simulation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallguard.core import slicing
+from stallguard.core import advisories
 from stallguard.core.actions import Announce
 from stallguard.core.events import Launched, ProbeNote
 from stallguard.core.ledger import after, begin
@@ -35,7 +35,8 @@ def test_a_note_with_thousands_of_digits_does_not_end_the_supervisor() -> None:
     world.train(20)
 
     assert (
-        slicing.factor(ProbeNote(at=1.0, attempt=1, kind="micro", text="x", facts={"factor": LONG})) is None
+        advisories.noted_slices(ProbeNote(at=1.0, attempt=1, kind="micro", text="x", facts={"factor": LONG}))
+        is None
     )
     stalled = after(
         after(begin(0.0), 0.0, Launched(at=0.0, attempt=1, pid=7)),

@@ -57,7 +57,7 @@ def broken(place: Path, where: str, only: str = "") -> Guarded:
         (ADVANCE, "Sampled"),
         (ADVANCE, "Launched"),
         (ADVANCE, "Exited"),
-        ("stallguard.core.wakeups/next_wake", ""),
+        ("stallguard.core.fold/next_wake", ""),
         ("stallguard.supervisor.launcher/Launcher/look", ""),
         ("stallguard.supervisor.notifications/Notifications/open", ""),
         ("stallguard.storage.journal/Journal", ""),

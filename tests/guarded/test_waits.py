@@ -105,7 +105,7 @@ def test_a_lock_in_a_step_is_judged_in_seconds_without_a_census(tmp_path: Path) 
     run = blind(tmp_path, *AT_ONCE, str(SCRIPTS / "steps.py"), "lock", str(tmp_path / "memory"))
 
     assert run.code == 0, run.err
-    # 11 on a machine that is not busy (tests/core/detection/test_python_wait.py); an external wait takes 30.
+    # 11 on a machine that is not busy (tests/core/detection/test_activity_waits.py); an external wait takes 30.
     assert float(stall(run)["gap"].split()[0]) <= 11.0 + 2.0
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
 

@@ -9,9 +9,8 @@ import pytest
 
 from scripts.benches.detection import traces
 from stallguard.core.events import Collected, Exited, Launched, Sampled
-from stallguard.core.limits import Limits
+from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.readings import Process
-from stallguard.core.tuning import DetectorLimits
 from stallguard.report import replay
 from stallguard.report.replay import Replayed
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stallguard.core.policy.trial_choice import Candidate, choose
-from stallguard.core.trials import Trial
+from stallguard.core.trials import Candidate, Trial, choose
 from stallguard.report.trial_table import choice_words, table
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from stallguard.agent import job_memory
 from stallguard.agent.job import unit as unit_name
-from stallguard.core.sizes import Sizes
+from stallguard.core.learned import BatchSizes
 from stallguard.storage import learned_store, paths, run_files
 from stallguard.storage.paths import RunDir
 from tests.report.hostile import hostile
@@ -88,7 +88,7 @@ def build(place: Path, systemd: Path) -> RunDir:
     (named / "run.json").write_bytes((over.path / "run.json").read_bytes())
     learned_store.keep_sizes(
         learned_store.CommandKey((f"train{ESCAPES}.py", ESCAPES), f"/{ESCAPES}", "digest", ESCAPES),
-        Sizes(rows=8),
+        BatchSizes(rows=8),
     )
     systemd.mkdir(parents=True)
     words = [

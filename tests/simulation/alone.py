@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from stallguard.core.detection.learned import Learned
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.learned import Learned
+from stallguard.core.limits import DetectorLimits
 from tests.simulation.program import OWN, SILENCES, Rates
 from tests.simulation.simulation import Simulation
 from tests.simulation.subjects import OneTraining

@@ -8,11 +8,9 @@ from typing import NamedTuple
 from stallguard.core.actions import Launch
 from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
-from stallguard.core.limits import PolicyLimits
-from stallguard.core.policy.attempts import AttemptHistory, add_attempt
-from stallguard.core.policy.decide import decide
+from stallguard.core.limits import DetectorLimits, PolicyLimits
+from stallguard.core.policy import AttemptHistory, add_attempt, decide
 from stallguard.core.readings import Device
-from stallguard.core.tuning import DetectorLimits
 from stallguard.core.verdicts import Decision, Finding
 from tests.simulation.simulation import Simulation
 from tests.simulation.subjects import OneTraining

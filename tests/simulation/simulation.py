@@ -31,10 +31,9 @@ from stallguard.core.events import (
     UserCommand,
 )
 from stallguard.core.history import History
-from stallguard.core.limits import Limits, PolicyLimits, StopLimits
+from stallguard.core.limits import DetectorLimits, Limits, PolicyLimits, StopLimits
 from stallguard.core.readings import Process, Reading
 from stallguard.core.run import Run
-from stallguard.core.tuning import DetectorLimits
 from stallguard.core.verdicts import Finding
 from tests.simulation.kept import Kept
 from tests.simulation.program import IDLE, SILENCES, Program, Rates

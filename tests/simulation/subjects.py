@@ -8,12 +8,11 @@ from stallguard.core import fold, history
 from stallguard.core.actions import Action, Launch
 from stallguard.core.detection import detector
 from stallguard.core.detection.detector import DetectorState
-from stallguard.core.detection.learned import Learned
 from stallguard.core.events import Event
 from stallguard.core.history import History
-from stallguard.core.limits import Limits
+from stallguard.core.learned import Learned
+from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.run import Run
-from stallguard.core.tuning import DetectorLimits
 
 
 class Subject(Protocol):

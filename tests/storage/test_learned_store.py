@@ -7,8 +7,7 @@ from click.testing import CliRunner
 
 from stallguard.cli import learned as verb
 from stallguard.core.detection import detector
-from stallguard.core.detection.learned import Learned
-from stallguard.core.sizes import Sizes
+from stallguard.core.learned import BatchSizes, Learned
 from stallguard.storage import learned_store
 from tests.simulation.alone import Alone
 
@@ -121,7 +120,7 @@ def test_options_that_do_not_change_a_batch_are_no_other_script(place):
 
 def test_what_is_kept_is_listed_and_can_be_forgotten(place, words):
     learned_store.save(key(place), learned(), words.append)
-    learned_store.keep_sizes(key(place), Sizes(rows=512), words.append)
+    learned_store.keep_sizes(key(place), BatchSizes(rows=512), words.append)
 
     announced = {one.what for one in learned_store.everything()}
     assert "up to 512 rows survive" in announced

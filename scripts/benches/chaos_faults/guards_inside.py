@@ -8,11 +8,11 @@ _SWEEP = "if self._asked or end.code != 0:"
 _CHILD = "supervisor/process/child.py"
 _ASKS = 'ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop", signal.SIGQUIT: "stop"}'
 _NO_RUNG = "    rung, closed = _rung(remedy, others, past, last, limits, ordered=ordered)\n"
-_TRIES_ON = Change("core/policy/decide.py", _NO_RUNG, "    rung, closed = SAME, list[str]()\n")
+_TRIES_ON = Change("core/policy.py", _NO_RUNG, "    rung, closed = SAME, list[str]()\n")
 # An end that the script chose itself is taken for one that a restart helps against.
 _NO_OWN_END = (
-    Change("core/policy/decide.py", "    if remedy.instead == FINISH:\n", "    if False:\n"),
-    Change("core/policy/decide.py", "    if remedy.instead:\n        return _give_up(remedy.why, last)\n", ""),
+    Change("core/policy.py", "    if remedy.instead == FINISH:\n", "    if False:\n"),
+    Change("core/policy.py", "    if remedy.instead:\n        return _give_up(remedy.why, last)\n", ""),
     _TRIES_ON,
 )
 _STILL_OURS = Change(
@@ -100,15 +100,15 @@ _PROGRAMS: Guards = {
 # ---- signals ----------------------------------------------------------------------------------------------------
 
 _SIGNALS: Guards = {
-    "sigterm-ignored": (Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),),
+    "sigterm-ignored": (Change("core/shutdown.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),),
     "sigterm-handled": (
         Change(
-            "core/transitions.py",
+            "core/shutdown.py",
             'Signal(attempt=run.current.number, name="TERM")',
             'Signal(attempt=run.current.number, name="KILL")',
         ),
     ),
-    "signals-blocked": (Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),),
+    "signals-blocked": (Change("core/shutdown.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),),
     "signals-reset": _SENT_AFTER_RESET,
     "signals-reset-just-now": _SENT_AFTER_RESET,
     "own-urg-handler": (_ASKS_PYTHON, _STILL_OURS),
@@ -122,8 +122,8 @@ _SIGNALS: Guards = {
     "training-killed": (Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),),
     "training-stopped": (Change("core/detection/verdict.py", 'if seen.state == "stopped":', "if False:"),),
     "both-stopped": (
-        Change("core/detection/watched_clock.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
-        Change("core/detection/watched_clock.py", "passed - steady > limits.starved", "passed - steady > 1e9"),
+        Change("core/detection/verdict.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
+        Change("core/detection/verdict.py", "passed - steady > limits.starved", "passed - steady > 1e9"),
         Change("supervisor/loop.py", "if gap is not None:", "if False:"),
     ),
     "asked-twice": (

@@ -29,8 +29,8 @@ _SUPERVISOR: Guards = {
     "job-killed-and-training-ends": (Change("supervisor/process/waiter.py", "os.pwrite(kept, code, 0)", "pass"),),
     "job-and-training-killed": (Change("supervisor/process/waiter.py", "os.pwrite(kept, code, 0)", "pass"),),
     "supervisor-stopped": (
-        Change("core/detection/watched_clock.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
-        Change("core/detection/watched_clock.py", "passed - steady > limits.starved", "passed - steady > 1e9"),
+        Change("core/detection/verdict.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
+        Change("core/detection/verdict.py", "passed - steady > limits.starved", "passed - steady > 1e9"),
         Change("supervisor/loop.py", "if gap is not None:", "if False:"),
     ),
     "supervisor-stopped-at-the-end": (
@@ -63,7 +63,7 @@ _CONDITIONS: Guards = {
     "supervisor-few-descriptors": (Change("launch/request.py", "    _refuse_too_few_descriptors()\n", ""),),
     "child-signal-ignored": (Change("supervisor/signals.py", "signal.signal(signal.SIGCHLD, signal.SIG_DFL)", "pass"),),
     "signals-blocked-at-start": (
-        Change("core/transitions.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),
+        Change("core/shutdown.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),
     ),
     "standard-descriptors-closed": (Change("supervisor/output/terminal.py", '"closed": "none"}', '"closed": "pipe"}'),),
     "warnings-are-errors": (

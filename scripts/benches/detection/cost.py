@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from stallguard.core.detection import detector
 from stallguard.core.detection.detector import DetectorState
 from stallguard.core.events import Event, Heartbeat, Sampled
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
-from stallguard.core.tuning import DetectorLimits
 from stallguard.report.replay import thinned
 
 ROUNDS = 3000

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from detection.nights import AWAKE, LIBRARY, LOCKED, Gap, Segment, Steps, length
-from stallguard.core.detection import activity, baseline
-from stallguard.core.detection.baseline import Baseline, Runs
+from stallguard.core import learned
+from stallguard.core.detection import activity
 from stallguard.core.detection.verdict import Circumstances, Thresholds, thresholds
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.learned import Baseline, Runs
+from stallguard.core.limits import DetectorLimits
 
 Records = Sequence[tuple[float, int]]
 
@@ -61,11 +62,11 @@ class Ours:
         if gap.seconds > self._least:
             self._judge(gap, runs)
         base = self.rows.get(gap.row, Baseline())
-        base = baseline.add(base, gap.seconds, self.now, self.limits)
-        self.rows[gap.row] = baseline.add_runs(base, runs, gap.seconds, self.limits)
+        base = learned.add_gaps(base, gap.seconds, self.now, self.limits)
+        self.rows[gap.row] = learned.add_runs(base, runs, gap.seconds, self.limits)
 
     def _runs(self, gap: Gap) -> Runs:
-        """Return the runs as the detector sees them (core/detection/python_wait.py)."""
+        """Return the runs as the detector sees them (core/detection/activity.py)."""
         if self.census:
             against = gap.frame == AWAKE or (gap.frame == LIBRARY and self.remote)
             return Runs(0.0 if against else gap.deadlock, gap.external, gap.spin, gap.work)
@@ -86,8 +87,8 @@ class Ours:
     def _learn_steps(self, row: str, records: Records) -> None:
         base = self.rows.get(row, Baseline())
         for seconds, count in records:
-            base = baseline.add(base, seconds, self.now, self.limits, count)
-        self.rows[row] = baseline.add_runs(base, Runs(), 1.0, self.limits)
+            base = learned.add_gaps(base, seconds, self.now, self.limits, count)
+        self.rows[row] = learned.add_runs(base, Runs(), 1.0, self.limits)
 
 
 def reached(runs: Runs, seconds: float, bar: Thresholds) -> dict[str, float]:

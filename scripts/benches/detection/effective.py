@@ -19,11 +19,9 @@ from detection.nights import Gap
 from detection.peers import FiveTimesLongest, Fixed, Watch
 from detection.plans import Plan
 from stallguard.config.sections import CheckpointSettings
-from stallguard.core import shutdown
-from stallguard.core.limits import PolicyLimits, StopLimits
-from stallguard.core.policy import decide
+from stallguard.core import policy, shutdown
+from stallguard.core.limits import DetectorLimits, PolicyLimits, StopLimits
 from stallguard.core.time_spent import Spent, effective
-from stallguard.core.tuning import DetectorLimits
 
 STALLS = 4  # in the hours of a night in which the machine is awake
 # Seconds between two checkpoints inside an epoch (checkpoint.every): those of the goal, and the default.  With
@@ -35,7 +33,7 @@ SHOWN = (Fixed(600.0).name, FiveTimesLongest.name)  # of the others' rules
 # import of TensorFlow 2.21 on Linux).  Then the night's own first batch follows.
 EVIDENCE, IMPORT = 5.0, 8.0
 # Between two attempts: each stall is the first trouble since the training was healthy.
-BACKOFF = decide.pause(1, PolicyLimits())
+BACKOFF = policy.pause(1, PolicyLimits())
 # From SIGTERM to the end of the process: core/shutdown.py, and the whole grace if the process computes.
 INERT, BUSY = shutdown.REACTION_WAIT, StopLimits().grace
 IDLE = frozenset(kind for kind, (_, name, _) in KINDS_OF_STALL.items() if name in ("deadlock", "external"))

@@ -8,7 +8,7 @@ from detection import effective
 from detection.figures import number, table
 from detection.goals import Goal
 from detection.simulation import OURS, OURS_BLIND, Scores
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.limits import DetectorLimits
 
 # Of nights with four stalls, with checkpoints as often as effective.OFTEN.  On a Mac an idle wait that no frame shows
 # to be a lock is left two minutes, because waits for its GPU of 48 to 75 s have ended by themselves.

@@ -16,7 +16,7 @@ import numpy as np
 
 from detection.plans import Plan
 from detection.tables import Floats, Table
-from stallguard.core.detection import phases as rows
+from stallguard.core.detection import verdict as rows
 
 WATCHED = 2.0  # s: a shorter gap raises no suspicion
 MINUTE = 60.0

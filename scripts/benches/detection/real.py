@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from detection import traces
 from detection.traces import Trace
 from stallguard.core.events import ClockGap, Event, Heartbeat, Sampled
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
-from stallguard.core.tuning import DetectorLimits
 from stallguard.report.replay import Replayed, Verdict
 from stallguard.report.replay import replay as decide
 

@@ -17,7 +17,7 @@ from detection.nights import Gap, Steps
 from detection.peers import Watch, all_rules
 from detection.plans import KINDS, Kind, Plan, with_waiting
 from detection.tables import Table
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.limits import DetectorLimits
 
 HOURS = 8.0  # a night
 NIGHTS_A_MESSAGE = 5000

@@ -13,7 +13,7 @@ from stallguard.core.detection import slowdown
 from stallguard.core.detection.activity import Activity
 from stallguard.core.detection.slowdown import Slowdown
 from stallguard.core.events import Heartbeat
-from stallguard.core.tuning import DetectorLimits
+from stallguard.core.limits import DetectorLimits
 
 FACTORS = (2.0, 3.0, 5.0, 10.0)
 RECORD = 1.0  # seconds between two records

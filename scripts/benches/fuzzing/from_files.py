@@ -21,8 +21,7 @@ from stallguard.collectors import gpu_reports, native, stacks
 from stallguard.collectors.redact import Redactor
 from stallguard.config import layers
 from stallguard.config.table import KEYS
-from stallguard.core.detection.learned import Learned
-from stallguard.core.sizes import Sizes
+from stallguard.core.learned import BatchSizes, Learned
 from stallguard.errors import UNREADABLE, StallguardError
 from stallguard.probe.checkpoint import encoding, generations, names, store, tensors
 from stallguard.probe.checkpoint.earlier_attempts import AttemptRecords
@@ -85,7 +84,7 @@ def _of_runs(place: Path) -> Iterator[Target]:
         "attempt.json", encoded(attempt), filed(attempt_file.file(run), lambda _path: attempt_file.recall(run))
     )
     key = learned_store.CommandKey(("train.py", "--lr"), "/home/me", "digest", "machine")
-    learned = [learned_store.KeptSizes(1, key, 1e9, Sizes(rows=8)), learned_store.KeptGaps(1, key, 1e9, Learned())]
+    learned = [learned_store.KeptSizes(1, key, 1e9, BatchSizes(rows=8)), learned_store.KeptGaps(1, key, 1e9, Learned())]
 
     def kept(data: bytes) -> Any:
         kinds = (learned_store.KeptSizes, learned_store.KeptGaps)

@@ -18,9 +18,8 @@ from stallguard.core.actions import Action, Announce, Collect, Launch, Signal
 from stallguard.core.detection import detector
 from stallguard.core.events import ClockGap, Collected, Launched, Ticked
 from stallguard.core.lifecycle import ENDED
-from stallguard.core.limits import Limits, PolicyLimits
+from stallguard.core.limits import DetectorLimits, Limits, PolicyLimits
 from stallguard.core.readings import Device
-from stallguard.core.tuning import DetectorLimits
 
 BATCH = 0.5  # seconds
 KNOWN = 60  # batches before the silence in a first attempt whose pace is known

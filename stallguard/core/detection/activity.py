@@ -3,7 +3,27 @@
 A gap alone is not a stall; what the process does meanwhile decides.  The class is made from the trailing window of
 readings, and each class keeps since when it has held without a break.  An idle tree in which no thread can wake up by
 itself is a deadlock; any other idleness is an external wait.  The wait sites of all threads show which of the two it is
-(the census, on Linux), and so does the Python frame in which the training's thread waits (python_wait.py).
+(the census, on Linux), and so does the Python frame in which the training's thread waits (PythonWait).
+
+The probe looks at the frames of all Python threads (probe/wait_evidence.py).  For an idle tree there are two sources:
+
+- the census: the wait sites of all threads of the tree, on Linux (host/linux/thread_census.py); macOS has none;
+- the frame: what the training's thread waits for, and whether another Python thread could end that wait.
+
+With a census, the census decides, and the frame can only speak against a deadlock: a script that sleeps, reads from a
+socket or waits with a timeout is none, even if the census took its thread for one of the runtime's own timers, nor is
+a function of the script that the library called in another thread, and that does so. The same holds for a call of the
+training library in a job with a connection to another host, because the library can be reading its data there with
+threads of its own. The reverse does not hold: a lock in the frame does not outweigh a thread of the census that
+something could wake. So two sources give fewer false alarms than one.
+
+Without a census the frame decides alone, and it does not show native threads.  They need not be seen, because a lock of
+Python is released by Python code.  That code runs in a Python thread, which has a frame, or in a native thread that
+calls Python when it is done: a client of a remote service with callbacks, or a runtime.  TensorFlow calls Python only
+for generators and `py_function`, and the training awaits their result inside the library, not in a lock of its own.  So
+a lock is a deadlock only if the tree is one process, because a worker process could release it, and if it is known
+whether the tree has a connection to another host: with one, `remote_deadlock` holds as with a census.  What is left is
+a program without any connection whose native thread is idle for longer than the threshold and then calls Python.
 
 This module must not judge how long is too long.
 """
@@ -13,11 +33,101 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core.detection import census
-from stallguard.core.detection.baseline import Runs
-from stallguard.core.detection.python_wait import PythonWait, deadlocked_from
+from stallguard.core.learned import Runs
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
-from stallguard.core.tuning import DetectorLimits
+
+# Kinds of waits (probe/wire.py, WAITS) that end by themselves, or by something outside.
+AWAKE = frozenset(("timed", "sleep", "io"))
+HELD = "held"  # no kind of the probe's: none of its records comes, because no Python thread can run
+_LATE = 2.5  # seconds after which a change in the frames is known here at the latest: two looks and a record
+
+
+class PythonWait(msgspec.Struct, frozen=True):
+    """What the training's thread waits for while it stands still.
+
+    `since`: watched seconds; `kind`: of probe/wire.py, WAITS; `wakers`: Python threads that could end the wait, -1: not
+    known.
+    """
+
+    kind: str
+    since: float
+    wakers: int = -1
+
+    @property
+    def locked(self) -> bool:
+        """Whether it waits for a lock, and no Python thread could release it."""
+        return self.kind == "lock" and self.wakers == 0
+
+    @property
+    def in_library(self) -> bool:
+        """Whether it stands in a call of the training library, which can read data or wait for a device."""
+        return self.kind == "library"
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it stays in a few lines for a reason that is not known: a loop, or a call in C."""
+        return self.kind == "place" or self.in_call
+
+    @property
+    def in_call(self) -> bool:
+        """Whether it stays at one instruction for a reason that is not known, or no Python thread can run."""
+        return self.kind in ("call", HELD)
+
+    @property
+    def wakes(self) -> bool:
+        """Whether something could wake it: time, another process or host, or another Python thread.
+
+        A call of the library too: it can wait for a function of the script in another thread, which sleeps.
+        """
+        return self.kind in AWAKE or (self.kind in ("lock", "library") and self.wakers > 0)
+
+
+def deadlocked_from(idle: float, wait: PythonWait | None, locked: float | None) -> float:
+    """Return from when a deadlock counts, in a tree that is idle since `idle` (watched seconds).
+
+    `locked`: since when the frame has shown a lock that no Python thread could release.  The frame shows when that wait
+    began, and two readings of the tree can lie a second apart: so idleness that is seen a little later is as old.
+    """
+    if wait is None or locked is None:
+        return idle
+    return max(idle - _LATE, wait.since, locked - _LATE)
+
+
+# Wait sites (readings.Process.census) at which something other than the tree's own threads can wake a thread.
+_WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
+_RARE = 0.05  # share of censuses that can show fewer timers than the runtime has
+
+
+def waits_outside(reading: Process) -> bool:
+    """Return whether a census shows a thread that something other than the tree's own threads can wake.
+
+    Other threads that wait with a timer aside: the runtime has some too.
+    """
+    # A script that sleeps in its own loop continues by itself, even if its steps sleep as well.
+    sites = (site for site, threads in (reading.census or {}).items() if threads)
+    return reading.main_site == "sleep" or not _WAKERS.isdisjoint(sites)
+
+
+def count_timers(sites: dict[str, int]) -> int:
+    """Return how many threads wait with a timer."""
+    return sites.get("sleep", 0) + sites.get("timed", 0)
+
+
+def own_timers(counts: dict[int, int]) -> int:
+    """Return how many timers the runtime has by itself: nearly the fewest that a healthy step showed.
+
+    `counts`: number of timers -> weight of the censuses that showed it.  Not the fewest: in 2-5 % of the censuses the
+    thread of one timer runs, so a long night has such a census.  For the same reason one census is not enough, unless
+    no thread ran at that moment.
+    """
+    rare, passed = max(1.0, _RARE * sum(counts.values())), 0
+    for value in sorted(counts):
+        passed += counts[value]
+        if passed > rare:
+            return value
+    return 0
+
 
 DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
 BUSY_DEVICE = "busy device"  # of a verdict: its thread waits for a GPU that only reports that it is busy
@@ -255,7 +365,7 @@ def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
     if sites is None:
         return evidence
     # More threads wait with a timer than the runtime's own.  Before a healthy step those are not known: 0.
-    wakes = census.waits_outside(reading) or census.count_timers(sites) > evidence.own_timers
+    wakes = waits_outside(reading) or count_timers(sites) > evidence.own_timers
     return replace(evidence, census=now, awake=now if wakes else evidence.awake)
 
 
@@ -289,7 +399,7 @@ def _learn(evidence: Activity, reading: Process, rates: UsageRates) -> Activity:
     )
     if reading.census is None:
         return evidence
-    timers = census.count_timers(reading.census)
+    timers = count_timers(reading.census)
     if reading.threads is not None:
         evidence = _follow_threads(evidence, reading.threads, timers)
         if evidence.after_change:
@@ -298,7 +408,7 @@ def _learn(evidence: Activity, reading: Process, rates: UsageRates) -> Activity:
     counts = {**evidence.timers, timers: evidence.timers.get(timers, 0) + weight}
     if sum(counts.values()) > _CENSUSES:  # halved, so that old censuses weigh less than new ones
         counts = {known: count // 2 for known, count in counts.items() if count > 1}
-    return replace(evidence, timers=counts, own_timers=census.own_timers(counts))
+    return replace(evidence, timers=counts, own_timers=own_timers(counts))
 
 
 def _follow_threads(evidence: Activity, threads: int, timers: int) -> Activity:
@@ -326,9 +436,7 @@ def _follow_threads(evidence: Activity, threads: int, timers: int) -> Activity:
     moved: dict[int, int] = {}
     for value, count in evidence.timers.items():
         moved[max(0, value + shift)] = moved.get(max(0, value + shift), 0) + count
-    return replace(
-        evidence, threads=settled, after_change=(), timers=moved, own_timers=census.own_timers(moved)
-    )
+    return replace(evidence, threads=settled, after_change=(), timers=moved, own_timers=own_timers(moved))
 
 
 def _moving_mean(level: float, new: float) -> float:
@@ -373,7 +481,7 @@ def _note_wait(evidence: Activity, wait: PythonWait | None, now: float) -> Activ
 
 
 def _is_deadlock(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
-    """Return whether nothing could wake an idle tree (see python_wait.py)."""
+    """Return whether nothing could wake an idle tree (see PythonWait)."""
     if evidence.census >= 0:  # a recent one, after this idleness began, in which nothing could wake a thread
         recent = (
             evidence.census > (evidence.idle_since or 0.0) and evidence.census >= now - limits.stale_census

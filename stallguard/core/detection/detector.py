@@ -16,13 +16,11 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core.detection import activity, baseline, census, phases, slowdown, verdict, watched_clock
-from stallguard.core.detection import phases as rows
-from stallguard.core.detection.activity import SPIN, UNKNOWN, Activity
-from stallguard.core.detection.baseline import Baseline
-from stallguard.core.detection.learned import Learned
-from stallguard.core.detection.python_wait import HELD, PythonWait
-from stallguard.core.detection.state import DetectorState, move
+from stallguard.core import learned
+from stallguard.core.detection import activity, slowdown, verdict
+from stallguard.core.detection import verdict as rows
+from stallguard.core.detection.activity import HELD, SPIN, UNKNOWN, Activity, PythonWait
+from stallguard.core.detection.verdict import DetectorState, move
 from stallguard.core.events import (
     ClockGap,
     Event,
@@ -33,8 +31,9 @@ from stallguard.core.events import (
     ProbeConnected,
     Sampled,
 )
+from stallguard.core.learned import Baseline, Learned
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Memory, Process
-from stallguard.core.tuning import DetectorLimits
 from stallguard.core.verdicts import Judgement
 
 __all__ = [
@@ -53,12 +52,12 @@ __all__ = [
 ]
 
 _FINAL = ("stalled", "stopped")
-_STEADY = (phases.STEP, phases.BATCH_CALLBACKS, phases.UNCLASSIFIED)
+_STEADY = (verdict.STEP, verdict.BATCH_CALLBACKS, verdict.UNCLASSIFIED)
 CENSUS_EVERY = 10.0  # seconds while all is well
 # A stall of which nothing follows is read every APART-th part of its length, and FARTHEST seconds apart at most: half
 # of DetectorLimits.stale_device, from which on a reading proves nothing.
 APART, FARTHEST = 100.0, 2.5
-_NOT_BY_PROGRESS = (phases.DEVICE, phases.OUTSIDE)  # rows that are not judged by when the last progress was
+_NOT_BY_PROGRESS = (verdict.DEVICE, verdict.OUTSIDE)  # rows that are not judged by when the last progress was
 LATE = 0.5  # of the silence that is suspected: older progress, when its record comes, ends no suspicion and no stall
 # What was learned holds for one version of each: another version changes the time of a step.
 _TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))
@@ -83,7 +82,7 @@ def taught(detector_state: DetectorState, learned: Learned | None) -> DetectorSt
         return detector_state
     known = replace(
         detector_state.evidence, timers=learned.timers,
-            own_timers=census.own_timers(learned.timers), threads=learned.threads,
+            own_timers=activity.own_timers(learned.timers), threads=learned.threads,
         level=learned.level, power=learned.power,
     )  # fmt: skip
     here: dict[str, str] = {
@@ -134,7 +133,7 @@ def export(detector_state: DetectorState) -> Learned:
     """
     seen, judgement, rows = detector_state.evidence, detector_state.judgement, detector_state.rows
     judged = judgement.gap >= judgement.threshold > 0.0 and judgement.evidence == SPIN
-    if judged and judgement.row in phases.BETWEEN_STEPS and judgement.row in rows:
+    if judged and judgement.row in verdict.BETWEEN_STEPS and judgement.row in rows:
         base = rows[judgement.row]
         rows = {**rows, judgement.row: replace(base, spin=max(base.spin, judgement.threshold))}
     return Learned.of(
@@ -151,7 +150,7 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
     """Return the state after an event."""
     if detector_state.judgement.step == "exited":
         return detector_state
-    clock, missed = watched_clock.advance(detector_state.clock, event.at, limits, event.steady)
+    clock, missed = verdict.advance_clock(detector_state.clock, event.at, limits, event.steady)
     detector_state = replace(detector_state, clock=clock)
     if missed:
         detector_state = without_readings(detector_state)
@@ -174,11 +173,11 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
             detector_state = _compare(detector_state, versions)
             if detector_state.heartbeat is None:
                 judgement = detector_state.judgement
-                armed = replace(judgement, row=phases.IMPORTING, step=move(judgement.step, "armed"))
+                armed = replace(judgement, row=verdict.IMPORTING, step=move(judgement.step, "armed"))
                 detector_state = replace(detector_state, greeted=True, judgement=armed)
         case ClockGap():
             detector_state = without_readings(
-                replace(detector_state, clock=watched_clock.defer_kill(detector_state.clock, limits))
+                replace(detector_state, clock=verdict.open_grace(detector_state.clock, limits))
             )
         case OutputHeld():  # the time for which it waited for its reader is no gap of the training
             detector_state = without_readings(
@@ -203,7 +202,7 @@ def act_at(detector_state: DetectorState, limits: DetectorLimits) -> float | Non
     process and a program without a probe are only reported.
     """
     judgement = detector_state.judgement
-    if judgement.step != "stalled" or not detector_state.still or judgement.row == phases.OUTSIDE:
+    if judgement.step != "stalled" or not detector_state.still or judgement.row == verdict.OUTSIDE:
         return None
     waited = detector_state.clock.now - detector_state.began
     left = 0.0 if judgement.certain else limits.act_after * limits.patience - waited
@@ -262,14 +261,14 @@ def _observe_heartbeat(
     if before is None or heartbeat.poll_at > before.poll_at:
         # The device answered the probe's poll thread; how long that takes is learned while batches go on.
         if before is not None and heartbeat.beats > detector_state.polled_beats:
-            base = detector_state.rows.get(phases.DEVICE, Baseline())
-            base = baseline.add(base, now - detector_state.polled, now, limits)
-            detector_state = replace(detector_state, rows={**detector_state.rows, phases.DEVICE: base})
+            base = detector_state.rows.get(verdict.DEVICE, Baseline())
+            base = learned.add_gaps(base, now - detector_state.polled, now, limits)
+            detector_state = replace(detector_state, rows={**detector_state.rows, verdict.DEVICE: base})
         detector_state = replace(detector_state, polled=now, polled_beats=heartbeat.beats)
     if before is not None:
         moved = heartbeat.changes != before.changes or heartbeat.progress_at > before.progress_at
         # Beats that the device does not follow are no progress.
-        if detector_state.judgement.row == phases.DEVICE:
+        if detector_state.judgement.row == verdict.DEVICE:
             moved = heartbeat.poll_at > before.poll_at
         if not moved:
             return replace(detector_state, heartbeat=heartbeat, last_record=now)
@@ -292,12 +291,12 @@ def _learn(
         return detector_state  # announced, or stopped by a user: no example of a normal gap
     for found in between(before, heartbeat, open_for):
         base = table.get(found.row, Baseline())
-        table[found.row] = baseline.add(base, found.seconds, now, limits, found.count)
+        table[found.row] = learned.add_gaps(base, found.seconds, now, limits, found.count)
     row, seconds = detector_state.judgement.row, min(open_for, heartbeat.longest)
     if row in table:
         # Between two records a gap that has ended still seems open, so no run counts for more than the longest gap.
-        table[row] = baseline.add_runs(
-            table[row], baseline.at_most(detector_state.evidence.runs, seconds), seconds, limits
+        table[row] = learned.add_runs(
+            table[row], learned.at_most(detector_state.evidence.runs, seconds), seconds, limits
         )
     slow = slowdown.observe(detector_state.slowdown, before, heartbeat, now, detector_state.evidence, limits)
     return replace(detector_state, rows=table, slowdown=slow)
@@ -309,7 +308,7 @@ def _progress(detector_state: DetectorState, heartbeat: Heartbeat, limits: Detec
         detector_state.last_record, detector_state.clock.now - max(0.0, heartbeat.at - heartbeat.progress_at)
     )
     judgement, strikes, settling = detector_state.judgement, detector_state.strikes, detector_state.settling
-    row = phases.row_now(heartbeat, detector_state.checks_before)
+    row = verdict.row_now(heartbeat, detector_state.checks_before)
     # Of a process whose interpreter is held the newest record is read seconds late: the silence began before it came.
     is_late = detector_state.clock.now - began >= LATE * judgement.threshold * limits.suspect_share
     is_judged = judgement.step in ("suspect", "stalled") and judgement.row not in _NOT_BY_PROGRESS

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from stallguard.core.detection.activity import Activity
 from stallguard.core.events import Heartbeat
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Memory
-from stallguard.core.tuning import DetectorLimits
 
 _PRESSED = 0.10  # share of time stalled on memory (PSI) from which memory is the cause
 _JUST_SLOW = 1.01  # ratio while the verdict holds, however near to the usual a window comes

@@ -14,6 +14,14 @@
 a floor (or a prior while little is known), the body of the row's gaps (quantiles), its recent and all-time extremes,
 and the longest healthy run of the same class.  They were found by simulation; `scripts/bench detect` measures them.
 
+`row_now` and `row_of_longest` say which row of the limits judges a gap: the phase that the probe reports, made finer by
+its counters.  The phase of a gap is the last event that was seen, so it is known while the gap is still open.
+
+Time is that of the watched clock, which advances only while the supervisor runs.  A gap must not grow while the machine
+sleeps, while a virtual machine is paused, or while the supervisor itself gets no processor; clocks of the systems
+differ in what they count.  So every event may add at most `longest_tick` seconds, or what it says that it sums up.
+(Cassandra's failure detector guards against a "local pause" for the same reason.)
+
 This module must not learn: core.detection.detector feeds the state.
 """
 
@@ -22,12 +30,192 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core.detection import activity, phases
-from stallguard.core.detection.activity import BUSY_DEVICE, DEADLOCK, EXTERNAL, SPIN, UNKNOWN, WORKING
-from stallguard.core.detection.baseline import Baseline, quantiles, recent
-from stallguard.core.detection.phases import IN_STEP, LOCAL, PACED
-from stallguard.core.detection.state import DetectorState, move
-from stallguard.core.tuning import DetectorLimits, PhaseLimits
+from stallguard.core.detection import activity
+from stallguard.core.detection.activity import (
+    BUSY_DEVICE,
+    DEADLOCK,
+    EXTERNAL,
+    SPIN,
+    UNKNOWN,
+    WORKING,
+    Activity,
+)
+from stallguard.core.detection.slowdown import Slowdown
+from stallguard.core.events import Heartbeat
+from stallguard.core.learned import Baseline, quantiles, recent
+from stallguard.core.limits import DetectorLimits, PhaseLimits
+from stallguard.core.verdicts import Judgement
+
+
+class WatchedClock(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`now`: watched seconds; `at`: the supervisor's clock at the last event; `grace`: no judgement before."""
+
+    now: float = 0.0
+    at: float | None = None
+    grace: float = 0.0
+    missed: float = 0.0  # when the supervisor last ran again after a pause of its own, by its clock
+
+
+def advance_clock(
+    clock: WatchedClock, at: float, limits: DetectorLimits, steady: float = 0.0
+) -> tuple[WatchedClock, bool]:
+    """Return the clock after an event at `at` seconds, and whether the supervisor missed some time.
+
+    `steady`: seconds before `at` in which the supervisor ran although no event came.
+    Time that runs backwards adds nothing, and the later reading is kept.
+    """
+    if clock.at is None:
+        return msgspec.structs.replace(clock, at=at), False
+    passed = at - clock.at
+    if passed <= 0.0:
+        return clock, False
+    now = clock.now + min(passed, max(limits.longest_tick, steady))
+    missed = passed - steady > limits.starved
+    if not missed:
+        return msgspec.structs.replace(clock, now=now, at=at), False
+    return WatchedClock(now, at, grace=now + limits.grace, missed=at), True
+
+
+def open_grace(clock: WatchedClock, limits: DetectorLimits) -> WatchedClock:
+    """Open the grace that follows a sleep of the machine."""
+    return msgspec.structs.replace(clock, grace=clock.now + limits.grace)
+
+
+# What a user sees: state -> {signal: state}.  A signal that a state does not list changes nothing.
+STEPS: dict[str, dict[str, str]] = {
+    "off": {"armed": "healthy", "stalled": "stalled", "stopped": "stopped", "suspect": "suspect"},
+    "healthy": {"suspect": "suspect", "stalled": "stalled", "stopped": "stopped"},
+    "suspect": {"stalled": "stalled", "stopped": "stopped", "progress": "recovering", "busy": "healthy"},
+    "stalled": {"stopped": "stopped", "progress": "recovering", "busy": "healthy"},
+    "stopped": {"progress": "recovering", "continued": "healthy"},
+    "recovering": {"stalled": "stalled", "stopped": "stopped", "settled": "healthy"},
+    "exited": {},
+}
+
+
+class DetectorState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The detector's whole state, constant in size.  `began`: watched seconds of the last progress."""
+
+    clock: WatchedClock = WatchedClock()
+    evidence: Activity = Activity()
+    rows: dict[str, Baseline] = {}
+    slowdown: Slowdown = Slowdown()
+    judgement: Judgement = Judgement()
+    heartbeat: Heartbeat | None = None
+    greeted: bool = False
+    began: float = 0.0
+    began_at: float = 0.0  # the same on the supervisor's clock
+    last_record: float = 0.0  # watched seconds of the last record
+    checks_before: int = 0  # validation batches when this validation began
+    strikes: float = 1.0
+    settling: int = 0  # events since the recovery began
+    polled: float = 0.0  # watched seconds when the device last answered the poll thread
+    polled_beats: int = 0  # beats at that time
+    about: dict[str, str] = {}  # what the rows were learned on: device, micro-batches, versions
+    stepping: bool = False  # the last record showed steady steps, so readings now are normal ones
+    still: bool = False  # the evidence of the verdict holds at this moment
+    check_at: float | None = None
+    census_at: float = -1e9  # watched seconds of the last census while healthy
+
+
+def move(step: str, signal: str) -> str:
+    """Return the state after a signal; the same state if the table lists none."""
+    return STEPS[step].get(signal, step)
+
+
+FIRST, STEP, EPOCH_FIRST_STEP, EPOCH_BOUNDARY, BATCH_CALLBACKS = (
+    "FIRST",
+    "STEP",
+    "EPOCH_FIRST_STEP",
+    "EPOCH_BOUNDARY",
+    "BATCH_CALLBACKS",
+)
+VALIDATION_FIRST_STEP, VALIDATION_STEP, SAVE, UNCLASSIFIED, EXIT = (
+    "VALIDATION_FIRST_STEP",
+    "VALIDATION_STEP",
+    "SAVE",
+    "UNCLASSIFIED",
+    "EXIT",
+)
+IMPORTING, IDLE, NAMED, OUTSIDE, DEVICE = "IMPORTING", "IDLE", "NAMED", "OUTSIDE", "DEVICE"
+
+IN_STEP = (STEP, VALIDATION_STEP)
+# In these a job without remote hosts gets only `local` times the limit for external waits.
+LOCAL = (STEP, VALIDATION_STEP, EPOCH_FIRST_STEP)
+
+# In these the pace of the phase shows a loop that never ends, and a device that is busy without end.
+BETWEEN_STEPS = (EPOCH_BOUNDARY, BATCH_CALLBACKS, VALIDATION_FIRST_STEP, SAVE, UNCLASSIFIED)
+PACED = (*LOCAL, *BETWEEN_STEPS)
+
+_PLAIN = {
+    "importing": IMPORTING,
+    "idle": IDLE,
+    "tracing": FIRST,
+    "first run": FIRST,
+    "between": BATCH_CALLBACKS,
+    "epoch end": EPOCH_BOUNDARY,
+    "checkpoint": SAVE,
+    "finishing": EXIT,
+    "named": NAMED,
+}
+_CHECKING = ("validation", "prediction")
+# A script that only calls stallguard.beat() never leaves "importing": no hook saw a library.
+_STREAMING = ("importing", "idle", "between", "step")
+_SINGLE_STREAM = ("none", "poll", "hand")  # sources that count beats but know no phases
+
+
+def row_of(phase: str, *, source: str, fit_beats: int, batch: int, checked: bool) -> str:
+    """Return the row for a phase of wire.PHASES.
+
+    `fit_beats`: batches of this fit so far; `batch`: of this epoch (-1 unknown); `checked`: a batch of this
+    validation is done.
+    """
+    if phase in _CHECKING:
+        return VALIDATION_STEP if checked else VALIDATION_FIRST_STEP
+    if phase in ("step", "input", "epoch start") and fit_beats <= 0:
+        return FIRST
+    if source in _SINGLE_STREAM and phase in _STREAMING and fit_beats > 0:
+        return UNCLASSIFIED
+    if phase == "step":
+        return EPOCH_FIRST_STEP if batch == 0 else STEP
+    if phase == "input":
+        # If epochs are not known, each fetch can be the first of an iterator.
+        return STEP if batch > 0 else EPOCH_FIRST_STEP
+    return EPOCH_BOUNDARY if phase == "epoch start" else _PLAIN.get(phase, NAMED)
+
+
+def beats_of_fit(heartbeat: Heartbeat) -> int:
+    """Return the batches of this fit; of the whole process if no loop of Keras is known."""
+    return heartbeat.fit_beats if heartbeat.fits else max(heartbeat.fit_beats, heartbeat.beats)
+
+
+def row_now(heartbeat: Heartbeat, checks_before: int) -> str:
+    """Return the row of the gap after a record.  `checks_before`: checks when this validation began."""
+    return row_of(
+        heartbeat.phase,
+        source=heartbeat.source,
+        fit_beats=beats_of_fit(heartbeat),
+        batch=heartbeat.batch,
+        checked=heartbeat.checks > checks_before,
+    )
+
+
+def row_of_longest(before: Heartbeat, heartbeat: Heartbeat) -> str:
+    """Return the row of the longest gap between two records.
+
+    It is not known which of the gaps it was, so it counts for an epoch or a fit that began in between.
+    """
+    new_fit = heartbeat.fits != before.fits or beats_of_fit(before) <= 0
+    new_epoch = new_fit or heartbeat.epoch != before.epoch or before.batch == 0
+    entered = before.phase not in _CHECKING or before.checks == heartbeat.checks
+    return row_of(
+        heartbeat.longest_phase,
+        source=heartbeat.source,
+        fit_beats=0 if new_fit else beats_of_fit(heartbeat),
+        batch=0 if new_epoch and heartbeat.batch >= 0 else heartbeat.batch,
+        checked=not entered,
+    )
+
 
 PULSE_LATE = 3.0  # seconds; the probe sends a pulse each second
 CHECK_EVERY = 1.0  # seconds; the detector's clock advances only with events, so it needs one a second
@@ -44,7 +232,7 @@ def form(detector_state: DetectorState, limits: DetectorLimits) -> DetectorState
     clock, seen = detector_state.clock, detector_state.evidence
     if not detector_state.greeted:
         # Without a probe there are no beats, so only idleness is judged: a busy program opens no gap.
-        busy, outside = seen.idle_since is None, replace(detector_state.judgement, row=phases.OUTSIDE)
+        busy, outside = seen.idle_since is None, replace(detector_state.judgement, row=OUTSIDE)
         detector_state = replace(detector_state, judgement=outside)
         if busy:
             detector_state = replace(
@@ -145,7 +333,7 @@ def _weigh_device(detector_state: DetectorState, limits: DetectorLimits) -> Dete
     A poll thread without an answer proves little: it pauses for long after a slow read, and its optimizer can have been
     deleted.  So the device must also do no work by its own counters, and must have answered often enough before.
     """
-    lasted, row = _device_gap(detector_state), phases.DEVICE
+    lasted, row = _device_gap(detector_state), DEVICE
     base = detector_state.rows.get(row, Baseline())
     idle = activity.is_device_idle(detector_state.evidence, detector_state.clock.now, limits)
     if base.count < limits.rows.device.enough or not idle:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import stallguard
 from stallguard.config import Loaded
-from stallguard.core import evacuation
+from stallguard.core import shutdown
 from stallguard.core.events import UserCommand
 from stallguard.core.messages import duration
 from stallguard.errors import CANNOT_RUN, OWN_FAILURE, STOPPED_ON_TIME, USAGE, StallguardError, was_requested
@@ -318,7 +318,7 @@ def _facts_of_end(run: RunDir, session: Session, loaded: Loaded) -> dict[str, An
     end, ended = run_files.outcome(run), session.context.current.run
     requested = end is not None and was_requested(end.code, end.why, end.script_code)
     return {
-        "fault": evacuation.fault(ended, loaded.config.policy.healthy) if ended else "",
+        "fault": shutdown.machine_at_fault(ended, loaded.config.policy.healthy) if ended else "",
         "script_code": ended.current.script_code if ended else None,
         "reason": records.REQUESTED if requested else "",
     }

@@ -116,7 +116,7 @@ class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
     `script_code`: the exit code with which the script ended by itself; None: it was ended, or never began.
     `reason`: the kind of an end that is not the script's: REQUESTED, NOT_BEGUN, KILLED (stallguard itself was), "" for
     all others.
-    `fault`: why the machine, not the training, is the reason for the end; "" if it is not: core.policy.machine_fault.
+    `fault`: why the machine, not the training, is the reason for the end; "" if it is not: core.policy.
     `final`: it is not done again either, because a person stopped the job.
     """
 

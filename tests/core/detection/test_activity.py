@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stallguard.core.detection import activity
-from stallguard.core.detection.activity import Activity
-from stallguard.core.detection.census import own_timers
+from stallguard.core.detection.activity import Activity, own_timers
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
-from stallguard.core.tuning import DetectorLimits
 
 LIMITS = DetectorLimits()
 CALM = {"futex": 9, "sleep": 1, "timed": 1}

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from stallguard.core.detection import detector, phases
-from stallguard.core.detection.phases import row_now, row_of
+from stallguard.core.detection import detector, verdict
+from stallguard.core.detection.verdict import row_now, row_of
 from stallguard.core.events import Heartbeat, OutputHeld
 from tests.simulation.alone import Alone
 
@@ -354,12 +354,12 @@ def test_the_first_batch_of_a_validation_is_judged_apart():
 def test_a_script_that_only_beats_by_hand_is_a_stream_without_phases() -> None:
     at = {"source": "hand", "batch": -1, "checked": False}
 
-    assert phases.row_of("importing", fit_beats=40, **at) == phases.UNCLASSIFIED
-    assert phases.row_of("importing", fit_beats=0, **at) == phases.IMPORTING
+    assert verdict.row_of("importing", fit_beats=40, **at) == verdict.UNCLASSIFIED
+    assert verdict.row_of("importing", fit_beats=0, **at) == verdict.IMPORTING
 
 
 def test_a_loop_without_a_fit_counts_its_batches_from_the_start() -> None:
     heartbeat = Heartbeat(at=9.0, attempt=1, beats=40, source="hand", phase="importing")
 
-    assert row_now(heartbeat, 0) == phases.UNCLASSIFIED
-    assert row_now(replace(heartbeat, source="function", phase="step"), 0) == phases.STEP
+    assert row_now(heartbeat, 0) == verdict.UNCLASSIFIED
+    assert row_now(replace(heartbeat, source="function", phase="step"), 0) == verdict.STEP

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stallguard.core.detection import detector
-from stallguard.core.detection.state import STEPS
+from stallguard.core.detection.verdict import STEPS
 from stallguard.core.events import (
     ClockGap,
     Exited,

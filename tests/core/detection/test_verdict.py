@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from stallguard.core.detection.baseline import Baseline, Runs, add, add_runs
 from stallguard.core.detection.verdict import Circumstances, thresholds
-from stallguard.core.tuning import NEVER, DetectorLimits, PhaseLimits, PhaseTable
+from stallguard.core.learned import Baseline, Runs, add_gaps, add_runs
+from stallguard.core.limits import NEVER, DetectorLimits, PhaseLimits, PhaseTable
 
 LIMITS = DetectorLimits()
 HERE = Circumstances()
 
 
 def known(seconds: float = 0.1, count: int = 600, **runs: float) -> Baseline:
-    base = add(Baseline(), seconds, 10.0, LIMITS, count=count)
+    base = add_gaps(Baseline(), seconds, 10.0, LIMITS, count=count)
     return add_runs(base, Runs(**runs), seconds, LIMITS) if runs else base
 
 

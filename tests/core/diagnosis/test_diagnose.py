@@ -14,8 +14,7 @@ from stallguard.core.diagnosis.clues import Scene, progress
 from stallguard.core.diagnosis.diagnose import _Answers, _fit, gpu_wait
 from stallguard.core.diagnosis.patterns import PATTERNS, Pattern
 from stallguard.core.limits import PolicyLimits
-from stallguard.core.policy.attempts import AttemptHistory, add_attempt
-from stallguard.core.policy.decide import decide
+from stallguard.core.policy import AttemptHistory, add_attempt, decide
 from tests.core.scenarios import darwin, events, linux
 from tests.core.scenarios.training import training
 from tests.simulation.simulation import Simulation

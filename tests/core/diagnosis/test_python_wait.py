@@ -7,8 +7,8 @@ import pytest
 from stallguard.core.diagnosis import causes, diagnose
 from stallguard.core.events import Heartbeat, Sampled
 from stallguard.core.history import History, remember
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
-from stallguard.core.tuning import DetectorLimits
 from stallguard.core.verdicts import Finding, Judgement
 from tests.simulation.alone import Alone
 

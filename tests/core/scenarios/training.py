@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Machine, Memory
-from stallguard.core.tuning import DetectorLimits
 from tests.simulation.program import GIB, OWN, Rates
 from tests.simulation.simulation import Simulation
 from tests.simulation.subjects import OneTraining

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from stallguard.core.detection.census import waits_outside as shows_waker
-from stallguard.core.detection.phases import DEVICE, UNCLASSIFIED
-from stallguard.core.detection.python_wait import AWAKE
+from stallguard.core.detection.activity import AWAKE
+from stallguard.core.detection.activity import waits_outside as shows_waker
+from stallguard.core.detection.verdict import DEVICE, UNCLASSIFIED
 from stallguard.core.diagnosis import metrics
 from stallguard.core.diagnosis.clues import Facts, Scene, clue, percent
 from stallguard.core.history import is_saving

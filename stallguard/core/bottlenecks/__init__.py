@@ -1,1 +1,0 @@
-"""Bottlenecks: what makes a training slow, with numbers, from samples of its stacks and readings of the machine."""

@@ -1,1 +1,0 @@
-"""Policy: what follows?  From the causes and the attempts so far to a decision."""
