@@ -124,7 +124,7 @@ def fitted(made, *words, **named):
 
 
 # In the text of TensorFlow's error for a Python function that fails in a graph.
-FRAME_OF_A_HOOK = re.compile(r'\n  File "[^"\n]*/stallguard/probe/hooks/[^\n]*\n(?:    [^\n]*\n)*')
+FRAME_OF_A_HOOK = re.compile(r'\n  File "[^"\n]*/stallguard/probe/(?:hooks|frameworks/)[^\n]*\n(?:    [^\n]*\n)*')
 CHANGING = re.compile(r"0x[0-9a-f]+|__autograph_generated_file\w+|/tmp/\S+|(?<=__inference_train_function_)\d+")
 
 

@@ -30,7 +30,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PROBE = os.environ.pop("STATE_PROBE", "") or os.path.join(ROOT, "stallguard", "probe")
 PACKAGE = "_stallguard_probe"
 PARTS = (
-    "bootstrap", "hooks", "seeds.eager", "seeds.library_generators", "checkpoint.fit_session", "checkpoint.keras3",
+    "bootstrap", "frameworks.keras", "seeds", "checkpoint.fit_session", "checkpoint.keras3",
     "checkpoint.data_order", "checkpoint.fast_forward", "checkpoint.snapshot", "microbatch.fit_sizes",
 )  # fmt: skip
 LONGEST = 90.0  # s that one attempt takes at most

@@ -17,12 +17,14 @@ from stallguard.doctor.facts import Deep, Environment, Installed
 from stallguard.errors import UNREADABLE
 from stallguard.host import tool
 from stallguard.launch.interpreter import InterpreterChoice
+from stallguard.probe import libraries
 
 INSIDE = Path(__file__).parent / "inside"
 MARK = b"stallguard-doctor:"  # the scripts put it before their answer; the environment may print as well
 QUICK, PATIENT = 20.0, 300.0  # seconds; a first import with a plug-in to compile for can take minutes
 LAST_WORDS = 3.0  # seconds for a killed interpreter to end
-BACKENDS = ("tensorflow", "torch", "jax")
+FIRST = ("tensorflow", "torch")  # backends of Keras that are preferred if nothing names one
+ALSO = ("protobuf", "pyarrow")  # distributions that can keep a framework from loading
 
 Answer = TypeVar("Answer", Installed, Deep)
 
@@ -36,14 +38,17 @@ class Reply(NamedTuple):
 
 def environment(choice: InterpreterChoice, *, deep: bool) -> Environment:
     """Return the answer of the interpreter; with `deep` it imports its framework and computes."""
-    reply = ask([choice.path, str(INSIDE / "installed.py")], QUICK)
+    reply = ask([choice.path, str(INSIDE / "installed.py"), *distributions()], QUICK)
     installed = _decode(reply, Installed)
     framework, tested = "", None
     if installed:
-        there = {name for name in BACKENDS if name in installed.packages}
+        backends = [one.name for one in libraries.every() if one.runs_keras]
+        there = {name for name in backends if name in installed.packages}
         there |= {"tensorflow"} if matrix.tensorflow_version(installed.packages) else set()
         wanted = installed.backend[0]
-        framework = wanted if wanted in there else next((name for name in BACKENDS if name in there), "")
+        framework = (
+            wanted if wanted in there else next((name for name in (*FIRST, *backends) if name in there), "")
+        )
     if deep and framework:
         second = ask([choice.path, str(INSIDE / "deep.py"), framework], PATIENT)
         tested = _decode(second, Deep) or Deep(trouble=second.trouble or "its answer cannot be read")
@@ -55,6 +60,11 @@ def environment(choice: InterpreterChoice, *, deep: bool) -> Environment:
         framework=framework,
         deep=tested,
     )
+
+
+def distributions() -> list[str]:
+    """Return the names of the distributions whose versions matter."""
+    return [name for one in libraries.every() for name in one.distributions] + list(ALSO)
 
 
 def _decode(reply: Reply, kind: type[Answer]) -> Answer | None:

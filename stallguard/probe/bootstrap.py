@@ -26,7 +26,7 @@ import os
 import sys
 from _thread import allocate_lock
 
-from . import crash_stacks, device, page, process_key, settings, stack_signal, wire
+from . import crash_stacks, libraries, page, process_key, settings, stack_signal, wire
 from .api import ScriptApi
 from .beats import FINISHING, Beats
 from .context import Context
@@ -34,14 +34,16 @@ from .imports import ApiFinder, ImportFinder
 from .monotonic import monotonic_ns
 from .outbox import Outbox
 from .patches import Patches
-from .sender import LIBRARIES, Sender
+from .sender import Sender
 from .stack_sampler import StackSampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from types import ModuleType
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
+
+    from .settings import ProbeSettings
 
 OWNER = "STALLGUARD_OWNER"  # the number of the process that trains
 # Set from the start, and as long as a number can be: when a process begins to train, other threads can be reading the
@@ -50,6 +52,20 @@ UNTRAINED = "untrained"
 WAITING, PRESENT, TRAINING, WORKER = "waiting", "present", "training", "worker"
 # Parts of the command lines with which multiprocessing and loky start Python.
 POOLS = ("from multiprocessing.", "--multiprocessing-fork", "loky.backend.")
+# Parts that wrap functions of libraries, in this order: (whether it is wanted; its module, whose begin(context) returns
+# what its patches get; whether it begins with the process).
+PARTS: dict[str, tuple[Callable[[ProbeSettings], object], str, bool]] = {
+    "always": (lambda wish: wish.token, "", False),
+    "seeds": (lambda wish: wish.seed, "seeds", True),
+    "files": (lambda wish: wish.checkpoints, "checkpoint.file_events", True),
+    "trackers": (lambda wish: wish.trackers, "trackers", False),
+    "sizes": (lambda wish: wish.token, "microbatch.fit_sizes", False),
+    "device": (lambda wish: wish.device == "cpu", "", False),
+    "slices": (lambda wish: wish.factor > 1, "microbatch", False),
+    "rows": (lambda wish: wish.really, "microbatch.fewer_rows", False),
+    "checkpoint": (lambda wish: wish.checkpoints, "checkpoint", False),
+}
+HIDDEN_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # for TensorFlow and torch; for JAX
 COMMAND = 160  # characters of a command line in the hello
 
 
@@ -85,6 +101,8 @@ class Probe:
         self._forked = False
         self._forks = 0
         self._signal = 0  # for stack dumps, once it is armed
+        self._is_equipped = False
+        self._parts: dict[str, Any] = {}  # what begin() of each part has returned
         self.beats = Beats(page.begin(page.private(), token, pid, monotonic_ns()))
         self.beats.claim = self.claim
         self.mail = Outbox(token, pid)
@@ -105,22 +123,18 @@ class Probe:
 
     def start(self) -> None:
         """Wait for a training library."""
-        if self._cpu():
-            device.hide(self.environment)
+        if self._settings.device == "cpu":
+            self.environment.update(HIDDEN_GPU)
         self.mail.place = self.context.place
         self._mark(wire.WAITING)
         stack_signal.watch()
         crash_stacks.begin(self._crashes())
-        if self._settings.seed:
-            self._load("seeds")
-        if self.context.checkpoint_directory:
-            self._load("checkpoint.file_events")
-        if self._settings.trackers:
-            self._load("trackers")
+        for part, (is_wanted, _, begins_now) in PARTS.items():
+            if begins_now and is_wanted(self._settings):
+                self._guarded(part, self._begin, part)
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])
         self.mail.version("machine", os.uname().machine)  # an Intel one on Apple silicon: Rosetta translates
-        self.finder.first(LIBRARIES, self.equip)
-        self.finder.add({"coverage.inorout": _leave_uncounted})
+        self.finder.first(libraries.NAMES, self.meet)
         sys.meta_path.insert(0, self.finder)
         os.register_at_fork(before=self._count_fork, after_in_child=self.forked)
         atexit.register(self.goodbye)
@@ -142,43 +156,48 @@ class Probe:
         except OSError:
             pass
 
-    def equip(self) -> None:
-        """Load the hooks, and the parts that this attempt needs; a training library is about to be imported."""
-        from . import hooks
+    def meet(self, name: str) -> None:
+        """Have a library wrapped that is about to be imported; with a training library this process is watched."""
+        library = libraries.read(name)
+        if library.trains and not self._is_equipped:
+            self._is_equipped = True
+            self._unmark()
+            if self._quiet:
+                self._mark(wire.LOADING)
+            else:
+                self.appear()
+        for hooks in library.hooks:
+            self._guarded("hooks of " + name, lambda: self.finder.add(hooks(self.context)))  # noqa: B023
+        for part, (is_wanted, _, _) in PARTS.items():
+            if part in library.patches and is_wanted(self._settings):
+                patches = library.patches[part].items()
+                self.finder.add({module: self._patch(part, patch) for module, patch in patches})
 
-        self._unmark()
-        if self._quiet:
-            self._mark(wire.LOADING)
-        if not self._quiet:
-            self.appear()
-        for family in hooks.FAMILIES:
-            self._add(family.targets)
-        for wanted, part in (
-            (True, "microbatch.fit_sizes"),
-            (self._cpu(), "device"),
-            (self.context.factor > 1, "microbatch"),
-            (self._settings.really, "microbatch.fewer_rows"),
-            (self.context.checkpoint_directory, "checkpoint"),
-        ):
-            if wanted:
-                self._load(part)
+    def _patch(self, part: str, patch: Any) -> Callable[[Any], None]:
+        """Return what patches a module for a part of the probe."""
 
-    def _cpu(self) -> bool:
-        return self._settings.device == "cpu"
+        def patch_module(module: Any) -> None:
+            found, more = patch, ()
+            if isinstance(patch, tuple):
+                found, more = getattr(_own(patch[0]), patch[1]), patch[2:]
+            made = self._begin(part)
+            if made is not None:
+                found(made, *more, module)
 
-    def _load(self, part: str) -> None:
+        return patch_module
+
+    def _begin(self, part: str) -> Any:
+        """Return what the patches of a part get, made once; None: the part changes nothing in this process."""
+        if part not in self._parts:
+            name = PARTS[part][1]
+            self._parts[part] = _own(name).begin(self.context) if name else self.context
+        return self._parts[part]
+
+    def _guarded(self, name: str, action: Callable[..., object], *args: Any) -> None:
         try:
-            module = __import__("%s.%s" % (__package__, part), fromlist=["targets"])
+            action(*args)
         except Exception as error:
-            self.context.surprise("loading " + part, error)
-        else:
-            self._add(module.targets)
-
-    def _add(self, targets: Any) -> None:
-        try:
-            self.finder.add(targets(self.context))
-        except Exception as error:
-            self.context.surprise("targets of " + targets.__module__, error)
+            self.context.surprise(name, error)
 
     def appear(self) -> None:
         """Open the page and the socket and start the thread: from here on the supervisor watches this process."""
@@ -276,10 +295,9 @@ class Probe:
             self.sender.goodbye()
 
 
-def _leave_uncounted(module: ModuleType) -> None:
-    from . import uncounted  # few processes need it
-
-    uncounted.patch(module)
+def _own(name: str) -> Any:
+    """Return a module of the probe, loaded when it is needed."""
+    return __import__("%s.%s" % (__package__, name), fromlist=["begin"])
 
 
 def _command() -> str:

@@ -1,11 +1,8 @@
 """What each part of the probe uses: the record, notes to the supervisor, patches that can be removed again.
 
-hooks/, seeds/, microbatch/ and checkpoint/ each export
-
-    targets(context) -> {module name: function(module)}
-
-The function runs once, right after that module was imported in the user's process.  Several parts can name the same
-module; an error in one function does not stop the others.  Nothing here raises into the user's program, blocks or
+A record of frameworks/ names functions by modules of its library: {module name: function(module)}.  The function runs
+once, right after that module was imported in the user's process.  Several parts can name the same module; an error in
+one function does not stop the others.  Nothing here raises into the user's program, blocks or
 prints.  Standard library only, Python 3.9 grammar.
 """
 
@@ -20,9 +17,9 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
     from .beats import Beats
-    from .kept_seeds import Seeds
     from .outbox import Outbox
     from .patches import Maker, Patches
+    from .seeds import Seeds
 
     Targets = dict[str, Callable[[Any], None]]
 
@@ -81,6 +78,10 @@ class Context:
         self.python_functions: dict[tuple[str, str, int, str], list[int]] = {}
         self.smaller = False  # batches have fewer rows already, so they are not sliced
         self.losses = Losses(beats, self.note)
+
+    def draw(self, source: str, bits: int) -> Optional[int]:
+        """Return a seed for what the script does not seed, None if that stays random (seeds.py)."""
+        return None if self.seeds is None else self.seeds.draw(source, bits)
 
     @property
     def place(self) -> str:

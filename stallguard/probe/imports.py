@@ -53,14 +53,14 @@ class ImportFinder:
     def __init__(self, surprise: Callable[[str, BaseException], None]) -> None:
         self._waiting: dict[str, list[After]] = {}
         self._surprise = surprise
-        self._first: dict[str, Callable[[], None]] = {}
+        self._first: dict[str, Callable[[str], None]] = {}
 
-    def first(self, names: tuple[str, ...], function: Callable[[], None]) -> None:
-        """Call `function` once, before the first of these modules is imported; now, if one is imported already."""
-        if any(name in sys.modules for name in names):
-            function()
-        else:
-            self._first = dict.fromkeys(names, function)
+    def first(self, names: tuple[str, ...], function: Callable[[str], None]) -> None:
+        """Call function(name) once, before the module `name` is imported; now, if it is imported already."""
+        self._first = dict.fromkeys(names, function)
+        for name in names:
+            if name in sys.modules:
+                self._begins(name)
 
     def add(self, targets: dict[str, Callable[[Any], None]]) -> None:
         """Register functions by module name; those of a module that is imported already run now."""
@@ -73,11 +73,7 @@ class ImportFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec that another finder has for a registered module, None for any other."""
         if name in self._first:
-            function, self._first = self._first[name], {}
-            try:
-                function()
-            except Exception as error:
-                self._surprise("before " + name, error)
+            self._begins(name)
         if name not in self._waiting:
             return None
         for finder in sys.meta_path:
@@ -88,6 +84,14 @@ class ImportFinder:
                     spec.loader = Loader(spec.loader, self._imported)
                 return spec
         return None
+
+    def _begins(self, name: str) -> None:
+        function = self._first.pop(name, None)  # another thread can import it too
+        if function is not None:
+            try:
+                function(name)
+            except Exception as error:
+                self._surprise("before " + name, error)
 
     def _imported(self, module: ModuleType) -> None:
         for function in self._waiting.get(module.__name__, ()):

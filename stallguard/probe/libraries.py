@@ -1,10 +1,15 @@
-"""Says whether code belongs to a library or to the script.
+"""What is known of each library, and whether code belongs to a library or to the script.
+
+A module of frameworks/ holds all that the probe knows of one library, and has its name: frameworks/torch.py has the
+record LIBRARY of `torch`.  So a library is added by one file.  A record is read when its library is about to be
+imported, or when it is asked for; the start of a process reads their names alone.
 
 What is the script's is kept in checkpoints, and named as the line that takes the time; so it must not be taken for a
 library's, and a library's not for the script's.  A file is a library's if
 
 - it belongs to Python itself, or to the probe;
-- it belongs to a training library, wherever that lies: a clone of Keras that is worked on has no metadata at its side;
+- it belongs to a library that frameworks/ knows, wherever that lies: a clone of Keras that is worked on has no metadata
+  at its side;
 - it lies below a directory that only installers fill: site-packages, dist-packages;
 - metadata in the directory or archive of sys.path that it was imported from name its package ("Recording installed
   projects": RECORD), as `pip install --target` makes them, and as modules of a cluster and directories of PYTHONPATH
@@ -23,14 +28,132 @@ from __future__ import annotations
 import os
 import sys
 
-TRAINING = tuple("keras tf_keras tensorflow torch jax jaxlib flax optax lightning mlx numpy".split())
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional, Union
+
+    # Functions that run once, with the part's own object, other words and the module, when that was imported: a
+    # function, or where it is: (module of the probe, name, other words).
+    PartPatches = dict[str, Union[Callable[[Any, Any], None], tuple[str, ...]]]
+
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 _PROBE = os.path.dirname(__file__) + os.sep
 _API = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _GENERATED = ("<frozen ", "<__array_function__")
 _INSTALLED = ("%ssite-packages%s" % (os.sep, os.sep), "%sdist-packages%s" % (os.sep, os.sep))
+_FILES = os.listdir(_PROBE + "frameworks")
+NAMES = tuple(sorted(name[:-3] for name in _FILES if name.endswith(".py") and not name.startswith("_")))
+known: list[Library] = []  # the records that were read; other threads go through it
+_by_package: dict[str, Optional[Library]] = {}
 _known: dict[str, bool] = {}
 _recorded: dict[str, frozenset[str]] = {}  # directory -> the names that installers have put there
+
+
+class Library:
+    """What is known of one library.  What a record leaves out is not so, or there is nothing of it.
+
+    `name`: the package that a script imports.
+    `trains`: a process that imports it can train: it is watched from then on, and its version is in the hello.
+    `computes`: its version, and what its functions compute, can be part of a checkpoint.
+    `packages`: those whose functions the training waits for, and whose classes are described here.
+    `companions`: packages on top of it, which are no code of the script's either.
+    `hooks`: each returns {module: function(module)} for what records the training's progress.
+    `patches`: the same for the other parts of the probe (bootstrap.PARTS).
+    `array_waits`: names of methods that wait for the device.
+    `has_peers`: whether other processes take part in the training, so that a call can wait for them.
+    `stateless`: classes that have no pickle, or only their name as one, and no state of a training.
+    `is_tensor`: whether an object of its classes is a tensor with a value, not a symbolic one.
+    `is_fixed`: its tensors cannot be changed.
+    `tensor_of`: makes a tensor of an array, or writes it into an existing one that is passed.
+    `variable_of`: makes a variable of an array; the second argument is whether it is trained.
+    `distributions`: names under which it, and what belongs to it, is installed.
+    `runs_keras`: Keras 3 can use it as its backend.
+    `generators`: by name, what reads and what sets the state of a global random number generator; None: there is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        trains: bool = False,
+        computes: bool = False,
+        packages: tuple[str, ...] = (),
+        companions: tuple[str, ...] = (),
+        hooks: tuple[Callable[[Any], dict[str, Callable[[Any], None]]], ...] = (),
+        patches: Optional[dict[str, PartPatches]] = None,
+        array_waits: tuple[str, ...] = (),
+        has_peers: Optional[Callable[[], bool]] = None,
+        stateless: tuple[str, ...] = (),
+        is_tensor: Optional[Callable[[Any], bool]] = None,
+        is_fixed: bool = False,
+        tensor_of: Optional[Callable[[Any, Any], Any]] = None,
+        variable_of: Optional[Callable[[Any, bool], Any]] = None,
+        distributions: tuple[str, ...] = (),
+        runs_keras: bool = False,
+        generators: Optional[dict[str, tuple[Callable[[], Any], Callable[[Any], None]]]] = None,
+    ) -> None:
+        self.name = name
+        self.trains = trains
+        self.computes = computes or trains
+        self.packages = packages or (name,)
+        self.companions = companions
+        self.hooks = hooks
+        self.patches = patches or {}
+        self.array_waits = array_waits
+        self.has_peers = has_peers
+        self.stateless = stateless
+        self.is_tensor = is_tensor
+        self.is_fixed = is_fixed
+        self.tensor_of = tensor_of
+        self.variable_of = variable_of
+        self.distributions = distributions
+        self.runs_keras = runs_keras
+        self.generators = generators or {}
+
+
+def read(name: str) -> Library:
+    """Return the record of a library of NAMES; it can raise."""
+    record: Library = __import__("%s.%s" % (__package__, "frameworks." + name), fromlist=["LIBRARY"]).LIBRARY
+    if record not in known:
+        known.append(record)
+        _by_package.clear()
+    return record
+
+
+def every() -> list[Library]:
+    """Return the records of all libraries: the table of the supervisor's side."""
+    return [read(name) for name in NAMES]
+
+
+def imported() -> list[Library]:
+    """Return the records of the libraries that this process has imported."""
+    return [read(name) for name in NAMES if name in sys.modules]
+
+
+def version(name: str) -> object:
+    """Return the version of a library, None if it was not imported or has none."""
+    # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
+    module = sys.modules.get(name)
+    return None if module is None else vars(module).get("__version__")
+
+
+def of(package: str) -> Optional[Library]:
+    """Return the record of the library to which a package belongs, None if there is none."""
+    if package not in _by_package:
+        records = [read(package)] if package in NAMES else imported()
+        found = next((record for record in records if package in record.packages), None)
+        _by_package[package] = found
+    return _by_package[package]
+
+
+def knows(package: str) -> bool:
+    """Return whether a package belongs to a library that has a record, or lies on top of one."""
+    return any(package in (*record.packages, *record.companions) for record in imported())
+
+
+def of_class(kind: Any) -> Optional[Library]:
+    """Return the record of the library that defines a class, None if there is none."""
+    return of(str(kind.__module__).partition(".")[0])
 
 
 def is_librarys(file: str) -> bool:
@@ -45,7 +168,7 @@ def _is_librarys(file: str) -> bool:
     is_installed = any(part in file for part in _INSTALLED)
     if file.startswith((_PROBE, _API, *_GENERATED)) or (file.startswith(_PYTHON) and not is_installed):
         return True
-    if _is_training_librarys(file):
+    if _is_known_librarys(file):
         return True
     program, folder = _started()
     if file.startswith(program):
@@ -75,8 +198,9 @@ def _started() -> tuple[tuple[str, ...], str]:
     return (own, *(os.path.join(place, "") for place in places)), folder
 
 
-def _is_training_librarys(file: str) -> bool:
-    packages = [getattr(sys.modules.get(name), "__file__", None) for name in TRAINING]
+def _is_known_librarys(file: str) -> bool:
+    names = [name for record in known for name in (*record.packages, *record.companions)]
+    packages = [getattr(sys.modules.get(name), "__file__", None) for name in names]
     folders = [os.path.split(one) for one in packages if isinstance(one, str)]
     return any(name.startswith("__init__.") and file.startswith(folder + os.sep) for folder, name in folders)
 

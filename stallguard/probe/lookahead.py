@@ -24,6 +24,7 @@ from itertools import islice
 from weakref import WeakKeyDictionary
 
 from . import own_frames
+from .frameworks import keras
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,14 +35,6 @@ if TYPE_CHECKING:
 
     Look = Callable[[list[Any]], object]
 
-TENSORFLOW = (
-    "keras.src.backend.tensorflow.trainer",
-    "keras.src.engine.training",  # Keras 2.13 to 2.15
-    "tf_keras.src.engine.training",
-    "keras.engine.training",  # Keras 2.6 to 2.12
-)
-JAX = "keras.src.backend.jax.trainer"
-TORCH = "keras.src.backend.torch.trainer"
 NAME = "train_function"
 # {tf.function: (the specification of its iterator, a function that draws a batch in a graph)}
 _DRAWN: WeakKeyDictionary[Any, tuple[Any, Callable[..., Any]]] = WeakKeyDictionary()
@@ -79,10 +72,10 @@ class Lookahead:
         of an iterator (torch).
         """
         home = _home(model)
-        if home == JAX:  # before Keras 3.10 its epoch iterator returns lists, as torch's does
-            from_iterator = "__next__" in vars(getattr(sys.modules[JAX], "JAXEpochIterator", object))
+        if home == keras.JAX:  # before Keras 3.10 its epoch iterator returns lists, as torch's does
+            from_iterator = "__next__" in vars(getattr(sys.modules[keras.JAX], "JAXEpochIterator", object))
         else:
-            from_iterator = home in TENSORFLOW
+            from_iterator = home in keras.ON_TENSORFLOW
         if not from_iterator:
             return False
         call = self._next_call(model)
@@ -200,7 +193,7 @@ def _trained(
 
 def _home(model: Any) -> Optional[str]:
     """Return the module of the class whose loop trains `model`, None if it is not known."""
-    homes = (*TENSORFLOW, JAX, TORCH)
+    homes = (*keras.ON_TENSORFLOW, keras.JAX, keras.TORCH)
     return next((kind.__module__ for kind in type(model).__mro__ if kind.__module__ in homes), None)
 
 

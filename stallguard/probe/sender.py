@@ -19,7 +19,7 @@ from os import fstat
 from time import sleep
 
 from . import beats as phases
-from . import crash_stacks, native_threads, wire
+from . import crash_stacks, libraries, native_threads, wire
 from .monotonic import monotonic_ns
 from .notebooks import service_threads
 from .stack_signal import is_caught, still_ours, write
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .outbox import Outbox
     from .stack_sampler import StackSampler
 
-LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax")  # their versions are in the hello
 TICK = 0.05  # s: 20 records a second
 GREETING = 500_000_000  # ns between two hellos: while a library is imported it changes with every module
 SAMPLE = 500_000_000  # ns between two looks at the frames of all threads
@@ -160,9 +159,9 @@ class Sender:
             return
         self._looked = now
         self._beats.attend()
-        for name in LIBRARIES:
-            # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
-            self._mail.version(name, vars(sys.modules.get(name, wire)).get("__version__"))
+        for library in libraries.known:
+            if library.trains:
+                self._mail.version(library.name, libraries.version(library.name))
         self._mail.service_threads(service_threads())
         crash_stacks.look()
         if self._mail.armed and is_caught(self._signal) is False:

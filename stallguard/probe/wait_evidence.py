@@ -29,7 +29,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import own_frames, wire
+from . import libraries, own_frames, wire
 from .notebooks import service_idents
 
 TYPE_CHECKING = False
@@ -68,9 +68,7 @@ _CALLS = dict.fromkeys((
     " recv_into recvfrom recvmsg select send sendall sendfile sigwait system wait3 wait4 waitid waitpid write"
 ).split(), IO)  # fmt: skip
 _CALLS["sleep"] = SLEEP
-_CALLS_OF_ARRAYS = frozenset(("block_until_ready", "cpu", "item", "numpy", "synchronize", "tolist"))
 _ENTERS = frozenset(("BEFORE_WITH", "SETUP_WITH"))  # `with lock`: to 3.13, and to 3.10
-LIBRARIES = ("tensorflow", "keras", "tf_keras", "torch", "jax", "jaxlib")
 
 KNOWN = 512  # functions, and calls, that are kept
 LONGEST = 20_000  # bytes of a function's code; decoding 1,000 bytes takes about 0.3 ms, once
@@ -253,7 +251,7 @@ class WaitEvidence:
                 return found
             if inside.startswith(_OUTSIDE):
                 return IO
-        for name in LIBRARIES:
+        for name in [package for one in libraries.known if one.trains for package in one.packages]:
             # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
             file = vars(sys.modules.get(name, wire)).get("__file__")
             if (
@@ -268,13 +266,7 @@ class WaitEvidence:
 def has_peers() -> bool:
     """Return whether the training consists of several processes, so that a call of the library can wait for another."""
     try:
-        torch = sys.modules.get("torch.distributed")
-        if torch is not None and torch.is_available() and torch.is_initialized():
-            return bool(torch.get_world_size() > 1)
-        jax = sys.modules.get("jax._src.distributed")
-        if jax is not None and (jax.global_state.num_processes or 1) > 1:
-            return True
-        return "tensorflow" in sys.modules and '"worker"' in os.environ.get("TF_CONFIG", "")
+        return any(library.has_peers() for library in libraries.known if library.has_peers is not None)
     except Exception:
         return False  # a version that keeps this elsewhere
 
@@ -321,7 +313,7 @@ def _kind_of(instruction: Any, before: list[Any], dis: Any) -> int:
         return LOCK
     if name == "acquire":
         return TIMED if arguments else LOCK
-    if name in _CALLS_OF_ARRAYS and any(library in sys.modules for library in LIBRARIES):
+    if any(name in library.array_waits for library in libraries.known):
         return LIBRARY
     return _CALLS.get(name, NONE)
 

@@ -20,7 +20,7 @@ from stallguard.core.history import BROKEN_LOSS
 from stallguard.report.journal_record import Record, ago
 
 KERAS = "callbacks"  # the source of beats in an epoch, whose loss is a mean until its end
-EPOCH = "epoch"  # the kind of the probe's notes with results (probe/hooks/keras.py)
+EPOCH = "epoch"  # the kind of the probe's notes with results (probe/frameworks/keras.py)
 PLAIN = re.compile(r"[A-Za-z][\w./-]{0,39}\Z", re.ASCII)  # a name of a result
 
 

@@ -179,7 +179,7 @@ def test_code_of_the_script_that_the_library_called_is_known_as_such(inner, call
 
 def test_own_code_is_neither_a_package_nor_python_nor_the_probe():
     for path in ("/venv/lib/python3.12/site-packages/x.py", "/usr/lib/python3.11/queue.py", "<frozen runpy>",
-                 "/opt/x/stallguard/probe/hooks/tensorflow.py", "/tmp/__autograph_generated_filex1.py",
+                 "/opt/x/stallguard/probe/frameworks/tensorflow.py", "/tmp/__autograph_generated_filex1.py",
                  "/home/ada/clones/keras/src/trainers/trainer.py", "/opt/target/torch/nn/modules/linear.py",
                  "/opt/target/torch/_tensor.py"):  # fmt: skip
         assert not frames.is_own(Frame(path, 1, "f")), path

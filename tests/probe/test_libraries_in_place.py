@@ -18,6 +18,7 @@ sys.path.append({str(ROOT)!r})
 from stallguard.probe import libraries
 def asked(names):
     functions = [importlib.import_module(name).function for name in names]
+    libraries.imported()  # reads what is known of them, as the finder of the probe does
     return [libraries.is_librarys(one.__code__.co_filename) for one in functions]
 """
 SAYS = (

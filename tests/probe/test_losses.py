@@ -10,7 +10,7 @@ import pytest
 from stallguard.probe import losses as module
 from stallguard.probe import page, wire
 from stallguard.probe.beats import Beats
-from stallguard.probe.hooks import keras
+from stallguard.probe.frameworks import keras
 from stallguard.probe.losses import Losses
 from stallguard.supervisor.program_record import heartbeat
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from stallguard.probe import own_frames
-from stallguard.probe.hooks.wrap import before
+from stallguard.probe.hooks import before
 from stallguard.probe.patches import Patches
 
 

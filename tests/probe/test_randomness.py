@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from stallguard.probe import kept_seeds, seeds
+from stallguard.probe import seeds
 from tests.probe.attempts import OTHER, SEED, Attempts, printed, same
 from tests.probe.receiver import python
 
@@ -145,7 +145,10 @@ def test_the_program_sees_the_same_classes_and_no_other_modules(receiver, tmp_pa
     }
     seen, bare = attempts.draws(), attempts.draws("", STALLGUARD_OWNER="1")
     extra = set(seen.pop("modules")) - modules - set(bare.pop("modules"))
-    assert {name.rpartition(".")[0] for name in extra} <= {"_stallguard_probe", "_stallguard_probe.seeds"}
+    assert {name.rpartition(".")[0] for name in extra} <= {
+        "_stallguard_probe",
+        "_stallguard_probe.frameworks",
+    }
     assert seen == bare
 
 
@@ -212,7 +215,7 @@ def test_a_worker_that_no_training_started_is_not_seeded_and_that_is_said(receiv
     words = [*python("import random; print(random.random())" + SEEN), "--multiprocessing-fork"]
     first, second = (receiver.run(words, seed=SEED, token=token) for token in "12")
     assert first.out != second.out
-    assert kept_seeds.WORKER in first.hello()["beyond"]
+    assert seeds.WORKER in first.hello()["beyond"]
 
 
 RACE = """
@@ -231,7 +234,7 @@ import stallguard; stallguard.beat()
 @pytest.mark.parametrize(("threads", "said"), [(1, False), (2, True)])
 def test_threads_that_race_for_seeds_are_said(receiver, threads, said):
     heartbeat = receiver.run(python(RACE % (threads, threads)), seed=SEED)
-    assert (kept_seeds.THREADS in heartbeat.hello()["beyond"]) is said
+    assert (seeds.THREADS in heartbeat.hello()["beyond"]) is said
 
 
 def test_a_process_without_a_place_stays_random_and_that_is_said(receiver):
@@ -294,7 +297,7 @@ def test_the_users_own_hash_seed_stays_and_a_random_one_is_said(receiver, own, s
 
 
 def test_ten_thousand_uses_get_ten_thousand_seeds():
-    one = kept_seeds.Seeds("1", "a-1", print)
+    one = seeds.Seeds("1", "a-1", print)
     drawn = [one.draw("numpy", 31) for _ in range(10_000)]
     # 31 bits: about 0.02 equal pairs are expected of independent ones
     assert len(set(drawn)) >= 9_999
@@ -303,7 +306,7 @@ def test_ten_thousand_uses_get_ten_thousand_seeds():
 
 
 def test_seeds_go_on_where_an_earlier_attempt_was():
-    first, second = (kept_seeds.Seeds("1", "a-1", print) for _ in range(2))
+    first, second = (seeds.Seeds("1", "a-1", print) for _ in range(2))
     before = [first.draw("random", 64) for _ in range(3)]
     uses = json.loads(json.dumps(first.uses()))
     second.draw("numpy", 64)
@@ -313,7 +316,7 @@ def test_seeds_go_on_where_an_earlier_attempt_was():
 
 def test_a_forked_process_draws_from_the_system_and_says_so():
     said = []
-    one = kept_seeds.Seeds("1", "a-1", said.append)
+    one = seeds.Seeds("1", "a-1", said.append)
     one.end()
     assert one.draw("numpy", 64) is None
-    assert said == [kept_seeds.WORKER]
+    assert said == [seeds.WORKER]

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from stallguard.probe.checkpoint import data_order as orders
-from stallguard.probe.seeds import eager
+from stallguard.probe.frameworks import tensorflow
 from tests.probe.attempts import Attempts, printed, same
 
 TENSORFLOW = """
@@ -149,7 +149,11 @@ def test_tensorflow_stays_as_random_as_it_was(receiver, tmp_path, interpreter, e
     for name in ("errors", "determinism", "gradient"):
         assert facts[name] == plain[name], name
     said = set(heartbeat.hello()["beyond"])
-    assert said >= {eager.DRAWN_ANEW % eager.IN_GRAPH, eager.DRAWN_ANEW % "random_gamma", orders.INNER}
+    assert said >= {
+        tensorflow.DRAWN_ANEW % tensorflow.IN_GRAPH,
+        tensorflow.DRAWN_ANEW % "random_gamma",
+        orders.INNER,
+    }
 
 
 KERAS = """

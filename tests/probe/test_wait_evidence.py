@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.probe import page, wire
+from stallguard.probe import libraries, page, wire
 from stallguard.probe.beats import HAND, Beats
 from stallguard.probe.wait_evidence import FEW, WaitEvidence, has_peers
 
@@ -332,6 +332,7 @@ def test_a_call_of_the_library_in_one_of_several_processes_can_wait_for_another(
         is_available = is_initialized = staticmethod(lambda: True)
         get_world_size = staticmethod(lambda: 2)
 
+    libraries.read("torch")
     assert not has_peers()
     monkeypatch.setitem(sys.modules, "torch.distributed", Several)  # type: ignore[arg-type]  # what it is asked
     assert has_peers()

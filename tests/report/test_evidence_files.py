@@ -11,7 +11,7 @@ Current thread 0x0000000000000009 (most recent call first):
   File "{SITE}/tensorflow/python/eager/execute.py", line 53 in quick_execute
   File "{SITE}/keras/src/trainers/trainer.py", line 241 in function
   File "{SITE}/keras/src/trainers/trainer.py", line 399 in fit
-  File "/opt/stallguard/probe/hooks/wrap.py", line 58 in hooked
+  File "/opt/stallguard/probe/hooks.py", line 58 in hooked
   File "/home/me/train.py", line 12 in main
   File "/home/me/train.py", line 20 in <module>
 """

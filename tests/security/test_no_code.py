@@ -26,7 +26,7 @@ CALLS = frozenset(
 ARGUMENTS = {"shell": True, "allow_pickle": True, "safe_mode": False, "weights_only": False}
 # It loads what a key of the user has signed: tests/probe/checkpoint/test_whole_objects.py.
 SIGNED = {"probe/checkpoint/pickled.py": {"pickle"}}
-OWN_PARTS = {"probe/bootstrap.py", "probe/seeds/__init__.py"}  # import modules of their own package by name
+OWN_PARTS = {"probe/bootstrap.py", "probe/libraries.py"}  # import modules of their own package by name
 # The command of `notify.command` is a line for a shell because the user writes it as one; the texts of a notification
 # reach it in variables.  A script without #! is run by /bin/sh as execvp(3) does it.  What holds a training's output
 # runs a fixed text, and gets paths as arguments.

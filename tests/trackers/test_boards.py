@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from stallguard.probe.settings import ProbeSettings
-from stallguard.probe.trackers.earlier_choices import EarlierChoices
-from stallguard.probe.trackers.log_directories import MOMENT, LogDirectories
+from stallguard.probe.trackers import MOMENT, EarlierChoices, LogDirectories
 from tests.guarded.runs import guard
 
 SCRIPT = Path(__file__).parent / "scripts" / "boards.py"

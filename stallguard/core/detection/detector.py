@@ -59,8 +59,9 @@ CENSUS_EVERY = 10.0  # seconds while all is well
 APART, FARTHEST = 100.0, 2.5
 _NOT_BY_PROGRESS = (verdict.DEVICE, verdict.OUTSIDE)  # rows that are not judged by when the last progress was
 LATE = 0.5  # of the silence that is suspected: older progress, when its record comes, ends no suspicion and no stall
-# What was learned holds for one version of each: another version changes the time of a step.
-_TEACHERS = frozenset(("tensorflow", "keras", "tf_keras", "torch", "jax"))
+# What was learned holds for one version of each library that trains: another changes the time of a step.  The hello has
+# besides those
+_NO_LIBRARIES = ("python", "machine")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -169,7 +170,9 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
         case Launched():
             detector_state = _compare(detector_state, {"device": event.device, "factor": str(event.factor)})
         case ProbeConnected():
-            versions = {name: event.versions[name] for name in _TEACHERS & set(event.versions)}
+            versions = {
+                name: version for name, version in event.versions.items() if name not in _NO_LIBRARIES
+            }
             detector_state = _compare(detector_state, versions)
             if detector_state.heartbeat is None:
                 judgement = detector_state.judgement

@@ -1,5 +1,6 @@
 """Run by the training environment's interpreter: prints, as JSON after a mark, what is installed there.
 
+Its arguments are the names of the distributions that matter.
 Standard library and Python 3.9 grammar; imports no framework, writes nothing.
 """
 
@@ -13,17 +14,12 @@ import sys
 from pathlib import Path
 
 MARK = "stallguard-doctor:"
-NAMES = (
-    "tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly", "tensorflow-metal", "tensorflow-metal-plugin",
-    "keras", "tf-keras", "keras-nightly", "torch", "jax", "jaxlib", "jax-metal", "jax-mps", "mlx",
-    "numpy", "protobuf", "h5py", "pyarrow",
-)  # fmt: skip
 
 
 def packages():
-    """Return {name: version} of those in NAMES that are installed."""
+    """Return {name: version} of the distributions named as arguments that are installed."""
     found = {}
-    for name in NAMES:
+    for name in sys.argv[1:]:
         try:
             found[name] = importlib.metadata.version(name) or ""
         except Exception:  # an absent package, or one whose metadata is damaged

@@ -14,7 +14,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from . import random_state
+from ..frameworks import tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def patch_shuffle(session: CheckpointSession, module: Any) -> None:
         def __init__(  # noqa: N807  a wrapper of one
             self: Any, input_dataset: Any, buffer_size: Any, seed: Any = None, *args: Any, **named: Any
         ) -> None:
-            if seed is None and session.context.seeds is not None and not random_state.globally_seeded():
+            if seed is None and session.context.seeds is not None and not tensorflow.globally_seeded():
                 if sys.modules["tensorflow.python.eager.context"].executing_eagerly():
                     seed = session.context.seeds.draw("Dataset.shuffle", BITS)
                 else:
@@ -83,7 +83,7 @@ def patch_arrays(session: CheckpointSession, module: Any) -> None:
                 fit is None
                 or fit.callbacks is not None
                 or self._shuffle is not True
-                or random_state.globally_seeded()
+                or tensorflow.globally_seeded()
             ):
                 return original(self)
             tf, seed = sys.modules["tensorflow"], _seed_of(session.context, fit.ordinal)
@@ -107,7 +107,7 @@ def patch_old_arrays(session: CheckpointSession, module: Any) -> None:
             fit = session.fit
             random = module.tf.random
             ours = random.shuffle
-            if fit is not None and fit.callbacks is None and not random_state.globally_seeded():
+            if fit is not None and fit.callbacks is None and not tensorflow.globally_seeded():
                 ours = functools.partial(random.shuffle, seed=_seed_of(session.context, fit.ordinal))
             with replaced(random, "shuffle", ours):
                 original(self, *args, **named)

@@ -21,6 +21,8 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any, Callable
 
+from .. import libraries
+from ..frameworks import jax
 from . import names, object_kinds, python_generators
 from . import tensors as tensors_of
 
@@ -91,7 +93,7 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
         content = value.getvalue()
         code = content if kind is io.StringIO else _bytes(content, tensors)
         return {"#": kind.__name__, "position": value.tell(), "at": code}
-    if object_kinds.is_key(value):
+    if jax.is_key(value):
         random = sys.modules["jax"].random
         data = sys.modules["numpy"].asarray(random.key_data(value))
         code = _of_numpy(data, type(data), sys.modules["numpy"], tensors)
@@ -246,7 +248,10 @@ def _decoded(code: Any, tensors: list[Any], existing: Any, allowed: Callable[[An
     if kind == "key":
         return sys.modules["jax"].random.wrap_key_data(inner(content), impl=code["of"])
     if kind == "tensor":
-        return tensors_of.constant(code["of"], inner(content))
+        library = libraries.of(str(code["of"]))
+        if library is None or library.tensor_of is None:
+            raise ValueError("%r has no tensors" % (code["of"],))
+        return library.tensor_of(inner(content), None)
     if kind == "complex":
         return complex(*content)
     if kind in ("bytes", "bytearray"):

@@ -19,8 +19,7 @@ from .. import libraries, settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any, Callable, Optional, Protocol
+    from typing import Any, Optional, Protocol
 
     from ..context import Context
 
@@ -178,8 +177,14 @@ def is_scripts() -> bool:
     return False
 
 
-def targets(context: Context) -> dict[str, Callable[[ModuleType], None]]:
-    """Begin to listen; return {module name: patch(module)} for a library that opens files by itself."""
+def begin(context: Context) -> Context:
+    """Begin to listen."""
+    events.listen()
+    return context
+
+
+def patch_files(context: Context, module: Any) -> None:
+    """Wrap the class of HDF5 files: h5py opens files by itself; `module`: h5py._hl.files."""
 
     def wrapped(original: Any) -> Any:
         def __init__(self: Any, name: Any, mode: Any = "r", *args: Any, **named: Any) -> None:  # noqa: N807
@@ -192,8 +197,4 @@ def targets(context: Context) -> dict[str, Callable[[ModuleType], None]]:
 
         return __init__
 
-    def patch(files: ModuleType) -> None:
-        context.wrap(getattr(files, "File", None), "__init__", wrapped)
-
-    events.listen()
-    return {"h5py._hl.files": patch}
+    context.wrap(getattr(module, "File", None), "__init__", wrapped)

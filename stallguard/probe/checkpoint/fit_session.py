@@ -473,3 +473,8 @@ class CheckpointSession:
             self.sigterm_handler.wait()
         if self.sigterm_handler.asked:
             self.sigterm_handler.die()
+
+
+def patch_datasets(session: CheckpointSession, module: Any) -> None:
+    """Wrap how datasets are made and opened; `module`: tensorflow.python.data.ops.dataset_ops."""
+    session.openings.patch(module)

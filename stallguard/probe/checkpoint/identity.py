@@ -18,10 +18,9 @@ import sys
 import zlib
 from typing import Any, NamedTuple
 
-from .. import process_key, settings
+from .. import libraries, process_key, settings
 from . import announcements, object_kinds, pipelines, variables
 
-FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "numpy")
 _NUMBERED = re.compile(r"(?<=[A-Za-z])_\d+\b")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _RATE = ("learning_rate", "lr")
@@ -62,9 +61,9 @@ def of_process(place: str) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the frameworks that are imported."""
     found = {
-        name: str(vars(sys.modules[name]).get("__version__", ""))
-        for name in FRAMEWORKS
-        if name in sys.modules
+        library.name: str(libraries.version(library.name) or "")
+        for library in libraries.imported()
+        if library.computes
     }
     found["python"] = "%d.%d.%d" % sys.version_info[:3]
     return found

@@ -16,9 +16,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .. import libraries
+from ..frameworks import keras
 from . import object_kinds
 
-_LIBRARIES = frozenset(("builtins", "numpy", "keras", "tf_keras", "tensorflow", "jax", "torch", "operator"))
+_PYTHONS = (
+    "builtins",
+    "operator",
+    "_operator",
+)  # modules with functions of numbers, besides those of libraries
 _NUMBERS = frozenset(
     "abs absolute add all amax amin any argmax argmin ceil clip cos cosh divide equal exp expm1 float_power floor "
     "floor_divide fmax fmin ge greater greater_equal gt isclose isfinite isinf isnan le len less less_equal log log10 "
@@ -26,8 +32,6 @@ _NUMBERS = frozenset(
     "nanmax nanmean nanmin ne negative not_equal power prod reciprocal relu round rsqrt sigmoid sign sin sinh softmax "
     "softplus sqrt square std sub subtract sum tan tanh true_divide truediv var".split()
 )
-_FOLDERS = ("activations", "losses")  # modules of Keras with functions of numbers
-_MAKERS = frozenset(("deserialize", "get", "serialize"))  # functions in them that make objects from names
 _TYPES = frozenset((
     "bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple",
     "Counter", "OrderedDict", "defaultdict", "deque",
@@ -60,10 +64,17 @@ def can_be_kept(value: Any) -> bool:
             return True
     elif module == "math":
         return True
-    elif module.partition(".")[0] in _LIBRARIES or module == "_operator":
-        in_folder = any(part in _FOLDERS for part in module.split(".")) and not name.startswith("_")
-        return name in _NUMBERS or (in_folder and name not in _MAKERS)
+    elif _is_of_numbers(module.partition(".")[0]):
+        in_folder = any(part in keras.NUMBER_MODULES for part in module.split(".")) and not name.startswith(
+            "_"
+        )
+        return name in _NUMBERS or (in_folder and name not in keras.MAKERS)
     return _is_of_the_script(module)
+
+
+def _is_of_numbers(package: str) -> bool:
+    library = libraries.of(package)
+    return package in _PYTHONS or (library is not None and library.computes and library.name == package)
 
 
 def _is_of_the_script(module: str) -> bool:

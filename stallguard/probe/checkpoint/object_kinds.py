@@ -19,14 +19,15 @@ import types
 import weakref
 import zlib
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 from .. import libraries
+from ..frameworks import keras
 
 NAMES = 256  # entries at most of a dictionary whose keys are names
 # Set by Keras on every callback; the last two by Keras 2.
 _OF_CALLBACKS = frozenset(("model", "_model", "params", "validation_data", "progbar", "_supports_tf_logs"))
-_FAMILIES = ("Layer", "Model", "Optimizer", "BaseOptimizer", "OptimizerV2", "Metric", "Loss", "Callback")
 # Keras replaces containers in attributes of a model by classes of its own.
 TRACKED = {
     "TrackedList": list,
@@ -37,27 +38,13 @@ TRACKED = {
 }
 # Scripts keep values in objects of these modules.
 _OPEN = ("types", "argparse", "queue", "collections", "logging", "logging.handlers")
-# Classes that have no pickle, or only their name as one, and no state of a training, by package; why they have none.
+# Classes of Python that have no pickle, or only their name as one, and no state of a training.  Those of libraries are
+# in their records.
 _PROVEN = {
-    "tensorflow": frozenset((
-        "DatasetV2", "IteratorSpec",  # the definition of a pipeline; its functions are walked, no iterator is state
-        "DType",  # a constant
-        "StrategyBase", "Generator",  # their variables are walked
-        "InitializableLookupTableBase",  # filled when it is made, never changed
-        "PolymorphicFunction", "ConcreteFunction", "AutoTrackable",  # their variables are found by themselves
-    )),
-    # SeedGenerator: its variable is walked.  The others Keras makes for each fit, around data of the script, which are
-    # walked.
-    "keras": frozenset((
-        "SeedGenerator", "DataAdapter", "DataHandler", "EpochIterator", "PyDatasetEnqueuer", "SequenceEnqueuer",
-    )),
-    "torch": frozenset(("dtype",)),
-    "jaxlib": frozenset(("Device",)),
     "typing": frozenset(("TypeVar", "ParamSpec")),
     "builtins": frozenset(("object", "ellipsis", "NotImplementedType")),
-    "_struct": frozenset(("Struct",)), "re": frozenset(("Match",)), "random": frozenset(("SystemRandom",)),
+    "_struct": frozenset(("Struct",)), "re": frozenset(("Match",)),
 }  # fmt: skip
-_PROVEN["tf_keras"] = _PROVEN["keras"]
 # Their pickles only say where the values are; the last is of h5py.
 _REFERENCES = ("BaseProxy", "SharedMemory", "ShareableList", "ObjectID")
 _EVENTS = ("Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier")  # a lock and numbers
@@ -85,23 +72,8 @@ def is_variable(value: Any) -> bool:
 
 def is_tensor(value: Any) -> bool:
     """Return whether a value is a tensor with a value, not a symbolic one, of TensorFlow, torch or JAX."""
-    kind = type(value)
-    root = kind.__module__.partition(".")[0]
-    if root == "tensorflow":
-        # Of a table or a pipeline it is a handle, without a value.
-        return kind.__name__ == "EagerTensor" and value.dtype.name not in ("resource", "variant")
-    if root not in ("torch", "jax", "jaxlib") or not hasattr(kind, "__array__"):
-        return False
-    if root != "torch":
-        return hasattr(value, "shape") and not is_key(value)
-    # Of others numpy has no form: they are kept as pickles.  Those that are nested raise if their shape is asked for.
-    is_dense = str(value.layout) == "torch.strided" and value.device.type != "meta" and not value.is_nested
-    return is_dense and not value.is_quantized and str(value.dtype) != "torch.complex32"
-
-
-def is_key(value: Any) -> bool:
-    """Return whether a value is a key of jax.random, which has a type of its own."""
-    return type(value).__name__ == "PRNGKeyArray" and type(value).__module__.startswith("jax.")
+    library = libraries.of_class(type(value))
+    return library is not None and library.is_tensor is not None and library.is_tensor(value)
 
 
 def is_torch_optimizer(value: Any) -> bool:
@@ -114,7 +86,8 @@ def is_torch_optimizer(value: Any) -> bool:
 
 def is_constant(value: Any) -> bool:
     """Return whether a value is a tensor that cannot be changed: one of TensorFlow or JAX."""
-    return is_tensor(value) and type(value).__module__.partition(".")[0] != "torch"
+    library = libraries.of_class(type(value))
+    return library is not None and library.is_fixed and is_tensor(value)
 
 
 def is_constant_table(value: Any) -> bool:
@@ -237,10 +210,8 @@ def family(value: Any) -> str:
 def _family_of(kind: Any) -> str:
     """Return the family of Keras to which a class belongs, "" if to none."""
     for one in kind.__mro__:
-        if one.__name__ in _FAMILIES and one.__module__.partition(".")[0] in ("keras", "tf_keras"):
-            if "Optimizer" in one.__name__:
-                return "Optimizer"
-            return "Layer" if one.__name__ == "Model" else one.__name__
+        if one.__name__ in keras.FAMILIES and keras.is_keras(one.__module__.partition(".")[0]):
+            return keras.FAMILIES[one.__name__]
     return ""
 
 
@@ -248,7 +219,12 @@ def _family_of(kind: Any) -> str:
 def is_proven(kind: Any) -> bool:
     """Return whether objects of a library's class have no state, except the script's objects in them."""
     bases = kind.__mro__ if kind is object else kind.__mro__[:-1]
-    return any(one.__name__ in _PROVEN.get(one.__module__.partition(".")[0], ()) for one in bases)
+    return any(one.__name__ in _stateless(one.__module__.partition(".")[0]) for one in bases)
+
+
+def _stateless(package: str) -> Collection[str]:
+    library = libraries.of(package)
+    return _PROVEN.get(package, ()) if library is None else library.stateless
 
 
 @_cached
@@ -347,7 +323,7 @@ def is_bare_iterator(value: Any) -> bool:
 def is_drawn(value: Any) -> bool:
     """Return whether drawing the batches again brings an object back: an iterator, or a training library's loader."""
     package = type(value).__module__.partition(".")[0]
-    is_loader = package in libraries.TRAINING or package == __name__.partition(".")[0]
+    is_loader = libraries.knows(package) or package == __name__.partition(".")[0]
     return isinstance(value, types.GeneratorType) or is_bare_iterator(value) or is_loader
 
 

@@ -20,6 +20,8 @@ import types
 from collections import deque
 from typing import Any
 
+from .. import libraries
+from ..frameworks import tensorflow
 from . import announcements, encoding, names, object_kinds, object_walk, pickled, tensors
 from .object_walk import ALIAS, PLAIN, STRUCTURE, TENSOR, VARIABLE, WHOLE, Slot, Walk
 
@@ -445,18 +447,10 @@ def _copied(value: Any) -> Any:
 
 def _tensor(record: dict[str, Any], array: Any, existing: Any) -> Any:
     """Return a tensor or a new variable of the framework that the record names."""
-    root, module = record["of"], sys.modules
-    if root == "torch":
-        if hasattr(existing, "copy_") and tuple(existing.shape) == array.shape and not record.get("new"):
-            with module["torch"].no_grad():
-                existing.copy_(tensors.torch_of(array))
-            return existing
-        return tensors.torch_of(array)
-    if root in ("jax", "jaxlib") or record["k"] == TENSOR:
-        return tensors.constant(root, array)
-    own = module[root] if root in ("keras", "tf_keras") and hasattr(module[root], "Variable") else None
-    dtype = None if array.dtype.hasobject else array.dtype.name  # of texts TensorFlow finds it
-    return (own or module["tensorflow"]).Variable(array, trainable=record["trains"], dtype=dtype)
+    library = libraries.of(str(record["of"])) or tensorflow.LIBRARY  # a script's class of variables
+    if library.tensor_of is not None and (record["k"] == TENSOR or library.variable_of is None):
+        return library.tensor_of(array, None if record.get("new") else existing)
+    return (library.variable_of or tensorflow.variable_of)(array, record["trains"])
 
 
 def moved(code: Any, by: int) -> Any:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import announcements, object_kinds, random_state
+from ..frameworks import tensorflow
+from . import announcements, object_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,7 +264,7 @@ def limits(iterator: Any, model: Any, shared: list[str]) -> list[str]:
                 elif known is not None and known.is_stateful and "Dataset" not in node.op:
                     kept |= set() if node.op.startswith(_KEPT) else {node.op}
     sentences = []
-    if unseeded and not random_state.globally_seeded():
+    if unseeded and not tensorflow.globally_seeded():
         sentences.append(announcements.UNSTABLE % ", ".join(sorted(unseeded)))
     if kept:
         sentences.append(announcements.KEPT_BY_PIPELINE % ", ".join(sorted(kept)))

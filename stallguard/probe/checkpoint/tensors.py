@@ -8,8 +8,9 @@ import sys
 import zlib
 from typing import Any
 
+from ..frameworks import tensorflow, torch
+
 _NAME = re.compile(r"[A-Za-z]\w*(?:\[\w+\])?\Z", re.ASCII)  # of a dtype; numpy parses more than names
-_BITS = {1: "uint8", 2: "int16"}  # types of both torch and numpy, by bytes
 
 
 def pack(arrays: list[Any]) -> tuple[list[list[Any]], list[Any]]:
@@ -48,32 +49,12 @@ def value_of(variable: Any, keep: bool = False) -> Any:
     if hasattr(value, "read_value"):  # Keras 3 contains a variable of TensorFlow
         value = value.read_value()
     if hasattr(value, "detach"):
-        value = _of_torch(value.detach().cpu())
+        value = torch.array_of(value.detach().cpu())
         return value.copy() if keep else value
     view = getattr(value, "_numpy", None)
     if view is not None:
         return numpy.asarray(view())
     return numpy.array(value) if keep else numpy.asarray(value)
-
-
-def _of_torch(tensor: Any) -> Any:
-    """Return a tensor of torch as an array; of bfloat16 and similar types, which numpy lacks, as one of ml_dtypes."""
-    name = str(tensor.dtype).rpartition(".")[2]
-    kind = getattr(sys.modules.get("ml_dtypes"), name, None)
-    if kind is None:
-        return tensor.resolve_conj().resolve_neg().numpy()
-    bits: Any = getattr(sys.modules["torch"], _BITS[tensor.element_size()])
-    return tensor.contiguous().view(bits).numpy().view(kind)
-
-
-def torch_of(array: Any) -> Any:
-    """Return a tensor of torch with the values of an array; the inverse of what `value_of` does."""
-    torch = sys.modules["torch"]
-    array, kind = array.copy(), None
-    if array.dtype.type.__module__.startswith("ml_dtypes"):
-        array, kind = array.view(_BITS[array.itemsize]), getattr(torch, array.dtype.name)
-    made = torch.from_numpy(array)
-    return made if kind is None else made.view(kind)
 
 
 def entries_of(table: Any) -> tuple[Any, Any]:
@@ -86,14 +67,7 @@ def entries_of(table: Any) -> tuple[Any, Any]:
 def fill(table: Any, keys: Any, values: Any) -> None:
     """Give a lookup table these entries alone."""
     table.remove(table.export()[0])
-    table.insert(constant("tensorflow", keys), constant("tensorflow", values))
-
-
-def constant(root: str, array: Any) -> Any:
-    """Return a tensor of TensorFlow or JAX with the values of an array."""
-    if root == "tensorflow":
-        return sys.modules["tensorflow"].constant(array)
-    return sys.modules["jax"].numpy.asarray(array)
+    table.insert(tensorflow.constant(keys), tensorflow.constant(values))
 
 
 def with_arrays(tree: Any) -> Any:
@@ -110,7 +84,7 @@ def with_tensors(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: with_tensors(one) for key, one in tree.items()}
     if isinstance(tree, tuple) and tree[:1] == ("tensor",):
-        return torch_of(tree[1])
+        return torch.tensor_of(tree[1])
     return type(tree)(with_tensors(one) for one in tree) if isinstance(tree, (list, tuple)) else tree
 
 

@@ -9,22 +9,16 @@ user's process has imported.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..context import Context
+    from .compare import Slices
 
-Patch = Callable[[Any], None]
 
-
-def targets(context: Context) -> dict[str, Patch]:
-    """Return {module name: patch(module)} for every Keras that can be imported in this process."""
+def begin(context: Context) -> Slices:
+    """Return what the patches of the frameworks get."""
     # Imported here, because a training in whole batches uses `fit_arguments` and `batch_structure` only.
-    from . import announcements, compare, reductions, slices_jax, slices_tf, slices_torch
+    from . import announcements, compare
 
-    announcer = announcements.Announcer(context)
-    slices = compare.Slices(context, announcer)
-    found = reductions.targets(context)
-    for module in (slices_tf, slices_torch, slices_jax):
-        found.update(module.targets(context, announcer, slices))
-    return found
+    return compare.Slices(context, announcements.Announcer(context))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import libraries
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FRAMEWORKS = ("keras", "tf_keras", "tensorflow")  # whose modules are not the script's
 PARTS = ("input", "target", "sample weight")  # of the tuple that a step gets
 SHOWN = 3  # names in a sentence
 
@@ -87,7 +88,7 @@ def normalisations(model: Any) -> list[Any]:
         layer
         for layer in layers(model)
         if any(
-            "BatchNormalization" in kind.__name__ and kind.__module__.partition(".")[0] in FRAMEWORKS
+            "BatchNormalization" in kind.__name__ and libraries.of_class(kind) is not None
             for kind in type(layer).__mro__
         )
     ]
@@ -107,7 +108,7 @@ def listed(names: list[str]) -> str:
 
 def is_own(model: Any) -> bool:
     """Return whether the `train_step` of `model` is the script's, or a library's on top of Keras."""
-    return getattr(model.train_step, "__module__", "").partition(".")[0] not in FRAMEWORKS
+    return libraries.of(getattr(model.train_step, "__module__", "").partition(".")[0]) is None
 
 
 def reaches(model: Any) -> bool:

@@ -65,8 +65,8 @@ class Slices:
     """Decides which models of the process are trained in slices."""
 
     def __init__(self, context: Context, announcer: Announcer) -> None:
-        self._context = context
-        self._announcer = announcer
+        self.context = context
+        self.announcer = announcer
         self._lookahead = Lookahead(context)
         self._verdicts: WeakKeyDictionary[Any, SliceVerdict] = WeakKeyDictionary()
         # The train function for which each model was prepared.
@@ -110,7 +110,7 @@ class Slices:
     def stay_whole(self, model: Any, reason: str, kind: str = "") -> None:
         """Train the batches of `model` whole from now on, and report why.  `kind`: of the compared batches."""
         self._verdicts[model] = SliceVerdict(kind, reason)
-        self._announcer.whole(model, reason)
+        self.announcer.whole(model, reason)
 
     def pass_over(self, model: Any) -> None:
         """Ignore a model whose step cannot be sliced; `Announcer.unreached` reports it."""
@@ -120,10 +120,10 @@ class Slices:
         if not batches:
             return
         before = self._verdicts.get(model)
-        comparison = SliceComparison(model, self._context.factor)
+        comparison = SliceComparison(model, self.context.factor)
         self._comparison = comparison
         try:
-            with self._context.phase("first run"):
+            with self.context.phase("first run"):
                 comparison.run(
                     framework, self._lookahead.arguments, batches[0], before.kind if before else None
                 )
@@ -135,7 +135,7 @@ class Slices:
             self.stay_whole(model, comparison.reason, comparison.kind)
         else:
             self._verdicts[model] = SliceVerdict(comparison.kind, "")
-            self._announcer.sliced(model, comparison.sentence())
+            self.announcer.sliced(model, comparison.sentence())
         # The reason for which the graph of its step, if there is one, was traced with whole batches; "": with slices.
         traced = before.reason if before else comparison.reason
         if model in self._traced:

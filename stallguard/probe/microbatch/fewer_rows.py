@@ -2,19 +2,21 @@
 
 This works for a `fit` on arrays or tensors, which takes a batch size.  A pipeline, a dataset object and a generator
 make their batches themselves: those are trained in slices, and the hello reports it.
+
+The learning rate can be scaled for them: at its use in an update, never in its variable.  So checkpoints, callbacks and
+schedules read the rate that the script set.  Keras 3 reads the rate through one method inside `apply`; Keras 2 through
+a variable, or for a schedule through one that is computed at each step; Keras 2's legacy optimizers through
+`_decayed_lr`.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .. import wire
 from . import fit_arguments
-from .fit_sizes import TRAINERS
-from .learning_rates import Rate
-from .learning_rates import targets as rate_targets
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -32,11 +34,27 @@ UNREACHED = "the learning rate unchanged, because this optimizer is not known"
 FASTER = "; a schedule that counts updates runs {times:g} times as fast"
 
 
-def targets(context: Context) -> dict[str, Callable[[Any], None]]:
-    """Return the patches of the trainers and the optimizers."""
-    really = FewerRows(context, context.settings.really)
-    patches = {name: really.patcher(kind) for name, kind in TRAINERS.items()}
-    return {**patches, **rate_targets(context, really.rate)}
+def begin(context: Context) -> FewerRows:
+    """Return what the patches of the trainers and the optimizers get."""
+    return FewerRows(context, context.settings.really)
+
+
+def patch(fewer: FewerRows, kind: str, module: Any) -> None:
+    """Wrap `fit` of the trainer class of this name."""
+    fewer.context.wrap(getattr(module, kind), "fit", fewer.fit)
+
+
+class Rate:
+    """The current factor of the rate.  `inside` > 0: an update is being computed."""
+
+    def __init__(self) -> None:
+        self.scale = 1.0
+        self.inside = 0
+        self.reached = False  # an optimizer whose rate can be scaled is imported
+
+    def scaled(self, rate: Any) -> Any:
+        """Return the rate that an update uses."""
+        return rate * self.scale if self.scale != 1.0 else rate
 
 
 class FewerRows:
@@ -50,11 +68,8 @@ class FewerRows:
         self._modes: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         self._reported: set[str] = set()
 
-    def patcher(self, kind: str) -> Callable[[Any], None]:
-        """Return the patch of the trainer class of this name."""
-        return lambda module: (self.context.wrap(getattr(module, kind), "fit", self._fit), None)[1]
-
-    def _fit(self, original: Any) -> Any:
+    def fit(self, original: Any) -> Any:
+        """Return a wrapper of `fit` that passes it fewer rows."""
         signature = inspect.signature(original)
 
         def fit(model: Any, *args: Any, **named: Any) -> Any:
@@ -113,3 +128,72 @@ class FewerRows:
         if self._modes.setdefault(model, scale) != scale:
             model.train_function = None
             self._modes[model] = scale
+
+
+def patch_keras3(fewer: FewerRows, module: Any) -> None:
+    """Wrap the base class of the optimizers of Keras 3."""
+    context, rate, base = fewer.context, fewer.rate, module.BaseOptimizer
+    read = context.wrap(base, "_get_current_learning_rate", lambda original: _read(rate, original))
+    rate.reached |= read and context.wrap(base, "apply", lambda original: _inside(rate, original))
+
+
+def patch_keras2(fewer: FewerRows, module: Any) -> None:
+    """Wrap the base class of the optimizers of Keras 2."""
+    context, rate, base = fewer.context, fewer.rate, vars(module).get("_BaseOptimizer")
+    if base is not None:
+        context.wrap(base, "_compute_current_learning_rate", lambda original: _computed(rate, original))
+        rate.reached |= context.wrap(base, "apply_gradients", lambda original: _lent(rate, original))
+
+
+def patch_legacy(fewer: FewerRows, module: Any) -> None:
+    """Wrap the base class of the legacy optimizers of Keras 2."""
+    rate = fewer.rate
+
+    def decayed(original: Any) -> Any:
+        return lambda self, *args, **named: rate.scaled(original(self, *args, **named))
+
+    rate.reached |= fewer.context.wrap(module.OptimizerV2, "_decayed_lr", decayed)
+
+
+def _read(rate: Rate, original: Any) -> Any:
+    def _get_current_learning_rate(self: Any) -> Any:
+        return rate.scaled(original(self)) if rate.inside else original(self)
+
+    return _get_current_learning_rate
+
+
+def _inside(rate: Rate, original: Any) -> Any:
+    def apply(self: Any, *args: Any, **named: Any) -> Any:
+        rate.inside += 1
+        try:
+            return original(self, *args, **named)
+        finally:
+            rate.inside -= 1
+
+    return apply
+
+
+def _computed(rate: Rate, original: Any) -> Any:
+    def _compute_current_learning_rate(self: Any) -> Any:
+        result = original(self)
+        if rate.scale != 1.0 and not hasattr(self._learning_rate, "assign"):  # a schedule
+            self._current_learning_rate.assign(rate.scaled(self._current_learning_rate))
+        return result
+
+    return _compute_current_learning_rate
+
+
+def _lent(rate: Rate, original: Any) -> Any:
+    """Set the variable to the scaled rate during one update."""
+
+    def apply_gradients(self: Any, *args: Any, **named: Any) -> Any:
+        variable = self._learning_rate
+        if rate.scale == 1.0 or not hasattr(variable, "assign"):
+            return original(self, *args, **named)
+        before = variable.read_value()
+        variable.assign(rate.scaled(before))
+        result = original(self, *args, **named)
+        variable.assign(before)
+        return result
+
+    return apply_gradients

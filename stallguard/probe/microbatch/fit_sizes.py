@@ -6,25 +6,25 @@ be reported before a stall, not after it.
 
 from __future__ import annotations
 
+from ..hooks import before
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..context import Context, Targets
-
-TRAINERS = {
-    "keras.src.backend.tensorflow.trainer": "TensorFlowTrainer",
-    "keras.src.backend.torch.trainer": "TorchTrainer",
-    "keras.src.backend.jax.trainer": "JAXTrainer",
-    "keras.src.engine.training": "Model",
-    "tf_keras.src.engine.training": "Model",
-}
+    from ..context import Context
 
 
-def targets(context: Context) -> Targets:
-    """Return the modules that define the trainers."""
-    reporter = FitReporter(context)
-    return {name: reporter.patcher(kind) for name, kind in TRAINERS.items()}
+def begin(context: Context) -> FitReporter:
+    """Return what the patches of the trainers get."""
+    return FitReporter(context)
+
+
+def patch(reporter: FitReporter, kind: str, module: Any) -> None:
+    """Wrap `fit` of the trainer class of this name."""
+    context = reporter.context
+    fit = before(context, lambda *args, **named: reporter.fit(module, *args, **named))
+    context.wrap(getattr(module, kind), "fit", fit)
 
 
 FEEDS = {
@@ -57,16 +57,6 @@ class FitReporter:
         self._wide = False
         self._feed = ""
         self._unreached: set[type] = set()
-
-    def patcher(self, kind: str) -> Any:
-        """Return the patch of the trainer class of this name."""
-        from ..hooks.wrap import before
-
-        return lambda module: self.context.wrap(
-            getattr(module, kind),
-            "fit",
-            before(self.context, lambda *args, **named: self.fit(module, *args, **named)),
-        )
 
     def fit(
         self,

@@ -9,35 +9,30 @@ returns what the original returns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from . import slice_plan
 
 if TYPE_CHECKING:
-    from ..context import Context
+    from .compare import Slices
 
 _SUMS = (None, "none", "sum")
 
 
-def targets(context: Context) -> dict[str, Callable[[Any], None]]:
-    """Return the patches of the functions through which every loss is reduced, and of Keras 3's Mean."""
+def patch_loss(slices: Slices, module: Any) -> None:
+    """Wrap the function through which every loss of Keras 3 is reduced."""
+    slices.context.wrap(module, "reduce_weighted_values", lambda original: _reducer(original, module))
 
-    def patch_loss(module: Any) -> None:
-        context.wrap(module, "reduce_weighted_values", lambda original: _reducer(original, module))
 
-    def patch_mean(module: Any) -> None:
-        context.wrap(module.Mean, "update_state", _mean)
+def patch_mean(slices: Slices, module: Any) -> None:
+    """Wrap Keras 3's Mean."""
+    slices.context.wrap(module.Mean, "update_state", _mean)
 
-    def patch_utils(module: Any) -> None:
-        context.wrap(module, "apply_valid_mask", lambda original: _masker(original, module.tf))
-        context.wrap(module, "compute_weighted_loss", lambda original: _weigher(original, module.tf))
 
-    return {
-        "keras.src.losses.loss": patch_loss,
-        "keras.src.metrics.reduction_metrics": patch_mean,
-        "keras.src.utils.losses_utils": patch_utils,
-        "tf_keras.src.utils.losses_utils": patch_utils,
-    }
+def patch_utils(slices: Slices, module: Any) -> None:
+    """Wrap the functions through which every loss of Keras 2 is reduced."""
+    slices.context.wrap(module, "apply_valid_mask", lambda original: _masker(original, module.tf))
+    slices.context.wrap(module, "compute_weighted_loss", lambda original: _weigher(original, module.tf))
 
 
 def _mean(original: Any) -> Any:

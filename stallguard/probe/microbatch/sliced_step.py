@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from .announcements import Announcer
     from .compare import Slices
     from .random_draws import Draws
 
@@ -31,8 +30,8 @@ class SlicedStep:
 
     updates: tuple[str, ...] = ("apply_gradients", "apply")  # methods of the optimizer that are held back
 
-    def __init__(self, announcer: Announcer, slices: Slices, original: Any, model: Any) -> None:
-        self.announcer = announcer
+    def __init__(self, slices: Slices, original: Any, model: Any) -> None:
+        self.announcer = slices.announcer
         self.slices = slices
         self.original = original
         self.model = model

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from ..context import Context
-    from .announcements import Announcer
     from .compare import Slices
 
 REAL = (
@@ -31,18 +29,15 @@ REAL = (
 )
 
 
-def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str, Callable[[Any], None]]:
-    """Return the patch of the trainer that runs on JAX."""
+def patch(slices: Slices, module: Any) -> None:
+    """Have the trainer that runs on JAX train its batches in slices."""
 
-    def patch(module: Any) -> None:
-        def train_step(original: Any) -> Any:
-            return lambda self, state, data: JaxStep(module, announcer, slices, original, self, state).run(
-                data, context.factor
-            )
+    def train_step(original: Any) -> Any:
+        return lambda self, state, data: JaxStep(module, slices, original, self, state).run(
+            data, slices.context.factor
+        )
 
-        step_hooks.patch(context, announcer, slices, module.JAXTrainer, train_step, JaxComparison())
-
-    return {"keras.src.backend.jax.trainer": patch}
+    step_hooks.patch(slices, module.JAXTrainer, train_step, JaxComparison())
 
 
 class JaxStep(SlicedStep):
@@ -50,10 +45,8 @@ class JaxStep(SlicedStep):
 
     updates = ("stateless_apply",)
 
-    def __init__(
-        self, module: Any, announcer: Announcer, slices: Slices, original: Any, model: Any, state: Any
-    ) -> None:
-        super().__init__(announcer, slices, original, model)
+    def __init__(self, module: Any, slices: Slices, original: Any, model: Any, state: Any) -> None:
+        super().__init__(slices, original, model)
         self.module = module
         self.state = state
 

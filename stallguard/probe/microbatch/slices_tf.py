@@ -27,16 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from ..context import Context
-    from .announcements import Announcer
     from .compare import Slices
 
-TRAINERS = {
-    "keras.src.backend.tensorflow.trainer": "TensorFlowTrainer",
-    "keras.src.engine.training": "Model",
-    "keras.engine.training": "Model",
-    "tf_keras.src.engine.training": "Model",
-}
 OPS = "tensorflow.python.ops."
 UNIFORM = {"gen_random_ops": "random_uniform", "gen_stateless_random_ops_v2": "stateless_random_uniform_v2"}
 NORMAL = {
@@ -57,29 +49,22 @@ REAL = {
 RANGE = 1 << 30  # of integers without bounds
 
 
-def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str, Callable[[Any], None]]:
-    """Return the patches of the trainers that run on TensorFlow."""
+def patch(slices: Slices, trainer: str, module: Any) -> None:
+    """Have the trainer of this name, which runs on TensorFlow, train its batches in slices."""
 
-    def patcher(trainer: str) -> Callable[[Any], None]:
-        def patch(module: Any) -> None:
-            def train_step(original: Any) -> Any:
-                return lambda self, data: TensorFlowStep(module.tf, announcer, slices, original, self).run(
-                    data, context.factor
-                )
+    def train_step(original: Any) -> Any:
+        return lambda self, data: TensorFlowStep(module.tf, slices, original, self).run(
+            data, slices.context.factor
+        )
 
-            framework = TensorFlowComparison(module.tf)
-            step_hooks.patch(context, announcer, slices, getattr(module, trainer), train_step, framework)
-
-        return patch
-
-    return {name: patcher(trainer) for name, trainer in TRAINERS.items()}
+    step_hooks.patch(slices, getattr(module, trainer), train_step, TensorFlowComparison(module.tf))
 
 
 class TensorFlowStep(SlicedStep):
     """One `train_step` call on TensorFlow."""
 
-    def __init__(self, tf: Any, announcer: Announcer, slices: Slices, original: Any, model: Any) -> None:
-        super().__init__(announcer, slices, original, model)
+    def __init__(self, tf: Any, slices: Slices, original: Any, model: Any) -> None:
+        super().__init__(slices, original, model)
         self.tf = tf
 
     def rows(self, leaf: Any) -> Any:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from ..context import Context
-    from .announcements import Announcer
     from .compare import Slices
 
 REAL = (
@@ -31,25 +29,20 @@ REAL = (
 )
 
 
-def targets(context: Context, announcer: Announcer, slices: Slices) -> dict[str, Callable[[Any], None]]:
-    """Return the patch of the trainer that runs on torch."""
+def patch(slices: Slices, module: Any) -> None:
+    """Have the trainer that runs on torch train its batches in slices."""
 
-    def patch(module: Any) -> None:
-        def train_step(original: Any) -> Any:
-            return lambda self, data: TorchStep(module, announcer, slices, original, self).run(
-                data, context.factor
-            )
+    def train_step(original: Any) -> Any:
+        return lambda self, data: TorchStep(module, slices, original, self).run(data, slices.context.factor)
 
-        step_hooks.patch(context, announcer, slices, module.TorchTrainer, train_step, TorchComparison(module))
-
-    return {"keras.src.backend.torch.trainer": patch}
+    step_hooks.patch(slices, module.TorchTrainer, train_step, TorchComparison(module))
 
 
 class TorchStep(SlicedStep):
     """One `train_step` call on torch."""
 
-    def __init__(self, module: Any, announcer: Announcer, slices: Slices, original: Any, model: Any) -> None:
-        super().__init__(announcer, slices, original, model)
+    def __init__(self, module: Any, slices: Slices, original: Any, model: Any) -> None:
+        super().__init__(slices, original, model)
         self.module = module
 
     def obstacle(self) -> str:

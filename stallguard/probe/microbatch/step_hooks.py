@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from ..hooks.wrap import before
+from ..hooks import before
 from ..lookahead import NAME
 from . import announcements, batch_structure
 
 if TYPE_CHECKING:
-    from ..context import Context
     from .announcements import Announcer
     from .compare import Framework, Slices
 
 Step = Callable[[Any], Any]
 
 
-def patch(
-    context: Context, announcer: Announcer, slices: Slices, trainer: Any, step: Step, framework: Framework
-) -> None:
+def patch(slices: Slices, trainer: Any, step: Step, framework: Framework) -> None:
     """Wrap `train_step` of the class `trainer`, and have the first batches of each fit compared."""
+    context, announcer = slices.context, slices.announcer
     begun: set[int] = set()  # models whose fit has begun, and whose train function was not made since
 
     def function(original: Any) -> Any:

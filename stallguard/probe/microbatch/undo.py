@@ -11,6 +11,7 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from .. import libraries
 from ..checkpoint import random_state
 from . import batch_structure
 
@@ -59,9 +60,7 @@ class Attributes:
 def own_objects(model: Any) -> list[Any]:
     """Return the model and the layers whose class the script, or a library on top of Keras, defines."""
     every = [model, *batch_structure.layers(model)]
-    return [
-        owner for owner in every if type(owner).__module__.partition(".")[0] not in batch_structure.FRAMEWORKS
-    ]
+    return [owner for owner in every if libraries.of_class(type(owner)) is None]
 
 
 def _contents(value: Any) -> list[tuple[Any, Any, list[Any]]]:

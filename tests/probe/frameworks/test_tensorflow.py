@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stallguard.probe.hooks import python_functions
-from stallguard.probe.hooks.python_functions import PythonFunctions
+from stallguard.probe.frameworks import tensorflow
+from stallguard.probe.frameworks.tensorflow import PythonFunctions
 from tests.probe.test_lookahead import ran
 
 FUNCTIONS = {"input": "slow_map", "step": "slow_loss"}
@@ -38,14 +38,14 @@ def test_a_generator_is_not_measured_twice(servers):
 
 
 def test_functions_that_are_registered_for_ever_do_not_grow_the_tables(monkeypatch):
-    monkeypatch.setattr(python_functions, "MOST", 3)
+    monkeypatch.setattr(tensorflow, "MOST", 3)
     hook = PythonFunctions(SimpleNamespace(python_functions={}))
 
     def traced():
         return None
 
     for number in range(10):
-        hook.registered((python_functions.STEP, traced), f"pyfunc_{number}")
+        hook.registered((tensorflow.STEP_FUNCTION, traced), f"pyfunc_{number}")
     assert [hook.calls(None, f"pyfunc_{number}") is not None for number in (0, 6, 7, 9)] == [
         False,
         False,

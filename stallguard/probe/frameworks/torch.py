@@ -1,4 +1,4 @@
-"""Counts each optimizer step of PyTorch as a beat, and records the wait for a DataLoader as input.
+"""PyTorch: each step of an optimizer is a beat, and the wait for a DataLoader is input.
 
 The tensor whose gradient a loop computes is its loss, or a multiple of it: it shows whether the loss is finite.  On the
 CPU it is read; on a device only if the script itself reads it, because that waits for the device.
@@ -11,7 +11,8 @@ import sys
 import time
 
 from ..beats import BETWEEN, INPUT, STEP, TORCH
-from .wrap import around
+from ..hooks import SaveHooks, around
+from ..libraries import Library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ..context import Context, Targets
     from ..patches import Function
 
+SAVES = {"torch.serialization": ("", "save", "load")}
+_BITS = {1: "uint8", 2: "int16"}  # types of both torch and numpy, by bytes
 LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
 
 
@@ -62,7 +65,7 @@ class TorchHooks:
     def pass_by(self, module: Any) -> None:
         """Have torch.compile run the probe's functions as they are: it would trace and compile them, and warn."""
         skip = getattr(module, "skip_code", None) or sys.modules["torch"]._C._dynamo.eval_frame.skip_code
-        package = __name__.rpartition(".hooks")[0]
+        package = __name__.partition(".frameworks")[0]
         for name, part in list(sys.modules.items()):
             if name.startswith(package):
                 for code in _codes(list(vars(part).values())):
@@ -153,3 +156,134 @@ def _codes(found: list[Any]) -> list[Any]:
             codes.append(code)
             found += [inner for inner in code.co_consts if hasattr(inner, "co_consts")]
     return codes
+
+
+def seed_generators(context: Context, module: Any) -> None:
+    """Seed the default generators: the CPU's now, a GPU's when it is created."""
+
+    def make(original: Any) -> Any:
+        def seed() -> Any:
+            drawn = context.draw("torch", 63)
+            if drawn is None:
+                return original()
+            module.manual_seed(drawn)
+            return drawn
+
+        return seed
+
+    def seed_cuda() -> None:
+        for number in range(module.cuda.device_count()):
+            drawn = context.draw("torch.cuda.%d" % number, 63)
+            if drawn is not None:
+                module.cuda.default_generators[number].manual_seed(drawn)
+
+    drawn = context.draw("torch", 63)
+    if drawn is None:  # imported in a forked process
+        return
+    module.default_generator.manual_seed(drawn)
+    for owner in (module.random, module):
+        context.wrap(owner, "seed", make)
+    if hasattr(module.cuda, "_lazy_seed_tracker"):
+        # Called when CUDA starts; seeds that the script set before are applied later.
+        module.cuda._lazy_call(seed_cuda, seed_all=True)
+    if getattr(module._C, "_has_mps", False) and hasattr(module, "mps"):
+        _seed_metal(context, module)
+
+
+def _seed_metal(context: Context, module: Any) -> None:
+    """Seed the generator of a Mac's GPU after the first module is moved there, if it was not used before.
+
+    Not earlier: its first use starts Metal, which must not be used on both sides of a fork.
+    """
+    waiting = [True]
+
+    def make(original: Any) -> Any:
+        def to(self: Any, *args: Any, **named: Any) -> Any:
+            moved = original(self, *args, **named)
+            if waiting and any(one.device.type == "mps" for one in self.parameters()):
+                waiting.clear()
+                try:
+                    drawn = context.draw("torch.mps", 63)
+                    if drawn is not None and module.mps._default_mps_generator is None:
+                        module.mps.manual_seed(drawn)
+                except Exception as error:
+                    context.surprise("seeding the GPU of a Mac", error)
+            return moved
+
+        return to
+
+    context.wrap(module.nn.Module, "to", make)
+
+
+def array_of(tensor: Any) -> Any:
+    """Return a tensor of torch as an array; of bfloat16 and similar types, which numpy lacks, as one of ml_dtypes."""
+    name = str(tensor.dtype).rpartition(".")[2]
+    kind = getattr(sys.modules.get("ml_dtypes"), name, None)
+    if kind is None:
+        return tensor.resolve_conj().resolve_neg().numpy()
+    bits: Any = getattr(sys.modules["torch"], _BITS[tensor.element_size()])
+    return tensor.contiguous().view(bits).numpy().view(kind)
+
+
+def tensor_of(array: Any) -> Any:
+    """Return a tensor of torch with the values of an array; the inverse of `array_of`."""
+    torch = sys.modules["torch"]
+    array, kind = array.copy(), None
+    if array.dtype.type.__module__.startswith("ml_dtypes"):
+        array, kind = array.view(_BITS[array.itemsize]), getattr(torch, array.dtype.name)
+    made = torch.from_numpy(array)
+    return made if kind is None else made.view(kind)
+
+
+def _is_tensor(value: Any) -> bool:
+    # Of others numpy has no form: they are kept as pickles.  Those that are nested raise if their shape is asked for.
+    if not hasattr(type(value), "__array__"):
+        return False
+    is_dense = str(value.layout) == "torch.strided" and value.device.type != "meta" and not value.is_nested
+    return is_dense and not value.is_quantized and str(value.dtype) != "torch.complex32"
+
+
+def _restored(array: Any, existing: Any) -> Any:
+    if hasattr(existing, "copy_") and tuple(existing.shape) == array.shape:
+        with sys.modules["torch"].no_grad():
+            existing.copy_(tensor_of(array))
+        return existing
+    return tensor_of(array)
+
+
+def _state() -> Any:
+    torch = sys.modules["torch"]
+    return torch.get_rng_state().numpy() if hasattr(torch, "get_rng_state") else None
+
+
+def _set_state(state: Any) -> None:
+    torch = sys.modules["torch"]
+    if hasattr(torch, "set_rng_state"):
+        torch.set_rng_state(torch.from_numpy(state.copy()))
+
+
+def _has_peers() -> bool:
+    torch = sys.modules.get("torch.distributed")
+    return (
+        torch is not None
+        and torch.is_available()
+        and torch.is_initialized()
+        and bool(torch.get_world_size() > 1)
+    )
+
+
+LIBRARY = Library(
+    "torch",
+    trains=True,
+    companions=("lightning",),
+    hooks=(targets, lambda context: SaveHooks(context, SAVES).targets()),
+    patches={"seeds": {"torch": seed_generators}},
+    array_waits=("cpu", "item", "numpy", "synchronize", "tolist"),
+    has_peers=_has_peers,
+    stateless=("dtype",),
+    is_tensor=_is_tensor,
+    tensor_of=_restored,
+    distributions=("torch",),
+    runs_keras=True,
+    generators={"torch": (_state, _set_state)},
+)

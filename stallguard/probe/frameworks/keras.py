@@ -1,4 +1,6 @@
-"""What is recorded of Keras: its models' loops and single batches, its callbacks, and the updates of its optimizers.
+"""Keras 3 and Keras 2: its models' loops and single batches, its callbacks, and the updates of its optimizers.
+
+Keras 2 is the package `keras` to 2.15, and `tf_keras`, whose record is made here too.
 
 The progress of its own loops is read by wrapping the class that calls the callbacks; no callback is added.  An added
 one would make Keras 2 fetch the logs from the device after each batch, and Keras 3 on JAX and torch run all callbacks
@@ -12,24 +14,38 @@ import time
 
 from .. import own_frames, wire
 from ..beats import EPOCH_END, EPOCH_START, IDLE, INPUT, ON_BATCH, OPTIMIZER, PREDICTION, VALIDATION
+from ..hooks import SaveHooks, around, before, own_classes
+from ..libraries import Library
 from ..outbox import TEXT
 from ..poll import Poller
-from .wrap import around, before, keras_backend, own_classes
+from . import tensorflow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
     from ..context import Context, Targets
+    from ..libraries import PartPatches
     from ..patches import Function
 
-LAZY = ("keras.src.backend.torch.trainer", "keras.src.backend.jax.trainer")  # compile inside the first batch
+# Classes with `fit`, by their module: of Keras 3 one for each backend.
+TENSORFLOW, TORCH, JAX = (
+    "keras.src.backend.tensorflow.trainer", "keras.src.backend.torch.trainer", "keras.src.backend.jax.trainer",
+)  # fmt: skip
+TRAINERS3 = {TENSORFLOW: "TensorFlowTrainer", TORCH: "TorchTrainer", JAX: "JAXTrainer"}
+TRAINERS2 = dict.fromkeys(
+    ("keras.src.engine.training", "tf_keras.src.engine.training"), "Model"
+)  # 2.13 and later
+TRAINERS = {**TRAINERS3, **TRAINERS2}
+ON_TENSORFLOW = {
+    TENSORFLOW: TRAINERS3[TENSORFLOW],
+    **TRAINERS2,
+    "keras.engine.training": "Model",
+}  # the last: to 2.12
+LAZY = (TORCH, JAX)  # compile inside the first batch
 MODEL_HOMES = (
-    "keras.src.backend.tensorflow.trainer",  # Keras 3
-    *LAZY,
-    "keras.src.engine.training",  # Keras 2.13 to 2.15
+    *TRAINERS,
     "keras.src.engine.training_v1",  # graph mode
-    "tf_keras.src.engine.training",
     "tf_keras.src.engine.training_v1",
     "keras.engine.training",  # Keras 2.6 to 2.12
     "keras.engine.training_v1",
@@ -40,10 +56,6 @@ CALLBACK_HOMES = (
     "tf_keras.src.callbacks",
     "keras.callbacks",  # Keras 2.6 to 2.12
 )
-
-CONVERTS = "_on_train_batch_end"  # what CallbackList does with the logs of a batch
-TERMINATES = "TerminateOnNaN"
-RESULTS_EVERY = 5.0  # seconds: epochs of a second must not fill the journal
 OPTIMIZER_HOMES = (
     "keras.src.optimizers.base_optimizer",  # Keras 3
     "keras.src.optimizers.optimizer",  # Keras 2.13 to 2.15
@@ -54,16 +66,90 @@ OPTIMIZER_HOMES = (
     "keras.optimizers.optimizer_v2.optimizer_v2",
     "keras.optimizer_v2.optimizer_v2",
 )
+SAVES = {
+    **dict.fromkeys(
+        ("keras.src.models.model", *TRAINERS2), ("Model", "save save_weights export", "load_weights")
+    ),
+    "keras.engine.training": ("Model", "save save_weights", "load_weights"),
+    **dict.fromkeys(
+        ("keras.src.saving.saving_api", "tf_keras.src.saving.saving_api"),
+        ("", "save_model save_weights", "load_model load_weights"),
+    ),
+}
+# What each part of the probe wraps, besides the hooks below: of Keras 3, and of Keras 2 in both its packages.
+PATCHES: dict[str, PartPatches] = {
+    "trackers": {
+        "keras.src.callbacks.tensorboard": ("trackers", "patch_callback"),
+        # Keras 2; Keras 3 has a package of the last name, whose callback is in the module above.
+        "tf_keras.src.callbacks": ("trackers", "patch_callback"),
+        "keras.src.callbacks": ("trackers", "patch_callback"),
+    },
+    "sizes": {module: ("microbatch.fit_sizes", "patch", name) for module, name in TRAINERS.items()},
+    "slices": {
+        "keras.src.losses.loss": ("microbatch.reductions", "patch_loss"),
+        "keras.src.metrics.reduction_metrics": ("microbatch.reductions", "patch_mean"),
+        "keras.src.utils.losses_utils": ("microbatch.reductions", "patch_utils"),
+        "tf_keras.src.utils.losses_utils": ("microbatch.reductions", "patch_utils"),
+        **{module: ("microbatch.slices_tf", "patch", name) for module, name in ON_TENSORFLOW.items()},
+        TORCH: ("microbatch.slices_torch", "patch"),
+        JAX: ("microbatch.slices_jax", "patch"),
+    },
+    "rows": {
+        **{module: ("microbatch.fewer_rows", "patch", name) for module, name in TRAINERS.items()},
+        "keras.src.optimizers.base_optimizer": ("microbatch.fewer_rows", "patch_keras3"),
+        "keras.src.optimizers.optimizer": ("microbatch.fewer_rows", "patch_keras2"),
+        "tf_keras.src.optimizers.optimizer": ("microbatch.fewer_rows", "patch_keras2"),
+        "keras.src.optimizers.legacy.optimizer_v2": ("microbatch.fewer_rows", "patch_legacy"),
+        "tf_keras.src.optimizers.legacy.optimizer_v2": ("microbatch.fewer_rows", "patch_legacy"),
+    },
+    "checkpoint": {
+        "keras.src.callbacks.callback_list": ("checkpoint.keras3", "patch_callbacks"),
+        "keras.src.trainers.epoch_iterator": ("checkpoint.keras3", "patch_iterator"),
+        "keras.src.trainers.trainer": ("checkpoint.keras3", "patch_base_trainer"),
+        **{module: ("checkpoint.keras3", "patch_trainer", name) for module, name in TRAINERS3.items()},
+        "keras.src.trainers.data_adapters.array_data_adapter": ("checkpoint.data_order", "patch_arrays"),
+        **dict.fromkeys(TRAINERS2, ("checkpoint.keras2", "patch_model")),
+        "keras.src.engine.data_adapter": ("checkpoint.keras2", "patch_data"),
+        "tf_keras.src.engine.data_adapter": ("checkpoint.keras2", "patch_data"),
+        "keras.src.utils.tf_utils": ("checkpoint.keras2", "patch_logs"),
+        "tf_keras.src.utils.tf_utils": ("checkpoint.keras2", "patch_logs"),
+        "tf_keras.src.callbacks": ("checkpoint.keras2", "patch_callbacks"),
+        # Keras 3 has a package of this name, whose list is in a module of its own.
+        "keras.src.callbacks": ("checkpoint.keras2", "patch_callbacks_if_there"),
+    },
+}
+# SeedGenerator: its variable is walked.  The others Keras makes for each fit, around data of the script, which are
+# walked.
+STATELESS = (
+    "SeedGenerator",
+    "DataAdapter",
+    "DataHandler",
+    "EpochIterator",
+    "PyDatasetEnqueuer",
+    "SequenceEnqueuer",
+)
+# Classes that a script's own are derived from, and what objects of them are to a checkpoint.
+FAMILIES = {
+    "Layer": "Layer", "Model": "Layer", "Metric": "Metric", "Loss": "Loss", "Callback": "Callback",
+    "Optimizer": "Optimizer", "BaseOptimizer": "Optimizer", "OptimizerV2": "Optimizer",
+}  # fmt: skip
+# Modules with functions of numbers, and those functions in them that make objects from names.
+NUMBER_MODULES = ("activations", "losses")
+MAKERS = frozenset(("deserialize", "get", "serialize"))
+
+CONVERTS = "_on_train_batch_end"  # what CallbackList does with the logs of a batch
+TERMINATES = "TerminateOnNaN"
+RESULTS_EVERY = 5.0  # seconds: epochs of a second must not fill the journal
 STOP, _NAMED = wire.COMMANDS.index("stop"), wire.PHASES.index("named")
 
 
 def targets(context: Context) -> Targets:
-    """Return the modules that define callbacks, models' loops and an optimizer's base class."""
+    """Return the modules that define callbacks, models' loops, and an optimizer's base class."""
     callbacks, batches, optimizers = CallbackHooks(context), BatchHooks(context), OptimizerHooks(context)
     return {
         **dict.fromkeys(CALLBACK_HOMES, callbacks.patch),
-        **dict.fromkeys(MODEL_HOMES, batches.patch),
         **dict.fromkeys(OPTIMIZER_HOMES, optimizers.patch),
+        **dict.fromkeys(MODEL_HOMES, batches.patch),
     }
 
 
@@ -92,7 +178,7 @@ class CallbackHooks:
         )
         taken = [context.wrap(kind, name, before(context, action)) for name, action in actions]
         taken.append(context.wrap(kind, "on_train_batch_end", self.batch_end))
-        if keras_backend() != "tensorflow":  # each batch is fetched in Python, not inside the step's graph
+        if _backend() != "tensorflow":  # each batch is fetched in Python, not inside the step's graph
             self.beats.ahead = INPUT
             taken.append(context.wrap(kind, "on_train_batch_begin", before(context, self.batch_begin)))
         ending = around(context, self.epoch_end, self.epoch_ended, self.epoch_failed)
@@ -393,7 +479,7 @@ class OptimizerHooks:
         context = self.context
         tensorflow = sys.modules.get("tensorflow.python.eager.context")
         self._eager = getattr(tensorflow, "executing_eagerly", _always)
-        backend = keras_backend()
+        backend = _backend()
         for kind in own_classes(module, "apply_gradients"):
             # Torch on Metal does not support a second thread that uses the device.
             if backend != "torch" and context.wrap(kind, "__init__", before(context, self.made)):
@@ -420,3 +506,71 @@ class OptimizerHooks:
 
 def _always() -> bool:
     return True
+
+
+def _backend() -> str:
+    """Return the backend of the Keras that is being imported; Keras 2 has only TensorFlow."""
+    config = sys.modules.get("keras.src.backend.config")
+    choose = getattr(config, "backend", None)
+    return str(choose()) if callable(choose) else "tensorflow"
+
+
+def is_keras(package: str) -> bool:
+    """Return whether a package is Keras."""
+    return package in ("keras", "tf_keras")
+
+
+def global_generator() -> Any:
+    """Return the state of Keras' global generator of seeds, None if it was not made."""
+    states = sys.modules.get("keras.src.backend.common.global_state")
+    found = states.get_global_attribute("global_seed_generator") if states else None
+    return None if found is None else found.state
+
+
+def _state() -> Any:
+    state, numpy = global_generator(), sys.modules.get("numpy")
+    if state is None or numpy is None:
+        return None
+    return numpy.asarray(state.numpy() if hasattr(state, "numpy") else state)
+
+
+def _set_state(value: Any) -> None:
+    state = global_generator()
+    module = sys.modules.get("keras.src.random.seed_generator")
+    if state is None and module is not None:  # Keras makes it at its first use
+        state = module.global_seed_generator().state
+    if state is not None:
+        state.assign(value)
+
+
+def library(package: str, *distributions: str) -> Library:
+    """Return the record of a package of Keras: what of the tables above lies in it."""
+
+    def mine(table: dict[str, Any]) -> dict[str, Any]:
+        return {module: patch for module, patch in table.items() if module.partition(".")[0] == package}
+
+    def variable_of(array: Any, is_trained: bool) -> Any:
+        make = getattr(sys.modules[package], "Variable", None)  # of Keras 3
+        dtype = None if array.dtype.hasobject else array.dtype.name
+        return (
+            make(array, trainable=is_trained, dtype=dtype)
+            if make
+            else tensorflow.variable_of(array, is_trained)
+        )
+
+    return Library(
+        package,
+        trains=True,
+        hooks=(
+            lambda context: mine(targets(context)),
+            lambda context: mine(SaveHooks(context, SAVES).targets()),
+        ),
+        patches={part: mine(table) for part, table in PATCHES.items()},
+        stateless=STATELESS,
+        variable_of=variable_of,
+        distributions=distributions,
+        generators={"keras": (_state, _set_state)} if package == "keras" else None,
+    )
+
+
+LIBRARY = library("keras", "keras", "keras-nightly")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 
+from ..libraries import Library
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ..patches import Function
-    from .earlier_choices import EarlierChoices
+    from ..trackers import EarlierChoices
 
 ID_POSITION = 3  # wandb.init(entity, project, dir, id, ...)
 RESUMES = ("resume", "resume_from", "fork_from")
@@ -63,3 +65,6 @@ def _additions(args: tuple[Any, ...], kwargs: dict[str, Any], earlier: str) -> d
     if own:
         return {"resume": "allow"} if own == earlier else {}
     return {"id": earlier, "resume": "allow"}
+
+
+LIBRARY = Library("wandb", patches={"trackers": {"wandb": patch}})

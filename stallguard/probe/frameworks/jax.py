@@ -1,0 +1,45 @@
+"""JAX: Keras trains on it with the loop of its own (keras.py); a loop of the script counts by stallguard.beat()."""
+
+from __future__ import annotations
+
+import sys
+
+from ..libraries import Library
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def is_key(value: Any) -> bool:
+    """Return whether a value is a key of jax.random, which has a type of its own."""
+    return type(value).__name__ == "PRNGKeyArray" and type(value).__module__.startswith("jax.")
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(type(value), "__array__") and hasattr(value, "shape") and not is_key(value)
+
+
+def _tensor_of(array: Any, _existing: Any) -> Any:
+    return sys.modules["jax"].numpy.asarray(array)
+
+
+def _has_peers() -> bool:
+    distributed = sys.modules.get("jax._src.distributed")
+    return distributed is not None and (distributed.global_state.num_processes or 1) > 1
+
+
+LIBRARY = Library(
+    "jax",
+    trains=True,
+    packages=("jax", "jaxlib"),
+    companions=("flax", "optax"),
+    array_waits=("block_until_ready", "item", "tolist"),
+    has_peers=_has_peers,
+    stateless=("Device",),
+    is_tensor=_is_tensor,
+    is_fixed=True,
+    distributions=("jax", "jaxlib", "jax-metal", "jax-mps"),
+    runs_keras=True,
+    tensor_of=_tensor_of,
+)

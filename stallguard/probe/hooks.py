@@ -1,0 +1,135 @@
+"""The forms of a hook: an action before a call, actions around one, and around what writes or reads checkpoints.
+
+A hook wraps a function of a library and records the training's progress.  If a library's version lacks a function, its
+hook is missing from the hello, and the others work.  Only this code runs between the user's program and its library.
+An exception of an action is reported and dropped, an exception of the library is passed on.
+"""
+
+from __future__ import annotations
+
+from .beats import CHECKPOINT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
+
+    from .context import Context, Targets
+    from .patches import Function, Maker
+
+
+def before(context: Context, action: Callable[..., object]) -> Maker:
+    """Return a maker of a wrapper that first calls action(*the call's arguments)."""
+
+    def make(original: Function) -> Function:
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            try:
+                action(*args, **kwargs)
+            except Exception as error:
+                context.surprise(original.__name__, error)
+            return original(*args, **kwargs)
+
+        return hooked
+
+    return make
+
+
+def around(
+    context: Context,
+    opens: Callable[..., Any],
+    closes: Callable[[Any, Any], object],
+    fails: Callable[[Any], object],
+) -> Maker:
+    """Return a maker of a wrapper that calls actions before and after the call.
+
+    opens(*the call's arguments) returns a state, or None to ignore this call.  After the call comes
+    closes(state, result), or fails(state) if it raised.
+    """
+
+    def make(original: Function) -> Function:
+        def attempt(action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            try:
+                return action(*args, **kwargs)
+            except Exception as error:
+                context.surprise(original.__name__, error)
+                return None
+
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            state = attempt(opens, *args, **kwargs)
+            if state is None:
+                return original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                attempt(fails, state)
+                raise
+            attempt(closes, state, result)
+            return result
+
+        return hooked
+
+    return make
+
+
+def own_classes(module: Any, attribute: str) -> list[Any]:
+    """Return the classes that `module` itself defines and that themselves define `attribute`."""
+    return [
+        kind
+        for kind in list(vars(module).values())
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and attribute in vars(kind)
+    ]
+
+
+class SaveHooks:
+    """The wrappers of the functions that write and read checkpoints, and count how many were written.
+
+    `where`: module -> (class or "", names of functions that write, names of those that read).
+    """
+
+    def __init__(self, context: Context, where: dict[str, tuple[str, str, str]]) -> None:
+        self.context = context
+        self.beats = context.beats
+        self._where = where
+
+    def targets(self) -> Targets:
+        """Return {module name: patch(module)}."""
+        return dict.fromkeys(self._where, self.patch)
+
+    def patch(self, module: Any) -> None:
+        """Wrap the functions of a module, or of a class that it defines itself."""
+        kind, writes, reads = self._where[module.__name__]
+        owner = vars(module).get(kind) if kind else module
+        if owner is not None and (not kind or owner.__module__ == module.__name__):
+            self._wrap(owner, tuple(writes.split()), tuple(reads.split()))
+
+    def _wrap(self, owner: Any, writes: tuple[str, ...], reads: tuple[str, ...]) -> None:
+        context = self.context
+        taken = [
+            context.wrap(owner, n, around(context, self.opens, self.written, self.failed)) for n in writes
+        ]
+        for name in reads:
+            context.wrap(owner, name, around(context, self.opens, self.read, self.failed))
+        if any(taken):
+            context.hook_installed("save")
+
+    def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
+        """Begin a checkpoint; nested calls are part of it."""
+        beats = self.beats
+        if beats.saving or not beats.mine():
+            return None
+        beats.saving = True
+        return beats.enter(CHECKPOINT)
+
+    def written(self, before: int, result: Any) -> None:
+        """Count a written checkpoint."""
+        self.failed(before)
+        self.context.add("saves")
+
+    def read(self, before: int, result: Any) -> None:
+        """End the reading of a checkpoint."""
+        self.failed(before)
+
+    def failed(self, before: int) -> None:
+        """End the call, with or without a checkpoint; the optimizer's counter can have jumped."""
+        self.beats.saving = False
+        self.beats.restores += 1
+        self.beats.leave(before)
