@@ -14,7 +14,7 @@ import pytest
 
 from stallguard.core.events import Launched, ProbeNote
 from stallguard.storage import journal
-from stallguard.supervisor.recorder import line
+from stallguard.supervisor.notices import journal_line
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 LOOP = """
@@ -63,9 +63,9 @@ def write_journal(folder, *notes, events=()):
     (run.parent / "latest").symlink_to("one")
     out = journal.Journal(run / "journal.jsonl", print)
     for event in events:
-        out.write(event.at, *line(event))
+        out.write(event.at, *journal_line(event))
     for at, kind, text in notes:
-        out.write(at, *line(ProbeNote(at=at, attempt=1, kind=kind, text=text)))
+        out.write(at, *journal_line(ProbeNote(at=at, attempt=1, kind=kind, text=text)))
     out.close()
 
 

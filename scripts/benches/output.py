@@ -18,10 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from stallguard.core.events import Event, ProbeNote
 from stallguard.sensors.log_matcher import Matcher
-from stallguard.supervisor.output.carrier import OutputCarrier
-from stallguard.supervisor.output.log import OutputLog
-from stallguard.supervisor.output.matching import Matching
-from stallguard.supervisor.output.terminal import Streams
+from stallguard.supervisor.output import Matching, OutputCarrier
+from stallguard.supervisor.output_log import OutputLog
+from stallguard.supervisor.terminal_lines import Streams
 
 SECONDS = 10.0
 GOAL = 300.0  # MB/s, at least, with the matcher on

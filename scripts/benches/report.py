@@ -30,7 +30,7 @@ from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.report import attempt_rows
 from stallguard.storage.run_files import Identity, Outcome, RunRequest, write
-from stallguard.supervisor import recorder
+from stallguard.supervisor import notices
 
 SECONDS, BYTES = 2.0, 2e6  # goals, at most: for the HTML, made by the command line, and for its size
 HOURS, RATE, STALLS = 8.0, 200, 10
@@ -219,7 +219,7 @@ def journal(night: Night) -> Iterator[bytes]:
         time = (START + dt.timedelta(seconds=second)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         clock = MONOTONIC + second
         timed = msgspec.structs.replace(what, at=clock) if isinstance(what, Event) else what
-        fields, level, message = recorder.line(timed)
+        fields, level, message = notices.journal_line(timed)
         line = {"time": time, "clock": clock, "level": level, "run": "night", "message": message} | dict(fields)
         yield msgspec.json.encode(line) + b"\n"
 

@@ -27,9 +27,9 @@ def main(arguments: list[str] | None = None) -> Any:
 
         sys.exit(_complete.answer(verbs.cli, "stallguard"))
     if None in (sys.stdin, sys.stdout, sys.stderr):  # closed before stallguard started
-        from stallguard.supervisor.output import terminal
+        from stallguard.supervisor import terminal_lines
 
-        terminal.occupy()
+        terminal_lines.occupy()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without these characters shows others

@@ -24,7 +24,7 @@ class _Timed(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True)
 class Event(_Timed, frozen=True, kw_only=True):
     """Base of all events.  `at`: seconds on the supervisor's monotonic clock.
 
-    `steady`: seconds before `at` that were summed up (supervisor/sample_summary.py): stallguard ran, and all trainings
+    `steady`: seconds before `at` that were summed up (supervisor/loop.py): stallguard ran, and all trainings
     made progress.
     """
 

@@ -264,7 +264,7 @@ def _pressure(history: History, now: float) -> str | None:
 
 
 def _grows_fast(history: History, now: float) -> bool:
-    """Return whether the footprint grows so fast that the next readings must come singly (sample_summary.py)."""
+    """Return whether the footprint grows so fast that the next readings must come singly (loop.py)."""
     ceiling = _ceiling(history, now)
     rise = metrics.rise(history.process, lambda seen: seen.footprint, now, FAST_WITHIN)
     return ceiling is not None and rise is not None and rise >= FAST * ceiling

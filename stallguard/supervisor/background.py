@@ -1,9 +1,14 @@
-"""What goes on beside a run: keeps the machine awake, watches the settings files, the time and the run's directory.
+"""What goes on beside a run: its sensors; what keeps the machine awake; the settings files, the time, the directory.
 
 A run is to end at a time of day by the clock on the wall, or after a length of time by the run's own.  These times are
 local and without an offset, so that 07:30 is 07:30 in the night of a clock change too.
 
-Must not fail a run or delay its start: it begins after the child does.
+`SensorThreads` starts the sensors and says how closely they look.  `HeldOutput` notices that nothing takes the
+training's output, so that a training that waits for its reader is not judged.  Ctrl-S on a terminal, or a pager that is
+not read: when the line to stallguard is full, the training stands still in its next line of output, as without
+stallguard.  Until then it goes on, and what stops it is a stall.
+
+Must not fail a run, delay its start or judge: it begins after the child does.
 """
 
 from __future__ import annotations
@@ -13,17 +18,28 @@ import datetime as dt
 import os
 import sys
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from stallguard import awake, units
 from stallguard.config import Loaded
 from stallguard.config.sections import RunSettings
-from stallguard.core.events import UserCommand
+from stallguard.core import trainings
+from stallguard.core.events import Event, OutputHeld, UserCommand
+from stallguard.core.limits import DetectorLimits
+from stallguard.core.memory_ahead import CLOSE
 from stallguard.core.messages import duration
 from stallguard.core.run import Run
+from stallguard.sensors import SensedTraining, Sensor, Target
+from stallguard.sensors.log_matcher import Matcher
+from stallguard.sensors.sampler import Samplers
+from stallguard.sensors.sensor_registry import sensors
 from stallguard.storage import run_files
 from stallguard.supervisor.context import RunContext
+from stallguard.supervisor.output import Matching
 from stallguard.supervisor.sockets import identity
 from stallguard.worker import REFUSALS, Worker
 
@@ -35,6 +51,10 @@ ASK_EVERY = 30.0  # seconds between two looks at what keeps the machine awake
 OPENS = 1.0  # seconds that the end of a run waits for a watch that is being opened
 Reload = Callable[[], Loaded]
 
+NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
+HELD = 1.0  # seconds for which the reader must have taken nothing; while one is slow, each chunk takes less
+# Seconds between two events; a gap of 2.5 s is the shortest that is judged (DetectorLimits.near).
+HELD_EVERY = 2.0
 A_DAY = dt.timedelta(days=1)
 
 
@@ -147,3 +167,118 @@ def next_time_of_day(time: str, began: dt.datetime) -> dt.datetime:
 def local_time(utc: str) -> dt.datetime:
     """Return a time of run.json as the clock on the wall showed it."""
     return dt.datetime.fromisoformat(utc).astimezone().replace(tzinfo=None)
+
+
+class SensorThreads:
+    """Starts the sensors of a run, and has them look closer if a detector wants that."""
+
+    def __init__(
+        self, context: RunContext, target: Target, matching: Matching, periods: Mapping[str, float]
+    ) -> None:
+        """`target`: what the sensors look at; `matching`: searches the output.
+
+        `periods`: seconds between two readings of single sensors, by name, in place of their own.
+        """
+        self._periods = periods
+        self._context, self._target, self._matching = context, target, matching
+        self._samplers: Samplers | None = None
+        self._memory: Sensor | None = None
+        self._memory_period = 0.0
+        self._tuned: tuple[Run | None, DetectorLimits | None] = (None, None)  # what the sensors are tuned to
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._matching.begin(Matcher())
+        watched = sensors(self._target, self._context.clock, self._report)
+        for sensor in watched:
+            sensor.period = self._periods.get(sensor.name, sensor.period)
+            if sensor.name == "memory":
+                self._memory, self._memory_period = sensor, sensor.period
+        self._samplers = Samplers(watched, self._context.mailbox.post, self._context.clock, self._report)
+        self._samplers.start()
+
+    def _report(self, name: str, error: Exception) -> None:
+        self._context.reporter.note("sensor", f"the sensor {name} does not work here: {error}")
+
+    def tune(self, run: Run) -> None:
+        """Have the sensors look closer at what a detector wants to see closer."""
+        limits = self._context.settings.config.detector
+        if self._samplers is None or (self._tuned[0] is run and self._tuned[1] is limits):
+            return
+        self._tuned = (run, limits)
+        wanted = trainings.wanted(run, limits)
+        self._samplers.urgent(any(want.period < 1.0 for _, want in wanted))
+        if self._memory is not None:
+            self._memory.period = (
+                min(CLOSE, self._memory_period) if run.current.memory.is_near else self._memory_period
+            )
+        target, greeted = self._target, run.history.greeted
+        target.main, target.probe_threads = (greeted.pid, greeted.threads) if greeted else (None, ())
+        target.census_wanted = any(want.census for _, want in wanted)
+        target.trainings = tuple(
+            SensedTraining(
+                training.pid, training.history.greeted.threads if training.history.greeted else (),
+                period=want.period, census=want.census,
+            )
+            for training, want in wanted if training.trains
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """End the sensors."""
+        if self._samplers is not None:
+            self._samplers.close()
+
+
+class SupervisorName:
+    """Writes to run.json which process guards the run, and where its control socket is.
+
+    Else the run looks as if stallguard had been killed, and a verb cannot reach it.  So it is written later if the disk
+    refuses.
+    """
+
+    def __init__(self, context: RunContext, control: Path) -> None:
+        """`control`: path of the socket."""
+        self._directory, self._now = context.directory, context.clock.monotonic
+        self._control, self._is_written, self._tried = control, False, 0.0
+
+    def write(self) -> None:
+        """Write it, unless the disk refuses."""
+        self._tried = self._now()
+        with contextlib.suppress(OSError):
+            asked_for = run_files.asked(self._directory)
+            if asked_for is not None:
+                who = run_files.identity(os.getpid())
+                named = msgspec.structs.replace(asked_for, supervisor=who, control=str(self._control))
+                run_files.write(self._directory.asked, named)
+            self._is_written = True
+
+    def look(self, _run: Run) -> None:
+        """Write it now if that was not possible before."""
+        if not self._is_written and self._now() - self._tried >= NAME_EVERY:
+            self.write()
+
+
+class BlockableOutput(Protocol):
+    """The output of a run: supervisor.output, or a file."""
+
+    def blocked(self, now: float, /) -> float:
+        """Return for how many seconds the user's end has taken nothing; 0 while there is room for more output."""
+
+
+class HeldOutput:
+    """Posts an event every EVERY seconds while the output is held."""
+
+    def __init__(
+        self, output: BlockableOutput, post: Callable[[Event], None], now: Callable[[], float]
+    ) -> None:
+        """`now`: the supervisor's clock, seconds."""
+        self._output, self._post, self._now = output, post, now
+        self._posted = 0.0
+
+    def look(self, _run: object) -> None:
+        """Post if the output is held; after each event of the run."""
+        now = self._now()
+        held = self._output.blocked(now)
+        if held >= HELD and now - self._posted >= HELD_EVERY:
+            self._posted = now
+            self._post(OutputHeld(at=now, seconds=round(held, 1)))

@@ -26,7 +26,7 @@ from stallguard import jsontext
 from stallguard.core.events import Event, UserCommand
 from stallguard.errors import NO_SUCH_RUN, UNREADABLE, StallguardError
 from stallguard.host import system
-from stallguard.supervisor import internal_error
+from stallguard.supervisor import notices
 from stallguard.supervisor.sockets import LOOK, Named
 from stallguard.worker import Worker
 
@@ -163,7 +163,7 @@ class Control:
             self.failed += 1
             if self.failed == 1:
                 self._trouble(
-                    f"a message to the control socket cannot be answered ({internal_error.words(error)})"
+                    f"a message to the control socket cannot be answered ({notices.error_words(error)})"
                 )
             why = f"stallguard itself failed ({type(error).__name__})"
             return msgspec.json.encode({"schema": 1, "ok": False, "why": why}) + b"\n"

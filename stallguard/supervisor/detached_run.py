@@ -28,12 +28,11 @@ from stallguard.launch.request import Request
 from stallguard.storage import attempt_file, core_snapshot, journal, private, run_files
 from stallguard.storage.paths import BEATS, CONTROL, RunDir
 from stallguard.storage.run_files import RunRequest
+from stallguard.supervisor import adopted
+from stallguard.supervisor.adopted import Adopted
+from stallguard.supervisor.child import Child
 from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.earlier_runs import EarlierRuns
-from stallguard.supervisor.launcher import Launcher, start_child
-from stallguard.supervisor.process import adopted
-from stallguard.supervisor.process.adopted import Adopted
-from stallguard.supervisor.process.child import Child
+from stallguard.supervisor.launcher import EarlierRuns, Launcher, start_child
 from stallguard.supervisor.run_options import RunOptions, new_sockets
 from stallguard.supervisor.session import Session
 

@@ -16,8 +16,8 @@ from stallguard.host.psutil_errors import ERRORS
 from stallguard.launch.environment import STACKS_SIGNAL
 from stallguard.storage import run_files
 from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.internal_error import persistently
 from stallguard.supervisor.launcher import Launcher
+from stallguard.supervisor.notices import persistently
 from stallguard.worker import REFUSALS, Worker
 
 BUDGET = 10.0  # seconds in which evidence is gathered: the training stands still for them, before a restart

@@ -1,56 +1,37 @@
 """What judges and acts: the parts that are imported and made while the first attempt's interpreter starts.
 
-`HeldOutput` notices that nothing takes the training's output, so that a training that waits for its reader is not
-judged.  Ctrl-S on a terminal, or a pager that is not read: when the line to stallguard is full, the training stands
-still in its next line of output, as without stallguard.  Until then it goes on, and what stops it is a stall.
-
 Must not decide: the core decides, the loop asks it, the executor acts.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-
-import msgspec
 
 from stallguard.config import Loaded
 from stallguard.core import fold
 from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Launch, Signal
-from stallguard.core.events import Event, OutputHeld, UserCommand
+from stallguard.core.events import UserCommand
 from stallguard.core.run import Run
 from stallguard.core.shutdown import Step
 from stallguard.errors import NOT_FINITE
 from stallguard.storage import core_snapshot, private, run_files
 from stallguard.storage.journal import Journal
 from stallguard.supervisor import conclusion
-from stallguard.supervisor.background import Surroundings
+from stallguard.supervisor.background import HeldOutput, SensorThreads, SupervisorName, Surroundings
 from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.earlier_runs import EarlierRuns
 from stallguard.supervisor.evidence_collector import EvidenceCollector
 from stallguard.supervisor.heartbeats import HeartbeatListener
-from stallguard.supervisor.launcher import Launcher
-from stallguard.supervisor.live_status import LiveStatus, snapshot
+from stallguard.supervisor.launcher import EarlierRuns, Launcher
+from stallguard.supervisor.live_status import LiveStatus, MetricsFile, snapshot
 from stallguard.supervisor.loop import Loop, OwnHang
+from stallguard.supervisor.notices import Terminal
 from stallguard.supervisor.notifications import Notifications
-from stallguard.supervisor.output.matching import Matching
-from stallguard.supervisor.output.notices import Terminal
+from stallguard.supervisor.output import Matching
 from stallguard.supervisor.run_options import RunOptions
-from stallguard.supervisor.sensing import SensorThreads
 from stallguard.worker import REFUSALS, Worker
-
-if TYPE_CHECKING:
-    from stallguard.supervisor.metrics_file import MetricsFile
-
-NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
-
-HELD = 1.0  # seconds for which the reader must have taken nothing; while one is slow, each chunk takes less
-# Seconds between two events; a gap of 2.5 s is the shortest that is judged (DetectorLimits.near).
-HELD_EVERY = 2.0
 
 
 class Executor:
@@ -201,8 +182,6 @@ class Guard:
         textfile = self._context.settings.config.metrics.textfile
         if not textfile:
             return
-        from stallguard.supervisor.metrics_file import MetricsFile
-
         path = self._context.request.cwd / Path(textfile).expanduser()
         self._metrics = MetricsFile(path, self.status, self._context.reporter.trouble)
         self._metrics.open()
@@ -284,58 +263,3 @@ class Guard:
 def _keep_room(context: RunContext) -> None:
     with contextlib.suppress(OSError):  # a full disk now: perhaps not at the end
         run_files.keep_room(context.directory)
-
-
-class SupervisorName:
-    """Writes to run.json which process guards the run, and where its control socket is.
-
-    Else the run looks as if stallguard had been killed, and a verb cannot reach it.  So it is written later if the disk
-    refuses.
-    """
-
-    def __init__(self, context: RunContext, control: Path) -> None:
-        """`control`: path of the socket."""
-        self._directory, self._now = context.directory, context.clock.monotonic
-        self._control, self._is_written, self._tried = control, False, 0.0
-
-    def write(self) -> None:
-        """Write it, unless the disk refuses."""
-        self._tried = self._now()
-        with contextlib.suppress(OSError):
-            asked_for = run_files.asked(self._directory)
-            if asked_for is not None:
-                who = run_files.identity(os.getpid())
-                named = msgspec.structs.replace(asked_for, supervisor=who, control=str(self._control))
-                run_files.write(self._directory.asked, named)
-            self._is_written = True
-
-    def look(self, _run: Run) -> None:
-        """Write it now if that was not possible before."""
-        if not self._is_written and self._now() - self._tried >= NAME_EVERY:
-            self.write()
-
-
-class BlockableOutput(Protocol):
-    """The output of a run: supervisor.output.carrier, or a file."""
-
-    def blocked(self, now: float, /) -> float:
-        """Return for how many seconds the user's end has taken nothing; 0 while there is room for more output."""
-
-
-class HeldOutput:
-    """Posts an event every EVERY seconds while the output is held."""
-
-    def __init__(
-        self, output: BlockableOutput, post: Callable[[Event], None], now: Callable[[], float]
-    ) -> None:
-        """`now`: the supervisor's clock, seconds."""
-        self._output, self._post, self._now = output, post, now
-        self._posted = 0.0
-
-    def look(self, _run: object) -> None:
-        """Post if the output is held; after each event of the run."""
-        now = self._now()
-        held = self._output.blocked(now)
-        if held >= HELD and now - self._posted >= HELD_EVERY:
-            self._posted = now
-            self._post(OutputHeld(at=now, seconds=round(held, 1)))

@@ -13,6 +13,9 @@ of each sender, and what another user sends is dropped as well.
 `watched_from_outside` says whether an attempt is watched from outside only, and why.  A probe waits in each Python
 process until a training library is imported, or the script calls stallguard; before that it sends nothing.  So silence
 alone shows neither that no library was loaded nor that there is a probe.
+
+`ProfileWatch` posts where the time of each training goes, from the stacks that its probe samples: ever more rarely, and
+at its end.  It reads the probe's file of samples, so a training that is killed has a profile too.
 """
 
 from __future__ import annotations
@@ -23,19 +26,19 @@ import select
 import selectors
 import socket
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from stallguard import jsontext
-from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
+from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft, Profiled
 from stallguard.host import system
 from stallguard.probe import wire
+from stallguard.storage import stack_samples
 from stallguard.storage.paths import BEATS
-from stallguard.supervisor import internal_error, signals
-from stallguard.supervisor.profile_watch import ProfileWatch
+from stallguard.supervisor import notices, signals
 from stallguard.supervisor.program_record import (
     PAGE_AFTER,
     REPLACED,
@@ -66,6 +69,10 @@ NO_PROBE = "watched from outside only: no report from a probe"
 LIBRARY_LOADED = (
     "a training library was loaded, or the script called stallguard: no longer watched from outside only"
 )
+
+PROFILE_FIRST = 15.0  # seconds from the first batch to the first profile, and between the first ones
+PROFILE_LONGEST = 300.0  # seconds between two at most
+PROFILE_SHARE = 0.25  # of the training's age, from one profile to the next: 1 MB of journal a day
 
 
 class _Note(msgspec.Struct):
@@ -188,8 +195,8 @@ class HeartbeatListener:
             if self._attempt >= 0:
                 self._post_the_last()
         except Exception as error:  # noqa: BLE001 - a training must not look silent because nothing is received
-            now, facts = self._now(), {"trace": internal_error.trace(error)}
-            why = internal_error.words(error)
+            now, facts = self._now(), {"trace": notices.error_trace(error)}
+            why = notices.error_words(error)
             text = f"stallguard itself failed at listening to the probe ({why}); guarding from outside"
             self._post(ProbeNote(at=now, attempt=self._attempt, kind="trouble", text=text, facts=facts))
             known = [track.last for track in self._tracks.values() if track.last is not None]
@@ -267,9 +274,9 @@ class HeartbeatListener:
                 if self._dropped[UNREADABLE] > 1:
                     continue
                 text = (
-                    f"a message of the probe cannot be taken ({internal_error.words(error)}): it is left out"
+                    f"a message of the probe cannot be taken ({notices.error_words(error)}): it is left out"
                 )
-                facts = {"trace": internal_error.trace(error)}
+                facts = {"trace": notices.error_trace(error)}
                 self._post(
                     ProbeNote(at=self._now(), attempt=self._attempt, kind="trouble", text=text, facts=facts)
                 )
@@ -441,3 +448,61 @@ def watched_from_outside(reports: ProbeReports, seconds: float, barred: str = ""
     if reports.waiting:
         return NO_LIBRARY
     return f"{NO_PROBE}: {barred}" if barred else NO_PROBE
+
+
+class ProfileWatch:
+    """Knows of each program when its next profile is due."""
+
+    def __init__(self, probe: Path, post: Callable[[Event], None]) -> None:
+        """`probe`: the directory of the probe's files; `post`: takes the events."""
+        self._probe, self._post = probe, post
+        self._since: dict[tuple[int, int], float] = {}  # program -> when it was first seen to train
+        self._due: dict[tuple[int, int], float] = {}
+        self._posted: dict[tuple[int, int], int] = {}  # samples of the last profile
+        self._failed = False  # an error of ours was reported
+
+    def look(self, tracks: Iterable[Track], attempt: int, now: float) -> None:
+        """Post the profiles that are due."""
+        for track in tracks:
+            if track.last is None or not track.last.trains:
+                continue
+            key = (track.pid, track.began)
+            since = self._since.setdefault(key, now)
+            if now < self._due.setdefault(key, now + PROFILE_FIRST):
+                continue
+            self._due[key] = now + min(PROFILE_LONGEST, max(PROFILE_FIRST, PROFILE_SHARE * (now - since)))
+            self._post_profile(track, attempt, now)
+
+    def ended(self, track: Track, attempt: int, now: float) -> None:
+        """Post the last profile of a program that is over."""
+        key = (track.pid, track.began)
+        if key in self._since or (track.last is not None and track.last.trains):
+            self._post_profile(track, attempt, now)
+        for known in (self._since, self._due, self._posted):
+            known.pop(key, None)
+
+    def _post_profile(self, track: Track, attempt: int, now: float) -> None:
+        """Post a profile; an error in it must not end the thread that receives the records."""
+        try:
+            self._read(track, attempt, now)
+        except Exception as error:  # noqa: BLE001 - reported, once
+            if self._failed:
+                return
+            self._failed = True
+            text = f"where the time goes cannot be read ({notices.error_words(error)})"
+            facts = {"trace": notices.error_trace(error)}
+            self._post(ProbeNote(at=now, attempt=attempt, kind="trouble", text=text, facts=facts))
+
+    def _read(self, track: Track, attempt: int, now: float) -> None:
+        from stallguard.collectors import stack_profile  # after the first attempt is started
+
+        try:
+            samples = stack_samples.read(stack_samples.path(self._probe, track.pid))
+        except OSError:
+            return  # a probe that cannot sample, or could not write: there is no profile
+        key = (track.pid, track.began)
+        if samples is None or samples.began != track.began or self._posted.get(key) == samples.samples:
+            return
+        self._posted[key] = samples.samples
+        profile = stack_profile.summarise(samples)
+        self._post(Profiled(at=now, attempt=attempt, pid=track.pid, profile=profile))

@@ -2,6 +2,9 @@
 
 The first attempt is started before most of stallguard is imported, so that a training begins as soon as it would alone:
 this module, and what it imports, must stay cheap to import.  Must not decide anything: a start that fails is an event.
+
+`EarlierRuns` has what earlier runs of the script showed: the batch sizes that it survived, which the first attempt
+needs, and the usual gaps between its batches.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stallguard.core.actions import Launch
 from stallguard.core.events import Failed, Launched, ProbeNote
+from stallguard.core.learned import NO_SIZES, BatchSizes
 from stallguard.core.text import counted
 from stallguard.errors import SIGNALLED, StallguardError
 from stallguard.host import system
@@ -23,17 +28,17 @@ from stallguard.launch.environment import STACKS_SIGNAL, child_environment, keep
 from stallguard.launch.probe_copy import ProbeFiles
 from stallguard.probe.settings import ProbeSettings
 from stallguard.sensors import Target
-from stallguard.storage import attempt_file, paths
+from stallguard.storage import attempt_file, learned_store, paths
 from stallguard.storage.attempt_file import AttemptRecord
+from stallguard.supervisor.child import Child
 from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.earlier_runs import EarlierRuns
 from stallguard.supervisor.heartbeats import HeartbeatListener
-from stallguard.supervisor.output.matching import Matching
-from stallguard.supervisor.process.child import Child
+from stallguard.supervisor.output import Matching
 
 if TYPE_CHECKING:
+    from stallguard.core.learned import Learned
     from stallguard.core.run import Run
-    from stallguard.supervisor.process.adopted import Adopted
+    from stallguard.supervisor.adopted import Adopted
 
 LOOK_EVERY = 5.0  # seconds between two looks at the child's control group
 LAST_OUTPUT = 1.0  # seconds for the last output of an attempt to reach the user before the end is reported
@@ -100,7 +105,7 @@ class Launcher:
 
     def adopt(self, attempt: AttemptRecord, known: Collection[int]) -> None:
         """Guard a training that an earlier stallguard started.  `known`: the processes that it knew of."""
-        from stallguard.supervisor.process.adopted import Adopted  # a new training needs none of it
+        from stallguard.supervisor.adopted import Adopted  # a new training needs none of it
 
         self._beats.follow(attempt.number, attempt.token, known)
         # The job's, then as now: its secrets are removed from evidence.
@@ -303,3 +308,42 @@ class Launcher:
         """Let the kernel forget the child."""
         if self.child is not None:
             self.child.reap()
+
+
+class EarlierRuns:
+    """Reads and writes what is stored about the script."""
+
+    def __init__(self, context: RunContext, *, is_trial: bool) -> None:
+        """`is_trial`: known batch sizes do not limit this run, and nothing that it shows is stored."""
+        self._context, self._is_trial = context, is_trial
+
+    @cached_property
+    def sizes(self) -> BatchSizes:
+        """Which batches earlier runs survived, and `find-batch` found."""
+        return (
+            NO_SIZES
+            if self._is_trial
+            else learned_store.sizes(self._sizes_key(), self._context.reporter.trouble)
+        )
+
+    def learned(self) -> Learned | None:
+        """Return the usual gaps, or None."""
+        return learned_store.load(self._gaps_key(), self._context.reporter.trouble)
+
+    def remember(self, run: Run) -> None:
+        """Store what this run showed."""
+        from stallguard.core import trainings  # after the first attempt is started
+
+        if self._is_trial:  # the gaps of another batch size are no measure
+            return
+        learned_store.save(self._gaps_key(), trainings.taught(run))
+        if run.sizes != self.sizes:
+            learned_store.keep_sizes(self._sizes_key(), run.sizes)
+
+    def _gaps_key(self) -> learned_store.CommandKey:
+        request = self._context.request
+        return learned_store.key_of(request.command.argv, request.cwd)
+
+    def _sizes_key(self) -> learned_store.CommandKey:
+        request, policy = self._context.request, self._context.settings.config.policy
+        return learned_store.key_of(batch_option.unsized(request.command.argv, policy), request.cwd)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from stallguard.core.run import Run
     from stallguard.core.shutdown import Step
     from stallguard.supervisor.context import RunContext
-    from stallguard.supervisor.earlier_runs import EarlierRuns
-    from stallguard.supervisor.launcher import Launcher
+    from stallguard.supervisor.launcher import EarlierRuns, Launcher
 
     # Given the run as it would begin anew.  Returns the run as it was left and the next actions; None: begin anew.
     TakeUp = Callable[[RunContext, Launcher, EarlierRuns, Limits, Run], Step | None]

@@ -28,27 +28,20 @@ from stallguard.host.clock import SystemClock
 from stallguard.launch.request import Request
 from stallguard.storage import run_files
 from stallguard.storage.paths import CONTROL, remove_sockets
-from stallguard.supervisor import internal_error, signals
-from stallguard.supervisor.context import CurrentSettings, RunContext
+from stallguard.supervisor import notices, signals, terminal_lines
+from stallguard.supervisor.context import CurrentRun, CurrentSettings, Mailbox, Reporter, RunContext
 from stallguard.supervisor.control import Control
-from stallguard.supervisor.current_run import CurrentRun
-from stallguard.supervisor.earlier_runs import EarlierRuns
 from stallguard.supervisor.heartbeats import HeartbeatListener
-from stallguard.supervisor.launcher import Launcher
-from stallguard.supervisor.mailbox import Mailbox
-from stallguard.supervisor.output import terminal
-from stallguard.supervisor.output.carrier import OutputCarrier
-from stallguard.supervisor.output.log import PARTS, OutputLog
-from stallguard.supervisor.output.matching import Matching
-from stallguard.supervisor.output.notices import Terminal, wants_color
-from stallguard.supervisor.recorder import Recorder
-from stallguard.supervisor.reporter import Reporter
+from stallguard.supervisor.launcher import EarlierRuns, Launcher
+from stallguard.supervisor.notices import Recorder, Terminal, wants_color
+from stallguard.supervisor.output import Matching, OutputCarrier
+from stallguard.supervisor.output_log import PARTS, OutputLog
 from stallguard.supervisor.run_options import RunOptions
 
 if TYPE_CHECKING:
     from stallguard.supervisor.guard import Guard
     from stallguard.supervisor.live_status import LiveStatus
-    from stallguard.supervisor.output.file import OutputFile
+    from stallguard.supervisor.output_log import OutputFile
 
 LAST_OUTPUT = 60.0  # seconds that a reader who takes nothing can hold up the end of the run
 PLAIN = RunOptions()
@@ -78,7 +71,7 @@ class Session:
         clock, current, journal = SystemClock(), CurrentRun(), Recorder()
         mailbox = Mailbox(clock.monotonic, options.observe)
         self._matching = Matching(mailbox.post, clock.monotonic, lambda: current.attempt)
-        wanted, tty = loaded.config.output, terminal.look(2).kind == "terminal"
+        wanted, tty = loaded.config.output, terminal_lines.look(2).kind == "terminal"
         color = wants_color(wanted.color, env, tty=tty)
         screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
         reporter = Reporter(mailbox, clock, current, journal, screen)
@@ -198,10 +191,10 @@ def _output(
 ) -> OutputCarrier | OutputFile:
     path, size = request.run.output, loaded.config.keep.output
     if options.output_to_file:
-        from stallguard.supervisor.output.file import OutputFile
+        from stallguard.supervisor.output_log import OutputFile
 
         return OutputFile(path, reporter.trouble, size // PARTS, matching.feed)
-    streams = terminal.choose(terminal.look(1), terminal.look(2))
+    streams = terminal_lines.choose(terminal_lines.look(1), terminal_lines.look(2))
     return OutputCarrier(
         streams, OutputLog(path, reporter.trouble, size // PARTS), reporter.trouble, tap=matching.feed
     )
@@ -239,7 +232,7 @@ def announce_start(context: RunContext, launcher: Launcher, earlier: EarlierRuns
 
 def wait_unguarded(context: RunContext, launcher: Launcher, error: Exception) -> int:
     """Wait for the end of the training, write the outcome, and return the exit code of the run."""
-    why = internal_error.words(error)
+    why = notices.error_words(error)
     context.reporter.announce("run.unguarded", {"error": why})
     asked = False
     while True:

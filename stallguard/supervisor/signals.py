@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from stallguard.core.events import UserCommand
-from stallguard.supervisor.mailbox import Mailbox
+from stallguard.supervisor.context import Mailbox
 
 ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop", signal.SIGQUIT: "stop"}
 

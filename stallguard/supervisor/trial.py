@@ -1,7 +1,7 @@
 """One trial of `find-batch` or `compare`: a guarded run that ends after some batches, and what it showed.
 
 The figures are made from all that the probe and the sensors report during the trial: what the core gets is summed up
-(sample_summary.py), and too coarse for a stretch of some seconds.
+(loop.py), and too coarse for a stretch of some seconds.
 
 Must not choose a setting: core.trials and core.trials do.
 """

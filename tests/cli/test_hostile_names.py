@@ -18,8 +18,7 @@ from stallguard.core.text import shell_words
 from stallguard.storage import learned_store, paths, run_files
 from stallguard.storage.journal import Journal
 from stallguard.storage.journal import read as read_journal
-from stallguard.supervisor.output.notices import Terminal
-from stallguard.supervisor.recorder import line
+from stallguard.supervisor.notices import Terminal, journal_line
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt"
 STEERING = ("\x1b", "\x07", "\x9b", "\u202e")
@@ -38,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
         made, run_files.Outcome(1, 1, f"because {ESCAPES}", run_files.utc(), 1.0, 0, 0, 1, 0.0)
     )
     journal = Journal(made.journal, print)
-    journal.write(1.0, *line(Announce("run.started", {"command": " ".join(command), "run": made.id})))
+    journal.write(1.0, *journal_line(Announce("run.started", {"command": " ".join(command), "run": made.id})))
     journal.close()
     return made
 

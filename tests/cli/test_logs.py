@@ -14,7 +14,7 @@ from stallguard.cli import logs
 from stallguard.core.actions import Announce
 from stallguard.storage import journal, paths, run_files
 from stallguard.storage.journal import Journal
-from stallguard.supervisor.recorder import line
+from stallguard.supervisor.notices import journal_line
 from tests.storage.lines import encoded
 
 
@@ -34,7 +34,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     written = Journal(made.journal, print, most=40_000)
     for number in range(100):
         written.write(
-            float(number), *line(Announce("stallguard.trouble", {"text": f"line {number} \x1b[2J"}))
+            float(number), *journal_line(Announce("stallguard.trouble", {"text": f"line {number} \x1b[2J"}))
         )
     written.close()
     assert [part for part in journal.parts(made.journal) if part.suffix == ".gz"]

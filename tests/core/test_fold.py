@@ -17,7 +17,7 @@ from stallguard.core.run import beats
 from stallguard.errors import GAVE_UP
 from stallguard.storage import journal
 from stallguard.supervisor.live_status import snapshot
-from stallguard.supervisor.recorder import line
+from stallguard.supervisor.notices import journal_line
 from tests.simulation.simulation import LIMITS, Simulation
 
 
@@ -360,7 +360,7 @@ def test_replaying_a_journal_gives_the_recorded_actions(
     path: Path = tmp_path_factory.mktemp("replay") / "journal.jsonl"
     book = journal.Journal(path, lambda _: None)
     for event in world.events:
-        book.write(event.at, *line(event))
+        book.write(event.at, *journal_line(event))
     book.close()
 
     run, again = fold.begin(LIMITS, 100.0)

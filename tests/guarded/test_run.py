@@ -241,7 +241,7 @@ def signalled(home: Path, number: str, where: str, *words: str) -> subprocess.Co
         "storage.run_files/write",
         "supervisor.session/HeartbeatListener",
         "supervisor.loop/Loop",
-        "supervisor.process.child/Child/start",
+        "supervisor.child/Child/start",
     ],
 )
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])

@@ -92,7 +92,7 @@ def test_an_address_space_that_is_just_large_enough_will_do(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "where",
-    ["stallguard.supervisor.process.child/wait_unreaped", "stallguard.supervisor.mailbox/Mailbox/next"],
+    ["stallguard.supervisor.child/wait_unreaped", "stallguard.supervisor.context/Mailbox/next"],
 )
 def test_memory_that_is_short_for_a_moment_costs_no_end_of_a_training(tmp_path: Path, where: str) -> None:
     spoiled = TWICE if where.endswith("next") else TWICE.replace("1 <", "0 <")

@@ -11,7 +11,7 @@ from stallguard.host import process_end
 from stallguard.host.darwin import machine
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
-from stallguard.supervisor.process import adopted, child
+from stallguard.supervisor import adopted, child
 from tests.host.darwin.xnu import Xnu
 
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_fd_to_metric_families, text_string_to_
 from stallguard.core import lifecycle
 from stallguard.core.events import Heartbeat
 from stallguard.core.time_spent import Spent
-from stallguard.supervisor import metrics_file
+from stallguard.supervisor import live_status
 from stallguard.supervisor.live_status import LiveStatus, ProgressRates
 from tests.guarded.runs import guard
 
@@ -34,7 +34,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 
 def test_what_is_known_of_a_run_is_there_by_the_parser_of_prometheus() -> None:
-    text = metrics_file.text(BUSY, 1_763_680_000.5)
+    text = live_status.metrics_text(BUSY, 1_763_680_000.5)
     found = samples(text)
 
     runs = {one.labels["run"] for family in text_string_to_metric_families(text) for one in family.samples}
@@ -53,7 +53,7 @@ def test_what_is_known_of_a_run_is_there_by_the_parser_of_prometheus() -> None:
 
 
 def test_what_is_not_known_is_left_out_and_an_end_has_its_code() -> None:
-    found = samples(metrics_file.text(LiveStatus(1, "r", "new"), 1.0, 124))
+    found = samples(live_status.metrics_text(LiveStatus(1, "r", "new"), 1.0, 124))
 
     assert found["stallguard_state", lifecycle.FAILED] == 1
     assert found["stallguard_exit_code",] == 124
@@ -63,7 +63,7 @@ def test_what_is_not_known_is_left_out_and_an_end_has_its_code() -> None:
 def test_a_reader_never_finds_half_a_file(tmp_path: Path) -> None:
     path, over, broken = tmp_path / "run.prom", threading.Event(), list[str]()
     texts = ["a" * 200_000, "b" * 300_000]
-    metrics_file.write(path, texts[0])
+    live_status.write_metrics(path, texts[0])
 
     def read() -> None:
         while not over.is_set():
@@ -73,7 +73,7 @@ def test_a_reader_never_finds_half_a_file(tmp_path: Path) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     for number in range(100):
-        metrics_file.write(path, texts[number % 2])
+        live_status.write_metrics(path, texts[number % 2])
     over.set()
     reader.join()
 
@@ -85,14 +85,14 @@ def test_a_reader_never_finds_half_a_file(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_file, "EVERY", 0.01)
+    monkeypatch.setattr(live_status, "METRICS_EVERY", 0.01)
     troubles, tries = list[str](), threading.Semaphore(0)
 
     def status() -> LiveStatus:
         tries.release()
         return BUSY
 
-    written = metrics_file.MetricsFile(tmp_path / "missing" / "x.prom", status, troubles.append)
+    written = live_status.MetricsFile(tmp_path / "missing" / "x.prom", status, troubles.append)
     written.open()
     for _ in range(5):
         assert tries.acquire(timeout=30)

@@ -30,7 +30,7 @@ OWN_PARTS = {"probe/bootstrap.py", "probe/libraries.py"}  # import modules of th
 # The command of `notify.command` is a line for a shell because the user writes it as one; the texts of a notification
 # reach it in variables.  A script without #! is run by /bin/sh as execvp(3) does it.  What holds a training's output
 # runs a fixed text, and gets paths as arguments.
-SHELLS = {"notify/channels.py": 1, "supervisor/process/child.py": 1, "supervisor/output/standby.py": 1}
+SHELLS = {"notify/channels.py": 1, "supervisor/child.py": 1, "supervisor/standby.py": 1}
 
 
 def tree(name: str) -> ast.AST:

@@ -19,7 +19,7 @@ from stallguard.storage.attempt_file import AttemptRecord
 from stallguard.storage.journal import Journal
 from stallguard.supervisor.control import Control
 from stallguard.supervisor.heartbeats import HeartbeatListener
-from stallguard.supervisor.output.log import OutputLog
+from stallguard.supervisor.output_log import OutputLog
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="gives a directory to another user")
 ANOTHER = 65534

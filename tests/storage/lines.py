@@ -6,13 +6,13 @@ import msgspec
 
 from stallguard.core.actions import Action
 from stallguard.core.events import Event
-from stallguard.supervisor import recorder
+from stallguard.supervisor import notices
 
 
 def encoded(what: Event | Action, time: str, clock: float) -> bytes:
     """Return the line of an event or an action.  `time`: RFC 3339; `clock`: monotonic seconds."""
     if isinstance(what, Event):
         what = msgspec.structs.replace(what, at=clock)
-    fields, level, message = recorder.line(what)
+    fields, level, message = notices.journal_line(what)
     words = {"message": message} if message else {}
     return msgspec.json.encode({"time": time, "clock": clock, "level": level} | words | dict(fields)) + b"\n"

@@ -17,7 +17,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.storage import core_snapshot, journal
 from stallguard.storage.paths import RunDir
-from stallguard.supervisor.recorder import line
+from stallguard.supervisor.notices import journal_line
 from tests.simulation.simulation import Simulation
 from tests.simulation.subjects import OneTraining
 
@@ -35,10 +35,10 @@ def lived(directory: RunDir, events: list[Event], until: int) -> Run:
     book = journal.Journal(directory.journal, lambda _: None, most=800_000)
     run, _ = fold.begin(LIMITS, events[0].at)
     for number, event in enumerate(events):
-        book.write(event.at, *line(event))
+        book.write(event.at, *journal_line(event))
         run, actions = fold.advance(run, event, LIMITS)
         for action in actions:
-            book.write(event.at, *line(action))
+            book.write(event.at, *journal_line(action))
         if number == until:
             place = book.place()
             assert place is not None
@@ -146,7 +146,7 @@ def test_it_is_saved_now_and_then(directory: RunDir) -> None:
     run, _ = fold.begin(LIMITS, 0.0)
     ages = []
     for event in night(1000):
-        book.write(event.at, *line(event))
+        book.write(event.at, *journal_line(event))
         run, _ = fold.advance(run, event, LIMITS)
         saver.look(run)
         found = core_snapshot.load(directory) if event.at % 50 == 0 else None
@@ -166,7 +166,7 @@ def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(di
         ProbeConnected(at=2.0, attempt=1, pid=7, command="x.py \udcff"),
     ]
     for event in [*events, *(Heartbeat(at=at, attempt=1, pid=7, beats=int(at)) for at in (400.0, 800.0))]:
-        book.write(event.at, *line(event))
+        book.write(event.at, *journal_line(event))
         run, _ = fold.advance(run, event, LIMITS)
         saver.look(run)
     book.close()
@@ -194,7 +194,7 @@ def test_after_lines_were_lost_the_value_is_saved_as_soon_as_there_is_room(direc
     for number, event in enumerate(events):
         is_full = 40 <= number < 80
         with no_room(directory.journal) if is_full else contextlib.nullcontext():
-            book.write(event.at, *line(event))
+            book.write(event.at, *journal_line(event))
             run, _ = fold.advance(run, event, LIMITS)
             saver.look(run)
     book.close()

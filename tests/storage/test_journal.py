@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from stallguard.core.events import Heartbeat, Sampled, Ticked, UserCommand
 from stallguard.core.readings import Process
 from stallguard.storage import journal
-from stallguard.supervisor.recorder import line
+from stallguard.supervisor.notices import journal_line
 
 EVENTS = [
     Ticked(at=1.0),
@@ -31,7 +31,7 @@ EVENTS = [
 def write(path: Path, complain: Callable[[str], None] = lambda _: None) -> None:
     book = journal.Journal(path, complain)
     for event in EVENTS:
-        book.write(event.at, *line(event))
+        book.write(event.at, *journal_line(event))
     book.close()
 
 
@@ -96,7 +96,7 @@ def test_a_journal_that_grows_is_compressed_in_parts_and_read_as_one(tmp_path: P
     path = tmp_path / "journal.jsonl"
     book = journal.Journal(path, lambda _: None, most=4 * 3000)  # a quarter of it is for the older parts
     for number in range(200):
-        book.write(float(number), *line(Ticked(at=float(number))))
+        book.write(float(number), *journal_line(Ticked(at=float(number))))
     book.close()
 
     files = sorted(tmp_path.iterdir())
@@ -109,7 +109,7 @@ def test_a_journal_takes_no_more_room_than_it_may_and_keeps_its_beginning_and_it
     path = tmp_path / "journal.jsonl"
     book = journal.Journal(path, lambda _: None, most=8000)
     for number in range(2000):
-        book.write(float(number), *line(Ticked(at=float(number))))
+        book.write(float(number), *journal_line(Ticked(at=float(number))))
     book.close()
 
     at = [event.at for event in journal.events(path)]
@@ -162,13 +162,13 @@ import resource, signal
 from pathlib import Path
 from stallguard.storage import journal
 from stallguard.core.events import Ticked
-from stallguard.supervisor.recorder import line
+from stallguard.supervisor.notices import journal_line
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 book = journal.Journal(Path({str(path)!r}), lambda _: None)
 for number in range(8):
     small = 300 if number == 3 else resource.RLIM_INFINITY
     resource.setrlimit(resource.RLIMIT_FSIZE, (small, resource.RLIM_INFINITY))
-    book.write(float(number), *line(Ticked(at=float(number))))
+    book.write(float(number), *journal_line(Ticked(at=float(number))))
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -180,7 +180,7 @@ def test_what_stands_behind_a_place_is_found_again_wherever_it_went(tmp_path: Pa
     book = journal.Journal(path, lambda _: None, most=4 * 2000)
     places = []
     for number in range(100):
-        book.write(float(number), *line(Ticked(at=float(number))))
+        book.write(float(number), *journal_line(Ticked(at=float(number))))
         places.append(book.place())
     book.close()
 
@@ -198,8 +198,8 @@ def test_what_stands_behind_a_place_is_found_again_wherever_it_went(tmp_path: Pa
 def test_the_wall_clock_of_a_line_is_that_of_its_time(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     book = journal.Journal(path, lambda _: None, now=lambda: 1000.0)
-    book.write(1000.0, *line(Ticked(at=1000.0)))
-    book.write(995.0, *line(Ticked(at=995.0)))
+    book.write(1000.0, *journal_line(Ticked(at=1000.0)))
+    book.write(995.0, *journal_line(Ticked(at=995.0)))
     book.close()
 
     now, before = (dt.datetime.fromisoformat(entry.line.time) for entry in journal.read(path))
@@ -258,7 +258,7 @@ def test_what_another_program_takes_away_under_a_living_run_is_told_once_and_rea
             for older in path.parent.glob("journal.jsonl.1*"):  # as logrotate does before the next time
                 older.rename(older.with_name(older.name.replace(".1", ".2")))
             displace(path)
-        book.write(event.at, *line(event))
+        book.write(event.at, *journal_line(event))
     book.close()
 
     assert list(journal.events(path)) == many
@@ -274,7 +274,7 @@ def test_a_journal_that_was_emptied_without_a_copy_goes_on_and_says_that_lines_a
     for event in EVENTS:
         if event is EVENTS[2]:
             path.write_bytes(b"")
-        book.write(event.at, *line(event))
+        book.write(event.at, *journal_line(event))
     book.close()
 
     assert list(journal.events(path)) == EVENTS[2:]
@@ -288,7 +288,7 @@ def test_a_directory_that_is_gone_is_reported_once_and_raises_nothing(tmp_path: 
     book = journal.Journal(path, said.append, now=lambda: float(next(seconds)))
     shutil.rmtree(path.parent)
     for event in EVENTS:
-        book.write(event.at, *line(event))
+        book.write(event.at, *journal_line(event))
     book.close()
 
     assert len(said) == 1

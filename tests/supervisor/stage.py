@@ -11,9 +11,9 @@ import threading
 import time
 from pathlib import Path
 
-from stallguard.supervisor.output.carrier import OutputCarrier
-from stallguard.supervisor.output.log import OutputLog
-from stallguard.supervisor.output.terminal import choose, look
+from stallguard.supervisor.output import OutputCarrier
+from stallguard.supervisor.output_log import OutputLog
+from stallguard.supervisor.terminal_lines import choose, look
 
 LONG = 60.0  # seconds; only a broken test waits that long
 ROOT = Path(__file__).parent.parent.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .fault import Change, Guards
 
 _SWEEP = "if self._asked or end.code != 0:"
-_CHILD = "supervisor/process/child.py"
+_CHILD = "supervisor/child.py"
 _ASKS = 'ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop", signal.SIGQUIT: "stop"}'
 _NO_RUNG = "    rung, closed = _rung(remedy, others, past, last, limits, ordered=ordered)\n"
 _TRIES_ON = Change("core/policy.py", _NO_RUNG, "    rung, closed = SAME, list[str]()\n")
@@ -46,7 +46,7 @@ _APPEARS = Change(
     '        except KeyError as error:\n            self.context.surprise("appearing", error)',
 )
 _IS_OPEN = Change("probe/sender.py", "return fstat(link.fileno()).st_ino == self._inode", "return True")
-_NOT_HELD = Change("supervisor/guard.py", "if held >= HELD and now - self._posted >= HELD_EVERY:", "if False:")
+_NOT_HELD = Change("supervisor/background.py", "if held >= HELD and now - self._posted >= HELD_EVERY:", "if False:")
 
 # ---- programs ---------------------------------------------------------------------------------------------------
 
@@ -58,9 +58,9 @@ _PROGRAMS: Guards = {
     "becomes-itself": (
         Change("supervisor/heartbeats.py", "if track is not None and not track.is_of(record):", "if False:"),
     ),
-    "output-of-1-gb": (Change("supervisor/output/carrier.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),),
-    "line-of-1-gb": (Change("supervisor/output/carrier.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),),
-    "line-of-50-mb": (Change("supervisor/output/log.py", "if self._size >= self.part_max:", "if False:"),),
+    "output-of-1-gb": (Change("supervisor/output.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),),
+    "line-of-1-gb": (Change("supervisor/output.py", "if len(self._waiting) > TAP_CHUNKS:", "if False:"),),
+    "line-of-50-mb": (Change("supervisor/output_log.py", "if self._size >= self.part_max:", "if False:"),),
     "output-not-text": (
         Change("report/sanitize.py", "    if text.isascii() and text.isprintable():\n", "    if True:\n"),
     ),
@@ -144,9 +144,7 @@ _PROCESSES: Guards = {
         _APPEARS,
     ),
     "forks-and-fails": (Change(_CHILD, _SWEEP, "if False:"),),
-    "output-held-open": (
-        Change("supervisor/output/carrier.py", "in waiter.wait(LAST_PAUSE)[0]:", "in waiter.wait(None)[0]:"),
-    ),
+    "output-held-open": (Change("supervisor/output.py", "in waiter.wait(LAST_PAUSE)[0]:", "in waiter.wait(None)[0]:"),),
     "forks-while-training": (Change("probe/bootstrap.py", ", after_in_child=self.forked)", ")"),),
     "hundred-workers": (Change("probe/bootstrap.py", ", after_in_child=self.forked)", ")"),),
     "number-recycled": (
@@ -177,13 +175,11 @@ _TERMINALS: Guards = {
     "ctrl-z": (Change("supervisor/signals.py", '        pass_on("STOP")', "        pass"),),
     "ctrl-s": (_NOT_HELD,),
     "ctrl-c": (Change("supervisor/signals.py", _ASKS, _ASKS.replace('signal.SIGINT: "interrupt", ', "")),),
-    "terminal-is-one": (Change("supervisor/output/terminal.py", '{"terminal": "terminal", ', '{"terminal": "pipe", '),),
+    "terminal-is-one": (Change("supervisor/terminal_lines.py", '{"terminal": "terminal", ', '{"terminal": "pipe", '),),
     "reader-gone": (
+        Change("supervisor/output.py", "                if gone:\n                    raise BrokenPipeError\n", ""),
         Change(
-            "supervisor/output/carrier.py", "                if gone:\n                    raise BrokenPipeError\n", ""
-        ),
-        Change(
-            "supervisor/output/carrier.py",
+            "supervisor/output.py",
             "        except BrokenPipeError:\n            raise\n        except OSError",
             "        except OSError",
         ),

@@ -14,7 +14,7 @@ _NO_ROOM = Change("supervisor/guard.py", "        run_files.keep_room(context.di
 _SUPERVISOR: Guards = {
     "supervisor-killed": (
         Change("launch/orphan.py", 'attempt_file.recall(run) if run_files.state(run) == "lost" else None', "None"),
-        Change("supervisor/output/standby.py", "read -r _ <&2 && exit 0", "exit 0"),
+        Change("supervisor/standby.py", "read -r _ <&2 && exit 0", "exit 0"),
     ),
     "supervisor-killed-and-stopped-by-hand": (
         Change("launch/orphan.py", "left = sweep(attempt.process.pid, grace)", "left: list[int] = []"),
@@ -26,16 +26,14 @@ _SUPERVISOR: Guards = {
             "pass",
         ),
     ),
-    "job-killed-and-training-ends": (Change("supervisor/process/waiter.py", "os.pwrite(kept, code, 0)", "pass"),),
-    "job-and-training-killed": (Change("supervisor/process/waiter.py", "os.pwrite(kept, code, 0)", "pass"),),
+    "job-killed-and-training-ends": (Change("supervisor/waiter.py", "os.pwrite(kept, code, 0)", "pass"),),
+    "job-and-training-killed": (Change("supervisor/waiter.py", "os.pwrite(kept, code, 0)", "pass"),),
     "supervisor-stopped": (
         Change("core/detection/verdict.py", "max(limits.longest_tick, steady)", "max(1e9, steady)"),
         Change("core/detection/verdict.py", "passed - steady > limits.starved", "passed - steady > 1e9"),
         Change("supervisor/loop.py", "if gap is not None:", "if False:"),
     ),
-    "supervisor-stopped-at-the-end": (
-        Change("supervisor/output/carrier.py", "LAST = 1 << 20  # bytes", "LAST = 0  # bytes"),
-    ),
+    "supervisor-stopped-at-the-end": (Change("supervisor/output.py", "LAST = 1 << 20  # bytes", "LAST = 0  # bytes"),),
     "supervisor-out-of-memory": (
         Change(
             "supervisor/evidence_collector.py", "        except REFUSALS as error:", "        except KeyError as error:"
@@ -65,7 +63,7 @@ _CONDITIONS: Guards = {
     "signals-blocked-at-start": (
         Change("core/shutdown.py", "deadline=run.now + limits.stop.grace)", "deadline=math.inf)"),
     ),
-    "standard-descriptors-closed": (Change("supervisor/output/terminal.py", '"closed": "none"}', '"closed": "pipe"}'),),
+    "standard-descriptors-closed": (Change("supervisor/terminal_lines.py", '"closed": "none"}', '"closed": "pipe"}'),),
     "warnings-are-errors": (
         Change(
             "storage/private.py",
@@ -146,7 +144,7 @@ _DISKS: Guards = {
     "disk-out-of-inodes": (_NO_ROOM,),
     "file-size-limited": (
         Change(
-            "supervisor/output/log.py",
+            "supervisor/output_log.py",
             "            except OSError as error:\n                self._lost",
             "            except KeyError as error:\n                self._lost",
         ),
@@ -157,7 +155,7 @@ _DISKS: Guards = {
     "probe-files-removed": (
         Change("probe/sender.py", "        if self._tried and now - self._tried < SECOND:\n", "        if True:\n"),
     ),
-    "output-disk-full": (Change("supervisor/output/carrier.py", "if error.errno in HUNG_UP:", "if error.errno:"),),
+    "output-disk-full": (Change("supervisor/output.py", "if error.errno in HUNG_UP:", "if error.errno:"),),
     "settings-damaged": (
         Change(
             "config/watch.py",

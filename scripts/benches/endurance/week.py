@@ -27,12 +27,10 @@ from stallguard.core.run import Run
 from stallguard.storage import core_snapshot
 from stallguard.storage.journal import Journal
 from stallguard.storage.paths import RunDir
-from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.current_run import CurrentRun
+from stallguard.supervisor.context import CurrentRun, Mailbox, RunContext
 from stallguard.supervisor.live_status import snapshot
 from stallguard.supervisor.loop import Loop
-from stallguard.supervisor.mailbox import Mailbox
-from stallguard.supervisor.recorder import Recorder
+from stallguard.supervisor.notices import Recorder
 
 from .slope import size_of
 

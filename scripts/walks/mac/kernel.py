@@ -24,9 +24,9 @@ from stallguard.host import process_end
 from stallguard.probe import wire
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
+from stallguard.supervisor import adopted
+from stallguard.supervisor.child import Ended
 from stallguard.supervisor.heartbeats import RECEIVE_BUFFER, REST
-from stallguard.supervisor.process import adopted
-from stallguard.supervisor.process.child import Ended
 
 ENDS = 3  # the exit code of the process that is watched to its end
 LONGEST = 10.0  # seconds for an answer that comes at once if it comes

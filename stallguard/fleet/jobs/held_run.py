@@ -40,10 +40,10 @@ from stallguard.launch.request import Inherited, Request, command_of, prepare, p
 from stallguard.launch.resume import heritage
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
+from stallguard.supervisor import terminal_lines
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.launcher import Launcher
-from stallguard.supervisor.output import terminal
-from stallguard.supervisor.output.notices import Terminal, wants_color
+from stallguard.supervisor.notices import Terminal, wants_color
 from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.session import Session
 from stallguard.supervisor.signals import deferred_signals
@@ -92,7 +92,7 @@ def guard(
     _refuse(loaded)
     command_of(words, loaded, env, cwd)  # raises now if it cannot be started
     wanted = loaded.config.output
-    color = wants_color(wanted.color, env, tty=terminal.look(2).kind == "terminal")
+    color = wants_color(wanted.color, env, tty=terminal_lines.look(2).kind == "terminal")
     screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
     try:
         fleet = membership.recall(env)

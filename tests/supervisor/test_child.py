@@ -16,7 +16,7 @@ import pytest
 from stallguard.errors import StallguardError
 from stallguard.host.process_end import members, signal_group, sweep
 from stallguard.storage.run_files import identity
-from stallguard.supervisor.process.child import Child, from_kevent
+from stallguard.supervisor.child import Child, from_kevent
 from tests.host.children import is_alive
 
 LONG = 20.0  # seconds; only a broken test waits that long

@@ -1,9 +1,9 @@
-"""A training that outlives the stallguard that started it: it is the child of a waiter (supervisor/process/waiter.py).
+"""A training that outlives the stallguard that started it: it is the child of a waiter (supervisor/waiter.py).
 
 The supervisor of that moment notices its end; its exit code is in the file that the waiter writes, also if no
 supervisor ran when it ended; a supervisor that started the waiter reads it from a pipe.  If the waiter was killed as
 well, macOS reports the end to a process that is not the parent (kqueue), Linux does not: then the code is None, and
-means nothing.  Offers what supervisor.process.child offers.
+means nothing.  Offers what supervisor.child offers.
 Must not decide when anything is ended.
 """
 
@@ -27,9 +27,9 @@ from stallguard.host import process_end
 from stallguard.host.process_end import signal_group, sweep
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
-from stallguard.supervisor.internal_error import persistently
-from stallguard.supervisor.process import waiter
-from stallguard.supervisor.process.child import SHELL, Ended, Post, Watcher, from_kevent, identity_of, refused
+from stallguard.supervisor import waiter
+from stallguard.supervisor.child import SHELL, Ended, Post, Watcher, from_kevent, identity_of, refused
+from stallguard.supervisor.notices import persistently
 
 LOOK = 0.5  # seconds between two checks if the system does not report the end of a process
 UNLOCKED = 2.0  # seconds for a waiter to write, on a file system without locks

@@ -16,8 +16,8 @@ import pytest
 from stallguard.errors import StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
-from stallguard.supervisor.process import waiter
-from stallguard.supervisor.process.adopted import Adopted, awaited, exit_code, written
+from stallguard.supervisor import waiter
+from stallguard.supervisor.adopted import Adopted, awaited, exit_code, written
 
 LONG = 60.0  # seconds; only a broken test waits that long
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -37,7 +37,7 @@ ENDINGS = {
 FIRST = """
 import os, sys, time
 from pathlib import Path
-from stallguard.supervisor.process.adopted import Adopted
+from stallguard.supervisor.adopted import Adopted
 file, argv = Path(sys.argv[1]), sys.argv[2:]
 adopted = Adopted.start(argv, env=dict(os.environ), file=file, post=print, cwd=os.getcwd())
 print(adopted.pid, flush=True)

@@ -8,7 +8,7 @@ gets the lock either finds the code or knows that the waiter was killed.
 The disk can be full or read-only when the training begins.  Then the file is made as soon as there is room, also after
 the training's end.
 
-supervisor.process.adopted starts it as `python -I -S waiter.py FILE SOCKET PIPE`; it imports the standard library only.
+supervisor.adopted starts it as `python -I -S waiter.py FILE SOCKET PIPE`; it imports the standard library only.
 From the descriptor SOCKET it reads the working directory, the number of arguments, the arguments and the environment,
 each ended by a NUL; it answers with the training's pid and, if that cannot be started, what failed and the errno.  The
 code goes to PIPE as well: a stallguard that lives needs no file.

@@ -24,7 +24,7 @@ from stallguard.errors import CANNOT_RUN, NOT_FOUND, StallguardError
 from stallguard.host import process_end
 from stallguard.host.process_end import signal_group, sweep
 from stallguard.storage.run_files import Identity, identity
-from stallguard.supervisor.internal_error import persistently
+from stallguard.supervisor.notices import persistently
 from stallguard.worker import REFUSALS, Worker
 
 SHELL = "/bin/sh"  # runs a script that does not begin with #!

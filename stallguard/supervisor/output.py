@@ -1,10 +1,14 @@
-"""Carries the script's output to the user's descriptors, unchanged and at once, and to output.log.
+"""The script's output: carried to the user's descriptors, unchanged and at once, kept in output.log, and searched.
 
-One line (terminal.TerminalLine) and one thread for each of standard output and error, for the whole run: attempts
+One line (terminal_lines.TerminalLine) and one thread for each of standard output and error, for the whole run: attempts
 come and go, the lines stay.  Writing to the user can block without limit; then only the child blocks, as it
 would without us.  When the user's end is closed (`| head`) the child's breaks.  If we are killed, another process
 carries the rest (standby.py).  This module must not change a byte, and never sets O_NONBLOCK on a descriptor of the
 user's.
+
+`Matching` has a matcher search the output for what it means, from the first byte on.  The matcher is loaded after the
+child was started; what came before waits.  A script that prints faster than its output can be searched is read in
+samples: what was skipped is counted and said.  The search must not hold up the output.
 """
 
 from __future__ import annotations
@@ -17,12 +21,17 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from stallguard.supervisor.output.log import OutputLog
-from stallguard.supervisor.output.standby import Standby
-from stallguard.supervisor.output.terminal import Streams, TerminalLine, copy_settings, open_line, resize
+from stallguard.core.events import Event, ProbeNote
+from stallguard.supervisor.output_log import OutputLog
+from stallguard.supervisor.standby import Standby
+from stallguard.supervisor.terminal_lines import Streams, TerminalLine, copy_settings, open_line, resize
 from stallguard.worker import Worker
+
+if TYPE_CHECKING:
+    from stallguard.sensors.log_matcher import Matcher
 
 CHUNK = 1 << 16  # bytes; one that is read fits the processor's cache until it is written twice
 LAST = 1 << 20  # bytes read after the child's end: the most that a pipe holds, so all more is an orphan's
@@ -34,6 +43,10 @@ TAP_PATIENCE = 0.5  # seconds for the tap to read what still waits at the end
 
 Keep = Callable[[bytes], None]
 Tap = Callable[[bytes, int], None]  # a chunk, and how many bytes before it are not shown
+
+FIRST = 1 << 20  # bytes that may wait for the matcher; what exceeds them is not read
+MB = 1e6
+LOADING = 5.0  # seconds that the end of an attempt waits for the matcher to be there
 
 
 class Waiter:
@@ -333,3 +346,69 @@ class OutputCarrier:
         if all(done):
             self._log.close()
         return all(done)
+
+
+class Matching:
+    """Posts what a matcher finds.  `feed` and `finish` come from the threads of the output and of the child's end."""
+
+    def __init__(
+        self, post: Callable[[Event], None], now: Callable[[], float], attempt: Callable[[], int]
+    ) -> None:
+        """`attempt` returns the number of the present attempt."""
+        self._post, self._now, self._attempt = post, now, attempt
+        self._skipped = 0  # bytes of this attempt's output that were not read
+        self._matcher: Matcher | None = None
+        self._early = bytearray()
+        # Two threads use `_early` until the matcher is there; after that the lock is rarely contended.
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+
+    def begin(self, matcher: Matcher) -> None:
+        """Read with `matcher` from now on, and first what waits."""
+        with self._lock:
+            self._matcher = matcher
+            self._post_all(matcher.feed(bytes(self._early), self._now()))
+            self._early.clear()
+            if self._skipped:
+                matcher.skip()
+        self._ready.set()
+
+    def feed(self, data: bytes, skipped: int = 0) -> None:
+        """Read what the script said.  `skipped`: bytes before `data` that were not read."""
+        with self._lock:
+            self._skip(skipped)
+            if self._matcher is not None:
+                self._post_all(self._matcher.feed(data, self._now()))
+            elif len(self._early) < FIRST:
+                self._early += data
+            else:
+                self._skip(len(data))
+
+    def _skip(self, size: int) -> None:
+        if size and not self._skipped:
+            self._note(
+                "the script prints faster than its output can be searched for errors: it is searched in samples"
+            )
+        self._skipped += size
+        if size and self._matcher is not None:
+            self._matcher.skip()
+
+    def finish(self) -> None:
+        """Read what an attempt that has ended left without a line's end, and say how much was skipped."""
+        self._ready.wait(LOADING)
+        with self._lock:
+            if self._matcher is not None:
+                self._post_all(self._matcher.finish(self._now()))
+            if self._skipped:
+                self._note(
+                    f"{self._skipped / MB:.1f} MB of the output came too fast to be searched for errors"
+                )
+            self._skipped = 0
+
+    def _note(self, text: str) -> None:
+        now, attempt = self._now(), self._attempt()
+        self._post(ProbeNote(at=now, attempt=attempt, kind="unsearched", text=text))
+
+    def _post_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._post(event)

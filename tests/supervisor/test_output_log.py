@@ -1,14 +1,70 @@
-"""Output that goes to a file: shown to the reader, kept small, and never in the training's way."""
+"""output.log is bounded, continued, honest about what it lacks, and never in the way of the training."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import subprocess
 
 import pytest
 
-from stallguard.supervisor.output.file import MOST, OutputFile
+from stallguard.storage import rotation
+from stallguard.supervisor.output_log import MOST, OutputFile, OutputLog
+
+
+def test_the_log_keeps_its_beginning_and_its_end_and_is_bounded(tmp_path):
+    log = OutputLog(tmp_path / "output.log", print, part_max=1000)
+    for number in range(1000):
+        log.write(b"%09d\n" % number)
+    log.close()
+    assert len(rotation.numbers(tmp_path / "output.log")) == 2
+    assert (tmp_path / "output.1.log").read_bytes().startswith(b"000000000\n")
+    assert sum(path.stat().st_size for path in tmp_path.glob("output*.log")) <= 3 * 1010
+    newest = rotation.numbers(tmp_path / "output.log")[-1]
+    tail = (tmp_path / f"output.{newest}.log").read_bytes()
+    tail += (tmp_path / "output.log").read_bytes() if (tmp_path / "output.log").exists() else b""
+    assert tail.endswith(b"000000999\n")
+
+
+def test_a_log_is_continued_not_overwritten(tmp_path):
+    for word in (b"one\n", b"two\n"):
+        log = OutputLog(tmp_path / "output.log", print)
+        log.write(word)
+        log.close()
+    assert (tmp_path / "output.log").read_bytes() == b"one\ntwo\n"
+
+
+def test_a_log_that_another_program_renamed_goes_on_at_its_path(tmp_path):
+    path, seconds = tmp_path / "output.log", iter(range(0, 100, 2))
+    log = OutputLog(path, print, now=lambda: float(next(seconds)))
+    log.write(b"one\n")
+    path.rename(tmp_path / "output.log.1")
+    log.write(b"two\n")
+    path.unlink()
+    log.write(b"three\n")
+    log.close()
+    assert (tmp_path / "output.log.1").read_bytes() == b"one\n"
+    assert path.read_bytes() == b"three\n"
+
+
+def test_a_full_disk_makes_a_marked_hole_and_one_complaint(tmp_path):
+    troubles = []
+    path = tmp_path / "output.log"
+    log = OutputLog(path, troubles.append)
+    log.write(b"before\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+    try:
+        log.write(b"lost\n")
+        log.write(b"lost too\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    log.write(b"after\n")
+    log.close()
+    assert path.read_bytes() == b"before\n\n[stallguard: 14 bytes could not be written here]\nafter\n"
+    assert len(troubles) == 1
+    assert "File too large" in troubles[0]
 
 
 @pytest.fixture
@@ -101,7 +157,7 @@ def test_a_flood_is_skipped_rather_than_chewed(filed):
 
 def test_a_disk_that_refuses_is_reported_once(filed, tmp_path, monkeypatch):
     output = filed(part_max=10)
-    monkeypatch.setattr("stallguard.supervisor.output.file.shutil.copyfile", _full)
+    monkeypatch.setattr("stallguard.supervisor.output_log.shutil.copyfile", _full)
     for _ in range(3):
         os.write(output.stdout, b"x" * 20)
         output.settle(1)

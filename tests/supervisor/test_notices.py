@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from stallguard.supervisor.output import notices
-from stallguard.supervisor.output.notices import Terminal
+from stallguard.supervisor import notices
+from stallguard.supervisor.notices import Terminal
 
 
 def test_a_terminal_that_is_stopped_holds_up_only_the_one_who_writes() -> None:

@@ -14,8 +14,8 @@ import pytest
 from stallguard.storage import attempt_file, run_files
 from stallguard.storage.attempt_file import AttemptRecord
 from stallguard.storage.paths import RunDir
+from stallguard.supervisor.adopted import Adopted, look_until_gone
 from stallguard.supervisor.detached_run import _cleared
-from stallguard.supervisor.process.adopted import Adopted, look_until_gone
 
 LONG = 30.0  # seconds; only a broken test waits that long
 

@@ -1,7 +1,8 @@
-"""The script's output reaches the user as it would without us, and output.log as well."""
+"""The script's output reaches the user as it would without us, output.log, and the search, whole or counted."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -11,19 +12,24 @@ import subprocess
 import sys
 import termios
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from stallguard.supervisor.output.carrier import LAST, OutputCarrier
-from stallguard.supervisor.output.log import OutputLog
-from stallguard.supervisor.output.terminal import End, choose, look
+from stallguard.core.events import Event, Matched, ProbeNote
+from stallguard.sensors.log_matcher import Matcher
+from stallguard.supervisor.output import FIRST, LAST, TAP_CHUNKS, Matching, OutputCarrier, TapThread
+from stallguard.supervisor.output_log import OutputLog
+from stallguard.supervisor.terminal_lines import End, choose, look
 from tests.supervisor.stage import LONG, ROOT, Side, python
 
 # ---- what the child gets ---------------------------------------------------------------------------------------
 
 TTY, FILE, CLOSED = End("terminal", (1, 2)), End("other", (3, 4)), End("closed")
+
+ERROR = b'Traceback (most recent call last):\n  File "t.py", line 1\n'
 
 
 @pytest.mark.parametrize(
@@ -152,7 +158,7 @@ def test_a_terminal_is_closed_when_nothing_is_unread(stage, finished, monkeypatc
     for child in scene.children:
         os.killpg(child.pid, 9)
         child.wait()
-    monkeypatch.setattr("stallguard.supervisor.output.carrier.os.close", close)
+    monkeypatch.setattr("stallguard.supervisor.output.os.close", close)
     scene.out._thread.start()
     finished(scene)
     assert unread == [False]
@@ -293,10 +299,9 @@ IN_FRONT = """
     import fcntl, os, sys, termios
     sys.path.insert(0, {root!r})
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    from stallguard.supervisor.output import carrier, log as output_log, terminal
-    from stallguard.supervisor.process import child
+    from stallguard.supervisor import child, output, output_log, terminal_lines
     log = output_log.OutputLog(__import__("pathlib").Path({log!r}), print)
-    out = carrier.OutputCarrier(terminal.choose(terminal.look(1), terminal.look(2)), log, print)
+    out = output.OutputCarrier(terminal_lines.choose(terminal_lines.look(1), terminal_lines.look(2)), log, print)
     import threading
     ended = threading.Event()
     kid = child.Child.start([sys.executable, "-c", {code!r}], env=dict(os.environ), stdout=out.stdout,
@@ -364,3 +369,123 @@ def test_output_that_still_has_room_is_not_held(stage, finished):
     side._thread.start()
     assert child.wait(LONG) == 0
     assert finished(show) == b"m" * 100_000 + b"\n"
+
+
+def matching() -> tuple[Matching, list[Event]]:
+    posted: list[Event] = []
+    return Matching(posted.append, lambda: 1.0, lambda: 3), posted
+
+
+def test_what_came_before_the_matcher_is_read_first() -> None:
+    reader, posted = matching()
+    reader.feed(ERROR)
+    reader.begin(Matcher())
+    reader.feed(b"ValueError: x\n")
+
+    assert [event.line for event in posted if isinstance(event, Matched)] == ["ValueError: x"]
+
+
+def test_what_was_skipped_is_said_at_once_and_in_sum_at_the_end_of_each_attempt() -> None:
+    reader, posted = matching()
+    reader.begin(Matcher())
+    for _ in range(3):
+        reader.feed(b"x\n", 400_000)
+    reader.finish()
+    reader.finish()
+
+    notes = [(event.attempt, event.text) for event in posted if isinstance(event, ProbeNote)]
+    assert [attempt for attempt, _ in notes] == [3, 3]
+    assert "faster than" in notes[0][1]
+    assert notes[1][1].startswith("1.2 MB of the output")
+
+
+def test_a_traceback_is_not_continued_behind_a_gap() -> None:
+    reader, posted = matching()
+    reader.begin(Matcher())
+    reader.feed(ERROR)
+    reader.feed(b"12/80 loss: 0.5\n", 5_000_000)
+
+    assert [event for event in posted if isinstance(event, Matched)] == []
+
+
+def test_what_has_no_room_before_the_matcher_is_there_counts_as_skipped() -> None:
+    reader, posted = matching()
+    reader.feed(b"x" * FIRST)
+    reader.feed(ERROR)
+    reader.begin(Matcher())
+    reader.feed(b"ValueError: x\n")
+    reader.finish()
+
+    assert not any(isinstance(event, Matched) for event in posted)
+    assert [event.text for event in posted if isinstance(event, ProbeNote)][-1].startswith("0.0 MB")
+
+
+def test_a_tap_sees_the_output_and_a_stuck_one_stops_nothing(stage, finished):
+    seen, stuck = [], threading.Event()
+
+    def tap(data, _skipped):
+        seen.append(data)
+        stuck.wait(LONG)
+
+    show = stage(Side("pipe"), tap=tap)
+    assert show.run(python("import sys; sys.stdout.buffer.write(b't' * 20_000_000)")) == 0
+    assert len(finished(show)) == 20_000_000
+    assert seen
+    assert set(b"".join(seen)) == {ord("t")}
+    stuck.set()
+
+
+def test_a_tap_that_fails_is_reported_and_harms_nothing(stage, finished):
+    def tap(data, _skipped):
+        raise ValueError(data)
+
+    show = stage(Side("pipe"), tap=tap)
+    show.run(["echo", "x"])
+    assert finished(show) == b"x\n"
+    assert "ValueError" in show.troubles[0]
+
+
+def test_a_flood_is_shown_in_samples_with_its_end_and_the_rest_is_counted(stage, finished):
+    shown, over = [], threading.Event()
+
+    def slow(data, skipped):
+        shown.append((skipped, data))
+        over.wait(LONG)
+
+    size, side = 30_000_000, Side("pipe", read=False)
+    threading.Thread(target=drain, args=(side.ours,), daemon=True).start()
+    show = stage(side, tap=slow)
+    assert show.run(python(f"import os; os.write(1, b'a' * {size}); os.write(1, b'the end')")) == 0
+    over.set()
+    assert show.output.settle(LONG)
+
+    assert b"".join(data for _, data in shown).endswith(b"the end")
+    assert sum(skipped + len(data) for skipped, data in shown) == size + len(b"the end")
+    assert sum(skipped for skipped, _ in shown) > 0
+
+
+def test_the_tap_rests_so_that_those_that_carry_the_output_get_the_interpreter():
+    used, enough = [], threading.Event()
+
+    def busy(_data, _skipped):
+        began = time.thread_time()
+        while time.thread_time() - began < 0.002:
+            pass
+        used.append(1)
+        if len(used) == 20:
+            enough.set()
+
+    tap, began = TapThread(busy, print), time.monotonic()
+    for _ in range(TAP_CHUNKS):
+        tap.show(b"x")
+    assert enough.wait(LONG)
+    assert time.monotonic() - began > 0.4  # ten times what the tap used
+    assert tap.settle(LONG)
+    tap.close()
+    assert len(used) == TAP_CHUNKS
+
+
+def drain(descriptor):
+    with contextlib.suppress(OSError):
+        while os.read(descriptor, 1 << 16):
+            pass

@@ -7,9 +7,7 @@ from typing import Any
 
 from stallguard.core.actions import Announce
 from stallguard.host.clock import SystemClock
-from stallguard.supervisor.current_run import CurrentRun
-from stallguard.supervisor.mailbox import Mailbox
-from stallguard.supervisor.reporter import Reporter
+from stallguard.supervisor.context import CurrentRun, Mailbox, Reporter
 
 
 class Said:

@@ -1,1 +1,0 @@
-"""The training's output: carried to the user unchanged, kept in output.log, searched for known lines."""
