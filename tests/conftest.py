@@ -118,6 +118,12 @@ def _is_of_whole_runs(item: pytest.Item) -> bool:
     )
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let the collector of garbage pass over what lives until the end: the tests and all modules, a million objects."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def other_python():
     """Return a function from the name of an environment (keras2, torch, jax) to its interpreter; it skips if absent."""
@@ -186,9 +192,12 @@ def leaves_nothing_behind():
     before = {kind: look() for kind, look in LEAKS.items()}
     yield
     deadline = time.monotonic() + PATIENCE
+    pause = 0.002
     while (left := _left(before)) and time.monotonic() < deadline:
-        gc.collect()  # an object that nobody holds any more is not a leak
-        time.sleep(0.02)
+        if pause > 0.1:  # what is just ending has ended by now; it costs as much as a hundred tests
+            gc.collect()  # an object that nobody holds any more is not a leak
+        time.sleep(pause)
+        pause = min(2 * pause, 0.2)
     if left:
         _end(left.get("child process", set()))
         pytest.fail(

@@ -18,6 +18,7 @@ from tests.simulation.simulation import LIMITS, Simulation
 GB = 10**9
 TOTAL, BASE, OTHERS = 32 * GB, 8 * GB, 6 * GB
 EPOCH = 60  # batches, one a second
+LOOK = 5.0  # seconds between two readings: as a sensor of the memory reads, so that two hours pass in a second
 FILLED = (TOTAL - OTHERS - BASE) / GB  # GB until nothing is left
 
 
@@ -31,7 +32,7 @@ class Machine(Simulation):
         limits: Limits = replace(LIMITS, policy=policy or PolicyLimits(), observe=observe)
         self.saves, self.pressure = saves, None
         self.others, self.paged, self.paged_limit = OTHERS, 0, 0
-        super().__init__(limits, batch=1.0, ends_if_asked=ends_if_asked)
+        super().__init__(limits, tick=LOOK, batch=1.0, ends_if_asked=ends_if_asked)
 
     def first_record(self) -> dict[str, object]:
         return {"batches": EPOCH, "saves": 1 if self.saves else 0}
@@ -58,24 +59,24 @@ class Machine(Simulation):
     def leak(self, seconds: float, rate: float, *, peaks: bool = False) -> Self:
         """Train while `rate` GB a second are lost; `peaks`: between large steps the footprint is as before."""
         attempt, grown, dice = self.attempt, (self.tree.footprint or BASE) - BASE, random.Random(1)
-        for _ in range(int(seconds)):
-            grown += rate * GB
+        for _ in range(round(seconds / LOOK)):
+            grown += rate * GB * LOOK
             if self.attempt != attempt or not self.alive:
                 break
             self.use(BASE + (0 if peaks and dice.random() < 0.5 else grown))
-            self.go_on(1.0)
+            self.go_on(LOOK)
         return self
 
     def beside(self, seconds: float, rate: float) -> Self:
         """Train while other processes take `rate` GB a second more; what does not fit is paged out."""
-        for _ in range(int(seconds)):
-            self.others += rate * GB
+        for _ in range(round(seconds / LOOK)):
+            self.others += rate * GB * LOOK
             used = self.tree.footprint or BASE
             if (over := self.others + used - 0.97 * TOTAL) > 0 and self.paged_limit:
                 self.others -= over
                 self.paged += over
             self.use(used)
-            self.go_on(1.0)
+            self.go_on(LOOK)
         return self
 
     def signals(self) -> list[str]:
