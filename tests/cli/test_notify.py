@@ -12,27 +12,24 @@ from pathlib import Path
 
 import pytest
 
+from tests import command_line
+
 ROOT = Path(__file__).parents[2]
 NO_DESKTOP = ("--set", "notify.desktop=off")
 
 
 @pytest.fixture
-def stallguard(tmp_path):
+def stallguard(tmp_path, monkeypatch):
     """A function that runs a verb, in a Python that has no Apprise."""
+    monkeypatch.setitem(sys.modules, "apprise", None)
     blocked = tmp_path / "blocked"
     blocked.mkdir()
-    (blocked / "sitecustomize.py").write_text(
-        "import importlib.abc, sys\n"
-        "class Block(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'apprise': raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, Block())\n"
-    )
+    (blocked / "sitecustomize.py").write_text("import sys\nsys.modules['apprise'] = None\n")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        env = os.environ | {"STALLGUARD_HOME": str(tmp_path / "kept"), "PYTHONPATH": f"{blocked}:{ROOT}"}
-        command = [sys.executable, "-m", "stallguard", *words]
-        return subprocess.run(command, check=False, capture_output=True, text=True, env=env, cwd=tmp_path)
+        env = os.environ | {"STALLGUARD_HOME": str(tmp_path / "kept"), "PYTHONPATH": str(blocked)}
+        how = command_line.process if words[0] == "run" else command_line.stallguard
+        return how(*words, env=env, cwd=tmp_path)
 
     return run
 

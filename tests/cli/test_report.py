@@ -7,17 +7,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from stallguard.storage import run_files
+from tests import command_line
 from tests.report.nights import night
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +24,8 @@ def home(tmp_path_factory):
 
 
 def stallguard(home, *words, **environment):
-    env = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(
-        [sys.executable, "-m", "stallguard", *words], env=env, cwd=home, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+    env = {**os.environ, "STALLGUARD_HOME": str(home), **environment}
+    return command_line.stallguard(*words, env=env, cwd=home)
 
 
 def test_the_newest_run_is_reported_on_standard_output_and_nothing_else(home):
@@ -90,7 +83,8 @@ def test_a_dash_is_standard_output_although_names_of_runs_have_dashes(tmp_path):
 
 
 def test_a_terminal_without_our_characters_gets_others(home):
-    answer = stallguard(home, "report", PYTHONIOENCODING="ascii")
+    env = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONIOENCODING": "ascii"}
+    answer = command_line.process("report", env=env, cwd=home)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert "It stalled twice" in answer.stdout
 
@@ -107,9 +101,8 @@ def test_no_color_turns_all_styling_off(home):
 
 
 def test_open_hands_the_file_to_the_browser(home, tmp_path):
-    answer = stallguard(
-        home, "report", "--html", str(tmp_path / "r.html"), "--open", BROWSER="echo opened %s"
-    )
+    env = {**os.environ, "STALLGUARD_HOME": str(home), "BROWSER": "echo opened %s"}
+    answer = command_line.process("report", "--html", str(tmp_path / "r.html"), "--open", env=env, cwd=home)
 
     assert f"opened {(tmp_path / 'r.html').as_uri()}" in answer.stdout
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from stallguard.cli import main
 from stallguard.cli.verbs import OLD_FORMS, SECTIONS, TOP, VerbGroup, cli
 from stallguard.config.table import KEYS
+from tests import command_line
 
 ROOT = Path(__file__).parents[2]
 EMPTY = "import sys; sys.exit(0)"
@@ -23,10 +24,8 @@ EMPTY = "import sys; sys.exit(0)"
 
 def say(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(
-        [sys.executable, "-m", "stallguard", *words], env=env, cwd=home, capture_output=True, text=True,
-        timeout=120, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    how = command_line.process if "run" in words else command_line.stallguard
+    return how(*words, env=env, cwd=home)
 
 
 def every_verb(

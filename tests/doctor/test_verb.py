@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from stallguard.cli.doctor import lines, summary
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, CheckResult
+from tests import command_line
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,8 +21,7 @@ def doctor(tmp_path):
     def run(*words, cwd=None, **variables):
         env = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
         env |= {"STALLGUARD_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)} | variables
-        command = [sys.executable, "-m", "stallguard", "doctor", *words]
-        return subprocess.run(command, check=False, capture_output=True, text=True, env=env, cwd=cwd)
+        return command_line.stallguard("doctor", *words, env=env, cwd=cwd or Path.cwd())
 
     return run
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from stallguard.fleet.jobs import readable_files
 from stallguard.fleet.store import membership, opening, orders, records
 from stallguard.fleet.store.folder_store import FolderStore
+from tests import command_line
 from tests.fleet.test_job_table import AT, OWN, begin, end, submit
 from tests.fleet.test_jobs import PATIENCE, ROOT, Lab
 
@@ -47,10 +48,7 @@ def store(tmp_path):
 
 def verb(home, *words, code=0):
     env = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT), "TZ": "UTC"}
-    done = subprocess.run(
-        [sys.executable, "-m", "stallguard", *words],
-        capture_output=True, text=True, env=env, cwd=home.parent, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+    done = command_line.stallguard(*words, env=env, cwd=home.parent)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ pytest.importorskip("aiosmtpd")
 
 import trustme
 
+from tests import command_line
 from tests.notify import services
 
 ROOT = Path(__file__).parents[2]
@@ -52,9 +52,8 @@ def proxy(tmp_path: Path, authority: trustme.CA) -> Iterator[services.Proxy]:
 def notify_test(place: Path, environment: dict[str, str], *urls: str) -> subprocess.CompletedProcess[str]:
     lines = json.dumps(list(urls))
     (place / "stallguard.toml").write_text(f"[notify]\ndesktop = false\nurls = {lines}\n")
-    env = os.environ | environment | {"STALLGUARD_HOME": str(place / "kept"), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "stallguard", "notify", "--test"]
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=env, cwd=place)
+    env = os.environ | environment | {"STALLGUARD_HOME": str(place / "kept")}
+    return command_line.stallguard("notify", "--test", env=env, cwd=place)
 
 
 def test_the_document_has_a_recipe_for_each_service() -> None:

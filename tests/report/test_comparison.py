@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -16,6 +14,7 @@ from rich.console import Console
 from stallguard.report import comparison, document, html_page, terminal_page
 from stallguard.report.comparison import change, points
 from stallguard.storage import run_files
+from tests import command_line
 from tests.report.browser import MISSING, Browser
 from tests.report.hostile import EVIL, hostile
 from tests.report.nights import night
@@ -115,11 +114,10 @@ def test_a_terminal_shows_it(compared):
 
 def test_the_verb_prints_json_and_writes_a_page(runs):
     home = runs[0].path.parents[1]
-    environment = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "STALLGUARD_HOME": str(home)}
 
     def report(*words):
-        command = [sys.executable, "-m", "stallguard", "report", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=home)
+        return command_line.stallguard("report", *words, env=environment, cwd=home)
 
     assert json.loads(report("--compare", "slow", "fast", "--json").stdout)["runs"] == [
         "20260307-slow",
