@@ -11,7 +11,7 @@ from stallguard.agent import job_memory
 from stallguard.cli import logs
 from stallguard.errors import USAGE, StallguardError
 from stallguard.report import evidence_files, journal_record
-from stallguard.storage import attempt_file, journal, learned_store, run_files
+from stallguard.storage import journal, learned_store, run_files
 from stallguard.storage.paths import RunDir
 
 DEEP = '{"x": ' + "[" * 100_000
@@ -28,7 +28,11 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def test_a_run_whose_files_are_nested_too_deeply_is_a_damaged_run(run: RunDir) -> None:
-    assert (run_files.asked(run), run_files.outcome(run), attempt_file.recall(run)) == (None, None, None)
+    assert (run_files.asked(run), run_files.outcome(run), run_files.recall_attempt(run)) == (
+        None,
+        None,
+        None,
+    )
     assert run_files.state(run) == "lost"
     assert list(journal.events(run.journal)) == []
     assert journal_record.read(run.journal).happened == []

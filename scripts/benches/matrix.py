@@ -32,7 +32,7 @@ import psutil
 from chaos_faults.stage import MARK, Broken
 from matrix_cells import cells, simulated, trial
 from matrix_cells.cells import Cell
-from stallguard.config.tuning import rows
+from stallguard.config.table import tuning_rows
 
 JOBS = 6  # a cell waits most of its time
 
@@ -125,7 +125,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ends)
     end = time.monotonic() + options.minutes * 60.0
-    known = frozenset(rows())
+    known = frozenset(tuning_rows())
     try:
         undisturbed = Undisturbed(place)
 

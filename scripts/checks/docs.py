@@ -17,7 +17,7 @@ import links
 from json_reference import Reference
 
 from stallguard.cli.verbs import cli
-from stallguard.config import schema
+from stallguard.config import table
 from stallguard.config.table import KEYS
 from stallguard.core import lifecycle
 from stallguard.core.diagnosis import known_problems
@@ -80,7 +80,7 @@ def public_reports() -> str:
 
 PARTS = [
     ("docs/cli.md", "verbs", verb_table),
-    ("docs/configuration.md", "keys", schema.table),
+    ("docs/configuration.md", "keys", table.markdown_table),
     ("ARCHITECTURE.md", "lifecycle", diagram),
     ("docs/journal.md", "json", json_reference),
     ("docs/known-problems.md", "known", public_reports),

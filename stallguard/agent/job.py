@@ -14,7 +14,7 @@ import msgspec
 
 from stallguard import units
 from stallguard.config import Config
-from stallguard.config.sections import AgentSettings
+from stallguard.config.table import AgentSettings
 from stallguard.core.limits import KILL_WAIT
 from stallguard.errors import USAGE, StallguardError
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from stallguard import units
 from stallguard.agent.job import Schedule
 from stallguard.agent.job_memory import JobMemory, Moment
-from stallguard.config.sections import AgentSettings
+from stallguard.config.table import AgentSettings
 
 BEGIN, GO_ON, END, GIVE_UP, NOTHING = "begin", "go on", "end", "give up", "nothing"
 EARLY = dt.timedelta(minutes=1)  # by which a service manager can be early

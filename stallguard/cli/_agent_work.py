@@ -20,7 +20,7 @@ from stallguard.agent.job import schedule as schedule_of
 from stallguard.agent.service_manager import own_places, own_system
 from stallguard.cli._console import echo
 from stallguard.cli._options import given
-from stallguard.config.sections import AgentSettings
+from stallguard.config.table import AgentSettings
 from stallguard.errors import USAGE, StallguardError
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.signals import deferred_signals

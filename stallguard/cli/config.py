@@ -17,7 +17,7 @@ from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli.verbs import VerbGroup
-from stallguard.config import layers, schema, tuning
+from stallguard.config import layers, table
 from stallguard.config.table import KEYS, Key, value_of
 from stallguard.errors import CANNOT_RUN, UNREADABLE, USAGE, StallguardError, nearest
 
@@ -78,7 +78,7 @@ def show(everything: bool, as_json: bool) -> None:
 
 def _shown(loaded: config.Loaded, everything: bool) -> list[Key]:
     """Return all settings, and the rows of the tuning table that are set; `everything`: all its rows."""
-    return [key for path, key in tuning.every().items() if everything or path in loaded.origins]
+    return [key for path, key in table.all_keys().items() if everything or path in loaded.origins]
 
 
 @command.command("path")
@@ -96,7 +96,7 @@ def path() -> None:
 @command.command("schema")
 def print_schema() -> None:
     """Print the JSON schema of stallguard.toml, for editors."""
-    echo(msgspec.json.format(msgspec.json.encode(schema.schema()), indent=2))
+    echo(msgspec.json.format(msgspec.json.encode(table.json_schema()), indent=2))
 
 
 @command.command("get")
@@ -132,16 +132,14 @@ def set_(name: str, value: str, user: bool) -> None:
 
 
 @command.command("init")
-@click.option(
-    "--tuning", "table", is_flag=True, help=f"Instead {TUNING}, for experts: the detector's tuning table."
-)
-def init(table: bool) -> None:
+@click.option("--tuning", is_flag=True, help=f"Instead {TUNING}, for experts: the detector's tuning table.")
+def init(tuning: bool) -> None:
     """Write a stallguard.toml in this directory that shows the settings and their defaults."""
-    target = Path(TUNING if table else layers.OWN)
+    target = Path(TUNING if tuning else layers.OWN)
     if target.exists():
-        cure = "edit it, or remove it" if table else "stallguard config set NAME VALUE"
+        cure = "edit it, or remove it" if tuning else "stallguard config set NAME VALUE"
         raise StallguardError(f"{target} exists already", cure=cure, code=USAGE)
-    _write(target, tuning.written(lambda key: _toml(key, key.default)) if table else _all_settings())
+    _write(target, table.tuning_file(lambda key: _toml(key, key.default)) if tuning else _all_settings())
     echo(f"wrote {target}", err=True)
 
 
@@ -158,9 +156,9 @@ def _all_settings() -> str:
 
 
 def _key(name: str) -> Key:
-    key = tuning.key_of(name)
+    key = table.key_of(name)
     if key is None:
-        near = nearest(name, tuning.every())
+        near = nearest(name, table.all_keys())
         raise StallguardError(
             f"there is no setting {name}", why=f"did you mean {near}?" if near else "",
             cure="stallguard config show lists them", code=USAGE,

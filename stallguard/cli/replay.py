@@ -13,7 +13,7 @@ from stallguard import config, jsontext
 from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
-from stallguard.config.tuning import FILE
+from stallguard.config.table import TUNING_FILE
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, find_run
 
@@ -43,7 +43,9 @@ def command(what: str | None, sets: tuple[str, ...], compare: bool, as_json: boo
     if (
         asked is not None
     ):  # with the rows that the run had: the file of its tuning table can be another one by now
-        given = [name for name, origin in asked.origins.items() if origin != config.DEFAULT and name != FILE]
+        given = [
+            name for name, origin in asked.origins.items() if origin != config.DEFAULT and name != TUNING_FILE
+        ]
         then = {name: reduce(dict.__getitem__, name.split("."), asked.config) for name in given}
     found = []
     for choice in choices:

@@ -81,8 +81,7 @@ def command(ctx: click.Context, /, name: str, dry_run: bool, **parameters: Any) 
 
 def _plan(words: tuple[str, ...], loaded: config.Loaded, cwd: Path) -> str:
     """Return what would be started, by which interpreter and with which settings.  Raises StallguardError."""
-    from stallguard.config.table import value_of
-    from stallguard.config.tuning import every
+    from stallguard.config.table import all_keys, value_of
     from stallguard.core.text import shell_words
     from stallguard.launch.command import Disk, reach
     from stallguard.launch.request import command_of
@@ -94,7 +93,7 @@ def _plan(words: tuple[str, ...], loaded: config.Loaded, cwd: Path) -> str:
     if made.interpreter:
         rows.append(("interpreter", "; ".join(filter(None, (made.interpreter.why, made.interpreter.hint)))))
     rows.append(("probe", "in the training" if inside.injectable else f"not possible: {inside.why}"))
-    keys = every()
+    keys = all_keys()
     rows += [
         ("setting", f"{path} = {keys[path].kind.show(value_of(loaded.config, path))} ({origin})")
         for path, origin in loaded.origins.items() if origin != config.DEFAULT

@@ -1,6 +1,6 @@
 """The configuration: flags, environment, project file, user file and defaults, in that order.
 
-`load` merges them and records the origin of each value.  The settings are in config.sections and config.table.
+`load` merges them and records the origin of each value.  The settings are in config.table and config.table.
 Must not act on any setting.
 """
 
@@ -26,9 +26,19 @@ from stallguard.config.layers import (
     text_of,
     user_file,
 )
-from stallguard.config.sections import Config
-from stallguard.config.table import KEYS, REMOVED, Key, value_of
-from stallguard.config.tuning import FILE, every, file_of, key_of, rows, sections
+from stallguard.config.table import (
+    KEYS,
+    REMOVED,
+    TUNING_FILE,
+    Config,
+    Key,
+    all_keys,
+    file_of,
+    key_of,
+    section_names,
+    tuning_rows,
+    value_of,
+)
 from stallguard.errors import USAGE, StallguardError, nearest
 
 DEFAULT = "default"
@@ -95,7 +105,7 @@ def load(
 
 def _table(given: list[Setting], cwd: Path) -> Path | None:
     """Return the file that the last of the given settings names as the tuning table, or None."""
-    named = next((setting for setting in reversed(given) if setting.path == FILE), None)
+    named = next((setting for setting in reversed(given) if setting.path == TUNING_FILE), None)
     text = typed_value(named) if named else ""
     return file_of(text, named.base or cwd) if named and text else None
 
@@ -104,8 +114,8 @@ def _rows(table: Path, texts: Mapping[Path, str]) -> list[Setting]:
     """Return the rows in the file.  Raises StallguardError (exit code 2) if one is no row of the tuning table."""
     found = rows_in(table, texts.get(table))
     for setting in found:
-        if setting.path not in rows():
-            near = nearest(setting.path, rows(), cutoff=0.75)
+        if setting.path not in tuning_rows():
+            near = nearest(setting.path, tuning_rows(), cutoff=0.75)
             raise StallguardError(
                 f"the tuning table has no row {setting.path.partition('.')[2]} ({setting.origin})",
                 why=f"did you mean {near.partition('.')[2]}?" if near else "",
@@ -174,7 +184,7 @@ def _shown(raw: Any) -> str:
 
 
 def _unknown(setting: Setting) -> StallguardError:
-    if setting.path in sections():
+    if setting.path in section_names():
         why = f"{setting.path} is a section of settings, not a setting"
         return StallguardError(
             f"{setting.path} cannot be {_shown(setting.raw)} ({setting.origin})", why=why, code=USAGE
@@ -182,9 +192,9 @@ def _unknown(setting: Setting) -> StallguardError:
     if setting.path in REMOVED:
         what = f"there is no setting {setting.path} any more ({setting.origin})"
         return StallguardError(what, why=REMOVED[setting.path][1], cure="leave it out", code=USAGE)
-    near = nearest(setting.path, every(), cutoff=0.75)
+    near = nearest(setting.path, all_keys(), cutoff=0.75)
     if near is None:  # perhaps its last name, in another section
-        names = {name.rpartition(".")[2]: name for name in reversed(list(every()))}
+        names = {name.rpartition(".")[2]: name for name in reversed(list(all_keys()))}
         last = nearest(setting.path.rpartition(".")[2], names, cutoff=0.75)
         near = names[last] if last else None
     return StallguardError(
@@ -211,7 +221,7 @@ def _assembled(values: Mapping[str, Any]) -> Config:
 def changes(before: Loaded, after: Loaded) -> tuple[list[Key], list[Key]]:
     """Return the settings that differ: those that a live run can apply, and those that it cannot."""
     differ = [
-        k for k in every().values() if value_of(before.config, k.path) != value_of(after.config, k.path)
+        k for k in all_keys().values() if value_of(before.config, k.path) != value_of(after.config, k.path)
     ]
     return [key for key in differ if key.live], [key for key in differ if not key.live]
 
@@ -219,7 +229,7 @@ def changes(before: Loaded, after: Loaded) -> tuple[list[Key], list[Key]]:
 def accepted(before: Loaded, after: Loaded) -> Loaded:
     """Return `before` with the changes of `after` that a live run can apply."""
     taken, _ = changes(before, after)
-    kept = {path: value_of(before.config, path) for path in every()}
+    kept = {path: value_of(before.config, path) for path in all_keys()}
     origins = before.origins | {key.path: after.origins.get(key.path, DEFAULT) for key in taken}
     new = {key.path: value_of(after.config, key.path) for key in taken}
     return Loaded(_assembled(kept | new), origins, after.files)

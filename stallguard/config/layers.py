@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stallguard.config.table import KEYS
-from stallguard.config.tuning import SECTION, sections
+from stallguard.config.table import KEYS, TUNING_SECTION, section_names
 from stallguard.errors import USAGE, StallguardError
 from stallguard.user_folder import user_folder
 
@@ -86,7 +85,7 @@ def rows_in(path: Path, text: str | None = None) -> list[Setting]:
         why = "it is a folder" if path.is_dir() else "there is no such file"
         raise _unreadable(path, why, "correct or remove the setting detector.table")
     found = settings_of(text_of(path) if text is None else text, path)
-    return [one._replace(path=f"{SECTION}.{one.path}") for one in found]
+    return [one._replace(path=f"{TUNING_SECTION}.{one.path}") for one in found]
 
 
 class NotText(StallguardError):
@@ -100,7 +99,7 @@ def _unreadable(
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and (value or path in ("", *sections())):
+    if isinstance(value, dict) and (value or path in ("", *section_names())):
         for name, inner in value.items():
             yield from _flat(inner, f"{path}.{name}" if path else name)
     else:

@@ -1,19 +1,30 @@
-"""The settings: one row each, feeding the options of `stallguard run`, docs/configuration.md and the schema.
+"""The settings: their values in sections, and one row each with meaning, unit and option.
 
-A setting is a promise: it is something that a user looks for, and its help says what the user sees change.  What only
-tunes the detector is no setting but a row of core.limits.  The values and defaults are config.sections; a test holds
-the two equal, key by key.  This module must not read anything.
+A setting is a promise: it is something that a user looks for, and its help says what the user sees change.  From the
+rows come the options of `stallguard run`, docs/configuration.md and the JSON schema.  `Config` has the values with
+their defaults; a test holds the two equal, key by key.  The core's own sections (detector, policy, stop) are in
+core.limits.
+
+What only tunes the detector is no setting but a row of the tuning table (core.limits).  A row can stand in the file
+that `detector.table` names, which replaces some of them, and in every place of a setting.
+
+This module must not read anything.
 """
 
 from __future__ import annotations
 
-from functools import reduce
+from collections.abc import Callable, Mapping
+from functools import cache, reduce
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from stallguard.config.kinds import (
     CLOCK,
     COUNT,
     DURATION,
+    NUMBER,
     POSITIVE,
     SHARE,
     SIZE,
@@ -27,9 +38,144 @@ from stallguard.config.kinds import (
     pairs,
     some,
 )
-from stallguard.config.sections import Config
 from stallguard.core.diagnosis import causes
-from stallguard.core.limits import LEAST_PATIENCE, MEMORY_AHEAD, ON_NONFINITE, ON_STALL, SCALINGS
+from stallguard.core.limits import (
+    LEAST_PATIENCE,
+    MEMORY_AHEAD,
+    NEVER,
+    ON_NONFINITE,
+    ON_STALL,
+    SCALINGS,
+    DetectorLimits,
+    Limits,
+    PhaseLimits,
+    PhaseTable,
+    PolicyLimits,
+    Row,
+    StopLimits,
+    rows_of,
+)
+
+
+class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a training is started and how long it runs."""
+
+    python: str = ""
+    observe: bool = False
+    probe: bool = True
+    resume: str = ""
+    let_sleep: bool = False
+    stop_at: str = ""
+    max_time: float = NEVER
+    segments: float = NEVER
+    cool_down: float = 30.0
+
+
+class CheckpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The checkpoints that stallguard makes itself."""
+
+    enabled: bool = True
+    every: float = 300.0
+    cost: float = 0.01  # share of the training's time
+    inexact: str = "fallback"
+    most: int = 1_000_000_000
+    keep_randomness: bool = True
+
+
+class TrackersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where people look at a training: W&B, MLflow, TensorBoard."""
+
+    resume: bool = True
+
+
+class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the state of a run is written for other programs."""
+
+    textfile: str = ""
+    otlp: str = ""
+
+
+class OutputSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """stallguard's messages on the terminal."""
+
+    quiet: bool = False
+    verbose: bool = False
+    color: str = "auto"
+
+
+class KeepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many runs are kept, and how much of each."""
+
+    runs: int = 50
+    age: float = 60 * 86400.0
+    size: int = 5_000_000_000
+    output: int = 64_000_000
+    journal: int = 256_000_000  # a week of samples at 1 Hz takes about 100 MB
+
+
+class NotifySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where notifications go, and for what."""
+
+    desktop: bool = True
+    command: str = ""
+    urls: tuple[str, ...] = ()
+    on: tuple[str, ...] = ("stall", "restart", "give_up", "finish", "loss")
+    every: float = 60.0
+
+
+class EvidenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is gathered at a stall."""
+
+    include_source: bool = False
+
+
+class StoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The store that several machines share; it is used for a run that names a job."""
+
+    url: str = ""
+    job: str = ""
+    project: str = ""
+    lease: float = 120.0  # seconds; a holder renews three times in it, its machine twice
+    if_away: str = "end"
+    cost: float = 0.01  # share of the time, as processor time of publishing
+
+
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The job that launchd or systemd starts."""
+
+    throttle: float = 30.0
+    max_restarts: int = 5  # launchd has no limit and started one broken job 38 771 times
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings."""
+
+    run: RunSettings = RunSettings()
+    detector: DetectorLimits = DetectorLimits()
+    policy: PolicyLimits = PolicyLimits()
+    stop: StopLimits = StopLimits()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
+    trackers: TrackersSettings = TrackersSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    output: OutputSettings = OutputSettings()
+    notify: NotifySettings = NotifySettings()
+    keep: KeepSettings = KeepSettings()
+    agent: AgentSettings = AgentSettings()
+    store: StoreSettings = StoreSettings()
+
+    def limits(self) -> Limits:
+        """Return the limits for the core."""
+        return Limits(
+            detector=self.detector,
+            policy=self.policy,
+            stop=self.stop,
+            observe=self.run.observe,
+            saves=self.checkpoint.enabled,
+            segment=self.run.segments,
+            cool_down=self.run.cool_down,
+        )
+
 
 OCCASIONS = ("stall", "restart", "give_up", "finish", "loss", "morning")
 
@@ -245,3 +391,126 @@ REMOVED = {
     "policy.regrow_after": ("", "it belonged to policy.regrow: a run keeps its smaller batch to its end"),
     "stop.kill_wait": ("", "a process is reported as unkillable 20 s after SIGKILL"),
 }
+
+
+TUNING_SECTION, PHASES = "detector", "detector.rows"
+TUNING_FILE = "detector.table"
+_KINDS = {"s": DURATION, "share": SHARE, "bytes/s": SIZE, "count": COUNT}
+
+
+class RowGroup(NamedTuple):
+    """Rows that stand together in a file: those of one phase, or a single one.  `about`: meaning and reason."""
+
+    name: str
+    about: str
+    keys: tuple[Key, ...]
+
+
+def _kind(row: Row) -> Kind:
+    if row.least:
+        return POSITIVE if row.unit == "count" and row.least == 1 else at_least(row.least)
+    return _KINDS.get(row.unit, NUMBER)
+
+
+def _about(row: Row) -> str:
+    return f"{row.meaning.rstrip('.')}{'; ' if row.reason else ''}{row.reason}."
+
+
+@cache
+def tuning_groups() -> tuple[RowGroup, ...]:
+    """Return the whole table, in its order."""
+    single = [
+        RowGroup(name, _about(row), (Key(f"{TUNING_SECTION}.{name}", _kind(row), row.meaning, live=True),))
+        for name, row in rows_of(DetectorLimits).items()
+    ]
+    fields = rows_of(PhaseLimits)
+    phases = [
+        RowGroup(
+            f"rows.{phase}", _about(about),
+            tuple(
+                Key(f"{PHASES}.{phase}.{name}", _kind(row), f"In {about.meaning}: {row.meaning}.", live=True)
+                for name, row in fields.items()
+            ),
+        )
+        for phase, about in rows_of(PhaseTable).items()
+    ]  # fmt: skip
+    return (*single, *phases)
+
+
+@cache
+def tuning_rows() -> Mapping[str, Key]:
+    """Return the rows of the table by path."""
+    return {key.path: key for group in tuning_groups() for key in group.keys}
+
+
+def all_keys() -> Mapping[str, Key]:
+    """Return what can be set, by path: the settings, and the rows of the table."""
+    return {**KEYS, **tuning_rows()}
+
+
+def key_of(path: str) -> Key | None:
+    """Return the setting or the row at `path`; None if there is none."""
+    return KEYS.get(path) or tuning_rows().get(path)
+
+
+@cache
+def section_names() -> tuple[str, ...]:
+    """Return every name that is not a setting but holds some: run, detector, detector.rows, ..."""
+    parents = {path.rsplit(".", depth)[0] for path in all_keys() for depth in range(1, path.count(".") + 1)}
+    return tuple(sorted(parents))
+
+
+def tuning_file(toml: Callable[[Key], str]) -> str:
+    """Return a file for `detector.table` in which every row is a remark with its default.  `toml`: a value in TOML."""
+    lines = [
+        "# Rows of the tuning table of stallguard's detector; a row can change in any version.",
+        f'# [{TUNING_SECTION}] table = "THIS FILE" in stallguard.toml puts in force what is no remark here.',
+    ]
+    for group in tuning_groups():
+        lines += ["", f"## {group.about}"]
+        if len(group.keys) == 1:
+            lines.append(f"# {group.name} = {toml(group.keys[0])}")
+        else:
+            cells = ", ".join(f"{key.path.rpartition('.')[2]} = {toml(key)}" for key in group.keys)
+            lines.append(f"# {group.name} = {{ {cells} }}")
+    return "\n".join(lines) + "\n"
+
+
+def file_of(named: str, base: Path) -> Path:
+    """Return the path of the table that the setting `detector.table` names.  `base`: where a relative one begins."""
+    return base / Path(named).expanduser()
+
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of stallguard.toml."""
+    root = _object()
+    for key in KEYS.values():
+        *parents, name = key.path.split(".")
+        branch = root
+        for parent in parents:
+            branch = branch["properties"].setdefault(parent, _object())
+        default = msgspec.to_builtins(key.default)
+        branch["properties"][name] = {"description": key.help, "default": default, **key.kind.schema}
+    return {"$schema": DRAFT, "title": "stallguard settings", **root}
+
+
+def _object() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+def markdown_table() -> str:
+    """Return the settings as a Markdown table."""
+    tuning_rows = ["| setting | option of `run` | default | meaning |", "|---|---|---|---|"]
+    return "\n".join([*tuning_rows, *map(_row, KEYS.values())])
+
+
+def _row(key: Key) -> str:
+    option = (
+        f"`{key.flag}{' ' + key.kind.metavar if key.kind.metavar else ''}`".replace("|", "\\|")
+        if key.flag
+        else ""
+    )
+    return f"| `{key.path}` | {option} | {key.kind.show(key.default)} | {key.help} |"

@@ -11,16 +11,16 @@ import signal
 from pathlib import Path
 
 from stallguard.errors import SIGNALLED
-from stallguard.storage import attempt_file, run_files
-from stallguard.storage.attempt_file import AttemptRecord
+from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, remove_sockets
+from stallguard.storage.run_files import AttemptRecord
 
 WHY = "you requested a stop; stallguard had been killed before"
 
 
 def find(run: RunDir) -> AttemptRecord | None:
     """Return the live attempt of a run without a stallguard; None if there is none."""
-    attempt = attempt_file.recall(run) if run_files.state(run) == "lost" else None
+    attempt = run_files.recall_attempt(run) if run_files.state(run) == "lost" else None
     return attempt if attempt is not None and run_files.lives(attempt.process) else None
 
 
@@ -29,7 +29,7 @@ def end(run: RunDir, attempt: AttemptRecord, why: str = WHY) -> list[int]:
 
     `why`: in words.
     """
-    from stallguard.config.sections import Config
+    from stallguard.config.table import Config
     from stallguard.core import ledger, recovery, time_spent
     from stallguard.core.run import beats
     from stallguard.host.process_end import GRACE, sweep

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stallguard.config.sections import NotifySettings
+from stallguard.config.table import NotifySettings
 from stallguard.notify import addresses
 from stallguard.notify.message import Notification
 

@@ -15,7 +15,7 @@ from itertools import zip_longest
 import msgspec
 
 from stallguard.config import DEFAULT
-from stallguard.config.tuning import key_of
+from stallguard.config.table import key_of
 from stallguard.core import messages
 from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes

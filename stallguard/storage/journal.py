@@ -7,6 +7,14 @@ them back.  Written with structlog, one write(2) a line.  A full disk silences t
 older than the last PART_MAX bytes is compressed, tenfold, in parts of their own: `gzip -dc` shows them.  If another
 program renames, deletes or empties the file, as logrotate does, what it held becomes such a part, and writing goes on
 at its path.  This module must not interpret what it stores.
+
+A snapshot of the core's value lies beside the journal, so that a long run is recovered at once.  The journal is the
+source; a snapshot only saves folding it from its first line.  It is written from time to time, without waiting for the
+disk, and used only if everything matches: the version that wrote it, the run, the place in the journal with the bytes
+before it, and its own checksum.  Else it is ignored, and the whole journal is folded.
+
+It is msgpack, decoded into the core's types: decoding creates values of these types or fails, and runs no code, unlike
+pickle; unlike JSON it has infinity, which deadlines need.
 """
 
 from __future__ import annotations
@@ -23,15 +31,19 @@ import typing
 import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from stallguard import jsontext
+from stallguard import __version__, jsontext
 from stallguard.core.events import AnyEvent, Launched
 from stallguard.errors import UNREADABLE
 from stallguard.storage import private, rotation
+from stallguard.storage.paths import RunDir
 from stallguard.worker import REFUSALS, Worker
+
+if TYPE_CHECKING:
+    from stallguard.core.run import Run
 
 SCHEMA = 2  # of the lines; 1 was {"schema", "utc", "at", "kind", "data"}
 PARTS = 4  # a part is a quarter of the room at most
@@ -360,3 +372,78 @@ def events(path: Path, since: JournalPosition | None = None) -> Iterator[AnyEven
     for raw in _raw(path, since):
         with contextlib.suppress(*UNREADABLE):
             yield decode(raw)
+
+
+SNAPSHOT_SCHEMA = 4
+SNAPSHOT_EVERY = 300.0  # seconds between two: folding the events of that time takes a tenth of a second
+# Seconds after which saving is tried again if lines of the journal are lost: folding the others gives another run.
+AFTER_A_LOSS = 1.0
+
+
+class _Snapshot(msgspec.Struct, frozen=True):
+    schema: int
+    version: str
+    run: str
+    place: JournalPosition
+    digest: bytes
+    value: bytes
+
+
+def snapshot_file(run: RunDir) -> Path:
+    """Return where it is kept."""
+    return run.path / "run.saved"
+
+
+def save_snapshot(directory: RunDir, run: Run, place: JournalPosition) -> None:
+    """Write the value after the journal's lines before `place`, atomically.  Raises OSError."""
+    value = msgspec.msgpack.encode(run)
+    kept = _Snapshot(SNAPSHOT_SCHEMA, __version__, directory.id, place, _digest(value), value)
+    path = snapshot_file(directory)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        private.write(draft, msgspec.msgpack.encode(kept))
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _digest(value: bytes) -> bytes:
+    import hashlib  # OpenSSL, 3 MB: for runs that save the value
+
+    return hashlib.sha256(value).digest()
+
+
+def load_snapshot(directory: RunDir) -> tuple[Run, JournalPosition] | None:
+    """Return the value and its place in the journal, or None if there is none that matches."""
+    from stallguard.core.run import Run  # with the whole core, which a reader of journals does not need
+
+    with contextlib.suppress(OSError, *UNREADABLE):
+        kept = msgspec.msgpack.decode(snapshot_file(directory).read_bytes(), type=_Snapshot)
+        known = (kept.schema, kept.version, kept.run) == (SNAPSHOT_SCHEMA, __version__, directory.id)
+        whole = _digest(kept.value) == kept.digest
+        if known and whole and holds(directory.journal, kept.place):
+            return msgspec.msgpack.decode(kept.value, type=Run), kept.place
+    return None
+
+
+class SnapshotSaver:
+    """Saves at intervals, and as soon as lines can be written again after some were lost."""
+
+    def __init__(self, directory: RunDir, written: Journal) -> None:
+        self._directory, self._journal = directory, written
+        self._last = 0.0
+        self._losses = 0  # of the journal, that a snapshot covers
+
+    def look(self, run: Run) -> None:
+        """Save if a snapshot is due; call it after all lines of the event that led to `run` are written."""
+        losses = self._journal.losses
+        has_lost = losses > self._losses
+        if run.now - self._last >= (AFTER_A_LOSS if has_lost else SNAPSHOT_EVERY):
+            first, self._last = not self._last, run.now
+            place = None if first and not has_lost else self._journal.place()
+            if place is not None:
+                # A full disk, or text that is not UTF-8, which msgpack cannot encode: more is folded then.
+                with contextlib.suppress(OSError, UnicodeEncodeError):
+                    save_snapshot(self._directory, run, place)
+                    self._losses = losses

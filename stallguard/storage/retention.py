@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import psutil
 
-from stallguard.config.sections import KeepSettings
+from stallguard.config.table import KeepSettings
 from stallguard.core.messages import duration
 from stallguard.core.text import counted
 from stallguard.host.psutil_errors import ERRORS

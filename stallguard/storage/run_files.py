@@ -1,6 +1,8 @@
-"""The request and the outcome of a run: run.json and outcome.json, and its state in lists.
+"""The small files of a run's directory: its request, its outcome, its present attempt; and its state in lists.
 
-Reads and writes two small files of a run directory; must not read the journal.
+`run.json` and `outcome.json` say what was asked and what became of it.  `attempt.json` has what a later stallguard
+needs to guard the present attempt again; its owner alone can read it.  This module must not read the journal, and must
+not start or end anything.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from stallguard.core import time_spent
 from stallguard.core.time_spent import Spent
 from stallguard.errors import CANNOT_RUN, UNREADABLE, StallguardError, ending, has_failed
 from stallguard.host import system
+from stallguard.probe import settings
 from stallguard.storage import private
 from stallguard.storage.paths import RunDir
 
@@ -305,3 +308,83 @@ def notifications(run: RunDir) -> list[ChannelRecord]:
         return jsontext.decode(run.notifications.read_bytes(), Notified).channels
     except (OSError, *UNREADABLE):
         return []
+
+
+ATTEMPT_SCHEMA = 1
+
+
+class AttemptRecord(msgspec.Struct, frozen=True):
+    """`token`: authenticates the probe's records; `place`: the directory of its sockets."""
+
+    schema: int
+    number: int
+    process: Identity
+    token: int
+    place: str
+
+
+def attempt_file(run: RunDir) -> Path:
+    """Return the path of the file."""
+    return run.path / "attempt.json"
+
+
+def exit_file(run: RunDir, token: int, number: int) -> Path:
+    """Return where the waiter of an attempt writes its exit code.  `number`: of the attempt, as far as it is known."""
+    return next(run.path.glob(f"exit-{token:x}.*"), run.path / f"exit-{token:x}.{number}")
+
+
+def exit_files(number: int) -> str:
+    """Return the pattern of the name of that file for the attempt `number`."""
+    return f"exit-*.{number}"
+
+
+def ended_attempt(run: RunDir, number: int, pid: int, file: Path) -> AttemptRecord:
+    """Return the record of an attempt that is over and was never recorded.  `file`: its waiter's."""
+    token = int(file.name.removeprefix("exit-").partition(".")[0], 16)
+    return AttemptRecord(
+        ATTEMPT_SCHEMA, number, Identity(pid=pid, started=-1.0, boot="?"), token, str(run.path)
+    )
+
+
+def current_attempt(run: RunDir) -> AttemptRecord | None:
+    """Return the recorded attempt, or a live one that could not be recorded before stallguard was killed."""
+    noted = recall_attempt(run)
+    return noted if noted is not None and lives(noted.process) else live_attempt(run) or noted
+
+
+def live_attempt(run: RunDir) -> AttemptRecord | None:
+    """Return the live attempt, found by the environment of its process; its number is not known: 0."""
+    import psutil  # 10 ms that must not delay the start of the training
+
+    from stallguard.host.psutil_errors import ERRORS
+
+    try:
+        processes = list(psutil.process_iter())
+    except ERRORS:
+        return None
+    for process in processes:
+        with contextlib.suppress(*ERRORS, KeyError):  # gone, or of another user
+            wish = settings.of(process.environ())
+            if wish.pages == str(run.probe) and os.getsid(process.pid) == process.pid:
+                who = identity(process.pid)
+                place = str(Path(wish.socket).parent)
+                return AttemptRecord(ATTEMPT_SCHEMA, 0, who, wish.token, place)
+    return None
+
+
+def keep_attempt(run: RunDir, attempt: AttemptRecord) -> bool:
+    """Write it atomically; return whether that was possible.  Without it, only a live attempt can be found."""
+    try:
+        write(attempt_file(run), attempt)
+    except OSError:  # a full disk
+        return False
+    return True
+
+
+def recall_attempt(run: RunDir) -> AttemptRecord | None:
+    """Return it, or None if there is none, it is damaged, or another user wrote it: its process would be ended."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        path = attempt_file(run)
+        if private.is_ours(path):
+            return jsontext.decode(path.read_bytes(), AttemptRecord)
+    return None

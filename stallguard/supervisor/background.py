@@ -26,7 +26,7 @@ import msgspec
 
 from stallguard import awake, units
 from stallguard.config import Loaded
-from stallguard.config.sections import RunSettings
+from stallguard.config.table import RunSettings
 from stallguard.core import trainings
 from stallguard.core.events import Event, OutputHeld, UserCommand
 from stallguard.core.limits import DetectorLimits

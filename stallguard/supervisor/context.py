@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from stallguard.config import Loaded
-from stallguard.config.sections import Config
+from stallguard.config.table import Config
 from stallguard.core.actions import Announce
 from stallguard.core.events import Event, ProbeNote, Ticked
 from stallguard.host.clock import Clock

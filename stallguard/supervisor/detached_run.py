@@ -25,7 +25,7 @@ from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.launch import interpreter
 from stallguard.launch.command import Command, ProbeReach
 from stallguard.launch.request import Request
-from stallguard.storage import attempt_file, core_snapshot, journal, private, run_files
+from stallguard.storage import journal, private, run_files
 from stallguard.storage.paths import BEATS, CONTROL, RunDir
 from stallguard.storage.run_files import RunRequest
 from stallguard.supervisor import adopted
@@ -107,7 +107,7 @@ class _LeftRun:
 
     def __init__(self, directory: RunDir, left: RunRequest, *, end: bool) -> None:
         self._left, self._end = left, end
-        self._before = attempt_file.current(directory)  # the attempt that was under way
+        self._before = run_files.current_attempt(directory)  # the attempt that was under way
 
     def open_sockets(self, directory: RunDir) -> Path:
         """Return the directory that the living training's probe knows, else a new one."""
@@ -122,7 +122,7 @@ class _LeftRun:
     ) -> Step | None:
         """Return the run as it was left, and the next actions; None if nothing of it is left."""
         directory = context.directory
-        before, place = core_snapshot.load(directory) or (None, None)
+        before, place = journal.load_snapshot(directory) or (None, None)
         events, began = journal.events(directory.journal, place), journal.began(directory.journal)
         found = recovery.rebuilt(events, limits, earlier.learned(), earlier.sizes, before, began)
         if found is None and self._before is None:
@@ -174,10 +174,11 @@ class _LeftRun:
             return recovery.between_attempts(run)
         if before is None or before.number < run.current.number:  # the disk was full when this attempt began
             _report(context, "the training has ended")
-            file = adopted.written(context.directory.path, attempt_file.exit_files(run.current.number))
+            file = adopted.written(context.directory.path, run_files.exit_files(run.current.number))
             if file is not None:
                 launcher.adopt(
-                    attempt_file.ended(context.directory, run.current.number, run.current.pid, file), ()
+                    run_files.ended_attempt(context.directory, run.current.number, run.current.pid, file),
+                    (),
                 )
             else:
                 context.mailbox.post_next(Exited(at=now, attempt=run.current.number, code=0, known=False))

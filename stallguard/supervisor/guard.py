@@ -17,8 +17,8 @@ from stallguard.core.events import UserCommand
 from stallguard.core.run import Run
 from stallguard.core.shutdown import Step
 from stallguard.errors import NOT_FINITE
-from stallguard.storage import core_snapshot, private, run_files
-from stallguard.storage.journal import Journal
+from stallguard.storage import private, run_files
+from stallguard.storage.journal import Journal, SnapshotSaver
 from stallguard.supervisor import conclusion
 from stallguard.supervisor.background import HeldOutput, SensorThreads, SupervisorName, Surroundings
 from stallguard.supervisor.context import RunContext
@@ -176,7 +176,7 @@ class Guard:
         self._files.callback(journal.close)
         self._context.journal.open(journal)
         if self._options.save_core:
-            self.loop.after.append(core_snapshot.SnapshotSaver(directory, journal).look)
+            self.loop.after.append(SnapshotSaver(directory, journal).look)
 
     def _open_metrics(self) -> None:
         textfile = self._context.settings.config.metrics.textfile

@@ -28,8 +28,8 @@ from stallguard.launch.environment import STACKS_SIGNAL, child_environment, keep
 from stallguard.launch.probe_copy import ProbeFiles
 from stallguard.probe.settings import ProbeSettings
 from stallguard.sensors import Target
-from stallguard.storage import attempt_file, learned_store, paths
-from stallguard.storage.attempt_file import AttemptRecord
+from stallguard.storage import learned_store, paths, run_files
+from stallguard.storage.run_files import AttemptRecord
 from stallguard.supervisor.child import Child
 from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.heartbeats import HeartbeatListener
@@ -110,7 +110,7 @@ class Launcher:
         self._beats.follow(attempt.number, attempt.token, known)
         # The job's, then as now: its secrets are removed from evidence.
         self.environment_of_child = dict(self._context.env)
-        file = attempt_file.exit_file(self._context.directory, attempt.token, attempt.number)
+        file = run_files.exit_file(self._context.directory, attempt.token, attempt.number)
         self._printed = self._output_size() if attempt.number > 1 else 0
         self.child = Adopted(attempt.process, file, self._ended, self.settle)
         self._observe(self.child.pid)
@@ -158,8 +158,8 @@ class Launcher:
             )
         )  # fmt: skip
         self._observe(child.pid)
-        attempt = AttemptRecord(attempt_file.SCHEMA, action.attempt, child.identity, token, sockets)
-        self._unkept = None if attempt_file.keep(context.directory, attempt) else attempt
+        attempt = AttemptRecord(run_files.ATTEMPT_SCHEMA, action.attempt, child.identity, token, sockets)
+        self._unkept = None if run_files.keep_attempt(context.directory, attempt) else attempt
         if given.whole is not None:
             text, facts = (
                 f"the script is given batches of {counted(given.rows or 0, 'row')}",
@@ -200,7 +200,7 @@ class Launcher:
                 keep_reference(directory.probe, environment, context.request.project)
         self.environment_of_child, self._printed = environment, self._output_size()
         self.child = self._start_process(
-            given.argv, attempt_file.exit_file(directory, token, action.attempt), context.reporter.trouble,
+            given.argv, run_files.exit_file(directory, token, action.attempt), context.reporter.trouble,
             env=environment, cwd=str(context.request.cwd), stdout=context.output.stdout,
             stderr=context.output.stderr, post=self._ended, before_post=self.settle,
         )  # fmt: skip
@@ -263,7 +263,7 @@ class Launcher:
         if run.now - self._looked < LOOK_EVERY:
             return
         self._looked = run.now
-        if self._unkept is not None and attempt_file.keep(self._context.directory, self._unkept):
+        if self._unkept is not None and run_files.keep_attempt(self._context.directory, self._unkept):
             self._unkept = None
         if self._memory is not None:
             self._memory.look()

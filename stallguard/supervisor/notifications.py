@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from stallguard import notify
-from stallguard.config.sections import Config
+from stallguard.config.table import Config
 from stallguard.core import trainings
 from stallguard.core.actions import Announce
 from stallguard.core.run import Run

@@ -23,7 +23,7 @@ from stallguard.core.events import Collected, Heartbeat
 from stallguard.core.time_spent import total
 from stallguard.errors import GAVE_UP
 from stallguard.report import journal_record, narrative
-from stallguard.storage import attempt_file, journal, run_files
+from stallguard.storage import journal, run_files
 from stallguard.storage.paths import RunDir, list_runs
 from tests.agent.little_launchd import LittleLaunchd
 
@@ -79,7 +79,7 @@ def launchd(place):
     for little in started:
         little.close()
     for run in list_runs():
-        attempt = attempt_file.recall(run)
+        attempt = run_files.recall_attempt(run)
         if attempt and run_files.lives(attempt.process):
             os.killpg(attempt.process.pid, signal.SIGKILL)
 
@@ -98,7 +98,7 @@ def steps_of(run: RunDir) -> list[int]:
     return [int(line.split()[1]) for line in text.splitlines() if line.startswith("step")]
 
 
-def running_training(steps: int = 3) -> tuple[RunDir, attempt_file.AttemptRecord]:
+def running_training(steps: int = 3) -> tuple[RunDir, run_files.AttemptRecord]:
     """Return the run and its attempt once some steps are done."""
     run = until(lambda: next(iter(list_runs()), None))
     until(
@@ -107,7 +107,7 @@ def running_training(steps: int = 3) -> tuple[RunDir, attempt_file.AttemptRecord
             and any(isinstance(event, Heartbeat) for event in journal.events(run.journal))
         )
     )
-    return run, until(lambda: attempt_file.recall(run))
+    return run, until(lambda: run_files.recall_attempt(run))
 
 
 def announced(run: RunDir) -> list[str]:
@@ -157,7 +157,7 @@ def test_a_death_before_anything_was_noted_starts_no_second_training(launchd, pl
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)
     until(lambda: little.codes)
-    attempt_file.file(run).unlink()
+    run_files.attempt_file(run).unlink()
     run.journal.unlink()
     little.paused.set()
     until(lambda: "run.taken_over" in announced(run))
@@ -185,9 +185,7 @@ def test_a_training_that_ended_well_in_between_is_not_trained_again(launchd, pla
     assert steps_of(run) == list(range(len(steps_of(run))))
 
 
-def left_alone(
-    little, place, run: RunDir, attempt: attempt_file.AttemptRecord, *, waiter: bool = True
-) -> None:
+def left_alone(little, place, run: RunDir, attempt: run_files.AttemptRecord, *, waiter: bool = True) -> None:
     """Kill stallguard, let the training end by itself, and let stallguard be started again."""
     little.paused.clear()
     os.kill(little.process.pid, signal.SIGKILL)

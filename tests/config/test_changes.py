@@ -7,8 +7,7 @@ from click.testing import CliRunner
 
 from stallguard import config
 from stallguard.cli.config import command
-from stallguard.config.table import KEYS, value_of
-from stallguard.config.tuning import every
+from stallguard.config.table import KEYS, all_keys, value_of
 from stallguard.errors import USAGE, StallguardError
 
 NOT_ONE = {  # by kind of value: what is none, or out of its range
@@ -52,7 +51,7 @@ def test_a_new_file_loads_when_all_of_it_is_uncommented_and_changes_nothing(here
 def test_a_value_that_is_none_is_refused_for_each_setting_and_the_file_stays(here):
     file = here / "stallguard.toml"
     file.write_text("# mine\n")
-    for key in every().values():
+    for key in all_keys().values():
         for value in NOT_ONE.get(key.kind.metavar, ("no-such=word",)):
             if key.kind.metavar == "LIST" and key.path == "notify.urls":
                 continue  # any text can be an address

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard import config
-from stallguard.config.table import REMOVED, value_of
-from stallguard.config.tuning import every
+from stallguard.config.table import REMOVED, all_keys, value_of
 from stallguard.errors import USAGE, StallguardError
 
 
@@ -119,7 +118,7 @@ def test_a_setting_that_was_removed_is_said_and_does_nothing_wherever_it_is_set(
 
 @pytest.mark.parametrize("path", REMOVED)
 def test_each_removed_setting_is_none_and_says_what_holds_instead(home, path):
-    assert path not in every()
+    assert path not in all_keys()
     loaded = load(home, {path: "5"})
     assert loaded.config == config.Config()
     assert loaded.ignored == (f"{path} (option --set {path}) has no effect any more: {REMOVED[path][1]}",)
@@ -225,7 +224,7 @@ def test_a_directory_in_place_of_the_users_file_is_named(home):
     assert "config.toml" in refused(home).what
 
 
-@pytest.mark.parametrize("key", every().values(), ids=lambda key: key.path)
+@pytest.mark.parametrize("key", all_keys().values(), ids=lambda key: key.path)
 def test_what_show_prints_can_be_written_back(home, key):
     """The default of every setting, as shown, is read back as the same value."""
     shown = key.kind.show(key.default).removeprefix("-")
@@ -241,7 +240,7 @@ def test_the_table_names_every_setting_and_no_other():
         else:
             yield path
 
-    assert sorted(leaves(config.Config())) == sorted(every())
+    assert sorted(leaves(config.Config())) == sorted(all_keys())
 
 
 def test_set_takes_pairs_and_refuses_the_rest():
@@ -272,7 +271,7 @@ def test_the_core_gets_its_limits(home):
 RAW = st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.none(), st.lists(st.integers()))
 
 
-@given(path=st.sampled_from(sorted(every())), raw=RAW)
+@given(path=st.sampled_from(sorted(all_keys())), raw=RAW)
 def test_no_value_brings_anything_but_a_clear_error(path, raw):
     with contextlib.suppress(StallguardError):
         config.load({path: raw}, {"HOME": "/nowhere"}, Path("/"))

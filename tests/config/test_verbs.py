@@ -9,8 +9,7 @@ from click.testing import CliRunner
 
 from stallguard.cli import _options
 from stallguard.cli.config import command
-from stallguard.config.table import KEYS
-from stallguard.config.tuning import every
+from stallguard.config.table import KEYS, all_keys
 
 
 def said(*words: str) -> str:
@@ -38,7 +37,7 @@ def test_show_json_has_every_setting(here):
 
 
 def test_show_all_lists_the_tuning_table_too(here):
-    assert len(said("show", "--all").splitlines()) == len(every())
+    assert len(said("show", "--all").splitlines()) == len(all_keys())
 
 
 def test_path_says_which_files_are_read(here):

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stallguard.storage import attempt_file
+from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.storage.run_files import lives
 
@@ -94,7 +94,7 @@ def assert_outlived(folder: Path) -> None:
     A chunk of standard output ends anywhere, so a line of standard error can stand within one of its lines.
     """
     run = RunDir((folder / "home/runs/latest").resolve())
-    attempt = attempt_file.recall(run)
+    attempt = run_files.recall_attempt(run)
     assert attempt is not None
     shutil.rmtree(attempt.place)  # the sockets, which nothing removes then
     assert eventually((folder / "ended").exists)
@@ -147,7 +147,7 @@ def test_also_if_nothing_of_stallguard_can_carry_its_output(tmp_path: Path) -> N
         log.rename(log.with_name("moved"))
         log.symlink_to("moved")
         run.send_signal(signal.SIGKILL)
-    sockets = attempt_file.recall(RunDir(log.parent))
+    sockets = run_files.recall_attempt(RunDir(log.parent))
     assert sockets is not None
     shutil.rmtree(sockets.place)
     assert eventually((tmp_path / "ended").exists)
@@ -203,7 +203,7 @@ def test_its_output_still_reaches_the_user_if_the_directory_of_the_run_is_gone(t
     with guarded(tmp_path, out, subprocess.DEVNULL) as run:
         os.close(out)
         assert eventually(lambda: b"out 5 " in reader.data)
-        attempt = attempt_file.recall(RunDir((tmp_path / "home/runs/latest").resolve()))
+        attempt = run_files.recall_attempt(RunDir((tmp_path / "home/runs/latest").resolve()))
         assert attempt is not None
         # Renamed first: the supervisor can make a file in a directory that is being removed.
         shutil.rmtree((tmp_path / "home").rename(tmp_path / "removed"))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.storage import attempt_file, run_files
+from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
 LONG = 60.0  # seconds; only a broken test waits that long
@@ -31,7 +31,9 @@ class Orphan:
             env=self.env, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         until = time.monotonic() + LONG
-        while not (noted := [one for run in list_runs(home / "runs") if (one := attempt_file.recall(run))]):
+        while not (
+            noted := [one for run in list_runs(home / "runs") if (one := run_files.recall_attempt(run))]
+        ):
             assert time.monotonic() < until
             time.sleep(0.05)
         self.run, self.attempt = RunDir(list_runs(home / "runs")[-1].path), noted[0]

@@ -14,9 +14,9 @@ import pytest
 
 from stallguard.errors import StallguardError
 from stallguard.launch import orphan, run_seed
-from stallguard.storage import attempt_file, core_snapshot, learned_store, paths, private, run_files
-from stallguard.storage.attempt_file import AttemptRecord
+from stallguard.storage import journal, learned_store, paths, private, run_files
 from stallguard.storage.journal import Journal
+from stallguard.storage.run_files import AttemptRecord
 from stallguard.supervisor.control import Control
 from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.output_log import OutputLog
@@ -168,12 +168,12 @@ def test_a_process_that_another_user_names_is_not_ended(
 ) -> None:
     run = paths.RunDir(tmp_path / "run")
     private.make(run.path)
-    attempt_file.keep(run, AttemptRecord(1, 1, run_files.identity(os.getpid()), 7, str(tmp_path)))
-    assert attempt_file.recall(run) is not None
-    os.chown(attempt_file.file(run), ANOTHER, ANOTHER)
+    run_files.keep_attempt(run, AttemptRecord(1, 1, run_files.identity(os.getpid()), 7, str(tmp_path)))
+    assert run_files.recall_attempt(run) is not None
+    os.chown(run_files.attempt_file(run), ANOTHER, ANOTHER)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
-    assert attempt_file.recall(run) is None
+    assert run_files.recall_attempt(run) is None
 
 
 LINKS = (
@@ -200,7 +200,7 @@ def test_a_link_in_a_run_is_not_written_through(tmp_path: Path, name: str) -> No
         lambda: OutputLog(run.output, troubles.append, 1 << 20).write(b"x"),
         lambda: run_files.keep_room(run),
         lambda: run_files.conclude(run, end),
-        lambda: core_snapshot.save(run, end, core_snapshot.JournalPosition(1, 0, b"")),
+        lambda: journal.save_snapshot(run, end, journal.JournalPosition(1, 0, b"")),
         lambda: private.write(run.path / "stallguard.stacks", b"x"),
     ):
         try:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.cli.prune import command
-from stallguard.config.sections import KeepSettings
+from stallguard.config.table import KeepSettings
 from stallguard.storage import paths, retention, run_files
 from stallguard.storage.paths import RunDir, list_runs
 

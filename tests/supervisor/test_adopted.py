@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from stallguard.storage import attempt_file, run_files
-from stallguard.storage.attempt_file import AttemptRecord
+from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
+from stallguard.storage.run_files import AttemptRecord
 from stallguard.supervisor.adopted import Adopted, look_until_gone
 from stallguard.supervisor.detached_run import _cleared
 
@@ -93,11 +93,11 @@ def test_looking_serves_where_the_system_cannot_wake_us(orphan):
 
 def test_an_attempt_is_recalled_as_it_was_kept(tmp_path):
     run = RunDir(tmp_path)
-    kept = AttemptRecord(attempt_file.SCHEMA, 2, run_files.identity(os.getpid()), 1 << 61, "/tmp/x")
-    attempt_file.keep(run, kept)
-    assert attempt_file.recall(run) == kept
-    attempt_file.file(run).write_text("{")
-    assert attempt_file.recall(run) is None
+    kept = AttemptRecord(run_files.ATTEMPT_SCHEMA, 2, run_files.identity(os.getpid()), 1 << 61, "/tmp/x")
+    run_files.keep_attempt(run, kept)
+    assert run_files.recall_attempt(run) == kept
+    run_files.attempt_file(run).write_text("{")
+    assert run_files.recall_attempt(run) is None
 
 
 def test_the_old_place_of_the_sockets_is_used_again_only_where_it_is_ours_alone(tmp_path):

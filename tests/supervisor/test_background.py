@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stallguard.config.sections import RunSettings
+from stallguard.config.table import RunSettings
 from stallguard.core import fold
 from stallguard.core.events import OutputHeld
 from stallguard.core.limits import Limits

@@ -13,7 +13,7 @@ _NO_ROOM = Change("supervisor/guard.py", "        run_files.keep_room(context.di
 
 _SUPERVISOR: Guards = {
     "supervisor-killed": (
-        Change("launch/orphan.py", 'attempt_file.recall(run) if run_files.state(run) == "lost" else None', "None"),
+        Change("launch/orphan.py", 'run_files.recall_attempt(run) if run_files.state(run) == "lost" else None', "None"),
         Change("supervisor/standby.py", "read -r _ <&2 && exit 0", "exit 0"),
     ),
     "supervisor-killed-and-stopped-by-hand": (

@@ -8,7 +8,7 @@ import time
 import msgspec
 import psutil
 
-from stallguard.storage import attempt_file, run_files
+from stallguard.storage import run_files
 from stallguard.storage.paths import list_runs
 
 from .fault import Table
@@ -186,10 +186,10 @@ def recycled(stage: Stage) -> str:
     until(lambda: not psutil.pid_exists(training.pid) or training.status() == psutil.STATUS_ZOMBIE, "its end")
     other = stage.start(["sleep", "30"], start_new_session=True)
     run = stage.run()
-    noted = attempt_file.recall(run)
+    noted = run_files.recall_attempt(run)
     assert noted is not None  # noqa: S101 - `training` waited for it
     dead = msgspec.structs.replace(noted.process, pid=other.pid)  # started when the one before did
-    run_files.write(attempt_file.file(run), msgspec.structs.replace(noted, process=dead))
+    run_files.write(run_files.attempt_file(run), msgspec.structs.replace(noted, process=dead))
     asked = run_files.asked(run)
     assert asked is not None  # noqa: S101 - a run has one
     supervisor = msgspec.structs.replace(asked.supervisor, pid=other.pid)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 import psutil
 
 from stallguard.errors import StallguardError
-from stallguard.storage import attempt_file, journal, run_files
+from stallguard.storage import journal, run_files
 from stallguard.storage.paths import RunDir, list_runs
 from stallguard.supervisor.control import ask
 
@@ -130,7 +130,7 @@ class Live:
         """Return the process of the newest attempt, once stallguard watches it."""
         until(lambda: {one.id for one in list_runs(self.stage.home / "runs")} - self.before, "a run")
         run = self.stage.run()
-        noted = until(lambda: attempt_file.recall(run), "the record of the attempt")
+        noted = until(lambda: run_files.recall_attempt(run), "the record of the attempt")
         until(lambda: self.stage.events("sensor.sampled"), "the first reading of the sensors")
         return psutil.Process(noted.process.pid)
 

@@ -18,7 +18,7 @@ from detection.detectors import KINDS_OF_STALL, REACTION, Ours, latency
 from detection.nights import Gap
 from detection.peers import FiveTimesLongest, Fixed, Watch
 from detection.plans import Plan
-from stallguard.config.sections import CheckpointSettings
+from stallguard.config.table import CheckpointSettings
 from stallguard.core import policy, shutdown
 from stallguard.core.limits import DetectorLimits, PolicyLimits, StopLimits
 from stallguard.core.time_spent import Spent, effective

@@ -24,8 +24,7 @@ from stallguard.core.actions import Action, Ask, Collect, Launch, Signal
 from stallguard.core.events import Collected, Event, Exited, Heartbeat, Launched, ProbeConnected, Sampled, Ticked
 from stallguard.core.readings import Device, Files, Machine, Memory, Process
 from stallguard.core.run import Run
-from stallguard.storage import core_snapshot
-from stallguard.storage.journal import Journal
+from stallguard.storage.journal import Journal, SnapshotSaver, snapshot_file
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.context import CurrentRun, Mailbox, RunContext
 from stallguard.supervisor.live_status import snapshot
@@ -194,12 +193,12 @@ def live(place: Path, days: float) -> tuple[int, list[Hours]]:
 
     def look(run: Run) -> None:
         if clock.now - begin >= len(seen) * HOUR:
-            state, saved = snapshot(directory.id, run, clock.now), core_snapshot.file(directory)
+            state, saved = snapshot(directory.id, run, clock.now), snapshot_file(directory)
             size = saved.stat().st_size if saved.exists() else 0
             memory, hours = process.memory_info().rss, (clock.now - begin) / HOUR
             seen.append(Hours(hours, memory, size_of(directory.journal), size, len(repr(state))))
 
-    loop.after = [core_snapshot.SnapshotSaver(directory, journal).look, look]
+    loop.after = [SnapshotSaver(directory, journal).look, look]
     run, actions = fold.begin(settings.config.limits(), clock.now)
     loop.start(run, actions)
     try:

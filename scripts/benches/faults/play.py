@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import psutil
 
-from stallguard.storage import attempt_file, run_files
+from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
 from .place import Place
@@ -80,7 +80,7 @@ class Player:
     def training(self) -> int | None:
         """Return the process of the training, if it lives."""
         run = self.run()
-        attempt = attempt_file.current(run) if run is not None else None
+        attempt = run_files.current_attempt(run) if run is not None else None
         return attempt.process.pid if attempt is not None and run_files.lives(attempt.process) else None
 
     def _later(self, fault: Fault, back: Callable[[], object]) -> bool:

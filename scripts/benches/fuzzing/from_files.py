@@ -29,7 +29,7 @@ from stallguard.probe.checkpoint.encoding import NotPlain
 from stallguard.probe.process_key import key as process_key
 from stallguard.report import evidence_files, incident_history, sanitize
 from stallguard.sensors.log_matcher import Matcher
-from stallguard.storage import attempt_file, core_snapshot, journal, learned_store, run_files
+from stallguard.storage import journal, learned_store, run_files
 from stallguard.storage.paths import RunDir
 
 WHO = run_files.Identity(4321, 12.5, "a-boot")
@@ -79,9 +79,11 @@ def _of_runs(place: Path) -> Iterator[Target]:
         filed(incidents, lambda _path: incident_history.named(incident_history.of_run(run), 1e9)),
     )
     incidents.unlink(missing_ok=True)
-    attempt = attempt_file.AttemptRecord(1, 2, WHO, 77, "/x/stallguard-12345678")
+    attempt = run_files.AttemptRecord(1, 2, WHO, 77, "/x/stallguard-12345678")
     yield Target(
-        "attempt.json", encoded(attempt), filed(attempt_file.file(run), lambda _path: attempt_file.recall(run))
+        "attempt.json",
+        encoded(attempt),
+        filed(run_files.attempt_file(run), lambda _path: run_files.recall_attempt(run)),
     )
     key = learned_store.CommandKey(("train.py", "--lr"), "/home/me", "digest", "machine")
     learned = [learned_store.KeptSizes(1, key, 1e9, BatchSizes(rows=8)), learned_store.KeptGaps(1, key, 1e9, Learned())]
@@ -95,9 +97,9 @@ def _of_runs(place: Path) -> Iterator[Target]:
     yield Target(
         "job's memory", encoded(memory), lambda data: _or_none(lambda: jsontext.decode(data, job_memory.JobMemory))
     )
-    saved = core_snapshot._Saved(1, "0", run.id, journal.JournalPosition(1, 10, b"x"), b"d" * 32, b"v" * 40)
-    path = core_snapshot.file(run)
-    yield Target("saved core", [msgspec.msgpack.encode(saved)], filed(path, lambda _path: core_snapshot.load(run)))
+    saved = journal._Snapshot(1, "0", run.id, journal.JournalPosition(1, 10, b"x"), b"d" * 32, b"v" * 40)
+    path = journal.snapshot_file(run)
+    yield Target("saved core", [msgspec.msgpack.encode(saved)], filed(path, lambda _path: journal.load_snapshot(run)))
 
 
 def _or_none(decode: Any) -> Any:

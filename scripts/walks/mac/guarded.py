@@ -17,7 +17,7 @@ from typing import Any
 
 from mac.scene import Scene, undisturbed, until
 from stallguard.launch import orphan
-from stallguard.storage import attempt_file, run_files
+from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
 QUIET = ("--set", "notify.desktop=off")
@@ -64,7 +64,7 @@ class GuardedRun:
 
     def training(self) -> run_files.Identity | None:
         """Return the process of the training; None if there is none yet."""
-        record = attempt_file.recall(self.run) if self.run else None
+        record = run_files.recall_attempt(self.run) if self.run else None
         return record.process if record else None
 
     def names(self, event: str) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from mac.night import COMES, STEPS, THROTTLE, Night, removed
 from mac.scene import Said, Scene, undisturbed, until
 from mac.table import Row, judged, unknown
 from stallguard.agent.job import label
-from stallguard.storage import attempt_file, run_files
+from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
 HOUR, SSH = "scripts-live-hour", "scripts-live-ssh"  # the jobs that are made; no user's has such a name
@@ -155,7 +155,7 @@ def bootout(night: Night) -> Iterator[Row]:
         return
     adopted = adopt(night)
     run = latest(night.scene)
-    record = attempt_file.recall(run) if run else None
+    record = run_files.recall_attempt(run) if run else None
     if run is None or record is None or not adopted:
         yield judged(
             "bootout", holds=False, figure=f"taken up again: {adopted}", means="the training is adopted"

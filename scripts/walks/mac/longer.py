@@ -30,7 +30,7 @@ from mac.table import Row, unknown
 from stallguard.host.clock import SystemClock
 from stallguard.host.darwin.machine import PMSET
 from stallguard.host.psutil_errors import ERRORS
-from stallguard.storage import attempt_file, run_files
+from stallguard.storage import run_files
 from stallguard.storage.paths import SOCKET_PATH_MAX, RunDir
 from stallguard.storage.run_files import Identity
 
@@ -101,7 +101,7 @@ def logout(scene: Scene) -> Iterator[Row]:
             yield jobs.refused("logout", said)
             return
         adopted, run = jobs.adopt(night), jobs.latest(there)
-        record = attempt_file.recall(run) if run else None
+        record = run_files.recall_attempt(run) if run else None
         if not adopted or run is None or record is None:
             yield unknown(
                 "logout", "the training was not adopted, so there is nothing to see", f"adopted: {adopted}"

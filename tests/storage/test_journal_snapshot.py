@@ -15,7 +15,7 @@ from stallguard.core import fold, recovery
 from stallguard.core.events import Event, Heartbeat, Launched, ProbeConnected, Ticked
 from stallguard.core.limits import Limits
 from stallguard.core.run import Run
-from stallguard.storage import core_snapshot, journal
+from stallguard.storage import journal
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.notices import journal_line
 from tests.simulation.simulation import Simulation
@@ -42,13 +42,13 @@ def lived(directory: RunDir, events: list[Event], until: int) -> Run:
         if number == until:
             place = book.place()
             assert place is not None
-            core_snapshot.save(directory, run, place)
+            journal.save_snapshot(directory, run, place)
     book.close()
     return run
 
 
 def taken_up(directory: RunDir) -> Run | None:
-    before, place = core_snapshot.load(directory) or (None, None)
+    before, place = journal.load_snapshot(directory) or (None, None)
     return recovery.rebuilt(journal.events(directory.journal, place), LIMITS, run=before)
 
 
@@ -64,7 +64,7 @@ def test_what_is_saved_and_the_rest_of_the_journal_bring_the_run_that_was(
 ) -> None:
     run = lived(directory, night(800), until)
 
-    before = core_snapshot.load(directory)
+    before = journal.load_snapshot(directory)
     assert before is not None
     assert before[0].now < run.now
     assert taken_up(directory) == run == recovery.rebuilt(journal.events(directory.journal), LIMITS)
@@ -75,7 +75,7 @@ def test_most_of_a_long_journal_is_not_folded_again(directory: RunDir) -> None:
     began = time.process_time()
     taken_up(directory)
     short = time.process_time() - began
-    core_snapshot.file(directory).unlink()
+    journal.snapshot_file(directory).unlink()
     began = time.process_time()
     taken_up(directory)
 
@@ -83,7 +83,7 @@ def test_most_of_a_long_journal_is_not_folded_again(directory: RunDir) -> None:
 
 
 def changed(directory: RunDir, **fields: object) -> None:
-    path = core_snapshot.file(directory)
+    path = journal.snapshot_file(directory)
     kept = msgspec.msgpack.decode(path.read_bytes())
     path.write_bytes(msgspec.msgpack.encode(kept | fields))
 
@@ -97,21 +97,21 @@ def of_another_run(directory: RunDir) -> None:
 
 
 def of_a_later_form(directory: RunDir) -> None:
-    changed(directory, schema=core_snapshot.SCHEMA + 1)
+    changed(directory, schema=journal.SNAPSHOT_SCHEMA + 1)
 
 
 def damaged(directory: RunDir) -> None:
-    data = bytearray(core_snapshot.file(directory).read_bytes())
+    data = bytearray(journal.snapshot_file(directory).read_bytes())
     data[len(data) // 2] ^= 1
-    core_snapshot.file(directory).write_bytes(data)
+    journal.snapshot_file(directory).write_bytes(data)
 
 
 def cut(directory: RunDir) -> None:
-    core_snapshot.file(directory).write_bytes(core_snapshot.file(directory).read_bytes()[:-100])
+    journal.snapshot_file(directory).write_bytes(journal.snapshot_file(directory).read_bytes()[:-100])
 
 
 def deep(directory: RunDir) -> None:
-    core_snapshot.file(directory).write_bytes(b"\x91" * 100_000)
+    journal.snapshot_file(directory).write_bytes(b"\x91" * 100_000)
 
 
 def no_journal_of_its_own(directory: RunDir) -> None:
@@ -133,33 +133,33 @@ def a_journal_that_was_cut(directory: RunDir) -> None:
 )  # fmt: skip
 def test_what_cannot_be_relied_upon_is_passed_over(directory: RunDir, spoil) -> None:
     lived(directory, night(150), 280)
-    assert core_snapshot.load(directory) is not None
+    assert journal.load_snapshot(directory) is not None
     spoil(directory)
 
-    assert core_snapshot.load(directory) is None
+    assert journal.load_snapshot(directory) is None
     assert taken_up(directory) == recovery.rebuilt(journal.events(directory.journal), LIMITS)
 
 
 def test_it_is_saved_now_and_then(directory: RunDir) -> None:
     book = journal.Journal(directory.journal, lambda _: None)
-    saver = core_snapshot.SnapshotSaver(directory, book)
+    saver = journal.SnapshotSaver(directory, book)
     run, _ = fold.begin(LIMITS, 0.0)
     ages = []
     for event in night(1000):
         book.write(event.at, *journal_line(event))
         run, _ = fold.advance(run, event, LIMITS)
         saver.look(run)
-        found = core_snapshot.load(directory) if event.at % 50 == 0 else None
+        found = journal.load_snapshot(directory) if event.at % 50 == 0 else None
         ages += [run.now - found[0].now] if found else []
     book.close()
 
     assert ages
-    assert max(ages) <= core_snapshot.EVERY
+    assert max(ages) <= journal.SNAPSHOT_EVERY
 
 
 def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(directory: RunDir) -> None:
     book = journal.Journal(directory.journal, lambda _: None)
-    saver = core_snapshot.SnapshotSaver(directory, book)
+    saver = journal.SnapshotSaver(directory, book)
     run, _ = fold.begin(LIMITS, 0.0)
     events = [
         Launched(at=1.0, attempt=1, pid=7),
@@ -171,7 +171,7 @@ def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(di
         saver.look(run)
     book.close()
 
-    assert core_snapshot.load(directory) is None
+    assert journal.load_snapshot(directory) is None
 
 
 @contextlib.contextmanager
@@ -188,7 +188,7 @@ def no_room(path: Path) -> Iterator[None]:
 def test_after_lines_were_lost_the_value_is_saved_as_soon_as_there_is_room(directory: RunDir) -> None:
     troubles: list[str] = []
     book = journal.Journal(directory.journal, troubles.append)
-    saver = core_snapshot.SnapshotSaver(directory, book)
+    saver = journal.SnapshotSaver(directory, book)
     events = night(60)
     run, _ = fold.begin(LIMITS, events[0].at)
     for number, event in enumerate(events):

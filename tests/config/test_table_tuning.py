@@ -9,9 +9,7 @@ from click.testing import CliRunner
 
 from stallguard import config
 from stallguard.cli.config import command
-from stallguard.config.schema import schema
-from stallguard.config.table import KEYS
-from stallguard.config.tuning import rows
+from stallguard.config.table import KEYS, json_schema, tuning_rows
 from stallguard.core.limits import DetectorLimits, PhaseLimits, PhaseTable, Row, rows_of
 from stallguard.errors import USAGE, StallguardError
 
@@ -37,9 +35,9 @@ def written(here) -> str:
 
 
 def test_rows_are_no_settings():
-    assert not set(rows()) & set(KEYS)
+    assert not set(tuning_rows()) & set(KEYS)
     assert len(KEYS) <= MOST_SETTINGS
-    assert list(schema()["properties"]["detector"]["properties"]) == ["patience", "table"]
+    assert list(json_schema()["properties"]["detector"]["properties"]) == ["patience", "table"]
 
 
 def test_each_row_has_a_known_unit_and_a_meaning():
@@ -61,7 +59,7 @@ def test_a_written_table_changes_nothing_and_without_its_remarks_it_is_the_whole
     whole = load(here, {"detector.table": "tuning.toml"})
 
     assert whole.config.detector == DetectorLimits(table="tuning.toml")
-    assert {path for path, origin in whole.origins.items() if "tuning.toml:" in origin} == set(rows())
+    assert {path for path, origin in whole.origins.items() if "tuning.toml:" in origin} == set(tuning_rows())
 
 
 def test_a_written_table_is_not_written_over(here):

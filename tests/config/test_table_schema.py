@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from stallguard.config.schema import schema, table
-from stallguard.config.table import KEYS
+from stallguard.config.table import KEYS, json_schema, markdown_table
 
 
 def leaf(path: str) -> dict:
-    node = schema()
+    node = json_schema()
     for name in path.split("."):
         node = node["properties"][name]
     return node
@@ -28,17 +27,17 @@ def test_unknown_names_are_ruled_out_at_every_level():
             for inner in node["properties"].values():
                 yield from objects(inner)
 
-    assert all(node["additionalProperties"] is False for node in objects(schema()))
+    assert all(node["additionalProperties"] is False for node in objects(json_schema()))
 
 
 def test_the_schema_is_plain_json():
-    assert msgspec.json.decode(msgspec.json.encode(schema()))["$schema"].startswith(
+    assert msgspec.json.decode(msgspec.json.encode(json_schema()))["$schema"].startswith(
         "https://json-schema.org/"
     )
 
 
 def test_the_table_has_one_row_a_setting_and_whole_cells():
-    rows = table().splitlines()[2:]
+    rows = markdown_table().splitlines()[2:]
 
     assert len(rows) == len(KEYS)
     assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
