@@ -14,13 +14,10 @@ from .stage import BATCHES, Stage, expect, same, whole
 TABLE = Table()
 
 
-@TABLE.row(
-    "supervisor-too-little-memory",
-    "stallguard is started with 400 MB of address space",
-    "refused with 126 and a reason before the training begins",
-    needs=linux,
-)
-def too_little_memory(stage: Stage) -> str:
+@TABLE.row(needs=linux)
+def supervisor_too_little_memory(stage: Stage) -> str:
+    """stallguard is started with 400 MB of address space ->
+    refused with 126 and a reason before the training begins"""
     script = stage.script("open('began', 'w')")
     limit = 400_000_000
     ended = stage.guard(script, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit,) * 2)).ended()
@@ -30,12 +27,10 @@ def too_little_memory(stage: Stage) -> str:
     return "exit code 126, the training did not begin"
 
 
-@TABLE.row(
-    "supervisor-few-descriptors",
-    "stallguard is started with 8, 16, 40 and 64 descriptors",
-    "one error with a documented code before the training begins, or the training's own end",
-)
-def few_descriptors(stage: Stage) -> str:
+@TABLE.row
+def supervisor_few_descriptors(stage: Stage) -> str:
+    """stallguard is started with 8, 16, 40 and 64 descriptors ->
+    one error with a documented code before the training begins, or the training's own end"""
     script = stage.script("open('began', 'w')\nraise SystemExit(7)")
     seen = []
     for count in (8, 16, 40, 64):
@@ -50,23 +45,18 @@ def few_descriptors(stage: Stage) -> str:
     return ", ".join(seen)
 
 
-@TABLE.row(
-    "child-signal-ignored",
-    "stallguard is started with SIGCHLD ignored, as by some daemons",
-    "the training's own exit code",
-)
+@TABLE.row
 def child_signal_ignored(stage: Stage) -> str:
+    """stallguard is started with SIGCHLD ignored, as by some daemons -> the training's own exit code"""
     script = stage.script(BATCHES)
     live = stage.guard(script, "5", "0.01", preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
     return whole(live.ended(), 5)
 
 
-@TABLE.row(
-    "signals-blocked-at-start",
-    "stallguard is started with all signals blocked, as by a careless launcher",
-    "the training's own exit code; `stallguard stop` ends a second one",
-)
-def blocked_at_start(stage: Stage) -> str:
+@TABLE.row
+def signals_blocked_at_start(stage: Stage) -> str:
+    """stallguard is started with all signals blocked, as by a careless launcher ->
+    the training's own exit code; `stallguard stop` ends a second one"""
     script = stage.script(BATCHES)
     block = lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # noqa: E731 - of two starts
     seen = whole(stage.guard(script, "5", "0.01", preexec_fn=block).ended(), 5)
@@ -78,12 +68,10 @@ def blocked_at_start(stage: Stage) -> str:
     return f"{seen}; stopped with {ended.code}"
 
 
-@TABLE.row(
-    "standard-descriptors-closed",
-    "stallguard is started with input, output and errors closed",
-    "the training's own exit code and results, as in plain Python",
-)
-def descriptors_closed(stage: Stage) -> str:
+@TABLE.row
+def standard_descriptors_closed(stage: Stage) -> str:
+    """stallguard is started with input, output and errors closed ->
+    the training's own exit code and results, as in plain Python"""
     script = stage.script("import sys\nopen('seen', 'a').write(repr(sys.stdout) + ' ')\nprint('x')\nsys.exit(7)")
     line = 'exec 0<&- 1>&- 2>&-; exec "$@"'
     for command in ([sys.executable, script], stage.guarding([script])):
@@ -94,23 +82,19 @@ def descriptors_closed(stage: Stage) -> str:
     return "exit code 7, no output, both times"
 
 
-@TABLE.row(
-    "warnings-are-errors",
-    "PYTHONWARNINGS=error, PYTHONDEVMODE=1 and PYTHONHASHSEED=0 around stallguard",
-    "output and exit code as without stallguard",
-)
+@TABLE.row
 def warnings_are_errors(stage: Stage) -> str:
+    """PYTHONWARNINGS=error, PYTHONDEVMODE=1 and PYTHONHASHSEED=0 around stallguard ->
+    output and exit code as without stallguard"""
     env = {"PYTHONWARNINGS": "error", "PYTHONDEVMODE": "1", "PYTHONHASHSEED": "0"}
     ended = same(stage, stage.script(BATCHES), "5", "0.01", env=env)
     return f"exit code {ended.code}, same output and errors"
 
 
-@TABLE.row(
-    "packages-hidden",
-    "PYTHONPATH leads to modules named msgspec, structlog, psutil and click that are the user's own",
-    "output and exit code as without stallguard",
-)
+@TABLE.row
 def packages_hidden(stage: Stage) -> str:
+    """PYTHONPATH leads to modules named msgspec, structlog, psutil and click that are the user's own ->
+    output and exit code as without stallguard"""
     place = stage.folder / "own"
     place.mkdir()
     for name in ("msgspec", "structlog", "psutil", "click", "watchdog", "jinja2", "rich"):
@@ -133,26 +117,20 @@ main()
 """
 
 
-@TABLE.row(
-    "installation-damaged",
-    "a module of stallguard cannot be loaded once the training runs",
-    "the training ends with its own code and output; that it is unguarded is said",
-)
-def damaged(stage: Stage) -> str:
+@TABLE.row
+def installation_damaged(stage: Stage) -> str:
+    """a module of stallguard cannot be loaded once the training runs ->
+    the training ends with its own code and output; that it is unguarded is said"""
     command = [sys.executable, "-c", DAMAGED, "run", "--python", sys.executable, stage.script(BATCHES), "10", "0.02"]
     ended = stage.start(command).ended()
     expect("goes on unguarded" in ended.err, f"not said: {ended.err}")
     return whole(ended, 10)
 
 
-@TABLE.row(
-    "umask-000",
-    "stallguard is started with umask 000",
-    "the directories of the run and its sockets are the user's alone",
-)
-def umask(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "40", "0.05", preexec_fn=lambda: os.umask(0))
-    live.training()
+@TABLE.row
+def umask_000(stage: Stage) -> str:
+    """stallguard is started with umask 000 -> the directories of the run and its sockets are the user's alone"""
+    live = stage.watched(BATCHES, "40", "0.05", preexec_fn=lambda: os.umask(0))
     open_to_others = _open_to_others(stage.home)
     live.ended()
     open_to_others |= _open_to_others(stage.home)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -27,18 +26,14 @@ def _fill(place: Path) -> None:
                 pass
 
 
-@TABLE.row(
-    "disk-full",
-    "the disk of the runs becomes full while batches end",
-    "the training ends with its own code and output; the loss of the journal is said; the outcome is kept",
-    needs=mounts,
-)
+@TABLE.row(needs=mounts)
 def disk_full(stage: Stage) -> str:
+    """the disk of the runs becomes full while batches end ->
+    the training ends with its own code and output; the loss of the journal is said; the outcome is kept"""
     # The copy of the probe has compiled files of each Python that has used it, 0.4 MB each.  A copy that does not fit
     # is removed, and its room would be the journal's.
     with stage.small_disk(stage.home, "16m"):
-        live = stage.guard(stage.script(BATCHES), "120", "0.05")
-        live.training()
+        live = stage.watched(BATCHES, "120", "0.05")
         until(lambda: list((stage.home / "probes").glob("[0-9]*")), "the probe's files are copied")
         _fill(stage.home)
         seen = whole(live.ended(), 120)
@@ -48,13 +43,10 @@ def disk_full(stage: Stage) -> str:
     return f"{seen}, said, outcome kept"
 
 
-@TABLE.row(
-    "disk-full-at-start",
-    "the disk of the runs is full when a run is started",
-    "one clear error (126) before the training begins, or the training's own end",
-    needs=mounts,
-)
+@TABLE.row(needs=mounts)
 def disk_full_at_start(stage: Stage) -> str:
+    """the disk of the runs is full when a run is started ->
+    one clear error (126) before the training begins, or the training's own end"""
     with stage.small_disk(stage.home, "256k"):
         _fill(stage.home)
         ended = stage.guard(stage.script(BATCHES), "3", "0.01").ended()
@@ -64,16 +56,12 @@ def disk_full_at_start(stage: Stage) -> str:
     return f"exit code {ended.code}: {ended.err.splitlines()[0][:60]}"
 
 
-@TABLE.row(
-    "disk-read-only",
-    "the disk of the runs becomes read-only while batches end",
-    "the training ends with its own code and output; the loss is said",
-    needs=mounts,
-)
-def read_only(stage: Stage) -> str:
+@TABLE.row(needs=mounts)
+def disk_read_only(stage: Stage) -> str:
+    """the disk of the runs becomes read-only while batches end ->
+    the training ends with its own code and output; the loss is said"""
     with stage.small_disk(stage.home, "8m"):
-        live = stage.guard(stage.script(BATCHES), "60", "0.05")
-        live.training()
+        live = stage.watched(BATCHES, "60", "0.05")
         # What has a file open for writing refuses a change of the mount; a second mount over it does not.
         subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=4k", "chaos", stage.home], check=True)
         try:
@@ -87,13 +75,9 @@ def read_only(stage: Stage) -> str:
     return f"{seen}, said"
 
 
-@TABLE.row(
-    "disk-read-only-at-start",
-    "the disk of the runs is read-only when a run is started",
-    "one clear error (126) before the training begins",
-    needs=mounts,
-)
-def read_only_at_start(stage: Stage) -> str:
+@TABLE.row(needs=mounts)
+def disk_read_only_at_start(stage: Stage) -> str:
+    """the disk of the runs is read-only when a run is started -> one clear error (126) before the training begins"""
     with stage.small_disk(stage.home, "256k", "ro"):
         ended = stage.guard(stage.script(BATCHES), "3", "0.01").ended()
     expect((ended.code, ended.out) == (126, b""), f"exit code {ended.code}: {ended.err}")
@@ -101,16 +85,12 @@ def read_only_at_start(stage: Stage) -> str:
     return f"exit code 126: {ended.err.splitlines()[0][:60]}"
 
 
-@TABLE.row(
-    "disk-out-of-inodes",
-    "the disk of the runs has no inode left while batches end",
-    "the training ends with its own code and output; the outcome is kept",
-    needs=mounts,
-)
-def inodes(stage: Stage) -> str:
+@TABLE.row(needs=mounts)
+def disk_out_of_inodes(stage: Stage) -> str:
+    """the disk of the runs has no inode left while batches end ->
+    the training ends with its own code and output; the outcome is kept"""
     with stage.small_disk(stage.home, "8m", "nr_inodes=80"):
-        live = stage.guard(stage.script(BATCHES), "60", "0.05")
-        live.training()
+        live = stage.watched(BATCHES, "60", "0.05")
         try:
             for number in range(100):
                 (stage.home / f"filler-{number}").touch()
@@ -121,19 +101,16 @@ def inodes(stage: Stage) -> str:
     return f"{seen}, outcome kept"
 
 
-@TABLE.row(
-    "file-size-limited",
-    "ulimit -f: no file of stallguard and of the training can grow beyond 64 kB",
-    "the training ends with its own code and output; what is not kept is said",
-)
-def file_size(stage: Stage) -> str:
+@TABLE.row
+def file_size_limited(stage: Stage) -> str:
+    """ulimit -f: no file of stallguard and of the training can grow beyond 64 kB ->
+    the training ends with its own code and output; what is not kept is said"""
     text = BATCHES.replace('print("step", number, flush=True)', 'print("step", number); print("x" * 20000, flush=True)')
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16,) * 2)  # noqa: E731 - of one start
     with (stage.folder / "pipe").open("wb"):
         pass
     live = stage.start([*stage.guarding([stage.script(text), "10", "0.05"])], preexec_fn=limit, stdout=subprocess.PIPE)
-    assert live.process.stdout is not None  # noqa: S101 - a pipe
-    out = live.process.stdout.read()
+    out = live.pipe.read()
     ended = live.ended()
     expect(ended.code == 7, f"exit code {ended.code}: {ended.err}")
     expect(out.count(b"step") == 10 and len(out) > 200_000, f"{len(out)} bytes of output")
@@ -156,12 +133,10 @@ main()
 """
 
 
-@TABLE.row(
-    "disk-slow",
-    "each write of the journal takes 0.2 s, each fsync 0.5 s (a stand-in: the calls themselves are slowed)",
-    "the training keeps its pace, is not judged, and ends with its own code and output",
-)
-def slow(stage: Stage) -> str:
+@TABLE.row
+def disk_slow(stage: Stage) -> str:
+    """each write of the journal takes 0.2 s, each fsync 0.5 s (a stand-in: the calls themselves are slowed) ->
+    the training keeps its pace, is not judged, and ends with its own code and output"""
     script = stage.script(BATCHES)
     command = [sys.executable, "-c", SLOW, "run", "--python", sys.executable, script, "100", "0.02"]
     began = time.monotonic()
@@ -173,26 +148,21 @@ def slow(stage: Stage) -> str:
     return f"{seen}; its last line after {took:.1f} s"
 
 
-@TABLE.row(
-    "run-directory-removed",
-    "the directory of the run and the home are removed while batches end",
-    "the training ends with its own code and output; that nothing is kept is said",
-)
-def directory_removed(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "80", "0.05")
-    live.training()
+@TABLE.row
+def run_directory_removed(stage: Stage) -> str:
+    """the directory of the run and the home are removed while batches end ->
+    the training ends with its own code and output; that nothing is kept is said"""
+    live = stage.watched(BATCHES, "80", "0.05")
     for _ in range(5):  # the run writes meanwhile
         shutil.rmtree(stage.home, ignore_errors=True)
     live.said("from now on nothing of the run is kept")
     return f"{whole(live.ended(), 80)}, said"
 
 
-@TABLE.row(
-    "probe-files-removed",
-    "the training removes the files of its own probe",
-    "it ends with its own code and output, and its batches are counted",
-)
-def probe_files(stage: Stage) -> str:
+@TABLE.row
+def probe_files_removed(stage: Stage) -> str:
+    """the training removes the files of its own probe ->
+    it ends with its own code and output, and its batches are counted"""
     text = BATCHES.replace(
         "for number",
         "import os, shutil, sys\nstallguard.beat()\n"
@@ -206,13 +176,10 @@ def probe_files(stage: Stage) -> str:
     return f"{seen}, all counted"
 
 
-@TABLE.row(
-    "output-disk-full",
-    "the output goes to a device that is full (/dev/full)",
-    "the training goes on to its own exit code; that output is lost is said; output.log has it",
-    needs=linux,
-)
-def output_full(stage: Stage) -> str:
+@TABLE.row(needs=linux)
+def output_disk_full(stage: Stage) -> str:
+    """the output goes to a device that is full (/dev/full) ->
+    the training goes on to its own exit code; that output is lost is said; output.log has it"""
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         live = stage.guard(stage.script(BATCHES), "10", "0.02", stdout=full)
         ended = live.ended()
@@ -223,16 +190,13 @@ def output_full(stage: Stage) -> str:
     return "exit code 7, said, 10 lines in output.log"
 
 
-@TABLE.row(
-    "settings-damaged",
-    "stallguard.toml becomes nonsense, then deeply nested, while batches end",
-    "the training is not disturbed; that nothing changed is noted",
-)
+@TABLE.row
 def settings_damaged(stage: Stage) -> str:
+    """stallguard.toml becomes nonsense, then deeply nested, while batches end ->
+    the training is not disturbed; that nothing changed is noted"""
     file = stage.work / "stallguard.toml"
     file.write_text("[run]\n")
-    live = stage.guard(stage.script(BATCHES), "100", "0.05")
-    live.training()
+    live = stage.watched(BATCHES, "100", "0.05")
     for text in ("[run]\nobserve = nonsense", "x = " + "[" * 5000):
         file.write_text(text)
         time.sleep(1)
@@ -241,12 +205,10 @@ def settings_damaged(stage: Stage) -> str:
     return f"{seen}, noted"
 
 
-@TABLE.row(
-    "files-of-a-job-damaged",
-    "the stallguard of a job is killed; its run.json is emptied and its saved state is damaged",
-    "the training is taken up again and its exit code is the run's",
-)
-def job_files(stage: Stage) -> str:
+@TABLE.row
+def files_of_a_job_damaged(stage: Stage) -> str:
+    """the stallguard of a job is killed; its run.json is emptied and its saved state is damaged ->
+    the training is taken up again and its exit code is the run's"""
     until_enough = """
 import os, sys, time, stallguard
 while not os.path.exists("enough"):
@@ -257,8 +219,7 @@ sys.exit(3)
     job = stage.job(stage.script(until_enough))
     live = job()
     live.training()
-    live.signal(signal.SIGKILL)
-    live.ended()
+    live.kill()
     run = stage.run()
     run.asked.write_text("")
     for path in run.path.glob("core*"):

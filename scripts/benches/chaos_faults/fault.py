@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from .stage import Stage
 
@@ -31,16 +31,22 @@ class Table:
         """Begin with none."""
         self.rows: list[Fault] = []
 
+    @overload
+    def row(self, check: Check) -> Check: ...
+    @overload
+    def row(self, *, quick: bool = True, needs: Needs = ...) -> Callable[[Check], Check]: ...
     def row(
-        self, name: str, done: str, promised: str, *, quick: bool = True, needs: Needs = lambda: ""
-    ) -> Callable[[Check], Check]:
-        """Return a decorator that adds a row with the function as its check."""
+        self, check: Check | None = None, *, quick: bool = True, needs: Needs = lambda: ""
+    ) -> Check | Callable[[Check], Check]:
+        """Decorate a check: its name is the row's, its docstring says `what is done -> what is promised`."""
 
         def add(check: Check) -> Check:
+            done, _, promised = " ".join((check.__doc__ or "").split()).partition(" -> ")
+            name = check.__name__.replace("_", "-")
             self.rows.append(Fault(name, done, promised, check, quick, needs))
             return check
 
-        return add
+        return add(check) if check else add
 
 
 def linux() -> str:

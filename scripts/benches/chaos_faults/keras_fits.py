@@ -66,14 +66,10 @@ def _equal(ended: Ended) -> str:
     return "same weights and history to the bit, exit code 7"
 
 
-@TABLE.row(
-    "keras-killed",
-    "kill -9 of a Keras fit inside its second epoch",
-    "the next attempt resumes: weights and history as undisturbed, to the bit",
-    quick=False,
-    needs=tensorflow,
-)
-def killed(stage: Stage) -> str:
+@TABLE.row(quick=False, needs=tensorflow)
+def keras_killed(stage: Stage) -> str:
+    """kill -9 of a Keras fit inside its second epoch ->
+    the next attempt resumes: weights and history as undisturbed, to the bit"""
     live = stage.guard(stage.script(SCRIPT), options=SAVING)
     training = live.training()
     live.reached(35, START)
@@ -84,14 +80,10 @@ def killed(stage: Stage) -> str:
     return f"{_equal(ended)}, {len(ended.lines) - 81} batches again"
 
 
-@TABLE.row(
-    "keras-checkpoint-damaged",
-    "all arrays of the newest checkpoint of a Keras fit are damaged, then kill -9 of the fit",
-    "an older one or none is used: weights and history as undisturbed, to the bit",
-    quick=False,
-    needs=tensorflow,
-)
-def damaged(stage: Stage) -> str:
+@TABLE.row(quick=False, needs=tensorflow)
+def keras_checkpoint_damaged(stage: Stage) -> str:
+    """all arrays of the newest checkpoint of a Keras fit are damaged, then kill -9 of the fit ->
+    an older one or none is used: weights and history as undisturbed, to the bit"""
     live = stage.guard(stage.script(SCRIPT), options=SAVING)
     training = live.training()
     live.reached(35, START)
@@ -103,16 +95,11 @@ def damaged(stage: Stage) -> str:
     return f"{generations[-1].name} damaged; {_equal(live.ended(START))}"
 
 
-@TABLE.row(
-    "keras-handlers-and-stops",
-    "a Keras fit with its own handlers of SIGURG and SIGTERM; stallguard is stopped for 3 s; `dump` twice",
-    "weights and history as without stallguard, to the bit; no handler is called",
-    quick=False,
-    needs=tensorflow,
-)
-def handlers(stage: Stage) -> str:
-    live = stage.guard(stage.script(SCRIPT), "handler")
-    live.training()
+@TABLE.row(quick=False, needs=tensorflow)
+def keras_handlers_and_stops(stage: Stage) -> str:
+    """a Keras fit with its own handlers of SIGURG and SIGTERM; stallguard is stopped for 3 s; `dump` twice ->
+    weights and history as without stallguard, to the bit; no handler is called"""
+    live = stage.watched(SCRIPT, "handler")
     live.reached(10, START)
     stage.ask("dump")
     live.signal(signal.SIGSTOP)

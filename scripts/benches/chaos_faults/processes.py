@@ -33,12 +33,10 @@ if os.fork() == 0:
 """
 
 
-@TABLE.row(
-    "forks-and-ends",
-    "a training forks a process that works on, and ends with 0",
-    "0 at once; what it left on purpose comes to its own end",
-)
-def forks(stage: Stage) -> str:
+@TABLE.row
+def forks_and_ends(stage: Stage) -> str:
+    """a training forks a process that works on, and ends with 0 ->
+    0 at once; what it left on purpose comes to its own end"""
     text = FORKS.format(first="", end=LATER.format(session="pass"))
     began = time.monotonic()
     ended = stage.guard(stage.script(text)).ended()
@@ -49,12 +47,10 @@ def forks(stage: Stage) -> str:
     return f"exit code 0 after {took:.1f} s, the other process ended by itself"
 
 
-@TABLE.row(
-    "daemonises",
-    "a training becomes a daemon: forks twice, a new session, all descriptors closed; its parent ends with 0",
-    "0; the daemon trains to its end, after that of the run",
-)
+@TABLE.row
 def daemonises(stage: Stage) -> str:
+    """a training becomes a daemon: forks twice, a new session, all descriptors closed; its parent ends with 0 ->
+    0; the daemon trains to its end, after that of the run"""
     text = """
 import os, sys, time
 from _stallguard_probe import settings
@@ -82,23 +78,18 @@ open("later", "w").write("done")
     return "exit code 0, the daemon ended by itself, its file is whole"
 
 
-@TABLE.row(
-    "forks-and-fails",
-    "a training forks a process that would live for a minute, and ends with 3",
-    "3; what it left in its group is ended: no orphan",
-)
+@TABLE.row
 def forks_and_fails(stage: Stage) -> str:
+    """a training forks a process that would live for a minute, and ends with 3 ->
+    3; what it left in its group is ended: no orphan"""
     later = LATER.format(session="pass").replace("1.5", "60")
     text = FORKS.format(first=later, end="sys.exit(3)")
     return whole(stage.guard(stage.script(text)).ended(), 10, 3)
 
 
-@TABLE.row(
-    "output-held-open",
-    "a process that a training leaves behind holds its output open for 5 s",
-    "the run ends when the training does",
-)
-def output_held(stage: Stage) -> str:
+@TABLE.row
+def output_held_open(stage: Stage) -> str:
+    """a process that a training leaves behind holds its output open for 5 s -> the run ends when the training does"""
     text = FORKS.format(first="", end="import subprocess; subprocess.Popen(['sleep', '5'])")
     began = time.monotonic()
     whole(stage.guard(stage.script(text)).ended(), 10, 0)
@@ -109,12 +100,10 @@ def output_held(stage: Stage) -> str:
     return f"ended after {took:.1f} s, the other process lived"
 
 
-@TABLE.row(
-    "forks-while-training",
-    "a training forks ten times while it trains; each child counts batches too and ends",
-    "the batches of the training alone are counted; same output",
-)
+@TABLE.row
 def forks_while_training(stage: Stage) -> str:
+    """a training forks ten times while it trains; each child counts batches too and ends ->
+    the batches of the training alone are counted; same output"""
     text = """
 import os, time, stallguard
 for number in range(30):
@@ -134,12 +123,10 @@ raise SystemExit(7)
     return f"{seen}, exactly 30 counted"
 
 
-@TABLE.row(
-    "hundred-workers",
-    "a training has 100 forked workers, which count batches too",
-    "output and exit code as without stallguard; the training alone is counted; nothing is left",
-)
-def workers(stage: Stage) -> str:
+@TABLE.row
+def hundred_workers(stage: Stage) -> str:
+    """a training has 100 forked workers, which count batches too ->
+    output and exit code as without stallguard; the training alone is counted; nothing is left"""
     text = """
 import multiprocessing, sys, time, stallguard
 def work(number):
@@ -160,28 +147,23 @@ if __name__ == "__main__":
     return "same output, exit code 7, 6 batches counted"
 
 
-@TABLE.row(
-    "thousand-children",
-    "a training starts 300 programs, one after the other, and waits for none",
-    "output and exit code as without stallguard",
-)
-def zombies(stage: Stage) -> str:
+@TABLE.row
+def thousand_children(stage: Stage) -> str:
+    """a training starts 300 programs, one after the other, and waits for none ->
+    output and exit code as without stallguard"""
     text = FORKS.format(
         first="import subprocess\nleft = [subprocess.Popen(['true']) for _ in range(300)]", end="raise SystemExit(7)"
     )
     return whole(same(stage, stage.script(text)), 10)
 
 
-@TABLE.row(
-    "number-recycled",
-    "stallguard and its training are killed; the training's pid belongs to another process when `stop` comes",
-    "the other is not touched; `stop` says that the run is over",
-)
-def recycled(stage: Stage) -> str:
+@TABLE.row
+def number_recycled(stage: Stage) -> str:
+    """stallguard and its training are killed; the training's pid belongs to another process when `stop` comes ->
+    the other is not touched; `stop` says that the run is over"""
     live = stage.guard(stage.script(BATCHES), "9000", "0.05")
     training = live.training()
-    live.signal(signal.SIGKILL)
-    live.ended()
+    live.kill()
     training.kill()
     until(lambda: not psutil.pid_exists(training.pid) or training.status() == psutil.STATUS_ZOMBIE, "its end")
     other = stage.start(["sleep", "30"], start_new_session=True)
@@ -203,12 +185,10 @@ def recycled(stage: Stage) -> str:
     return f"exit code {stopped.code}: {stopped.err.splitlines()[0][:60]}"
 
 
-@TABLE.row(
-    "two-guards",
-    "two `stallguard run` of one script in one directory at once",
-    "each has its own run, its own output and its own exit code",
-)
+@TABLE.row
 def two_guards(stage: Stage) -> str:
+    """two `stallguard run` of one script in one directory at once ->
+    each has its own run, its own output and its own exit code"""
     script = stage.script(BATCHES)
     both = [stage.guard(script, "40", "0.05") for _ in range(2)]
     for live in both:
@@ -219,12 +199,9 @@ def two_guards(stage: Stage) -> str:
     return "two runs, 40 batches each, exit code 7 each"
 
 
-@TABLE.row(
-    "two-guards-of-one-run",
-    "a run is resumed while it lives",
-    "refused (2): its checkpoints are not given to a second training",
-)
-def resumed_while_alive(stage: Stage) -> str:
+@TABLE.row
+def two_guards_of_one_run(stage: Stage) -> str:
+    """a run is resumed while it lives -> refused (2): its checkpoints are not given to a second training"""
     script = stage.script(BATCHES)
     live = stage.guard(script, "100", "0.05")
     live.training()
@@ -235,10 +212,9 @@ def resumed_while_alive(stage: Stage) -> str:
     return f"{again.err.splitlines()[0][:70]}; {whole(live.ended(), 100)}"
 
 
-@TABLE.row(
-    "run-in-a-run", "`stallguard run stallguard run train.py`", "the training's own output and exit code, through both"
-)
-def nested(stage: Stage) -> str:
+@TABLE.row
+def run_in_a_run(stage: Stage) -> str:
+    """`stallguard run stallguard run train.py` -> the training's own output and exit code, through both"""
     script = stage.script(BATCHES)
     inner = stage.guarding([script, "40", "0.02"])
     ended = stage.start(stage.guarding(inner)).ended()
@@ -247,10 +223,9 @@ def nested(stage: Stage) -> str:
     return seen
 
 
-@TABLE.row(
-    "run-in-a-run-stopped", "SIGTERM to the outer of two runs", "both end, and the training: 143, nothing is left"
-)
-def nested_stopped(stage: Stage) -> str:
+@TABLE.row
+def run_in_a_run_stopped(stage: Stage) -> str:
+    """SIGTERM to the outer of two runs -> both end, and the training: 143, nothing is left"""
     script = stage.script(BATCHES)
     live = stage.start(stage.guarding(stage.guarding([script, "9000", "0.05"])))
     live.reached(10)

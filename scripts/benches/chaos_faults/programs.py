@@ -41,14 +41,11 @@ raise SystemExit(7)
 """
 
 
-@TABLE.row(
-    "descriptors-closed",
-    "a training closes every descriptor above 2, the probe's too, and opens files of its own",
-    "no byte of stallguard's gets into its files, none is closed; its own code and output",
-)
+@TABLE.row
 def descriptors_closed(stage: Stage) -> str:
-    live = stage.guard(stage.script(CLOSES))
-    live.training()
+    """a training closes every descriptor above 2, the probe's too, and opens files of its own ->
+    no byte of stallguard's gets into its files, none is closed; its own code and output"""
+    live = stage.watched(CLOSES)
     live.reached(40)
     stage.ask("dump")
     seen = whole(live.ended(), 60)
@@ -56,10 +53,9 @@ def descriptors_closed(stage: Stage) -> str:
     return f"{seen}, 20 files whole, all counted"
 
 
-@TABLE.row(
-    "directory-deleted", "a training removes its working directory", "output and exit code as without stallguard"
-)
+@TABLE.row
 def directory_deleted(stage: Stage) -> str:
+    """a training removes its working directory -> output and exit code as without stallguard"""
     text = BATCHES.replace("for number", "import os, shutil\nshutil.rmtree(os.getcwd())\nfor number", 1)
     script = stage.folder / "away.py"
     script.write_text(text)
@@ -72,12 +68,10 @@ def directory_deleted(stage: Stage) -> str:
     return whole(ended, 20)
 
 
-@TABLE.row(
-    "directory-deleted-and-crashed",
-    "a training removes its working directory and crashes",
-    "no attempt can be started there: one error (126), no loop",
-)
-def deleted_and_crashed(stage: Stage) -> str:
+@TABLE.row
+def directory_deleted_and_crashed(stage: Stage) -> str:
+    """a training removes its working directory and crashes ->
+    no attempt can be started there: one error (126), no loop"""
     script = stage.folder / "away.py"
     script.write_text("import os, shutil, signal\nshutil.rmtree(os.getcwd())\nos.kill(os.getpid(), signal.SIGSEGV)")
     ended = stage.guard(str(script)).ended()
@@ -87,8 +81,9 @@ def deleted_and_crashed(stage: Stage) -> str:
     return "exit code 126, said"
 
 
-@TABLE.row("becomes-another-program", "a training becomes a shell (execv)", "the code and output of the shell")
-def becomes_another(stage: Stage) -> str:
+@TABLE.row
+def becomes_another_program(stage: Stage) -> str:
+    """a training becomes a shell (execv) -> the code and output of the shell"""
     text = BATCHES.replace("raise SystemExit(7)", "import os; os.execv('/bin/sh', ['sh', '-c', 'echo hi; exit 5'])")
     ended = same(stage, stage.script(text), "5", "0.02")
     expect((ended.code, ended.lines[-1]) == (5, "hi"), f"{ended.code}, {ended.lines[-1]}")
@@ -96,8 +91,9 @@ def becomes_another(stage: Stage) -> str:
     return "exit code 5, its output"
 
 
-@TABLE.row("becomes-itself", "a training replaces itself by a second start (execv)", "the batches of both are counted")
+@TABLE.row
 def becomes_itself(stage: Stage) -> str:
+    """a training replaces itself by a second start (execv) -> the batches of both are counted"""
     text = BATCHES.replace(
         "raise SystemExit(7)",
         "import os\nif len(sys.argv) == 3: os.execv(sys.executable, [sys.executable, *sys.argv, 'again'])\nsys.exit(7)",
@@ -108,12 +104,10 @@ def becomes_itself(stage: Stage) -> str:
     return "exit code 7, 60 batches counted"
 
 
-@TABLE.row(
-    "environment-emptied",
-    "a training empties its environment and starts itself again in it",
-    "output and exit code as without stallguard",
-)
+@TABLE.row
 def environment_emptied(stage: Stage) -> str:
+    """a training empties its environment and starts itself again in it ->
+    output and exit code as without stallguard"""
     text = BATCHES.replace(
         "raise SystemExit(7)",
         "import os\nif len(sys.argv) == 3:\n"
@@ -128,8 +122,7 @@ def _flood(stage: Stage, text: str, size: int) -> str:
     """Run a script that prints `size` bytes into a pipe that is counted; return what was seen."""
     script = stage.script(text)
     live = stage.guard(script, str(size), options=KEPT, stdout=subprocess.PIPE)
-    pipe, count, check, most, began = live.process.stdout, 0, 0, 0, time.monotonic()
-    assert pipe is not None  # noqa: S101 - a pipe
+    pipe, count, check, most, began = live.pipe, 0, 0, 0, time.monotonic()
     process = psutil.Process(live.pid)
     descriptor, looked = pipe.fileno(), 0.0
     while data := os.read(descriptor, 1 << 20):
@@ -169,41 +162,28 @@ ONE_LINE = 'b"0123456789abcdef" * 60000'
 RANDOM = "os.urandom(500000)"
 
 
-@TABLE.row(
-    "output-of-1-gb",
-    "a training prints 1 GB of lines",
-    "every byte arrives; stallguard's memory and output.log stay small",
-    quick=False,
-)
-def output_flood(stage: Stage) -> str:
+@TABLE.row(quick=False)
+def output_of_1_gb(stage: Stage) -> str:
+    """a training prints 1 GB of lines -> every byte arrives; stallguard's memory and output.log stay small"""
     return _flood(stage, FLOOD.format(chunk=LINES), GIGABYTE)
 
 
-@TABLE.row(
-    "line-of-1-gb",
-    "a training prints one line of 1 GB",
-    "every byte arrives; stallguard's memory and output.log stay small",
-    quick=False,
-)
-def long_line(stage: Stage) -> str:
+@TABLE.row(quick=False)
+def line_of_1_gb(stage: Stage) -> str:
+    """a training prints one line of 1 GB -> every byte arrives; stallguard's memory and output.log stay small"""
     return _flood(stage, FLOOD.format(chunk=ONE_LINE), GIGABYTE)
 
 
-@TABLE.row(
-    "line-of-50-mb",
-    "a training prints one line of 50 MB",
-    "every byte arrives; stallguard's memory and output.log stay small",
-)
-def line_of_50(stage: Stage) -> str:
+@TABLE.row
+def line_of_50_mb(stage: Stage) -> str:
+    """a training prints one line of 50 MB -> every byte arrives; stallguard's memory and output.log stay small"""
     return _flood(stage, FLOOD.format(chunk=ONE_LINE), 50 << 20)
 
 
-@TABLE.row(
-    "output-not-text",
-    "a training prints 20 MB of random bytes: no UTF-8, NULs, escape sequences",
-    "every byte arrives; `logs` and `report` can be read",
-)
-def not_text(stage: Stage) -> str:
+@TABLE.row
+def output_not_text(stage: Stage) -> str:
+    """a training prints 20 MB of random bytes: no UTF-8, NULs, escape sequences ->
+    every byte arrives; `logs` and `report` can be read"""
     seen = _flood(stage, FLOOD.format(chunk=RANDOM), 20 << 20)
     for verb in (["logs"], ["report"], ["status"]):
         shown = stage.verb(*verb)
@@ -233,12 +213,10 @@ os._exit(7)
 """
 
 
-@TABLE.row(
-    "functions-replaced",
-    "a training replaces time.sleep, os.getpid, socket.socket, threading.Thread, len ... by ones that raise",
-    "output and exit code as without stallguard",
-)
+@TABLE.row
 def functions_replaced(stage: Stage) -> str:
+    """a training replaces time.sleep, os.getpid, socket.socket, threading.Thread, len ... by ones that raise ->
+    output and exit code as without stallguard"""
     return whole(same(stage, stage.script(REPLACES), "40"), 40)
 
 
@@ -266,30 +244,23 @@ raise SystemExit(7)
 """
 
 
-@TABLE.row(
-    "tracing",
-    "a training traces and profiles all its threads, collects garbage at each allocation, slows its switches",
-    "output and exit code as without stallguard: no thread of stallguard's is seen",
-)
+@TABLE.row
 def tracing(stage: Stage) -> str:
+    """a training traces and profiles all its threads, collects garbage at each allocation, slows its switches ->
+    output and exit code as without stallguard: no thread of stallguard's is seen"""
     return whole(same(stage, stage.script(TRACES), "40"), 40)
 
 
-@TABLE.row(
-    "developer-mode",
-    "a training runs with -X dev -W error, so that each warning is an exception",
-    "output, errors and exit code as without stallguard",
-)
+@TABLE.row
 def developer_mode(stage: Stage) -> str:
+    """a training runs with -X dev -W error, so that each warning is an exception ->
+    output, errors and exit code as without stallguard"""
     return whole(same(stage, sys.executable, "-X", "dev", "-W", "error", stage.script(BATCHES), "20", "0.02"), 20)
 
 
-@TABLE.row(
-    "isolated",
-    "a training runs with -I -S",
-    "it is guarded from outside, and the run says why: its own output and exit code",
-)
+@TABLE.row
 def isolated(stage: Stage) -> str:
+    """a training runs with -I -S -> it is guarded from outside, and the run says why: its own output and exit code"""
     text = BATCHES.replace(", stallguard", "").replace("    stallguard.beat()\n", "")
     seen = whole(same(stage, sys.executable, "-I", "-S", stage.script(text), "20", "0.02"), 20)
     asked = run_files.asked(stage.run())
@@ -297,12 +268,10 @@ def isolated(stage: Stage) -> str:
     return f"{seen}, the reason is in run.json"
 
 
-@TABLE.row(
-    "own-sitecustomize",
-    "the environment has a sitecustomize and a usercustomize of its own; then ones that raise",
-    "they run as without stallguard, their errors are printed alike",
-)
+@TABLE.row
 def own_sitecustomize(stage: Stage) -> str:
+    """the environment has a sitecustomize and a usercustomize of its own; then ones that raise ->
+    they run as without stallguard, their errors are printed alike"""
     script = stage.script("import sitecustomize\n" + BATCHES)
     for name, text in (("prints", "print('mine')"), ("raises", "1/0")):
         place = stage.folder / name
@@ -314,12 +283,10 @@ def own_sitecustomize(stage: Stage) -> str:
     return f"same output and errors, exit code {ended.code}"
 
 
-@TABLE.row(
-    "own-hooks-of-the-end",
-    "a training has its own sys.excepthook, atexit functions, threading.excepthook and unraisablehook",
-    "they are called in the same order, with the same output",
-)
-def own_hooks(stage: Stage) -> str:
+@TABLE.row
+def own_hooks_of_the_end(stage: Stage) -> str:
+    """a training has its own sys.excepthook, atexit functions, threading.excepthook and unraisablehook ->
+    they are called in the same order, with the same output"""
     text = """
 import atexit, sys, threading, stallguard
 stallguard.beat()
@@ -339,12 +306,10 @@ raise ValueError("end")
     return f"{', '.join(ended.lines)}; exit code {ended.code}"
 
 
-@TABLE.row(
-    "training-out-of-memory",
-    "a training limits its own address space and allocates beyond it",
-    "its MemoryError and exit code after at most 4 attempts",
-)
-def out_of_memory(stage: Stage) -> str:
+@TABLE.row
+def training_out_of_memory(stage: Stage) -> str:
+    """a training limits its own address space and allocates beyond it ->
+    its MemoryError and exit code after at most 4 attempts"""
     text = """
 import resource, stallguard
 stallguard.beat()
@@ -358,12 +323,10 @@ held = [bytes(50_000_000) for _ in range(100)]
     return f"exit code 1 after {stage.outcome().attempts} attempts"
 
 
-@TABLE.row(
-    "training-out-of-descriptors",
-    "a training can open no descriptor from before its first batch on",
-    "output and exit code as without stallguard",
-)
-def no_descriptors(stage: Stage) -> str:
+@TABLE.row
+def training_out_of_descriptors(stage: Stage) -> str:
+    """a training can open no descriptor from before its first batch on ->
+    output and exit code as without stallguard"""
     text = BATCHES.replace(
         "for number", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\nfor number", 1
     )

@@ -19,12 +19,9 @@ def _stubborn(how: str) -> str:
     return f"import signal\n{how}\n" + BATCHES
 
 
-@TABLE.row(
-    "sigterm-ignored",
-    "a training ignores SIGTERM and is asked to stop",
-    "SIGKILL after the grace period, 137, nothing is left",
-)
-def ignored(stage: Stage) -> str:
+@TABLE.row
+def sigterm_ignored(stage: Stage) -> str:
+    """a training ignores SIGTERM and is asked to stop -> SIGKILL after the grace period, 137, nothing is left"""
     script = stage.script(_stubborn("signal.signal(signal.SIGTERM, signal.SIG_IGN)"))
     live = stage.guard(script, "9000", "0.05", options=("--grace", "1s"))
     live.training()
@@ -36,12 +33,10 @@ def ignored(stage: Stage) -> str:
     return f"exit code 137 after {time.monotonic() - began:.1f} s"
 
 
-@TABLE.row(
-    "sigterm-handled",
-    "a training saves and exits with 3 at SIGTERM, and is asked to stop",
-    "what it saves is whole, and its own code is the run's",
-)
-def handled(stage: Stage) -> str:
+@TABLE.row
+def sigterm_handled(stage: Stage) -> str:
+    """a training saves and exits with 3 at SIGTERM, and is asked to stop ->
+    what it saves is whole, and its own code is the run's"""
     how = """
 import sys, time
 def save(number, frame):
@@ -52,8 +47,7 @@ def save(number, frame):
     sys.exit(3)
 signal.signal(signal.SIGTERM, save)
 """
-    live = stage.guard(stage.script(_stubborn(how)), "9000", "0.05")
-    live.training()
+    live = stage.watched(_stubborn(how), "9000", "0.05")
     live.reached(3)
     live.signal(signal.SIGTERM)
     ended = live.ended()
@@ -62,15 +56,11 @@ signal.signal(signal.SIGTERM, save)
     return "saved, exit code 3"
 
 
-@TABLE.row(
-    "signals-blocked",
-    "a training blocks all signals and is asked to stop",
-    "SIGKILL after the grace period, 137, nothing is left",
-)
-def blocked(stage: Stage) -> str:
+@TABLE.row
+def signals_blocked(stage: Stage) -> str:
+    """a training blocks all signals and is asked to stop -> SIGKILL after the grace period, 137, nothing is left"""
     how = "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())"
-    live = stage.guard(stage.script(_stubborn(how)), "9000", "0.05", options=("--grace", "1s"))
-    live.training()
+    live = stage.watched(_stubborn(how), "9000", "0.05", options=("--grace", "1s"))
     live.reached(3)
     expect(stage.verb("stop").code == 0, "stop is refused")
     ended = live.ended()
@@ -84,12 +74,10 @@ for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
 """
 
 
-@TABLE.row(
-    "signals-reset",
-    "a training resets every signal to its default; then `stallguard debug dump`",
-    "the signal for stacks is not sent: the training ends with its own code and output",
-)
-def reset(stage: Stage) -> str:
+@TABLE.row
+def signals_reset(stage: Stage) -> str:
+    """a training resets every signal to its default; then `stallguard debug dump` ->
+    the signal for stacks is not sent: the training ends with its own code and output"""
     live = stage.guard(stage.script("import signal, stallguard\nstallguard.beat()\n" + RESET + BATCHES), "80", "0.05")
     live.training()
     live.reached(30)  # 1.5 s: the probe looks at its handler once a second
@@ -97,12 +85,10 @@ def reset(stage: Stage) -> str:
     return whole(live.ended(), 80)
 
 
-@TABLE.row(
-    "signals-reset-just-now",
-    "a training resets every signal to its default, and `stallguard debug dump` comes in the same moment",
-    "the training ends with its own code and output",
-)
-def reset_just_now(stage: Stage) -> str:
+@TABLE.row
+def signals_reset_just_now(stage: Stage) -> str:
+    """a training resets every signal to its default, and `stallguard debug dump` comes in the same moment ->
+    the training ends with its own code and output"""
     wait = "import os, signal, time, stallguard\nstallguard.beat()\nwhile not os.path.exists('go'): time.sleep(0.001)\n"
     live = stage.guard(stage.script(wait + RESET + BATCHES), "40", "0.05")
     live.training()
@@ -129,14 +115,11 @@ raise SystemExit(7)
 HANDLER = "signal.signal(signal.SIGURG, lambda number, frame: calls.append(number))"
 
 
-@TABLE.row(
-    "own-urg-handler",
-    "a training has a handler for SIGURG and raises it once; then `stallguard debug dump`",
-    "its handler is called for its own signal and no other; same output",
-)
-def own_handler(stage: Stage) -> str:
-    live = stage.guard(stage.script(OWN_HANDLER.format(how="stallguard.beat()\n" + HANDLER, count=80)))
-    live.training()
+@TABLE.row
+def own_urg_handler(stage: Stage) -> str:
+    """a training has a handler for SIGURG and raises it once; then `stallguard debug dump` ->
+    its handler is called for its own signal and no other; same output"""
+    live = stage.watched(OWN_HANDLER.format(how="stallguard.beat()\n" + HANDLER, count=80))
     live.reached(45)
     stage.ask("dump")
     ended = live.ended()
@@ -144,14 +127,11 @@ def own_handler(stage: Stage) -> str:
     return f"{whole(ended, 80)}, handled once"
 
 
-@TABLE.row(
-    "own-urg-handler-from-the-start",
-    "a training installs a handler for SIGURG before its first batch; `stallguard debug dump` five times",
-    "its handler is called for its own signal and no other; same output",
-)
-def own_handler_early(stage: Stage) -> str:
-    live = stage.guard(stage.script(OWN_HANDLER.format(how=HANDLER, count=60)))
-    live.training()
+@TABLE.row
+def own_urg_handler_from_the_start(stage: Stage) -> str:
+    """a training installs a handler for SIGURG before its first batch; `stallguard debug dump` five times ->
+    its handler is called for its own signal and no other; same output"""
+    live = stage.watched(OWN_HANDLER.format(how=HANDLER, count=60))
     for count in range(5, 15, 2):
         live.reached(count)
         stage.ask("dump")
@@ -160,12 +140,10 @@ def own_handler_early(stage: Stage) -> str:
     return f"{whole(ended, 60)}, handled once"
 
 
-@TABLE.row(
-    "own-faulthandler",
-    "a training registers its own faulthandler for SIGURG, enables it and sets a timer of its own",
-    "its stacks are in its own files, and nothing of stallguard's",
-)
+@TABLE.row
 def own_faulthandler(stage: Stage) -> str:
+    """a training registers its own faulthandler for SIGURG, enables it and sets a timer of its own ->
+    its stacks are in its own files, and nothing of stallguard's"""
     how = """
 import faulthandler
 file, late = open("stacks", "w"), open("late", "w")
@@ -174,8 +152,7 @@ stallguard.beat()
 faulthandler.register(signal.SIGURG, file=file)
 faulthandler.dump_traceback_later(0.5, file=late)
 """
-    live = stage.guard(stage.script(OWN_HANDLER.format(how=how, count=60)))
-    live.training()
+    live = stage.watched(OWN_HANDLER.format(how=how, count=60))
     live.reached(45)
     stage.ask("dump")
     seen = whole(live.ended(), 60)
@@ -196,32 +173,37 @@ def _ends_by(stage: Stage, end: str, code: int) -> str:
     return f"exit code {code} after {attempts} attempts"
 
 
-@TABLE.row("crashes-always", "a training ends by SIGSEGV in each attempt", "139 after at most 4 attempts; no loop")
-def crashes(stage: Stage) -> str:
+@TABLE.row
+def crashes_always(stage: Stage) -> str:
+    """a training ends by SIGSEGV in each attempt -> 139 after at most 4 attempts; no loop"""
     return _ends_by(stage, "os.kill(os.getpid(), signal.SIGSEGV)", 139)
 
 
-@TABLE.row("killed-always", "a training kills itself with SIGKILL in each attempt", "137 after at most 4 attempts")
-def kills_itself(stage: Stage) -> str:
+@TABLE.row
+def killed_always(stage: Stage) -> str:
+    """a training kills itself with SIGKILL in each attempt -> 137 after at most 4 attempts"""
     return _ends_by(stage, "os.kill(os.getpid(), signal.SIGKILL)", 137)
 
 
-@TABLE.row("group-signalled", "a training sends SIGTERM to its process group", "143; stallguard itself is not in it")
-def kills_its_group(stage: Stage) -> str:
+@TABLE.row
+def group_signalled(stage: Stage) -> str:
+    """a training sends SIGTERM to its process group -> 143; stallguard itself is not in it"""
     seen = _ends_by(stage, "os.killpg(0, signal.SIGTERM)\nsignal.pause()", 143)
     expect("you asked" not in stage.outcome().why, f"stallguard got the signal: {stage.outcome().why}")
     return seen
 
 
-@TABLE.row("fails-always", "a training raises an exception", "its traceback and 1 after one attempt")
-def fails(stage: Stage) -> str:
+@TABLE.row
+def fails_always(stage: Stage) -> str:
+    """a training raises an exception -> its traceback and 1 after one attempt"""
     same(stage, stage.script(BATCHES.replace("raise SystemExit(7)", "1/0")), "3", "0")
     expect(stage.outcome().attempts == 1, f"{stage.outcome().attempts} attempts")
     return "exit code 1 after 1 attempt, same traceback"
 
 
-@TABLE.row("exits-abruptly", "a training ends by os._exit(5)", "5; its batches are counted")
-def exits(stage: Stage) -> str:
+@TABLE.row
+def exits_abruptly(stage: Stage) -> str:
+    """a training ends by os._exit(5) -> 5; its batches are counted"""
     text = BATCHES.replace("raise SystemExit(7)", "import os; os._exit(5)")
     ended = stage.guard(stage.script(text), "30", "0.02").ended()
     seen = whole(ended, 30, 5)
@@ -248,12 +230,10 @@ raise SystemExit(7)
 """
 
 
-@TABLE.row(
-    "training-killed",
-    "kill -9 of a training that saves itself, by a user",
-    "the next attempt continues from its checkpoint and ends with its own code; no batch is missing",
-)
+@TABLE.row
 def training_killed(stage: Stage) -> str:
+    """kill -9 of a training that saves itself, by a user ->
+    the next attempt continues from its checkpoint and ends with its own code; no batch is missing"""
     options = ("--set", "checkpoint.every=0.5s", "--set", "checkpoint.cost=1")
     live = stage.guard(stage.script(SAVES), options=options)
     training = live.training()
@@ -268,12 +248,10 @@ def training_killed(stage: Stage) -> str:
     return f"exit code 7 in attempt 2, {again} batches done again"
 
 
-@TABLE.row(
-    "training-stopped",
-    "SIGSTOP to a training for 5 s, by a user, then SIGCONT",
-    "it is not judged to be stalled, and ends with its own code and output",
-)
+@TABLE.row
 def training_stopped(stage: Stage) -> str:
+    """SIGSTOP to a training for 5 s, by a user, then SIGCONT ->
+    it is not judged to be stalled, and ends with its own code and output"""
     live = stage.guard(stage.script(BATCHES), "60", "0.05", options=SHARP)
     training = live.training()
     live.reached(20)
@@ -288,12 +266,10 @@ def training_stopped(stage: Stage) -> str:
     return f"{seen}, no stall"
 
 
-@TABLE.row(
-    "both-stopped",
-    "SIGSTOP to stallguard and to its training for 5 s, as a machine that sleeps",
-    "nothing is judged by that time, and the training ends with its own code and output",
-)
+@TABLE.row
 def both_stopped(stage: Stage) -> str:
+    """SIGSTOP to stallguard and to its training for 5 s, as a machine that sleeps ->
+    nothing is judged by that time, and the training ends with its own code and output"""
     live = stage.guard(stage.script(BATCHES), "60", "0.05", options=(*SHARP, *SHARPER))
     training = live.training()
     live.reached(20)
@@ -307,15 +283,12 @@ def both_stopped(stage: Stage) -> str:
     return f"{seen}, no stall"
 
 
-@TABLE.row(
-    "asked-twice",
-    "Ctrl-C twice while the training saves for 60 s",
-    "the second one does not wait: ended at once, nothing is left",
-)
+@TABLE.row
 def asked_twice(stage: Stage) -> str:
+    """Ctrl-C twice while the training saves for 60 s ->
+    the second one does not wait: ended at once, nothing is left"""
     how = "import time\nfor one in (signal.SIGINT, signal.SIGTERM): signal.signal(one, lambda *_: time.sleep(60))"
-    live = stage.guard(stage.script(_stubborn(how)), "9000", "0.05", options=("--grace", "60s"))
-    live.training()
+    live = stage.watched(_stubborn(how), "9000", "0.05", options=("--grace", "60s"))
     live.reached(3)
     began = time.monotonic()
     live.signal(signal.SIGINT)

@@ -25,15 +25,11 @@ def _sockets(stage: Stage) -> Path:
     return found[-1]
 
 
-@TABLE.row(
-    "sockets-removed",
-    "both sockets of a run are removed while batches end",
-    "every batch is counted; `stop` works again within seconds; that they were gone is said",
-    quick=False,
-)
-def removed(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "6000", "0.05", options=("--grace", "2s"))
-    live.training()
+@TABLE.row(quick=False)
+def sockets_removed(stage: Stage) -> str:
+    """both sockets of a run are removed while batches end ->
+    every batch is counted; `stop` works again within seconds; that they were gone is said"""
+    live = stage.watched(BATCHES, "6000", "0.05", options=("--grace", "2s"))
     for path in _sockets(stage).iterdir():
         path.unlink()
     began = time.monotonic()
@@ -48,12 +44,10 @@ def removed(stage: Stage) -> str:
     return f"answers again after {back:.1f} s; {counted} of {printed} batches counted"
 
 
-@TABLE.row(
-    "socket-directory-removed",
-    "the directory of the sockets is removed before the training's probe connects",
-    "output and exit code of the training; its batches are counted from its page",
-)
-def directory_removed(stage: Stage) -> str:
+@TABLE.row
+def socket_directory_removed(stage: Stage) -> str:
+    """the directory of the sockets is removed before the training's probe connects ->
+    output and exit code of the training; its batches are counted from its page"""
     script = stage.script("import time\nwhile not __import__('os').path.exists('go'): time.sleep(0.02)\n" + BATCHES)
     live = stage.guard(script, "40", "0.05")
     live.training()
@@ -64,15 +58,11 @@ def directory_removed(stage: Stage) -> str:
     return f"{seen}, all counted"
 
 
-@TABLE.row(
-    "sockets-replaced",
-    "other programs' sockets take the names of a run's sockets",
-    "the training is not disturbed; the names are taken back, and `status` is answered by the run",
-    quick=False,
-)
-def replaced(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "200", "0.05")
-    live.training()
+@TABLE.row(quick=False)
+def sockets_replaced(stage: Stage) -> str:
+    """other programs' sockets take the names of a run's sockets ->
+    the training is not disturbed; the names are taken back, and `status` is answered by the run"""
+    live = stage.watched(BATCHES, "200", "0.05")
     place = _sockets(stage)
     with contextlib.ExitStack() as strangers:
         for name, kind in (("beats", socket.SOCK_DGRAM), ("control", socket.SOCK_STREAM)):
@@ -85,15 +75,10 @@ def replaced(stage: Stage) -> str:
     return f"{seen}, all counted; the run answers again"
 
 
-@TABLE.row(
-    "sockets-replaced-by-files",
-    "plain files take the names of a run's sockets",
-    "the training is not disturbed; the run answers again",
-    quick=False,
-)
-def replaced_by_files(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "160", "0.05")
-    live.training()
+@TABLE.row(quick=False)
+def sockets_replaced_by_files(stage: Stage) -> str:
+    """plain files take the names of a run's sockets -> the training is not disturbed; the run answers again"""
+    live = stage.watched(BATCHES, "160", "0.05")
     for path in _sockets(stage).iterdir():
         path.unlink()
         path.write_text("a file")
@@ -101,16 +86,12 @@ def replaced_by_files(stage: Stage) -> str:
     return f"{whole(live.ended(), 160)}; the run answers again"
 
 
-@TABLE.row(
-    "socket-full",
-    "stallguard is stopped until the queue of the probe's socket is full",
-    "the training is not slowed, and every batch is counted afterwards",
-    needs=linux,
-)
-def full(stage: Stage) -> str:
+@TABLE.row(needs=linux)
+def socket_full(stage: Stage) -> str:
+    """stallguard is stopped until the queue of the probe's socket is full ->
+    the training is not slowed, and every batch is counted afterwards"""
     text = BATCHES.replace('print("step", number, flush=True)', 'open("log", "a").write("x")')
-    live = stage.guard(stage.script(text), "400", "0.01")
-    live.training()
+    live = stage.watched(text, "400", "0.01")
     live.signal(19)
     began, log = time.monotonic(), stage.work / "log"
     before = log.stat().st_size
@@ -124,14 +105,11 @@ def full(stage: Stage) -> str:
     return f"{done} batches in 3 s of a full queue, all 400 counted"
 
 
-@TABLE.row(
-    "silent-clients",
-    "64 clients connect to the control socket and say nothing",
-    "`status` is answered, the training is not disturbed",
-)
+@TABLE.row
 def silent_clients(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "120", "0.05")
-    live.training()
+    """64 clients connect to the control socket and say nothing ->
+    `status` is answered, the training is not disturbed"""
+    live = stage.watched(BATCHES, "120", "0.05")
     place = _sockets(stage) / "control"
     with contextlib.ExitStack() as clients:
         for _ in range(64):
@@ -146,14 +124,11 @@ def silent_clients(stage: Stage) -> str:
     return f"answered after {took:.1f} s; {whole(live.ended(), 120)}"
 
 
-@TABLE.row(
-    "garbage-on-sockets",
-    "random bytes, deep nesting and half questions on both sockets",
-    "nothing is counted by it, the run answers, the training ends with its own code",
-)
-def garbage(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "60", "0.05")
-    live.training()
+@TABLE.row
+def garbage_on_sockets(stage: Stage) -> str:
+    """random bytes, deep nesting and half questions on both sockets ->
+    nothing is counted by it, the run answers, the training ends with its own code"""
+    live = stage.watched(BATCHES, "60", "0.05")
     place = _sockets(stage)
     for data in GARBAGE * 20:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one, contextlib.suppress(OSError):
@@ -170,14 +145,11 @@ def garbage(stage: Stage) -> str:
     return f"{seen}, exactly 60 counted, the rest is named in the journal"
 
 
-@TABLE.row(
-    "false-beats",
-    "records with another token, that count a million batches, are sent to the probe's socket",
-    "no batch is counted by them",
-)
+@TABLE.row
 def false_beats(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "60", "0.05")
-    live.training()
+    """records with another token, that count a million batches, are sent to the probe's socket ->
+    no batch is counted by them"""
+    live = stage.watched(BATCHES, "60", "0.05")
     place, run = _sockets(stage), stage.run()
     page = until(lambda: next(run.probe.glob("*.page"), None), "the page of the training")
     record = bytearray(page.read_bytes())

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 import psutil
 
@@ -138,6 +138,17 @@ class Live:
         """Send a signal to stallguard."""
         self.process.send_signal(number)
 
+    def kill(self) -> None:
+        """Kill stallguard, and wait for its end."""
+        self.process.kill()
+        self.ended()
+
+    @property
+    def pipe(self) -> IO[bytes]:
+        """Its output, if that goes into a pipe."""
+        assert self.process.stdout is not None  # noqa: S101 - a pipe
+        return self.process.stdout
+
     def said(self, words: str, seconds: float = LONG) -> None:
         """Wait until stallguard has written this on standard error."""
         until(lambda: words in self.err.read_text(errors="replace"), f"the words {words!r}", seconds)
@@ -221,6 +232,12 @@ class Stage:
     def guard(self, *words: str, options: Sequence[str] = (), **how: Any) -> Live:
         """Start a run."""
         return self.start(self.guarding(words, options), **how)
+
+    def watched(self, script: str, *words: str, **how: Any) -> Live:
+        """Start a run of a script, and wait until its training is watched."""
+        live = self.guard(self.script(script), *words, **how)
+        live.training()
+        return live
 
     def plain(self, *words: str, **how: Any) -> Ended:
         """Run a script without stallguard, to its end."""

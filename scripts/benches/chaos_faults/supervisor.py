@@ -49,18 +49,15 @@ sys.exit(3)
 """
 
 
-@TABLE.row(
-    "supervisor-killed",
-    "kill -9 of stallguard while a training prints and writes to a file",
-    "the training ends by itself with all its results and what it prints; `ls --live` names its pid until then",
-)
-def killed(stage: Stage) -> str:
+@TABLE.row
+def supervisor_killed(stage: Stage) -> str:
+    """kill -9 of stallguard while a training prints and writes to a file ->
+    the training ends by itself with all its results and what it prints; `ls --live` names its pid until then"""
     live = stage.guard(stage.script(PRINTING), "60")
     pid = live.training().pid
-    live.signal(signal.SIGKILL)
-    live.ended()
+    live.kill()
     named = stage.verb("ls", "--live")
-    expect(str(pid) in named.out.decode(), f"ps does not name pid {pid}: {named.out!r}")
+    expect(str(pid) in named.out.decode(), f"ls does not name pid {pid}: {named.out!r}")
     until((stage.work / "end").exists, "the training's end")
     written = (stage.work / "steps").read_text().splitlines()
     expect(written == steps(60), f"{len(written)} of 60 lines")
@@ -68,19 +65,15 @@ def killed(stage: Stage) -> str:
     printed = live.out.read_bytes()
     expect(b"step 59 " in printed and printed.count(b"step ") > 55, "what it printed is lost")
     stage.remove_sockets()
-    return "60 batches to their end, named by ps"
+    return "60 batches to their end, named by ls"
 
 
-@TABLE.row(
-    "supervisor-killed-and-stopped-by-hand",
-    "kill -9 of stallguard, then `stallguard stop`",
-    "the training that is left is ended with its group; the run has an outcome",
-)
-def stopped_by_hand(stage: Stage) -> str:
-    live = stage.guard(stage.script(SILENT), "6000", options=("--grace", "2s"))
-    live.training()
-    live.signal(signal.SIGKILL)
-    live.ended()
+@TABLE.row
+def supervisor_killed_and_stopped_by_hand(stage: Stage) -> str:
+    """kill -9 of stallguard, then `stallguard stop` ->
+    the training that is left is ended with its group; the run has an outcome"""
+    live = stage.watched(SILENT, "6000", options=("--grace", "2s"))
+    live.kill()
     stopped = stage.verb("stop")
     expect(stopped.code == 0, f"stop: exit code {stopped.code}: {stopped.err}")
     expect(not stage.living(), f"it lives on: {stage.living()}")
@@ -89,17 +82,14 @@ def stopped_by_hand(stage: Stage) -> str:
     return "ended, outcome 143"
 
 
-@TABLE.row(
-    "supervisor-killed-at-start",
-    "kill -9 of stallguard as soon as its run has a directory",
-    "the training ends by itself or never began; the next run begins and finds nothing in its way",
-)
-def killed_at_start(stage: Stage) -> str:
+@TABLE.row
+def supervisor_killed_at_start(stage: Stage) -> str:
+    """kill -9 of stallguard as soon as its run has a directory ->
+    the training ends by itself or never began; the next run begins and finds nothing in its way"""
     script = stage.script(SILENT)
     live = stage.guard(script, "10")
     stage.run(wait=True)
-    live.signal(signal.SIGKILL)
-    live.ended()
+    live.kill()
     until(lambda: not stage.living(), "the end of all processes")
     again = stage.guard(script, "10").ended()
     expect(again.code == 0, f"the next run: exit code {again.code}: {again.err[-300:]}")
@@ -107,18 +97,15 @@ def killed_at_start(stage: Stage) -> str:
     return "the next run ended with 0"
 
 
-@TABLE.row(
-    "job-killed-three-times",
-    "kill -9 of the stallguard of a job, three times, restarted as by its service manager",
-    "the training goes on each time, is guarded again, and its own exit code is the run's",
-)
-def job_killed(stage: Stage) -> str:
+@TABLE.row
+def job_killed_three_times(stage: Stage) -> str:
+    """kill -9 of the stallguard of a job, three times, restarted as by its service manager ->
+    the training goes on each time, is guarded again, and its own exit code is the run's"""
     job = stage.job(stage.script(UNTIL_ENOUGH))
     live = job()
     pid = live.training().pid
     for times in range(3):
-        live.signal(signal.SIGKILL)
-        live.ended()
+        live.kill()
         live = job()
         until(lambda: len(stage.events("run.taken_over")) > times, "that it is taken over")  # noqa: B023 - now
     (stage.work / "enough").touch()
@@ -131,17 +118,14 @@ def job_killed(stage: Stage) -> str:
     return f"pid {pid and 'the same'} in 4 lives of stallguard, {len(printed)} batches, exit code 3"
 
 
-@TABLE.row(
-    "job-killed-and-training-ends",
-    "kill -9 of the stallguard of a job; the training ends with 3 before stallguard is back",
-    "the exit code is known, and nothing is trained again",
-)
-def job_training_ends(stage: Stage) -> str:
+@TABLE.row
+def job_killed_and_training_ends(stage: Stage) -> str:
+    """kill -9 of the stallguard of a job; the training ends with 3 before stallguard is back ->
+    the exit code is known, and nothing is trained again"""
     job = stage.job(stage.script(UNTIL_ENOUGH))
     live = job()
     training = live.training()
-    live.signal(signal.SIGKILL)
-    live.ended()
+    live.kill()
     (stage.work / "enough").touch()
     until(lambda: not training.is_running() or training.status() == psutil.STATUS_ZOMBIE, "its end")
     job().ended()
@@ -150,17 +134,14 @@ def job_training_ends(stage: Stage) -> str:
     return "exit code 3 after 1 attempt"
 
 
-@TABLE.row(
-    "job-and-training-killed",
-    "kill -9 of the stallguard of a job and of its training",
-    "the next stallguard starts the training again, once",
-)
+@TABLE.row
 def job_and_training_killed(stage: Stage) -> str:
+    """kill -9 of the stallguard of a job and of its training ->
+    the next stallguard starts the training again, once"""
     job = stage.job(stage.script(UNTIL_ENOUGH))
     live = job()
     training = live.training()
-    live.signal(signal.SIGKILL)
-    live.ended()
+    live.kill()
     training.kill()
     until(lambda: not training.is_running() or training.status() == psutil.STATUS_ZOMBIE, "its end")
     (stage.work / "enough").touch()
@@ -170,14 +151,11 @@ def job_and_training_killed(stage: Stage) -> str:
     return "exit code 3 after 2 attempts"
 
 
-@TABLE.row(
-    "supervisor-stopped",
-    "SIGSTOP to stallguard for 4 s while batches end",
-    "the training keeps its pace, is not judged, and ends with its own code",
-)
-def stopped(stage: Stage) -> str:
-    live = stage.guard(stage.script(SILENT), "100", options=(*SHARP, *SHARPER))
-    live.training()
+@TABLE.row
+def supervisor_stopped(stage: Stage) -> str:
+    """SIGSTOP to stallguard for 4 s while batches end ->
+    the training keeps its pace, is not judged, and ends with its own code"""
+    live = stage.watched(SILENT, "100", options=(*SHARP, *SHARPER))
     live.signal(signal.SIGSTOP)
     file = stage.work / "steps"
     before = len(file.read_text().splitlines())
@@ -192,16 +170,13 @@ def stopped(stage: Stage) -> str:
     return f"{done} batches meanwhile, all 100 counted, no stall"
 
 
-@TABLE.row(
-    "supervisor-stopped-at-the-end",
-    "SIGSTOP to stallguard; the training prints 200 kB, ends with 7; SIGCONT; the reader takes nothing for 2 s",
-    "its exit code and its last output arrive",
-)
-def stopped_at_the_end(stage: Stage) -> str:
+@TABLE.row
+def supervisor_stopped_at_the_end(stage: Stage) -> str:
+    """SIGSTOP to stallguard; the training prints 200 kB, ends with 7; SIGCONT; the reader takes nothing for 2 s ->
+    its exit code and its last output arrive"""
     text = BATCHES.replace("raise", "print('x' * 200_000, flush=True)\nraise")
     live = stage.guard(stage.script(text), "40", "0.03", stdout=subprocess.PIPE)
-    training, pipe = live.training(), live.process.stdout
-    assert pipe is not None  # noqa: S101 - a pipe
+    training, pipe = live.training(), live.pipe
     live.signal(signal.SIGSTOP)
     until(lambda: training.status() == psutil.STATUS_ZOMBIE, "the training's end")
     live.signal(signal.SIGCONT)
@@ -213,15 +188,11 @@ def stopped_at_the_end(stage: Stage) -> str:
     return whole(ended, 40)
 
 
-@TABLE.row(
-    "supervisor-out-of-memory",
-    "the address space of a running stallguard is limited to what it has; then `dump` three times",
-    "the dumps are answered, and the training ends with its own code and output",
-    needs=linux,
-)
-def out_of_memory(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "100", "0.05")
-    live.training()
+@TABLE.row(needs=linux)
+def supervisor_out_of_memory(stage: Stage) -> str:
+    """the address space of a running stallguard is limited to what it has; then `dump` three times ->
+    the dumps are answered, and the training ends with its own code and output"""
+    live = stage.watched(BATCHES, "100", "0.05")
     used = psutil.Process(live.pid).memory_info().vms
     limit(live.pid, resource.RLIMIT_AS, (used, used))
     for count in (1, 2, 3):  # each wants a thread, for which there is no stack any more
@@ -230,15 +201,10 @@ def out_of_memory(stage: Stage) -> str:
     return whole(live.ended(), 100)
 
 
-@TABLE.row(
-    "supervisor-out-of-descriptors",
-    "a running stallguard can open no descriptor any more",
-    "the training ends with its own code and output",
-    needs=linux,
-)
-def out_of_descriptors(stage: Stage) -> str:
-    live = stage.guard(stage.script(BATCHES), "80", "0.05")
-    live.training()
+@TABLE.row(needs=linux)
+def supervisor_out_of_descriptors(stage: Stage) -> str:
+    """a running stallguard can open no descriptor any more -> the training ends with its own code and output"""
+    live = stage.watched(BATCHES, "80", "0.05")
     until(lambda: stage.events("probe.note"), "that what goes on beside the run has begun")
     opened = {int(name) for name in os.listdir(f"/proc/{live.pid}/fd")}  # noqa: PTH208 - bare names
     lowest = next(number for number in range(1000) if number not in opened)

@@ -90,12 +90,9 @@ def _batches(stage: Stage, count: int, *options: str) -> list[str]:
     return stage.guarding([stage.script(BATCHES), str(count), "0.05"], options)
 
 
-@TABLE.row(
-    "terminal-hang-up",
-    "the terminal of a run is closed",
-    "the training ends by SIGHUP as without stallguard (129); no orphan",
-)
-def hang_up(stage: Stage) -> str:
+@TABLE.row
+def terminal_hang_up(stage: Stage) -> str:
+    """the terminal of a run is closed -> the training ends by SIGHUP as without stallguard (129); no orphan"""
     with terminal(stage, _batches(stage, 9000)) as screen:
         screen.shows(b"step 10")
         training = stage.run(wait=True)
@@ -106,12 +103,10 @@ def hang_up(stage: Stage) -> str:
     return f"exit code {code}, run {'over' if training.path.exists() else ''}"
 
 
-@TABLE.row(
-    "terminal-hang-up-nohup",
-    "the terminal of a run is closed that was started with SIGHUP ignored (nohup)",
-    "the training goes on to its end, as without stallguard",
-)
-def hang_up_nohup(stage: Stage) -> str:
+@TABLE.row
+def terminal_hang_up_nohup(stage: Stage) -> str:
+    """the terminal of a run is closed that was started with SIGHUP ignored (nohup) ->
+    the training goes on to its end, as without stallguard"""
     command = stage.guarding([stage.script(TO_A_FILE), "60"])
     with terminal(stage, command, "nohup") as screen:
         until((stage.work / "log").exists, "the first batch")
@@ -122,10 +117,9 @@ def hang_up_nohup(stage: Stage) -> str:
     return "60 batches to their end, exit code 0"
 
 
-@TABLE.row(
-    "logout", "SIGHUP to the session of a shell that runs stallguard", "stallguard and the training end; no orphan"
-)
+@TABLE.row
 def logout(stage: Stage) -> str:
+    """SIGHUP to the session of a shell that runs stallguard -> stallguard and the training end; no orphan"""
     script = stage.script(BATCHES)
     command = " ".join(stage.guarding([script, "9000", "0.05"]))
     heard = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execvp('sh', sys.argv[1:])"
@@ -139,12 +133,10 @@ def logout(stage: Stage) -> str:
     return f"outcome {stage.outcome().code}, nothing left"
 
 
-@TABLE.row(
-    "ctrl-z",
-    "Ctrl-Z on the terminal of a run, 4 s later SIGCONT",
-    "training and stallguard stand still, then go on; nothing is judged; own exit code",
-)
+@TABLE.row
 def ctrl_z(stage: Stage) -> str:
+    """Ctrl-Z on the terminal of a run, 4 s later SIGCONT ->
+    training and stallguard stand still, then go on; nothing is judged; own exit code"""
     with terminal(stage, _batches(stage, 60, *SHARP)) as screen:
         screen.shows(b"step 20")
         training = screen.live.training()
@@ -163,12 +155,10 @@ def ctrl_z(stage: Stage) -> str:
     return "stood still, then 60 batches, exit code 7"
 
 
-@TABLE.row(
-    "ctrl-s",
-    "Ctrl-S on the terminal of a run for 8 s: it takes no output, and the training fills what is in between",
-    "the training is not judged; all its output arrives; own exit code",
-)
+@TABLE.row
 def ctrl_s(stage: Stage) -> str:
+    """Ctrl-S on the terminal of a run for 8 s: it takes no output, and the training fills what is in between ->
+    the training is not judged; all its output arrives; own exit code"""
     text = BATCHES.replace("flush", '"x" * 3000, flush')
     with terminal(stage, stage.guarding([stage.script(text), "80", "0.05"], SHARP)) as screen:
         screen.shows(b"step 20")
@@ -182,8 +172,9 @@ def ctrl_s(stage: Stage) -> str:
     return "80 batches, exit code 7"
 
 
-@TABLE.row("ctrl-c", "Ctrl-C on the terminal of a run", "one KeyboardInterrupt in the training, its own exit code")
+@TABLE.row
 def ctrl_c(stage: Stage) -> str:
+    """Ctrl-C on the terminal of a run -> one KeyboardInterrupt in the training, its own exit code"""
     # Short sleeps: one long sleep can begin after the signal and before its handler.
     loop = "print('ready', flush=True)\n    while True: time.sleep(0.01)"
     text = f"import time\ntry:\n    {loop}\nexcept KeyboardInterrupt:\n    exit(5)"
@@ -195,12 +186,10 @@ def ctrl_c(stage: Stage) -> str:
     return "exit code 5"
 
 
-@TABLE.row(
-    "terminal-is-one",
-    "a training on a terminal asks for its size, its kind and a line of input",
-    "the same answers as without stallguard",
-)
-def is_terminal(stage: Stage) -> str:
+@TABLE.row
+def terminal_is_one(stage: Stage) -> str:
+    """a training on a terminal asks for its size, its kind and a line of input ->
+    the same answers as without stallguard"""
     text = "import os, sys\nprint([os.isatty(n) for n in range(3)], os.get_terminal_size(), input('? '))\nsys.exit(7)"
     seen = []
     for command in ([sys.executable, stage.script(text)], stage.guarding([stage.script(text)], ("--quiet",))):
@@ -213,34 +202,28 @@ def is_terminal(stage: Stage) -> str:
     return f"same answers, exit code {seen[1][0]}"
 
 
-@TABLE.row(
-    "reader-gone",
-    "the reader of a run's output closes its end after the first line (| head -n 1)",
-    "the training meets the broken pipe as without stallguard: same exit code",
-)
+@TABLE.row
 def reader_gone(stage: Stage) -> str:
+    """the reader of a run's output closes its end after the first line (| head -n 1) ->
+    the training meets the broken pipe as without stallguard: same exit code"""
     script = stage.script(BATCHES)
     codes = []
     for command in ([sys.executable, script, "200", "0.02"], stage.guarding([script, "200", "0.02"])):
         live = stage.start(command, stdout=subprocess.PIPE)
-        assert live.process.stdout is not None  # noqa: S101 - a pipe
-        live.process.stdout.readline()
-        live.process.stdout.close()
+        live.pipe.readline()
+        live.pipe.close()
         codes.append(live.ended().code)
     expect(codes[0] == codes[1], f"exit code {codes[1]}, without stallguard {codes[0]}")
     return f"exit code {codes[1]}, as without"
 
 
-@TABLE.row(
-    "reader-slow",
-    "the reader of a run's output takes nothing for 8 s while 4 MB are printed",
-    "the training waits as without stallguard, is not judged; every byte arrives",
-)
+@TABLE.row
 def reader_slow(stage: Stage) -> str:
+    """the reader of a run's output takes nothing for 8 s while 4 MB are printed ->
+    the training waits as without stallguard, is not judged; every byte arrives"""
     text = BATCHES.replace('print("step", number, flush=True)', 'print("x" * 99999, flush=True)')
     live = stage.guard(stage.script(text), "40", "0", options=SHARP, stdout=subprocess.PIPE)
-    pipe = live.process.stdout
-    assert pipe is not None  # noqa: S101 - a pipe
+    pipe = live.pipe
     live.training()
     time.sleep(8)
     data = pipe.read()
@@ -272,12 +255,10 @@ def _stepped(stage: Stage, by: int) -> Live:
     return stage.start([*command, stage.script(BATCHES), "80", "0.05"])
 
 
-@TABLE.row(
-    "clock-steps",
-    "the wall clock steps by an hour, forward and back (a stand-in: stallguard's own clock functions step)",
-    "nothing is ended by it (--max-time 30m), the run answers; own code and output",
-)
+@TABLE.row
 def clock_steps(stage: Stage) -> str:
+    """the wall clock steps by an hour, forward and back (a stand-in: stallguard's own clock functions step) ->
+    nothing is ended by it (--max-time 30m), the run answers; own code and output"""
     for by in (3600, -3600):
         live = _stepped(stage, by)
         live.training()
@@ -289,7 +270,8 @@ def clock_steps(stage: Stage) -> str:
     return f"{seen}, both ways"
 
 
-@TABLE.row("no-temporary-directory", "TMPDIR leads nowhere and HOME is not set", "output and exit code of the training")
+@TABLE.row
 def no_temporary_directory(stage: Stage) -> str:
+    """TMPDIR leads nowhere and HOME is not set -> output and exit code of the training"""
     env = {"TMPDIR": "/nowhere/at/all", "HOME": str(Path("/nowhere"))}
     return whole(stage.guard(stage.script(BATCHES), "10", "0.02", env=env).ended(), 10)
