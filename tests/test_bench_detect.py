@@ -23,7 +23,7 @@ def benches(monkeypatch):
     ("count", "bound"), [(0, 2.996), (1, 4.744), (10, 16.96), (100, 118.1), (500, 538.0)]
 )
 def test_the_upper_bound_is_that_of_a_poisson_law(count, bound):
-    from detection.figures import upper_bound
+    from harness.results import upper_bound
 
     assert upper_bound(count, 1000.0) == pytest.approx(bound, rel=0.01)
 
@@ -95,7 +95,7 @@ def test_phi_accrual_forgets_beyond_its_window():
 
 
 def test_a_missed_goal_is_named_in_the_last_line():
-    from detection.goals import Goal, verdict
+    from harness.results import Goal, verdict
 
     assert verdict([Goal("false alarms", 0.0, 2.0)]) == "all 1 goals hold"
     assert "slow 80 > 70" in verdict([Goal("slow", 80.0, 70.0), Goal("other", 1.0, 2.0)])

@@ -15,12 +15,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
 import msgspec
 
+from harness.children import BENCHES, ended, guarding, started, until
 from stallguard.core import history
 from stallguard.core.actions import AnyAction, Diagnosed
 from stallguard.core.detection import detector
@@ -29,8 +32,7 @@ from stallguard.core.events import Heartbeat
 from stallguard.core.limits import DetectorLimits
 from stallguard.storage import journal
 
-ROOT = Path(__file__).resolve().parents[2]
-CHILD = ROOT / "scripts" / "benches" / "causes_child.py"
+CHILD = BENCHES / "causes_child.py"
 RUNS, LONGEST = 5, 150.0  # seconds that a run may take
 GROUPS = Path("/sys/fs/cgroup/memory")  # version 1; version 2 has its files one level higher
 LIMIT = 300_000_000  # bytes
@@ -92,51 +94,25 @@ def settings(case: Case) -> list[str]:
 def run(case: Case, home: Path, group: Path | None) -> str:
     """Return the cause that is named first for one run of `case`; "nothing" if there is none."""
     argument = [str(group)] if case.needs_group else []
-    command = [
-        sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, *settings(case), "--",
-        str(CHILD), case.kind, *argument,
-    ]  # fmt: skip
-    environment = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        command, env=environment, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as guard:
+    with started(guarding(str(CHILD), case.kind, *argument, options=settings(case)), home) as guard:
         if case.crowded:
             crowd(guard, home)
-        wait(guard, LONGEST)
+        ended(guard, LONGEST)
     return named(home)
-
-
-def wait(guard: subprocess.Popen[bytes], seconds: float) -> None:
-    """Wait for the guard to end; end it where it takes too long."""
-    try:
-        guard.wait(seconds)
-    except subprocess.TimeoutExpired:
-        guard.send_signal(signal.SIGTERM)
-        try:
-            guard.wait(40)
-        except subprocess.TimeoutExpired:
-            guard.kill()
 
 
 def crowd(guard: subprocess.Popen[bytes], home: Path) -> None:
     """Let other processes take the cores of a training that has found its pace, then end the run."""
     path = home / "runs" / "latest" / "journal.jsonl"
-    until(lambda: trains(path), LONGEST)
+    until(lambda: trains(path), LONGEST, 2.0)
     time.sleep(HEALTHY)
     burn = [sys.executable, "-c", "while True: pass"]
     burners = [subprocess.Popen(burn) for _ in range(12 * (os.cpu_count() or 1))]
-    until(lambda: implied(path) != NOTHING, CROWDED)
+    until(lambda: implied(path) != NOTHING, CROWDED, 2.0)
     for burner in burners:
         burner.kill()
         burner.wait()
     guard.send_signal(signal.SIGTERM)
-
-
-def until(true: Callable[[], bool], seconds: float) -> None:
-    """Wait until `true()`, `seconds` at the most."""
-    end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
-        time.sleep(2)
 
 
 def trains(path: Path) -> bool:

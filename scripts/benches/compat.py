@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection.figures import table
+from harness.results import table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

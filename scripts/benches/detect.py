@@ -23,11 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from detection import cost, effective_table, real, simulation, slow, tables, traces
 from detection.detectors import KINDS_OF_STALL
-from detection.figures import number, quantile, table, upper_bound
-from detection.goals import Goal, verdict
 from detection.plans import WAYS_OF_WAITING
 from detection.simulation import OURS, OURS_BLIND, Scores, World
 from detection.traces import Trace
+from harness.results import Goal, concluded, number, quantile, table, upper_bound
 from stallguard.core.limits import DetectorLimits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -330,8 +329,7 @@ def main() -> int:
     for part in parts:
         print(flush=True)
         goals += part()
-    print(f"\ntook {time.perf_counter() - began:.0f} s\n{verdict(goals)}")
-    return 0 if all(goal.holds for goal in goals) else 1
+    return concluded(goals, f"\ntook {time.perf_counter() - began:.0f} s\n")
 
 
 if __name__ == "__main__":

@@ -23,14 +23,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection.figures import table
-from detection.goals import Goal, verdict
 from exactness.catalog import QUICK, SHAPES
 from exactness.cells import Result, Shapes
 from exactness.runs import end_all, interpreter
 from exactness.scripts_loops import BESIDE
 from exactness.shape import DISTURBANCES, Shape
 from exactness.verdicts import CRASH, NOT_REACHED, SAID, SAME, SILENT
+from harness.results import Goal, concluded, table
 
 LEAST_SAME = 0.85  # of the cells
 Plan = list[tuple[int, Shape, list[str]]]  # index in the catalog, shape, disturbances
@@ -155,8 +154,7 @@ def main() -> int:
     count = Counter(result.verdict.kind for result in bench.results)
     totals = ", ".join(f"{count[kind]} {kind}" for kind in (SAME, SAID, SILENT, CRASH, NOT_REACHED))
     found = goals(bench.results, bench.broken)
-    print(f"\n{totals}; {time.monotonic() - began:.0f} s; {verdict(found)}")
-    return 0 if all(goal.holds for goal in found) else 1
+    return concluded(found, f"\n{totals}; {time.monotonic() - began:.0f} s; ")
 
 
 if __name__ == "__main__":

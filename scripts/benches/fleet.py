@@ -27,13 +27,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import psutil
 
-from detection.figures import quantile, table
-from detection.goals import Goal, verdict
 from fleets import idle, published, ray_cluster, s3_server, simulation
 from fleets.fleet_of_machines import Fleet
 from fleets.machines import Machine, Network, wait_for
 from fleets.single_faults import Trials, Tried
 from fleets.trainings import COPIES, EPOCHS, SEEDS, all_jobs, arguments
+from harness.results import Goal, concluded, quantile, table
 from stallguard.fleet.machines import lease
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -298,22 +297,19 @@ def main() -> int:
     if options.idle:
         kinds = [options.store] if options.store else ["file", "s3"]
         goals = [goal for kind in kinds for goal in idle.idle(kind, options.seconds, say)]
-        print(verdict(goals))
-        return int(not all(goal.holds for goal in goals))
+        return concluded(goals)
     if options.simulate:
         goals = simulation.goals(
             simulation.simulate(options.simulate, options.lease or lease.LASTS, options.seconds, say),
             options.simulate,
             options.lease or lease.LASTS,
         )
-        print(verdict(goals))
-        return int(not all(goal.holds for goal in goals))
+        return concluded(goals)
     options.lease = options.lease or 60.0
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     if options.ray:
         goals = ray_cluster.through_ray(Path(options.ray).resolve(), environment, say)
-        print(verdict(goals))
-        return int(not all(goal.holds for goal in goals))
+        return concluded(goals)
     if sys.platform == "darwin" or os.geteuid():
         print("scripts/bench fleet makes machines of Linux namespaces: it needs Linux, and root")
         return 1
@@ -327,8 +323,7 @@ def main() -> int:
     finally:
         network.close()
     goals = print_table(found)
-    print(verdict(goals))
-    return int(not all(goal.holds for goal in goals))
+    return concluded(goals)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ import argparse
 import math
 import os
 import random
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,8 +24,8 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection.figures import table
-from detection.goals import Goal, verdict
+from harness.children import ended, guarding, started
+from harness.results import Goal, table, verdict
 from stallguard.report import incident_history
 from stallguard.storage.paths import RunDir
 
@@ -132,28 +130,12 @@ def name_of(kind: Kind, seed: int) -> str:
         script = place / kind.script.name
         script.write_text("# a line\n" * chance.randrange(40) + text)
         cwd = chance.choice((place, place.parent, home))
-        command = [
-            sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, *settings(), "--",
-            os.path.relpath(script, cwd), *arguments,
-        ]  # fmt: skip
-        environment = {**os.environ, "STALLGUARD_HOME": str(home / "home"), "PYTHONPATH": str(ROOT)}
-        with subprocess.Popen(
-            command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as guard:  # fmt: skip
-            end(guard)
+        command = guarding(os.path.relpath(script, cwd), *arguments, options=settings())
+        with started(command, home / "home", cwd) as guard:
+            ended(guard, LONGEST)
         found = incident_history.of_run(RunDir((home / "home" / "runs" / "latest").resolve()))
     # The last one: before it, a busy machine can make a healthy training pause for longer than the shortened patience.
     return found[-1].name or NONE if found else NONE
-
-
-def end(guard: subprocess.Popen[bytes]) -> None:
-    """Wait for the guard; end it if it takes too long."""
-    try:
-        guard.wait(LONGEST)
-    except subprocess.TimeoutExpired:
-        guard.send_signal(signal.SIGTERM)
-        guard.wait(60)
 
 
 def print_table(found: dict[str, Counter[str]]) -> list[Goal]:

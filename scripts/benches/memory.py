@@ -19,8 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
 
-from detection.figures import quantile, table, upper_bound
-from detection.goals import Goal, verdict
+from harness.results import Goal, concluded, quantile, table, upper_bound
 from shortage import nights, trainings, watched
 from slowness.surroundings import Unavailable
 from stallguard.core.text import duration
@@ -119,8 +118,7 @@ def main() -> int:
     if options.trainings:
         with tempfile.TemporaryDirectory(prefix="sg-memory-") as folder:
             goals += real(options.trainings, options.seed, options.keep or Path(folder) / "runs")
-    print("\n" + verdict(goals))
-    return 0 if all(goal.holds for goal in goals) else 1
+    return concluded(goals, "\n")
 
 
 if __name__ == "__main__":

@@ -21,8 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection.figures import table
-from detection.goals import Goal, verdict
+from harness.results import Goal, concluded, table
 from stallguard.probe import settings
 from stallguard.probe.settings import ProbeSettings
 
@@ -96,8 +95,7 @@ def main() -> int:
     head = ("slices", "peak", "of whole", "by training", "a batch", "weights apart")
     print(table(head, [shown(row, rows[0]) for row in rows]))
     found = goals(rows)
-    print(f"\n{verdict(found)}")
-    return 0 if all(goal.holds for goal in found) else 1
+    return concluded(found, "\n")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
 import psutil
+
+from harness.children import environment, guarding, started
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = 25
@@ -62,12 +66,6 @@ class Row(NamedTuple):
         spread = f"{min(self.values):.1f} to {max(self.values):.1f}" if several else ""
         goal = "" if self.goal is None else f"<= {self.goal:g}"
         return f"{self.what:<52}{shown:>10} {self.unit:<12}{goal:>8}  {spread}".rstrip()
-
-
-def guarded(home: Path, *command: str) -> list[str]:
-    """Return the command line that guards `command`, keeping its runs in `home`."""
-    os.environ["STALLGUARD_HOME"] = str(home)
-    return [sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, "--", *command]
 
 
 def step_cost(python: str, *options: str) -> dict[str, float] | None:
@@ -118,10 +116,10 @@ def _column(found: list[dict[str, float]], name: str) -> list[float]:
     return [one[name] for one in found]
 
 
-def first_line(command: list[str]) -> float:
+def first_line(command: list[str], env: dict[str, str]) -> float:
     """Return milliseconds from the start of `command` to its first byte on standard output."""
     began = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         assert child.stdout is not None  # noqa: S101
         child.stdout.read(1)
         took = time.perf_counter() - began
@@ -134,16 +132,17 @@ def start_cost(home: Path) -> list[float]:
     script = home / "hello.py"
     script.write_text("print('x', flush=True)\n")
     plain = [sys.executable, str(script)]
-    under = guarded(home, str(script))
-    first_line(under), first_line(plain)
-    return [first_line(under) - first_line(plain) for _ in range(STARTS)]
+    under = guarding(str(script))
+    env = environment(home)
+    first_line(under, env), first_line(plain, env)
+    return [first_line(under, env) - first_line(plain, env) for _ in range(STARTS)]
 
 
 def supervisor_cost(home: Path) -> tuple[float, float]:
     """Return the supervisor's resident megabytes, and its CPU in percent of a core, at 200 beats a second."""
     script = home / "beating.py"
     script.write_text(BEATING)
-    with subprocess.Popen(guarded(home, str(script))) as child:
+    with started(guarding(str(script)), home) as child:
         supervisor = psutil.Process(child.pid)
         time.sleep(4)
         begin, memory = _cpu(supervisor), 0.0

@@ -22,9 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection.figures import table
-from detection.goals import Goal, verdict
 from exactness.catalog import SHAPES
+from harness.results import Goal, concluded, table
 from resumption.attempts import Place
 from resumption.chains import SCRIPTS, Chains, Kills
 
@@ -120,8 +119,7 @@ def main() -> int:
     options = parser.parse_args()
     began = time.monotonic()
     goals = [*killing(options.kills, options.seed, options.only.split(",")), restarting(), costs()]
-    print(f"\n{time.monotonic() - began:.0f} s; {verdict(goals)}")
-    return 0 if all(goal.holds for goal in goals) else 1
+    return concluded(goals, f"\n{time.monotonic() - began:.0f} s; ")
 
 
 if __name__ == "__main__":

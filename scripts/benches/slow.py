@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection.figures import table
-from detection.goals import Goal, verdict
+from harness.results import Goal, concluded, table
 from slowness import cost, independent
 from slowness.cases import CASES, Case
 from slowness.runs import Bottleneck, Ran, run
@@ -161,8 +160,7 @@ def main() -> int:
     print(*left_out, sep="\n")
     with tempfile.TemporaryDirectory(prefix="sg-slow-") as place:
         goals = [*goals_of(judged, is_whole=not asked.only), *costs(Path(place))]
-    print(f"took {time.perf_counter() - began:.0f} s\n{verdict(goals)}")
-    return 0 if all(goal.holds for goal in goals) else 1
+    return concluded(goals, f"took {time.perf_counter() - began:.0f} s\n")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,10 +19,10 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection.figures import table
-from detection.goals import Goal, verdict
 from endurance import week
 from endurance.slope import Reading, read, size_of, slope
+from harness.children import guarding, started
+from harness.results import Goal, concluded, table
 from stallguard.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,11 +82,7 @@ def watched(minutes: float) -> list[Reading]:
     with tempfile.TemporaryDirectory(prefix="sg-soak-") as folder:
         home, script = Path(folder) / "home", Path(folder) / "beating.py"
         script.write_text(BEATING.format(rate=RATE))
-        environment = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, "--"]
-        with subprocess.Popen(
-            [*command, str(script), str(minutes * 60)], env=environment, cwd=folder, stdin=subprocess.DEVNULL
-        ) as guard:
+        with started(guarding(str(script), str(minutes * 60)), home, Path(folder)) as guard:
             process, began = psutil.Process(guard.pid), time.monotonic()
             end = began + minutes * 60 - EVERY
             try:
@@ -141,8 +136,7 @@ def main() -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled
     goals = accelerated(options.days) if options.days else []
     goals += real(options.minutes) if options.minutes else []
-    print(verdict(goals))
-    return 0 if all(goal.holds for goal in goals) else 1
+    return concluded(goals)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection.figures import table
-from detection.goals import Goal, verdict
+from harness.results import Goal, table, verdict
 from stateful import real
 from stateful.cases import DATA, PLACES, Case, drawn, parsed
 from stateful.children import Children

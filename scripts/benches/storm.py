@@ -25,13 +25,12 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from detection.figures import table
-from detection.goals import Goal, verdict
 from faults import outcome
 from faults.place import Place, opened
 from faults.plan import KINDS, Fault, plan
 from faults.play import Played, Player
 from faults.service import Service
+from harness.results import Goal, concluded, table
 from stallguard.agent import job_memory
 from stallguard.agent.job import AgentJob
 from stallguard.core.limits import LEAST_PATIENCE
@@ -230,8 +229,7 @@ def main() -> int:
         f"settings of the nights: {' '.join(SETTINGS)} agent.throttle={THROTTLE}s"
     )
     found = goals(nights, asked)
-    print(verdict(found))
-    return 0 if all(goal.holds for goal in found) else 1
+    return concluded(found)
 
 
 def chosen(options: argparse.Namespace, wanted: list[str]) -> tuple[list[Fault], list[str]]:

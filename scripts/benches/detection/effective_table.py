@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from detection import effective
-from detection.figures import number, table
-from detection.goals import Goal
 from detection.simulation import OURS, OURS_BLIND, Scores
+from harness.results import Goal, number, table
 from stallguard.core.limits import DetectorLimits
 
 # Of nights with four stalls, with checkpoints as often as effective.OFTEN.  On a Mac an idle wait that no frame shows

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .shape import COMMENT, DEFAULTS, GUARDED, HALVED, LAYERS, SEGMENTS, Edit, row, written
+from harness.scripts import written
+
+from .shape import COMMENT, DEFAULTS, GUARDED, HALVED, LAYERS, PARTS, SEGMENTS, Edit, row
 
 # What the scripts of a sweep run beside themselves.
 BESIDE = {
@@ -22,7 +24,7 @@ y = np.sin(x.sum(1, keepdims=True) * (2 + seed))
 %fit x, y, 20, epochs=4
 harness.show("loss", model.evaluate(x, y, verbose=0))
 model.save(f"model_{seed}.keras")
-"""),
+""", PARTS),
     "loop_shell.sh": """# A sweep over seeds by a shell.
 set -e
 for seed in 1 2; do python train_seed.py $seed; done

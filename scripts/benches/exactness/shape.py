@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from harness.scripts import written
+
 GUARDED, MID, SAVE, BETWEEN = "guarded", "mid-epoch", "in a save", "between"
 HALVED, SEGMENTS, EDITED, DEFAULTS = "halved", "segments", "edited", "defaults"
 DISTURBANCES = {
@@ -112,17 +114,4 @@ class Shape(NamedTuple):
 
 def row(name: str, *also: str, text: str = "", **more: Any) -> Shape:
     """Return a row of the tables."""
-    return Shape(name, also, text=written(text) if text else "", **more)
-
-
-def written(text: str) -> str:
-    """Return the script that `text` stands for: its first line as a docstring, its parts written out."""
-    title, *lines = text.strip("\n").splitlines()
-    return "\n".join([f'"""{title}"""', "", *(_written(line) for line in lines), ""])
-
-
-def _written(line: str) -> str:
-    if not line.startswith("%"):
-        return line
-    name, _, rest = line[1:].partition(" ") if line[1:] not in PARTS else (line[1:], "", "")
-    return PARTS[name].replace("%s", rest)
+    return Shape(name, also, text=written(text, PARTS) if text else "", **more)

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from detection.figures import number, table
-from detection.goals import Goal
 from fleets import published, s3_server
 from fleets.machines import wait_for
+from harness.results import Goal, number, table
 from stallguard.fleet.store.opening import open_store
 
 SHARE = 0.5  # % of a core

@@ -17,12 +17,11 @@ from pathlib import Path
 
 import psutil
 
-from detection.figures import table
-from detection.goals import Goal
 from fleets import published
 from fleets.fleet_of_machines import CHILD
 from fleets.machines import wait_for
 from fleets.trainings import COPIES, SEEDS, alone, arguments
+from harness.results import Goal, table
 from stallguard.fleet.store import Store, membership
 from stallguard.fleet.store.opening import open_store
 

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from detection.figures import number, table
-from detection.goals import Goal
 from fleets.simulated_store import Memory, SimulatedStore
+from harness.results import Goal, number, table
 from stallguard.fleet.engine.dispatcher import Deps, Dispatcher
 from stallguard.fleet.engine.scheduler_process import TURN
 from stallguard.fleet.engine.worker_process import LISTS_AT_LEAST, NAMES, RENEWS

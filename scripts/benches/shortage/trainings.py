@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from harness.children import BENCHES, ended, guarding, started
 from shortage.nights import SHAPES
 from slowness.surroundings import group
 from stallguard.core.actions import Diagnosed
@@ -20,8 +19,7 @@ from stallguard.core.diagnosis import causes
 from stallguard.core.events import Exited
 from stallguard.storage import journal
 
-ROOT = Path(__file__).resolve().parents[3]
-CHILD = ROOT / "scripts" / "benches" / "memory_child.py"
+CHILD = BENCHES / "memory_child.py"
 # Bytes in the group: what TensorFlow and stallguard take of it, and what is left for the leak.
 LEAST, LEAK = 350_000_000, 700_000_000
 SECONDS = (30.0, 60.0)  # until it is used up; twice that, the training takes
@@ -74,22 +72,10 @@ def run(shape: str, seed: int, place: Path) -> Ran:
     seconds = float(np.random.default_rng(seed).uniform(*SECONDS))
     limit = str(LEAST + LEAK)
     with group("memory", {"memory.limit_in_bytes": limit}, {"memory.max": limit, "memory.swap.max": "0"}) as around:
-        words = [
-            *around.before, sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable,
-            "--set", "notify.desktop=off", "--", str(CHILD), shape, str(LEAK), f"{seconds:.1f}", str(seed),
-        ]  # fmt: skip
-        environment = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
-        with (
-            (place / "output.txt").open("wb") as output,
-            subprocess.Popen(
-                words, cwd=place, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            ) as guard,
-        ):
-            try:
-                code: int | None = guard.wait(LONGEST)
-            except subprocess.TimeoutExpired:
-                guard.terminate()
-                code = None
+        words = (str(CHILD), shape, str(LEAK), f"{seconds:.1f}", str(seed))
+        command = [*around.before, *guarding(*words, options=("--set", "notify.desktop=off"))]
+        with started(command, home, place, place / "output.txt", TF_CPP_MIN_LOG_LEVEL="2") as guard:
+            code = ended(guard, LONGEST)
     return _read(shape, place, code)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
+from harness.children import ended, environment, guarding, started
 from slowness.cases import Case
 from slowness.independent import IndependentSampler, PySpySampler, StackDump
 from slowness.surroundings import AROUND, Surroundings
@@ -97,12 +97,8 @@ def _busy() -> float:
 
 def _guard(case: Case, around: Surroundings, home: Path) -> subprocess.Popen[bytes]:
     home.mkdir(parents=True)
-    words = (sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, "--")
-    command = [*around.before, *words, str(case.path), *case.arguments, *around.arguments]
-    environment = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    environment |= {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    with (home / "printed").open("wb") as printed:
-        return subprocess.Popen(command, env=environment, cwd=home, stdout=printed, stderr=subprocess.STDOUT)
+    command = guarding(str(case.path), *case.arguments, *around.arguments)
+    return started([*around.before, *command], home, output=home / "printed", TF_CPP_MIN_LOG_LEVEL="3")
 
 
 def _wait(
@@ -118,12 +114,7 @@ def _wait(
             has_begun = True
             around.trains()
     for guard in guards:
-        if guard.poll() is None:
-            guard.terminate()
-            try:
-                guard.wait(ENDING)
-            except subprocess.TimeoutExpired:
-                guard.kill()
+        ended(guard, 0.0, ENDING)
 
 
 def directory(home: Path) -> Path:
@@ -133,8 +124,7 @@ def directory(home: Path) -> Path:
 
 def _read(home: Path, guard: subprocess.Popen[bytes], sampler: IndependentSampler, seconds: float) -> Ran:
     command = [sys.executable, "-m", "stallguard", "report", "--json"]
-    environment = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    said = subprocess.run(command, env=environment, cwd=home, capture_output=True, check=False)
+    said = subprocess.run(command, env=environment(home), cwd=home, capture_output=True, check=False)
     report = msgspec.json.decode(said.stdout, type=Report) if said.returncode == 0 else Report()
     path = directory(home) / "journal.jsonl"
     events = list(journal.events(path)) if path.exists() else []

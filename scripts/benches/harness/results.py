@@ -1,9 +1,10 @@
-"""Small figures: bounds, quantiles and columns of text."""
+"""Results: bounds, quantiles, columns of text, and the goals of a bench, which its last line is about."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _MANY = 200  # events: beyond, exp(-mean) leaves the range of a float before the bound is found
 _WHOLE = 100  # from which digits after the point say nothing
@@ -60,3 +61,31 @@ def number(value: float) -> str:
     if value >= _WHOLE:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+class Goal(NamedTuple):
+    """A figure and the most that it may be."""
+
+    name: str
+    value: float
+    at_most: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the figure is known and small enough."""
+        return self.value <= self.at_most
+
+
+def verdict(goals: list[Goal]) -> str:
+    """Return in words whether all goals hold."""
+    missed = [goal for goal in goals if not goal.holds]
+    if not missed:
+        return f"all {len(goals)} goals hold"
+    words = "; ".join(f"{goal.name} {goal.value:.3g} > {goal.at_most:g}" for goal in missed)
+    return f"{len(missed)} of {len(goals)} goals missed: {words}"
+
+
+def concluded(goals: list[Goal], before: str = "") -> int:
+    """Print the last line of a bench, which says whether its goals hold; return its exit code."""
+    print(before + verdict(goals))
+    return 0 if all(goal.holds for goal in goals) else 1
