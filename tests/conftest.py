@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from stallguard.worker import Worker, living
+from tests import examples
 from tests.probe import imported
 
 pytest_plugins = ["pytester"]
@@ -32,7 +33,8 @@ hypothesis.settings.register_profile(
     "house", database=None, deadline=None, derandomize="CI" in os.environ,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],  # the machines are shared: slow says nothing here
 )  # fmt: skip
-hypothesis.settings.load_profile("house")
+hypothesis.settings.register_profile("fast", hypothesis.settings.get_profile("house"), max_examples=20)
+hypothesis.settings.load_profile("fast" if examples.FAST in os.environ else "house")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]  # a run around the tests must not be taken for one of theirs
 
 
-KEPT = (SESSION, "STALLGUARD_LIVE", "STALLGUARD_PYTHON_")
+KEPT = (SESSION, examples.FAST, "STALLGUARD_LIVE", "STALLGUARD_PYTHON_")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

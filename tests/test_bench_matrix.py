@@ -19,7 +19,7 @@ import matrix  # noqa: E402
 from matrix_cells import cells, expected, trial  # noqa: E402
 
 
-@pytest.mark.parametrize("strength", [2, 3])
+@pytest.mark.parametrize("strength", [2, pytest.param(3, marks=pytest.mark.whole)])
 def test_an_array_contains_each_combination_that_a_random_cell_can_have(strength: int) -> None:
     drawn = cells.covering(strength, 7)
     covered = {
@@ -146,9 +146,13 @@ def test_the_library_is_found_where_the_cell_has_it(library: str, place: str, tm
     assert found.startswith(str(tmp_path / place))
 
 
-def test_the_parts_of_an_array_are_the_whole_of_it() -> None:
+def test_the_parts_of_an_array_are_the_whole_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def listed(*words: str) -> list[str]:
-        return subprocess.check_output([sys.executable, BENCH, "--list", *words], text=True).splitlines()
+        monkeypatch.setattr(sys, "argv", ["matrix", "--list", *words])
+        assert matrix.main() == 0
+        return capsys.readouterr().out.splitlines()
 
     whole, parts = listed(), [listed("--part", f"{number}/3") for number in (1, 2, 3)]
     assert sorted(line for part in parts for line in part) == sorted(whole)

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from stallguard.core import policy
 from stallguard.core.detection import verdict
 from stallguard.core.diagnosis import causes
+from tests import examples
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
-CELLS = 200
+CELLS = examples.of(200, fast=40)
 ONCE_WRONG = [  # each showed a defect of the product
     "silence=device,cure=always,order=cpu,patience=0.25,rows=8,seed=2000002609",
     "silence=device,gpu=ours-no-power,workers=yes,cure=always,order=halve,patience=0.25,rows=64,stacks=none,seed=375",

@@ -143,19 +143,23 @@ STORIES: dict[str, Callable[[], Simulation]] = {
 }
 STORIES |= {f"linux: {name}": story for name, (_, story) in linux.MANY.items()}
 EXPECTED = {name: follows for follows, names in FOLLOWS.items() for name in names}
+CAUSES = {f"darwin: {name}": cause for name, (cause, _, _) in darwin.MANY.items()}
+CAUSES |= {f"linux: {name}": cause for name, (cause, _) in linux.MANY.items()}
+FIRST = {(EXPECTED[name], cause): name for name, cause in reversed(CAUSES.items())}.values()  # of each cause
 
 
 def test_the_table_tells_of_every_story() -> None:
     assert set(EXPECTED) == set(STORIES)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize(
+    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.whole) for name in EXPECTED]
+)
 def test_what_follows_is_what_the_cause_asks_for(name: str) -> None:
     patience = QUIET if EXPECTED[name] == "nothing" else PATIENCE
     assert Followed(STORIES[name]()).follow(patience) == EXPECTED[name]
 
 
 def test_every_remedy_was_met() -> None:
-    met = {cause for cause, _, _ in darwin.MANY.values()} | {cause for cause, _ in linux.MANY.values()}
     forecast = {causes.MEMORY_RUNS_OUT, causes.STEPS_NEED_MORE}  # tests/core/test_memory_ahead.py
-    assert met == set(causes.CAUSES) - {causes.UNKNOWN} - forecast
+    assert set(CAUSES.values()) == set(causes.CAUSES) - {causes.UNKNOWN} - forecast

@@ -18,6 +18,7 @@ from stallguard.errors import GAVE_UP
 from stallguard.storage import journal
 from stallguard.supervisor.live_status import snapshot
 from stallguard.supervisor.notices import journal_line
+from tests import examples
 from tests.simulation.simulation import LIMITS, Simulation
 
 
@@ -337,7 +338,7 @@ def nothing_after_the_end(world: Simulation) -> None:
     assert not ends or ends[0] == len(world.done) - 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples.of(60, fast=10))
 @example([("exit", -9), ("exit", -9), ("train", 1.0), ("stuck", 29.0), ("exit", -9)], False, True)
 @given(STEPS, st.booleans(), st.booleans())
 def test_whatever_happens_the_promises_hold(
@@ -351,7 +352,7 @@ def test_whatever_happens_the_promises_hold(
     nothing_after_the_end(world)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples.of(30, fast=5))
 @given(STEPS)
 def test_replaying_a_journal_gives_the_recorded_actions(
     tmp_path_factory, steps: list[tuple[str, object]]
@@ -374,7 +375,7 @@ def test_replaying_a_journal_gives_the_recorded_actions(
     assert as_set(again) == as_set([action for _, action in world.done])
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples.of(30, fast=5))
 @given(st.floats(0.05, 30), st.floats(0, 2))
 def test_a_steady_training_is_never_called_stalled(every: float, jitter: float) -> None:
     world = Simulation(Limits())

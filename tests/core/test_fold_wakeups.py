@@ -11,6 +11,7 @@ from stallguard.core import fold, lifecycle
 from stallguard.core.events import Event, ProcessLeft, Ticked
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Device, Files, Process
+from tests import examples
 from tests.simulation.simulation import LIMITS, Simulation
 
 # Wakes at one instant that each do something: a grace of 0 s that is over, SIGKILL, the next attempt.
@@ -134,7 +135,7 @@ def happen(world: Simulation, what: str, much: float) -> None:
         world.ask(what, str(much) if what == "mute" else "")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.of(60, fast=10), deadline=None)
 @given(
     history=st.lists(marks, max_size=12),
     observe=st.booleans(),

@@ -23,6 +23,7 @@ from stallguard.core.events import (
 )
 from stallguard.core.history import History, batch_rows, is_saving, remember
 from stallguard.core.readings import Device, Files, Memory, Process
+from tests import examples
 from tests.core.scenarios import events
 
 
@@ -133,7 +134,7 @@ def test_what_is_no_news_changes_nothing() -> None:
     assert remember(story, Ticked(at=1)) is story
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples.of(100, fast=16), deadline=None)
 @given(st.lists(events.ANY, min_size=1, max_size=30), st.integers(1, 40))
 def test_the_size_is_bounded_whatever_happens(happened: list[Event], rounds: int) -> None:
     story = History()

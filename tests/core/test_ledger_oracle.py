@@ -18,6 +18,7 @@ from stallguard.core import ledger
 from stallguard.core.actions import Announce, Collect, Conclude, Signal
 from stallguard.core.events import ClockGap, Collected, Exited, Heartbeat, Launched, ProbeConnected
 from stallguard.core.time_spent import EFFECTIVE, effective, total
+from tests import examples
 
 USUAL = 0.1  # seconds between two batches
 EPOCH = 1_000_000  # batches
@@ -131,7 +132,7 @@ HAPPENINGS = {
 lengths = st.floats(1.0, 900.0).map(lambda seconds: round(seconds, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.of(60, fast=10), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(HAPPENINGS)), lengths), max_size=7),
     st.sampled_from([Plan.end, lambda plan: plan.interrupt(5.0), lambda plan: plan.interrupt(600.0)]),

@@ -19,6 +19,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.time_spent import CATEGORIES, Spent, effective, total
 from stallguard.report import journal_record
+from tests import examples
 from tests.simulation.simulation import LIMITS, Simulation
 from tests.simulation.subjects import WholeCore
 from tests.storage.lines import encoded
@@ -142,7 +143,7 @@ def from_the_journal(night: Night) -> Spent:
         return journal_record.spent(journal_record.read(path))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples.of(60, fast=10), deadline=None)
 @given(histories)
 def test_each_second_has_one_category_live_and_from_the_journal(history):
     night = played(history)

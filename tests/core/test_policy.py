@@ -19,6 +19,7 @@ from stallguard.core.policy import (
 )
 from stallguard.core.verdicts import Finding
 from stallguard.errors import GAVE_UP
+from tests import examples
 from tests.simulation.attempts import Attempt, Ending, end, history_of, live
 from tests.simulation.simulation import Simulation
 from tests.simulation.subjects import OneTraining
@@ -94,7 +95,7 @@ def test_what_comes_back_at_the_same_batch_climbs_its_ladder_and_ends(cause: str
 PLACES = ["importing", "idle", "tracing", "first run", "step", "between", "input", "validation", "checkpoint"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples.of(300, fast=50), deadline=None)
 @given(
     st.sampled_from(sorted(STUCK)),
     st.lists(st.tuples(st.integers(0, 60), st.sampled_from(PLACES)), min_size=8, max_size=8),
@@ -112,7 +113,7 @@ def test_wherever_it_comes_back_without_progress_the_whole_ladder_is_climbed(
     assert live(training, PolicyLimits(), gpu=True, rows=rows).tries[:8] == STUCK[cause][:8]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples.of(100, fast=16), deadline=None)
 @given(
     st.lists(
         st.sampled_from([causes.DEVICE_WAIT, causes.HOST_DEADLOCK, causes.UNKNOWN]), min_size=4, max_size=4
@@ -343,7 +344,7 @@ LIMITS = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples.of(120, fast=20), deadline=None)
 @given(
     st.lists(ENDINGS, min_size=1, max_size=40),
     LIMITS,
@@ -363,7 +364,7 @@ def test_the_budget_holds_in_every_window(
     assert all(rows is None or factor == 1 or rows // factor >= limits.min_batch for factor, _ in night.tries)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples.of(120, fast=20), deadline=None)
 @given(st.lists(ENDINGS, max_size=20), LIMITS)
 def test_a_finished_training_is_never_started_again(endings: list[Ending], limits: PolicyLimits) -> None:
     past = AttemptHistory()
@@ -375,7 +376,7 @@ def test_a_finished_training_is_never_started_again(endings: list[Ending], limit
     assert decide([Finding(causes.NATIVE_CRASH, 0.9)], past, limits).action == "finish"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples.of(200, fast=33), deadline=None)
 @given(st.lists(st.builds(Finding, cause=st.text(), confidence=st.floats(0, 1)), max_size=3), LIMITS)
 def test_there_is_always_a_decision(findings: list[Finding], limits: PolicyLimits) -> None:
     assert decide(findings, AttemptHistory(), limits).action in (

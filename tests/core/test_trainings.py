@@ -24,6 +24,7 @@ from stallguard.core.events import (
 from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.readings import Device, Machine, Memory, Process
 from stallguard.core.run import OUTSIDE, Run, Training, beats
+from tests import examples
 from tests.simulation.program import Rates
 from tests.simulation.simulation import LIMITS, Simulation
 
@@ -357,7 +358,7 @@ def observed(events: list[Event]) -> Training:
     return next(one for one in run.current.trainings if one.pid == MINE)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples.of(60, fast=10))
 @given(words(MINE), words(OTHERS), weather())
 def test_beside_another_a_training_is_judged_as_if_it_were_alone(
     mine: list[Event], others: list[Event], shared: list[Event]

@@ -12,8 +12,9 @@ from stallguard.fleet.store import StoreError, joblog, records
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.joblog import perform
 from stallguard.fleet.store.records import Holder, Outcome
+from tests import examples
 
-SCHEDULES, STEPS = 1000, 12
+SCHEDULES, STEPS = examples.of(1000, fast=100), 12
 
 
 class Troubled:

@@ -13,9 +13,10 @@ from stallguard.fleet.jobs import generations
 from stallguard.fleet.machines import lease
 from stallguard.fleet.store import joblog
 from stallguard.fleet.store.joblog import Tail
+from tests import examples
 from tests.fleet.world import JOB, LASTS, Checker, Machine, World
 
-SCHEDULES = 1000
+SCHEDULES = examples.of(1000, fast=100)
 SEEDS = 20  # of each schedule that is followed
 which = st.integers(0, 2)
 

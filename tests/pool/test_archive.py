@@ -9,6 +9,7 @@ import pytest
 from stallguard.fleet.jobs import archive, job_table
 from stallguard.fleet.store import StoreError, orders
 from stallguard.fleet.store.orders import Stop
+from tests import examples
 from tests.pool.dispatching import OWN, Fleet
 
 
@@ -112,7 +113,7 @@ def test_a_store_that_fails_at_any_request_loses_no_job_and_starts_none_twice(tm
     requests = None
     number = 0
     while requests is None or number < requests:
-        number += 1
+        number += examples.of(1, fast=4)
         fleet = Fleet(tmp_path / f"store-{number}")
         finish(fleet, "before")
         fleet.submit("after")

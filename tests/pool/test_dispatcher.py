@@ -16,10 +16,11 @@ from stallguard.fleet.jobs.dispatch import Placed
 from stallguard.fleet.store import StoreError, orders, records
 from stallguard.fleet.store.orders import Stop
 from stallguard.fleet.store.signing import REVOKED, Signatures
+from tests import examples
 from tests.pool.dispatching import BOX, LASTS, MAC, OTHER, OWN, Fleet
 from tests.pool.members import revoked, signs
 
-DAYS = int(os.environ.get("DAYS", "300"))  # simulated; 10,000 take two minutes
+DAYS = int(os.environ.get("DAYS", str(examples.of(300, fast=40))))  # simulated; 10,000 take two minutes
 
 
 @pytest.fixture

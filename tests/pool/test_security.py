@@ -101,6 +101,7 @@ def _handshake(place, context):
         return line.getpeercert()
 
 
+@pytest.mark.whole
 def test_dasks_own_http_servers_would_answer_anybody(found, tmp_path):
     """What the rest of this file relies on: with Dask's classes as they are, there are ports without TLS."""
     found()
@@ -109,6 +110,7 @@ def test_dasks_own_http_servers_would_answer_anybody(found, tmp_path):
         assert any(b"HTTP/1.1" in answer for answer in answers if isinstance(answer, bytes))
 
 
+@pytest.mark.whole
 def test_the_port_of_the_dashboard_is_on_the_loopback_interface_and_speaks_tls(found, tmp_path):
     found()
     with running(tmp_path, "dashboard") as said:
@@ -118,6 +120,7 @@ def test_the_port_of_the_dashboard_is_on_the_loopback_interface_and_speaks_tls(f
         assert {answer for port in ports if (answer := answer_to(port)) not in REFUSALS} == set()
 
 
+@pytest.mark.whole
 def test_no_machine_needs_to_reach_the_port_of_a_worker(found, tmp_path):
     """docs/fleet.md says that a firewall can close it: starts and ends go by the connection of the worker."""
     found()
@@ -192,6 +195,7 @@ def test_certificates_that_cannot_be_used_are_one_clear_error(found):
         assert error.value.code == CANNOT_RUN
 
 
+@pytest.mark.whole
 def test_settings_of_the_user_open_no_port(found, tmp_path):
     found()
     hostile = {
@@ -210,6 +214,7 @@ def test_settings_of_the_user_open_no_port(found, tmp_path):
 # ---- members --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_a_revoked_member_is_cut_off_and_refused_and_no_member_can_be_another_ones_machine(
     found, tmp_path, home
 ):

@@ -108,6 +108,7 @@ def test_without_wait_sites_a_deadlock_takes_half_a_minute(real):
     assert found.at - real.stall_began(trace) <= 31.0
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(
     not FULL.is_dir(), reason="the full recordings are not here; STALLGUARD_TRACES names their directory"
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stallguard.report import html_page, subprocess_writer
 from stallguard.storage.paths import RunDir
+from tests import examples
 from tests.report.nights import night
 
 DAMAGED = ("journal.jsonl", "run.json", "outcome.json", "output.log", "incidents/1/manifest.json",
@@ -40,7 +41,11 @@ def test_what_cannot_be_written_in_time_or_at_all_is_none_and_no_error(run, tmp_
 
 
 @example(damages=dict.fromkeys(DAMAGED, (40, b"\x80")))  # no UTF-8 inside a string of JSON
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples.of(25, fast=5),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     damages=st.dictionaries(
         st.sampled_from(DAMAGED), st.tuples(st.integers(0, 200_000), st.binary(max_size=60)), min_size=1

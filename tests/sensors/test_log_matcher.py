@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stallguard.core.events import Matched
 from stallguard.sensors import log_matcher
 from stallguard.sensors.log_matcher import Matcher
+from tests import examples
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 LINES = {name: row["line"] for name, row in json.loads((RECORDINGS / "signatures.json").read_text()).items()}
@@ -168,7 +169,7 @@ def test_a_sign_in_a_line_of_many_megabytes_is_found_once() -> None:
     assert all(len(event.line) <= log_matcher.LINE_MAX for event in found)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples.of(60, fast=10))
 @given(st.integers(3000, 12000), st.integers(0, 2500), st.integers(40, 5000))
 def test_signs_across_the_cuts_of_a_long_line_are_each_found_once(
     before: int, between: int, size: int

@@ -119,6 +119,7 @@ def test_no_name_of_a_machine_leads_out_of_the_recordings():
     assert "/" not in Mac("../../x", "b", "c").folder
 
 
+@pytest.mark.whole
 def test_the_command_makes_a_zip_here_and_refuses_what_is_none(tmp_path):
     walk = [sys.executable, str(ROOT / "scripts" / "walks" / "walk.py")]
     env = {**os.environ, "HOME": str(tmp_path), "STALLGUARD_HOME": str(tmp_path / "kept")}

@@ -198,6 +198,7 @@ def test_where_a_walk_cannot_work_that_is_said_first(where, developer, session, 
     assert alone == [line for line in told if "xcode-select" in line]
 
 
+@pytest.mark.whole
 def test_under_a_terminal_a_script_behaves_as_without_stallguard(tmp_path):
     from mac import terminal
     from mac.scene import Scene

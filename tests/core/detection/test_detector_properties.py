@@ -20,10 +20,11 @@ from stallguard.core.events import (
 )
 from stallguard.core.readings import Device, Memory, Process
 from stallguard.probe.wire import PHASES, SOURCES
+from tests import examples
 from tests.simulation.alone import LIMITS, Alone
 from tests.simulation.program import OWN, SILENCES
 
-SEVERAL = settings(max_examples=30)
+SEVERAL = settings(max_examples=examples.of(30, fast=5))
 
 
 @SEVERAL

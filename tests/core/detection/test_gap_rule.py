@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stallguard.core.detection.verdict import Circumstances, thresholds
+from tests import examples
 from tests.simulation.alone import LIMITS, Alone
 from tests.simulation.program import ALONE, Rates
 
@@ -43,7 +44,7 @@ def ours(monkeypatch: pytest.MonkeyPatch):
     return detector_state
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples.of(60, fast=10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batch=st.floats(0.002, 5.0),
     way=st.sampled_from(sorted(RUNS)),
@@ -102,7 +103,7 @@ def test_both_levels_take_the_same_from_a_frame(monkeypatch, frame, shown, censu
     assert ("stalled" in scene.steps) == (rule.alarms == 1) == (reach > 1)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples.of(30, fast=5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batch=st.floats(0.01, 1.0), way=st.sampled_from(sorted(RUNS)), seconds=st.floats(3.0, 9.0))
 def test_both_levels_learn_the_same_from_a_gap_that_ended_well(ours, batch, way, seconds):
     scene = Alone(batch=batch).train(60.0)

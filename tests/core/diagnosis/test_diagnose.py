@@ -15,6 +15,7 @@ from stallguard.core.diagnosis.diagnose import _Answers, _fit, gpu_wait
 from stallguard.core.diagnosis.patterns import PATTERNS, Pattern
 from stallguard.core.limits import PolicyLimits
 from stallguard.core.policy import AttemptHistory, add_attempt, decide
+from tests import examples
 from tests.core.scenarios import darwin, events, linux
 from tests.core.scenarios.training import training
 from tests.simulation.simulation import Simulation
@@ -232,7 +233,7 @@ def test_a_gpu_hidden_on_purpose_is_no_fallback() -> None:
     assert story.findings() == ()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples.of(200, fast=33), deadline=None)
 @given(st.lists(events.ANY, max_size=60), st.data())
 def test_any_history_gets_a_diagnosis(happened: list[events.Event], data: st.DataObject) -> None:
     story = training()
