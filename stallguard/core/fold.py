@@ -86,8 +86,8 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
         return run, []
     at = max(event.at, run.now)
     seen = event if event.at == at else replace(event, at=at)
-    run = replace(run, now=at, ledger=ledger.after(run.ledger, at, seen))
-    run = trainings.focused(trainings.observe(run, seen, limits.detector))
+    run = trainings.focused(trainings.observe(replace(run, now=at), seen, limits.detector))
+    run = replace(run, ledger=ledger.after(run.ledger, at, seen))
     handler = HANDLERS.get(type(event))
     run, actions = handler(run, seen, limits) if handler else (run, [])
     run = trainings.focused(run)

@@ -41,7 +41,7 @@ class CurrentSettings:
 
     def __init__(self, loaded: Loaded) -> None:
         """Hold `loaded` until `replace`."""
-        self.loaded = loaded
+        self.loaded, self.limits = loaded, loaded.config.limits()
         self._followers: list[Callable[[Config], None]] = []
 
     @property
@@ -56,7 +56,7 @@ class CurrentSettings:
     def replace(self, loaded: Loaded) -> None:
         """Hold `loaded` from now on."""
         if loaded != self.loaded:
-            self.loaded = loaded
+            self.loaded, self.limits = loaded, loaded.config.limits()
             for follower in self._followers:
                 follower(loaded.config)
 

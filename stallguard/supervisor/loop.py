@@ -124,7 +124,7 @@ class Loop:
     @property
     def limits(self) -> Limits:
         """The limits that hold now."""
-        return self._settings.config.limits()
+        return self._settings.limits
 
     @property
     def _run(self) -> Run:

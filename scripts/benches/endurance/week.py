@@ -182,7 +182,7 @@ def live(place: Path, days: float) -> tuple[int, list[Hours]]:
     clock, directory = Clock(), RunDir(place)
     world = World(clock, days * DAY)
     current, recorder = CurrentRun(), Recorder()
-    settings: Any = SimpleNamespace(config=Config())
+    settings: Any = SimpleNamespace(config=Config(), limits=Config().limits())
     context = SimpleNamespace(
         mailbox=_Handed(clock, world), current=current, journal=recorder, settings=settings, clock=clock
     )
