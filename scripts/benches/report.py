@@ -165,7 +165,8 @@ class Teller:
             (5, Memory(total=34_359_738_368, available=int(1.6e10 - 2.1e5 * second), pressure="normal",
                        swap_used=int(1e6 * second), swap_outs=int(4e5 * second), compressed=2_147_483_648)),
             (10, Device(name="Apple M2 Max", utilisation=0.0 if quiet else 0.87 + self._chance.gauss(0, 0.03),
-                        moved=not quiet, power=0.4 if quiet else 21.5, memory=int(6.2e9), recoveries=0, mine=True)),
+                        moved=not quiet, power=0.4 if quiet else 21.5, memory=int(6.2e9), recoveries=0,
+                        used_by_run=True)),
             (15, Machine(idle=0.95 if quiet else 0.61, busiest=("WindowServer",), load=3.1, power="ac",
                          thermal="nominal", low_power=False, asleep=0.0, lid_closed=False)),
         ]  # fmt: skip

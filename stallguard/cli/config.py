@@ -17,7 +17,7 @@ from stallguard.cli import _complete
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli.verbs import VerbGroup
-from stallguard.config import layers, table
+from stallguard.config import table
 from stallguard.config.table import KEYS, Key, value_of
 from stallguard.errors import CANNOT_RUN, UNREADABLE, USAGE, StallguardError, nearest
 
@@ -84,11 +84,11 @@ def _shown(loaded: config.Loaded, everything: bool) -> list[Key]:
 @command.command("path")
 def path() -> None:
     """Print the files that settings are read from; later ones override earlier ones."""
-    project = layers.project_file(Path.cwd())
-    user = layers.user_file(os.environ)
+    project = config.project_file(Path.cwd())
+    user = config.user_file(os.environ)
     echo(f"{user}{'' if user.exists() else '  (not there)'}")
     echo(
-        project or f"no {layers.OWN} here or above, nor [{layers.TABLE}] in a {layers.SHARED}",
+        project or f"no {config.OWN} here or above, nor [{config.TABLE}] in a {config.SHARED}",
         err=not project,
     )
 
@@ -115,17 +115,17 @@ def get(name: str) -> None:
 def set_(name: str, value: str, user: bool) -> None:
     """Write the setting NAME into stallguard.toml of this project, or into your own settings file."""
     key = _key(name)
-    wanted = config.typed_value(layers.Setting(key.path, value, ""))
+    wanted = config.typed_value(config.Setting(key.path, value, ""))
     target = (
-        layers.user_file(os.environ) if user else layers.project_file(Path.cwd()) or Path.cwd() / layers.OWN
+        config.user_file(os.environ) if user else config.project_file(Path.cwd()) or Path.cwd() / config.OWN
     )
-    if target.name == layers.SHARED:
+    if target.name == config.SHARED:
         raise StallguardError(
-            f"the settings of this project are in {target}", cure=f"edit [{layers.TABLE}] there", code=USAGE
+            f"the settings of this project are in {target}", cure=f"edit [{config.TABLE}] there", code=USAGE
         )
-    text = edited(layers.text_of(target), key.path, _toml(key, wanted, value))
+    text = edited(config.text_of(target), key.path, _toml(key, wanted, value))
     _refuse_damage(text, target, key, wanted)
-    lasting = {name: value for name, value in os.environ.items() if not name.startswith(layers.PREFIX)}
+    lasting = {name: value for name, value in os.environ.items() if not name.startswith(config.PREFIX)}
     config.load({}, lasting, Path.cwd(), texts={target: text})  # raises if two settings contradict each other
     _write(target, text)
     echo(f"{key.path} = {value} in {target}", err=True)
@@ -135,7 +135,7 @@ def set_(name: str, value: str, user: bool) -> None:
 @click.option("--tuning", is_flag=True, help=f"Instead {TUNING}, for experts: the detector's tuning table.")
 def init(tuning: bool) -> None:
     """Write a stallguard.toml in this directory that shows the settings and their defaults."""
-    target = Path(TUNING if tuning else layers.OWN)
+    target = Path(TUNING if tuning else config.OWN)
     if target.exists():
         cure = "edit it, or remove it" if tuning else "stallguard config set NAME VALUE"
         raise StallguardError(f"{target} exists already", cure=cure, code=USAGE)
@@ -217,7 +217,7 @@ def _is_toml(text: str) -> bool:
 
 def _refuse_damage(text: str, target: Path, key: Key, wanted: Any) -> None:
     """Raise StallguardError unless the text of a settings file sets `key` to what is wanted, and nothing else wrong."""
-    settings = layers.settings_of(text, target) if _is_toml(text) else []
+    settings = config.settings_of(text, target) if _is_toml(text) else []
     if [config.typed_value(one) for one in settings if one.path == key.path] == [wanted]:
         return
     raise StallguardError(

@@ -144,7 +144,7 @@ class Finder:
         from stallguard.core.limits import MOST_SLICES
 
         failed, least = 0, self.limits.microbatches
-        while (factor := trials.next_factor(failed, MOST_SLICES, least)) is not None:
+        while (factor := trials.next_slices(failed, MOST_SLICES, least)) is not None:
             if self._survives(factor, {}, 0, kept):
                 return self._keep("factor", factor)
             failed = factor

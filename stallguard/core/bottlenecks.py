@@ -213,7 +213,7 @@ def _longest(feeders: list[Spot]) -> float:
 
 def _nothing_computes(work: Work) -> bool:
     """Return whether the device idles, or else the processor, but for the thread that prepares the input."""
-    busy = [seen.reading.utilisation for seen in work.history.device if seen.reading.mine]
+    busy = [seen.reading.utilisation for seen in work.history.device if seen.reading.used_by_run]
     known = [share for share in busy if share is not None]
     if known:
         return sum(known) / len(known) < IDLE_GPU

@@ -331,7 +331,7 @@ def _grown(growth: Growth, at: float, footprint: int, peak: int) -> Growth:
 
 
 def _device(history: History, at: float, reading: Device) -> History:
-    used = history.used_gpu or (bool(reading.mine) and bool(reading.moved))
+    used = history.used_gpu or (bool(reading.used_by_run) and bool(reading.moved))
     return replace(history, device=_keep(history.device, at, reading, DEVICE_SPACING), used_gpu=used)
 
 

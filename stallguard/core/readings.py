@@ -52,7 +52,7 @@ class Process(Reading, frozen=True, tag="process"):
 class Device(Reading, frozen=True, tag="device"):
     """The accelerator.  `moved` says whether this run's own GPU time advanced since the last reading.
 
-    `pid`: of the training that `moved` and `mine` are about, if there are several; 0: the whole run.
+    `pid`: of the training whose use of it is read, if there are several; 0: the whole run.
     """
 
     pid: int = 0
@@ -64,7 +64,9 @@ class Device(Reading, frozen=True, tag="device"):
     # Bytes in use on the device (unified memory: driver's "in use").
     memory: int | None = msgspec.field(default=None, name="memory_bytes")
     recoveries: int | None = None  # GPU restarts since boot
-    mine: bool | None = None  # this run's processes hold a context on it
+    used_by_run: bool | None = msgspec.field(
+        default=None, name="mine"
+    )  # this run's processes hold a context on it
 
 
 class Memory(Reading, frozen=True, tag="memory"):

@@ -88,7 +88,7 @@ def before_attempt(run: Run, limits: Limits, event: Launched) -> Run:
 
 def _without_attempt(run: Run, limits: Limits, at: float) -> Run:
     """Return a run that has only what does not belong to its present attempt."""
-    fresh, _ = fold.begin(limits, at, run.current.factor, trainings.taught(run), run.sizes)
+    fresh, _ = fold.begin(limits, at, run.current.factor, trainings.all_learned(run), run.sizes)
     return replace(
         with_attempt(fresh, number=run.current.number, device=run.current.device),
         beyond=run.beyond,

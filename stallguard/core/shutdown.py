@@ -60,7 +60,7 @@ def attempts_so_far(run: Run, findings: tuple[Finding, ...]) -> AttemptHistory:
     """Return the attempts of the run with the present one, which is over or about to be ended for `findings`."""
     return policy.add_attempt(
         run.past, run.history, findings, run.current.factor, run.current.device, run.current.launched, run.now,
-        trainings.reached(run), whole=bool(run.whole),
+        trainings.positions_by_place(run), whole=bool(run.whole),
     )  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def segment_ends(run: Run, limits: Limits) -> float | None:
 
 def next_segment(run: Run, limits: Limits) -> Step:
     """End the present attempt with a checkpoint; the next one follows after a pause, unless this one got no further."""
-    tried, further = policy.add_segment(run.past, trainings.stands(run))
+    tried, further = policy.add_segment(run.past, trainings.progress_by_place(run))
     run = replace(run, past=tried)
     if not (further or _may_have_gone_on(run)):
         why = (

@@ -83,23 +83,23 @@ def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
         detector_state = detector.start(limits, run.learned.get("", run.inherited))
         fresh = _take(run, Training(history=outside.history, detector_state=detector_state), event, limits)
         return with_attempt(run, trainings=(fresh,), focus=OUTSIDE, over=(), seen=0, begun=0)
-    mine = _addressees(run, event)
-    if mine is None:
+    addressed = _addressees(run, event)
+    if addressed is None:
         each = tuple(_take(run, training, event, limits) for training in run.current.trainings)
         return with_attempt(run, trainings=each)
-    if not mine and isinstance(event, Heartbeat | ProbeConnected | ProbeNote):
+    if not addressed and isinstance(event, Heartbeat | ProbeConnected | ProbeNote):
         # A new process: it has the machine's readings so far, and what earlier runs learned.
         new = Training(
             history=replace(outside.history, noted=(), growth=history.Growth(), process=()),
-            detector_state=detector.newborn(outside.detector_state), key=run.current.seen + 1, pid=event.pid,
+            detector_state=detector.for_new_process(outside.detector_state), key=run.current.seen + 1, pid=event.pid,
             began=event.at,
         )  # fmt: skip
         run = with_attempt(run, trainings=(*run.current.trainings, new), seen=new.key)
-        mine = {new.key}
+        addressed = {new.key}
     # The others get a tick: a gap must be judged although events of another training come.
     tick = Ticked(at=event.at, steady=event.steady)
     each = tuple(
-        _take(run, training, event, limits) if training.key in mine
+        _take(run, training, event, limits) if training.key in addressed
         else _take(run, training, tick, limits) if _is_due(training, event.at) else training
         for training in run.current.trainings
     )  # fmt: skip
@@ -139,7 +139,7 @@ def _living(run: Run, pid: int) -> set[int]:
 def _take(run: Run, training: Training, event: Event, limits: DetectorLimits) -> Training:
     detector_state = training.detector_state
     if isinstance(event, ProbeConnected) and training.history.greeted is None and event.place in run.learned:
-        detector_state = detector.taught(detector_state, run.learned[event.place])
+        detector_state = detector.with_learned(detector_state, run.learned[event.place])
     if isinstance(event, Heartbeat) and event.trains and not training.trains:
         # From now on the readings are of its own tree: other counters, which do not compare with those before.
         training, detector_state = replace(training, trains=True), detector.without_readings(detector_state)
@@ -173,7 +173,7 @@ def focused(run: Run) -> Run:
     for one in run.current.trainings:
         benched = one.key not in counts
         if not one.over and one.benched != benched:
-            detector_state = one.detector_state if benched else detector.anew(one.detector_state)
+            detector_state = one.detector_state if benched else detector.at_new_gap(one.detector_state)
             run = put(run, replace(one, benched=benched, detector_state=detector_state))
     focus, candidates = run.training, judged(run)
     if not candidates or (focus.over and run.state in INCIDENT):
@@ -246,7 +246,7 @@ def _settle(run: Run, training: Training) -> Run:
     """Keep of a training that is over a record, its batches, and what it learned."""
     how = training.over or "exited"
     totals = replace(run.totals, beats=run.totals.beats + training.batches)
-    learned = {place: taught for place, taught in run.learned.items() if place != training.place}
+    learned = {place: all_learned for place, all_learned in run.learned.items() if place != training.place}
     learned[training.place] = detector.export(training.detector_state)
     over = (*run.current.over[1 - KEPT :], record(training, how, run.now))
     kept = dict(list(learned.items())[-PLACES:])
@@ -255,7 +255,7 @@ def _settle(run: Run, training: Training) -> Run:
     )
 
 
-def reached(run: Run) -> dict[str, Position]:
+def positions_by_place(run: Run) -> dict[str, Position]:
     """Return how far each training of this attempt got, by its place."""
     found: dict[str, Position] = {}
     for one in _of_attempt(run):
@@ -263,7 +263,7 @@ def reached(run: Run) -> dict[str, Position]:
     return found
 
 
-def stands(run: Run) -> dict[str, TrainingProgress]:
+def progress_by_place(run: Run) -> dict[str, TrainingProgress]:
     """Return how far each training of this attempt is, by its place; nothing for one without a known position."""
     found: dict[str, TrainingProgress] = {}
     for one in _of_attempt(run):
@@ -279,7 +279,7 @@ def _of_attempt(run: Run) -> Iterable[EndedTraining | Training]:
     return [*run.current.over, *living] or [run.training]
 
 
-def taught(run: Run) -> Learned:
+def all_learned(run: Run) -> Learned:
     """Return what all trainings of the run learned, for the next run of the same command."""
     known = dict(run.learned)
     for training in run.current.trainings:

@@ -115,7 +115,7 @@ def next_rows(search: Search) -> int | None:
     return (good + bad) // 2 if bad - good > max(1, good // GRAIN) else None
 
 
-def next_factor(failed: int, most: int, least: int = 1) -> int | None:
+def next_slices(failed: int, most: int, least: int = 1) -> int | None:
     """Return the parts to try next after `failed` (0: none was tried) did not survive; None past `most`.
 
     `least`: to begin with.

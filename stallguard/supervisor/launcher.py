@@ -336,7 +336,7 @@ class EarlierRuns:
 
         if self._is_trial:  # the gaps of another batch size are no measure
             return
-        learned_store.save(self._gaps_key(), trainings.taught(run))
+        learned_store.save(self._gaps_key(), trainings.all_learned(run))
         if run.sizes != self.sizes:
             learned_store.keep_sizes(self._sizes_key(), run.sizes)
 

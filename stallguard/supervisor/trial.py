@@ -217,9 +217,9 @@ class TrialRun:
 
 def used_gpu(readings: Sequence[Device]) -> bool | None:
     """Return whether the training computed on the GPU; None if that is not known."""
-    if any(reading.mine and reading.moved for reading in readings):
+    if any(reading.used_by_run and reading.moved for reading in readings):
         return True
-    known = [reading.mine for reading in readings if reading.mine is not None]
+    known = [reading.used_by_run for reading in readings if reading.used_by_run is not None]
     return False if known and not any(known) else None
 
 

@@ -18,14 +18,18 @@ def launched_after(world: Followed) -> list[float]:
 
 
 def test_the_next_attempt_begins_when_the_gpu_has_come_to_rest() -> None:
-    story = crashed(darwin.mac()).be(device_utilisation=1.0, device_mine=False, device_moved=None).silent(20)
+    story = (
+        crashed(darwin.mac())
+        .be(device_utilisation=1.0, device_used_by_run=False, device_moved=None)
+        .silent(20)
+    )
     world = Followed(story.be(device_utilisation=0.0).silent(20)).replay()
 
     assert [20 <= after <= 26 for after in launched_after(world)] == [True]
 
 
 def test_a_gpu_that_stays_busy_without_us_ends_the_run_with_a_word() -> None:
-    story = crashed(darwin.mac()).be(device_utilisation=1.0, device_mine=False, device_moved=None)
+    story = crashed(darwin.mac()).be(device_utilisation=1.0, device_used_by_run=False, device_moved=None)
     world = Followed(story.silent(90)).replay()
 
     assert world.restarts == []

@@ -110,7 +110,7 @@ def happen(world: Simulation, what: str, much: float) -> None:
     sampled = {
         "stopped": Process(state="stopped", io=0),
         "saving": Files(writing=True),
-        "gpu": Device(mine=True, moved=True, utilisation=0.9),
+        "gpu": Device(used_by_run=True, moved=True, utilisation=0.9),
     }
     if what == "train":
         world.train(min(much, 20.0))

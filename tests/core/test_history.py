@@ -53,7 +53,7 @@ def test_five_minutes_of_readings_are_kept() -> None:
 
 
 def test_no_sign_of_gpu_work_is_lost_by_thinning() -> None:
-    moves = [Sampled(at=1.5 * n, reading=Device(moved=n == 2, mine=True)) for n in range(6)]
+    moves = [Sampled(at=1.5 * n, reading=Device(moved=n == 2, used_by_run=True)) for n in range(6)]
     story = after(*moves)
     assert [seen.reading.moved for seen in story.device] == [False, False, True, False, False, False]
     assert story.used_gpu

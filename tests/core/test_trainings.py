@@ -343,7 +343,7 @@ def weather(draw: st.DrawFn) -> list[Event]:
     found: list[Event] = [Ticked(at=half / 2) for half in range(121)]
     for at in draw(st.lists(moments, max_size=10)):
         reading = draw(
-            st.sampled_from([Machine(idle=0.5), Memory(available=1), Device(mine=True, moved=True)])
+            st.sampled_from([Machine(idle=0.5), Memory(available=1), Device(used_by_run=True, moved=True)])
         )
         found.append(Sampled(at=at, reading=reading))
     found += [ClockGap(at=at, seconds=5.0) for at in draw(st.lists(moments, max_size=2))]

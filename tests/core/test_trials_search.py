@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.core.trials import GRAIN, Search, next_factor, next_rows, tried
+from stallguard.core.trials import GRAIN, Search, next_rows, next_slices, tried
 
 
 def found(first: int, most: int, limit: int) -> tuple[Search, list[int]]:
@@ -44,5 +44,5 @@ def test_nothing_below_the_least_is_tried() -> None:
 
 
 def test_parts_double_until_they_would_be_too_many() -> None:
-    assert [next_factor(failed, 4) for failed in (0, 1, 2, 4)] == [1, 2, 4, None]
-    assert [next_factor(failed, 8, 3) for failed in (0, 3, 6)] == [3, 6, None]
+    assert [next_slices(failed, 4) for failed in (0, 1, 2, 4)] == [1, 2, 4, None]
+    assert [next_slices(failed, 8, 3) for failed in (0, 3, 6)] == [3, 6, None]

@@ -143,7 +143,7 @@ def summary(devices: list[Any]) -> str:
     moved = [device.moved for device in devices]
     watts = [device.power for device in devices if device.power is not None]
     busy = [device.utilisation for device in devices if device.utilisation is not None]
-    mine = {device.mine for device in devices}
+    mine = {device.used_by_run for device in devices}
     power = f"{min(watts):.0f}-{max(watts):.0f} W" if watts else "power unknown"
     return f"{len(devices)} readings, busy {busy}, {power}, moved {moved}, mine {mine}"
 

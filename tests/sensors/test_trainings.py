@@ -88,7 +88,7 @@ class Gpu:
     worker = 11
 
     def read(self, pids: Collection[int]) -> Device:
-        return Device(name="one for all", utilisation=0.9, moved=self.worker in pids, mine=True)
+        return Device(name="one for all", utilisation=0.9, moved=self.worker in pids, used_by_run=True)
 
 
 def test_the_gpu_time_of_one_training_is_none_of_another(monkeypatch: pytest.MonkeyPatch) -> None:

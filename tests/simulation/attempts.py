@@ -82,7 +82,7 @@ def end(run: Simulation, ending: Ending, *, gpu: bool = False, rows: int | None 
     if rows is not None:
         run.note("batch", rows=str(rows))
     if gpu:
-        run.sampled(Device(mine=True, moved=True))
+        run.sampled(Device(used_by_run=True, moved=True))
     where = {"epoch": ending.at // 1000, "batch": ending.at % 1000, "phase": ending.phase}
     run.tell(Heartbeat, attempt=run.attempt, beats=ending.at, fits=1, **where)
     return run if ending.code is None else run.exit(ending.code)

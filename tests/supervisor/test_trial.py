@@ -106,7 +106,9 @@ def observed(*events: Event, beats_of: int = 7) -> Observations:
 
 def test_energy_is_the_power_over_the_measured_stretch_and_unknown_without_a_reading() -> None:
     power = [(90.0, 500.0), (101.0, 100.0), (105.0, 100.0), (109.0, 200.0), (120.0, 900.0)]
-    trial = observed(*(read(at, Device(power=watts, mine=True, moved=True)) for at, watts in power)).figures()
+    trial = observed(
+        *(read(at, Device(power=watts, used_by_run=True, moved=True)) for at, watts in power)
+    ).figures()
     assert trial.rate == pytest.approx(20)
     assert trial.watts == pytest.approx(125)
     assert trial.joules == pytest.approx(125 / 20)
@@ -138,7 +140,7 @@ def test_only_orders_to_end_count_as_the_users() -> None:
 
 
 def test_whether_the_gpu_was_used_is_unknown_unless_its_driver_knows_the_process() -> None:
-    assert used_gpu([Device(mine=True, moved=False), Device(mine=True, moved=True)]) is True
-    assert used_gpu([Device(mine=False), Device(mine=False)]) is False
-    assert used_gpu([Device(mine=None, utilisation=0.9)]) is None
+    assert used_gpu([Device(used_by_run=True, moved=False), Device(used_by_run=True, moved=True)]) is True
+    assert used_gpu([Device(used_by_run=False), Device(used_by_run=False)]) is False
+    assert used_gpu([Device(used_by_run=None, utilisation=0.9)]) is None
     assert used_gpu([]) is None

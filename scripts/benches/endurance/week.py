@@ -159,7 +159,7 @@ def _reading(name: str, pid: int, age: float) -> Any:
     if name == "machine":
         return Machine(idle=0.5, cores=8, load=2.0 + (age % 7) / 10, power="ac", asleep=0.0)
     if name == "device":
-        return Device(name="gpu", utilisation=0.9, moved=True, power=200.0 + age % 5, memory=GIGA, mine=True)
+        return Device(name="gpu", utilisation=0.9, moved=True, power=200.0 + age % 5, memory=GIGA, used_by_run=True)
     return Files(writing=False, path="weights.keras", age=round(age % EPOCH, 2), size=GIGA)
 
 

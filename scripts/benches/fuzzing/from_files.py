@@ -19,7 +19,6 @@ from stallguard.agent.job import AgentJob, Schedule, read_back
 from stallguard.cli import logs
 from stallguard.collectors import gpu_reports, native, stacks
 from stallguard.collectors.redact import Redactor
-from stallguard.config import layers
 from stallguard.config.table import KEYS
 from stallguard.core.learned import BatchSizes, Learned
 from stallguard.errors import UNREADABLE, StallguardError
@@ -141,10 +140,10 @@ def _of_settings(place: Path) -> Iterator[Target]:
 
     project = place / "project"
     project.mkdir()
-    yield Target("settings, TOML", [short, whole], filed(project / layers.OWN, load), (StallguardError,))
+    yield Target("settings, TOML", [short, whole], filed(project / config.OWN, load), (StallguardError,))
     pyproject = b"[tool.stallguard.run]\nresume = \"last\"\n[project]\nname = 'x'\n"
-    (project / layers.OWN).unlink(missing_ok=True)
-    yield Target("settings, pyproject", [pyproject], filed(project / layers.SHARED, load), (StallguardError,))
+    (project / config.OWN).unlink(missing_ok=True)
+    yield Target("settings, pyproject", [pyproject], filed(project / config.SHARED, load), (StallguardError,))
     values = [b"90s", b"1h30m", b"2d", b"1.5GB", b"512 MiB", b"50%", b"23:30", b"0", b"never"]
 
     def measured(word: str) -> Any:
@@ -158,7 +157,7 @@ def _of_settings(place: Path) -> Iterator[Target]:
     def from_option(word: str) -> Any:
         return config.load(config.parse_set([word]), {}, project)
 
-    (project / layers.SHARED).unlink(missing_ok=True)
+    (project / config.SHARED).unlink(missing_ok=True)
     yield Target("settings, --set", given, text(from_option), (StallguardError,))
 
 

@@ -402,14 +402,14 @@ class World(Simulation):
             return
         name = "Apple M2" if cell.system == "mac" else "NVIDIA"
         if cell.gpu == "others":
-            self.system.device = Device(name=name, utilisation=0.4, mine=False)
+            self.system.device = Device(name=name, utilisation=0.4, used_by_run=False)
             return
         powered = cell.gpu == "ours"
         busy = what in ("works", "hangs") and not hidden
         power = (300.0 if what == "works" else 150.0) if busy else 40.0
         self.system.device = Device(
             name=name, utilisation=0.95 if busy else 0.0, moved=busy, power=power if powered else None,
-            mine=not hidden,
+            used_by_run=not hidden,
         )  # fmt: skip
         self.used_gpu = self.used_gpu or (busy and self.alive)
 

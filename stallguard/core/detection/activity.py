@@ -325,7 +325,7 @@ def is_fresh(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
 def is_device_unreadable(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     """Return whether the run uses an accelerator that cannot be read: then an idle processor proves nothing."""
     device = evidence.device
-    if device is None or not device.mine:
+    if device is None or not device.used_by_run:
         return False
     old = now - evidence.device_seen > limits.stale_device
     return old or (device.moved is None and device.utilisation is None and device.power is None)
@@ -334,7 +334,7 @@ def is_device_unreadable(evidence: Activity, now: float, limits: DetectorLimits)
 def is_device_idle(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     """Return whether this run's accelerator can be read and does no work: it is idle, or wedged."""
     device = evidence.device
-    if device is None or not device.mine or is_device_unreadable(evidence, now, limits):
+    if device is None or not device.used_by_run or is_device_unreadable(evidence, now, limits):
         return False
     return _device_activity(evidence, now, limits) in ("idle", "wedged")
 
@@ -497,7 +497,7 @@ def _device_activity(evidence: Activity, now: float, limits: DetectorLimits) -> 
     Moving is busy with a power that is not known; wedged is busy, but far below the healthy power.
     """
     device = evidence.device
-    if device is None or device.mine is False or now - evidence.device_seen > limits.stale_device:
+    if device is None or device.used_by_run is False or now - evidence.device_seen > limits.stale_device:
         return "idle"
     moving = device.moved if device.moved is not None else (device.utilisation or 0.0) >= limits.idle_gpu
     if not moving:

@@ -40,14 +40,14 @@ __all__ = [
     "DetectorState",
     "Wanted",
     "act_at",
-    "anew",
+    "at_new_gap",
     "export",
-    "newborn",
+    "for_new_process",
     "next_check",
     "observe",
     "start",
-    "taught",
     "wanted",
+    "with_learned",
     "without_readings",
 ]
 
@@ -74,10 +74,10 @@ class Wanted(msgspec.Struct, frozen=True):
 def start(limits: DetectorLimits, learned: Learned | None = None) -> DetectorState:
     """Return the state before the first event of an attempt, with what an earlier one learned."""
     del limits  # kept in the signature: a start may come to depend on them
-    return taught(DetectorState(), learned)
+    return with_learned(DetectorState(), learned)
 
 
-def taught(detector_state: DetectorState, learned: Learned | None) -> DetectorState:
+def with_learned(detector_state: DetectorState, learned: Learned | None) -> DetectorState:
     """Return the state with what an earlier attempt learned, unless its device, factor or versions differ."""
     if learned is None:
         return detector_state
@@ -92,7 +92,7 @@ def taught(detector_state: DetectorState, learned: Learned | None) -> DetectorSt
     return _compare(replace(detector_state, rows=learned.rows, evidence=known, about=learned.about), here)
 
 
-def newborn(outside: DetectorState) -> DetectorState:
+def for_new_process(outside: DetectorState) -> DetectorState:
     """Return the state for a new process, with the clock and the knowledge of the run as seen from outside."""
     seen = outside.evidence
     known = Activity(
@@ -114,7 +114,7 @@ def without_readings(detector_state: DetectorState) -> DetectorState:
     return replace(detector_state, evidence=activity.forget_window(detector_state.evidence))
 
 
-def anew(detector_state: DetectorState) -> DetectorState:
+def at_new_gap(detector_state: DetectorState) -> DetectorState:
     """Return the state at the beginning of a new gap, as healthy: it was not judged for a while."""
     now, at, before = detector_state.clock.now, detector_state.clock.at or 0.0, detector_state.judgement
     return replace(

@@ -117,7 +117,7 @@ def _busy(reading: Device) -> bool | None:
     if reading.moved is not None:
         return reading.moved
     busy = None if reading.utilisation is None else reading.utilisation >= GPU_IDLE
-    return None if busy and reading.mine is False else busy
+    return None if busy and reading.used_by_run is False else busy
 
 
 def on_metal(history: History) -> bool:

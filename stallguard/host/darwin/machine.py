@@ -155,7 +155,7 @@ class AppleGpu:
             moved=moved,
             memory=gpu.memory,
             recoveries=gpu.recoveries,
-            mine=bool(ours) if clients else None,
+            used_by_run=bool(ours) if clients else None,
         )
 
 

@@ -85,7 +85,7 @@ class NvidiaGpu:
             moved=moved,
             power=sum(watts) if watts else None,
             memory=sum(used) if used else None,
-            mine=mine,
+            used_by_run=mine,
         )
 
 

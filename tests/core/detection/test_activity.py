@@ -94,8 +94,8 @@ def test_a_busy_tree_whose_page_faults_are_not_known_may_be_at_work():
 @pytest.mark.parametrize(
     ("device", "kind"),
     [
-        (Device(moved=True, mine=True), activity.WORKING),
-        (Device(utilisation=0.9, mine=True), activity.WORKING),
+        (Device(moved=True, used_by_run=True), activity.WORKING),
+        (Device(utilisation=0.9, used_by_run=True), activity.WORKING),
         (Device(utilisation=0.9), activity.WORKING),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_gpu_that_computes_for_the_run_is_work_though_its_power_is_not_known(d
 
 @pytest.mark.parametrize("power", [None, 90.0])
 def test_a_gpu_that_only_other_programs_use_says_nothing_of_the_run(power):
-    device = Device(utilisation=0.9, mine=False, power=power)
+    device = Device(utilisation=0.9, used_by_run=False, power=power)
     seen = Activity(
         timers={2: 8}, own_timers=2, level=1.0, device=device, device_seen=5.0, power=power or 0.0
     )

@@ -145,9 +145,9 @@ def test_what_an_old_record_says_is_not_used():
 
 def test_a_lock_is_no_wait_for_a_gpu_and_so_it_is_certain_although_a_gpu_is_used():
     scene = alone()
-    scene.sampled(Device(mine=True, moved=False, utilisation=0.0))
+    scene.sampled(Device(used_by_run=True, moved=False, utilisation=0.0))
     for _ in range(11):
-        scene.sampled(Device(mine=True, moved=False, utilisation=0.0))
+        scene.sampled(Device(used_by_run=True, moved=False, utilisation=0.0))
         scene.silent(1.0, "no census", frame=LOCKED)
 
     assert scene.detector_state.judgement.evidence == "deadlock"

@@ -61,7 +61,7 @@ readings = st.one_of(
         Device,
         moved=st.none() | st.booleans(),
         power=st.none() | st.floats(0, 500),
-        mine=st.none() | st.booleans(),
+        used_by_run=st.none() | st.booleans(),
     ),
     st.builds(Memory, stall_some=st.none() | st.floats(0, 1)),
 )

@@ -15,7 +15,7 @@ from tests.simulation.program import OWN, SILENCES, Rates
 from tests.simulation.simulation import Simulation
 
 PACED = ["step", "between", "epoch end", "validation", "checkpoint"]
-WORKING = Device(utilisation=0.95, moved=True, power=300.0, mine=True)
+WORKING = Device(utilisation=0.95, moved=True, power=300.0, used_by_run=True)
 HUNG = {"device_power": 120.0, "device_utilisation": 1.0}
 
 
@@ -127,7 +127,7 @@ def test_a_loop_outside_of_a_step_that_was_ended_once_has_more_time_in_the_next_
 def test_a_gpu_that_is_busy_without_end_is_noticed_in_30_s_and_acted_upon_after_2_min(
     phase: str, cores: float, power: float | None, wait: str
 ) -> None:
-    scene = paced(phase, Device(utilisation=0.95, moved=True, power=power and 300.0, mine=True))
+    scene = paced(phase, Device(utilisation=0.95, moved=True, power=power and 300.0, used_by_run=True))
     scene.be(device_power=power, device_utilisation=1.0)
     scene.training.stuck_rates = Rates(cores=cores, census=OWN)
     noticed, judged, acted = acted_upon(scene, frame=(wait, 0))
@@ -158,7 +158,7 @@ def test_what_is_not_one_wait_for_the_gpu_is_judged_as_before(how: str, frame: t
 
 def test_another_programs_gpu_hides_no_stall() -> None:
     """On a Mac, without a census: an idle wait is one, though a browser draws."""
-    device = Device(utilisation=0.4, moved=None, mine=False)
+    device = Device(utilisation=0.4, moved=None, used_by_run=False)
     for phase, within in (("step", 32), ("importing", 1900), ("finishing", 320)):
         scene = Alone().train(60)
         scene.system.device = device

@@ -120,10 +120,10 @@ def test_a_stopped_or_healthy_process_is_never_acted_upon():
 def test_a_gpu_that_moves_is_no_idle_wait():
     scene = Alone()
     for _ in range(60):
-        scene.sampled(Device(moved=True, mine=True, power=100.0))
+        scene.sampled(Device(moved=True, used_by_run=True, power=100.0))
         scene.train(1)
     for _ in range(110):
-        scene.sampled(Device(moved=True, mine=True, power=100.0))
+        scene.sampled(Device(moved=True, used_by_run=True, power=100.0))
         scene.silent(1.0, "no census")
 
     assert "stalled" not in scene.steps
@@ -133,10 +133,10 @@ def test_a_gpu_that_moves_is_no_idle_wait():
 def test_a_gpu_that_is_busy_at_a_third_of_its_power_spins():
     scene = Alone()
     for _ in range(60):
-        scene.sampled(Device(utilisation=1.0, mine=True, power=250.0))
+        scene.sampled(Device(utilisation=1.0, used_by_run=True, power=250.0))
         scene.train(1)
     for _ in range(125):
-        scene.sampled(Device(utilisation=1.0, mine=True, power=45.0))
+        scene.sampled(Device(utilisation=1.0, used_by_run=True, power=45.0))
         scene.silent(1.0, "no census")
 
     assert scene.detector_state.judgement.step == "stalled"
@@ -145,9 +145,9 @@ def test_a_gpu_that_is_busy_at_a_third_of_its_power_spins():
 
 def test_a_gpu_that_cannot_be_read_makes_idleness_no_evidence():
     scene = Alone()
-    scene.sampled(Device(mine=True))
+    scene.sampled(Device(used_by_run=True))
     scene.train(60)
-    scene.sampled(Device(mine=True))
+    scene.sampled(Device(used_by_run=True))
 
     assert scene.silent_until("stalled") >= 290
 
@@ -156,11 +156,11 @@ def test_beats_that_a_dead_gpu_does_not_follow_are_a_stall():
     scene = Alone()
     scene.training.polls = True
     for _ in range(60):
-        scene.sampled(Device(moved=True, mine=True))
+        scene.sampled(Device(moved=True, used_by_run=True))
         scene.train(1)
     scene.training.polls = False
     for _ in range(100):
-        scene.sampled(Device(moved=False, mine=True))
+        scene.sampled(Device(moved=False, used_by_run=True))
         scene.train(1)
 
     assert scene.detector_state.judgement.step == "stalled"
@@ -170,7 +170,7 @@ def test_beats_that_a_dead_gpu_does_not_follow_are_a_stall():
 def test_a_poll_thread_that_ended_is_no_stall_while_the_gpu_moves():
     scene = Alone()
     for second in range(400):
-        scene.sampled(Device(moved=True, mine=True))
+        scene.sampled(Device(moved=True, used_by_run=True))
         scene.training.polls = second < 60
         scene.train(1)
 

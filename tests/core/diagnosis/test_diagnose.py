@@ -221,14 +221,14 @@ def test_a_kill_that_the_kernel_disowns_is_no_lack_of_memory() -> None:
 
 def test_a_gpu_busy_by_others_is_not_blamed_on_a_training_that_never_used_it() -> None:
     story = linux.box().exit(-9)
-    story.system.device = replace(darwin.IDLE, utilisation=1.0, mine=False)
+    story.system.device = replace(darwin.IDLE, utilisation=1.0, used_by_run=False)
     assert story.silent(120).diagnosed() == ()
 
 
 def test_a_gpu_hidden_on_purpose_is_no_fallback() -> None:
     from stallguard.core.events import Launched
 
-    story = training(device=replace(darwin.IDLE, mine=False))
+    story = training(device=replace(darwin.IDLE, used_by_run=False))
     story.tell(Launched, attempt=2, pid=43, device="cpu").be(cores=5.0).train(200)
     assert story.findings() == ()
 
@@ -326,7 +326,7 @@ def test_without_a_gpu_nothing_waits_for_it() -> None:
 def test_a_gpu_that_rests_is_free_with_its_next_reading() -> None:
     story = ended()
     assert gpu_wait(story.history, story.now) > 0
-    story.be(device_utilisation=0.0, device_mine=False).silent(4)
+    story.be(device_utilisation=0.0, device_used_by_run=False).silent(4)
     assert gpu_wait(story.history, story.now) == 0.0
 
 
@@ -338,7 +338,7 @@ def test_a_gpu_that_does_not_answer_is_not_waited_for_for_ever() -> None:
 
 
 def test_a_gpu_that_stays_busy_ends_the_run() -> None:
-    story = ended().be(device_utilisation=1.0, device_mine=False, device_moved=None)
+    story = ended().be(device_utilisation=1.0, device_used_by_run=False, device_moved=None)
     while gpu_wait(story.history, story.now) > 0:
         story.silent(2)
     assert 55 < story.now - story.history.exited.at < 70

@@ -47,8 +47,8 @@ def test_the_gpu_is_idle_where_our_time_on_it_stands_still() -> None:
     assert metrics.gpu_idle(seen((0, Device(utilisation=0.4))), 1, 10) is False
     assert metrics.gpu_idle(seen((0, Device(name="x"))), 1, 10) is None
     # A GPU that others use shows nothing about this run.  If no program uses it, this run does not.
-    assert metrics.gpu_idle(seen((0, Device(utilisation=0.4, mine=False))), 1, 10) is None
-    assert metrics.gpu_idle(seen((0, Device(utilisation=0.0, mine=False))), 1, 10) is True
+    assert metrics.gpu_idle(seen((0, Device(utilisation=0.4, used_by_run=False))), 1, 10) is None
+    assert metrics.gpu_idle(seen((0, Device(utilisation=0.0, used_by_run=False))), 1, 10) is True
 
 
 def test_a_gpu_that_rested_once_after_the_end_is_not_busy_since() -> None:

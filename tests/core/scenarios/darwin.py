@@ -18,7 +18,7 @@ from tests.core.scenarios.training import training
 from tests.simulation.program import GIB
 from tests.simulation.simulation import Simulation
 
-WORKING = recorded.gpu("ioreg_ioaccelerator_g14x_41pct_trimmed.txt", moved=True, mine=True)
+WORKING = recorded.gpu("ioreg_ioaccelerator_g14x_41pct_trimmed.txt", moved=True, used_by_run=True)
 IDLE = recorded.gpu("ioreg_perfstats_m1_2pct_trimmed.txt", moved=False)
 RESTING = {"device_utilisation": IDLE.utilisation, "device_moved": False}
 COOL = recorded.thermal("pmset_g_therm_apple_silicon_nominal.txt")
@@ -285,7 +285,7 @@ def f9_panic() -> Simulation:
 
 def f10_busy_after_kill() -> Simulation:
     story = quiet(mac().enter("step"), 130).exit(-9)
-    return story.be(device_utilisation=1.0, device_mine=False, device_moved=None).silent(90)
+    return story.be(device_utilisation=1.0, device_used_by_run=False, device_moved=None).silent(90)
 
 
 def f10_exiting_for_ever() -> Simulation:
@@ -297,7 +297,7 @@ def f10_survives_sigkill() -> Simulation:
 
 
 def f11_cpu_training() -> Simulation:
-    story = training(device=replace(IDLE, mine=False))
+    story = training(device=replace(IDLE, used_by_run=False))
     return story.be(cores=5.0).train(200)
 
 

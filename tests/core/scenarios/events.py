@@ -40,8 +40,8 @@ READINGS = st.one_of(
         workers=st.one_of(st.none(), st.integers(0, 3)),
     ),
     st.builds(
-        Device, name=st.sampled_from([None, "Apple M1", "NVIDIA H200"]), utilisation=SHARES, moved=FLAGS, mine=FLAGS,
-        recoveries=COUNTS,
+        Device, name=st.sampled_from([None, "Apple M1", "NVIDIA H200"]), utilisation=SHARES, moved=FLAGS,
+        used_by_run=FLAGS, recoveries=COUNTS,
     ),
     st.builds(
         Memory, total=COUNTS, pressure=st.sampled_from([None, "normal", "warn", "critical", "?"]), swap_outs=COUNTS,

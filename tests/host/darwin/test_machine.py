@@ -85,7 +85,7 @@ def test_without_any_tool_all_is_unknown(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_gpu_time_of_ours_moves_or_stands_still(mac: Mac) -> None:
     gpu = AppleGpu()
     first = gpu.read([440])
-    assert (first.name, first.utilisation, first.mine, first.moved) == ("Apple M4", 0.3, True, None)
+    assert (first.name, first.utilisation, first.used_by_run, first.moved) == ("Apple M4", 0.3, True, None)
     assert gpu.read([440]).moved is False
     mac.clients = mac.clients.replace('accumulatedGPUTime"=76336458', 'accumulatedGPUTime"=76336459')
     assert gpu.read([440]).moved is True
@@ -107,7 +107,7 @@ def test_a_client_that_closed_is_no_movement_and_a_new_one_that_submitted_is(mac
 @pytest.mark.usefixtures("mac")
 def test_a_process_without_a_client_is_not_on_the_gpu() -> None:
     reading = AppleGpu().read([12345])
-    assert (reading.mine, reading.moved) == (False, None)
+    assert (reading.used_by_run, reading.moved) == (False, None)
 
 
 def test_apples_own_gpu_is_reported_where_there_are_several() -> None:
@@ -116,7 +116,7 @@ def test_apples_own_gpu_is_reported_where_there_are_several() -> None:
         parse.Accelerator("AGXAcceleratorG16G", "Apple M4", 0.1, 2, 3),
     ]
     reading = AppleGpu().reading(gpus, [], [7])
-    assert (reading.name, reading.recoveries, reading.mine) == ("Apple M4", 3, None)
+    assert (reading.name, reading.recoveries, reading.used_by_run) == ("Apple M4", 3, None)
 
 
 def test_the_machine_is_read_and_what_changes_rarely_is_asked_rarely(mac: Mac) -> None:

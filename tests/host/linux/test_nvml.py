@@ -100,7 +100,7 @@ def test_only_the_device_that_our_processes_hold_is_reported() -> None:
         512.0,
         7000,
     )
-    assert reading.mine is True
+    assert reading.used_by_run is True
 
 
 def test_our_processes_move_only_while_samples_show_them_at_work(driver: Driver) -> None:
@@ -117,19 +117,24 @@ def test_our_processes_move_only_while_samples_show_them_at_work(driver: Driver)
 def test_a_container_that_sees_the_hosts_pids_makes_ownership_unknown(driver: Driver) -> None:
     driver.running[1] = [990_001]
     reading = NvidiaGpu().read([42])
-    assert reading.mine is None
+    assert reading.used_by_run is None
     assert reading.moved is None
     assert reading.utilisation == 0.97
 
 
 def test_an_unused_device_is_not_ours(driver: Driver) -> None:
     driver.running[1] = []
-    assert NvidiaGpu().read([42]).mine is False
+    assert NvidiaGpu().read([42]).used_by_run is False
 
 
 def test_what_a_device_does_not_support_is_unknown_not_zero(driver: Driver) -> None:
     driver.unsupported = {"rates", "power", "running", "samples"}
     reading = NvidiaGpu().read([42])
     assert reading is not None
-    assert (reading.utilisation, reading.power, reading.mine, reading.moved) == (None, None, None, None)
+    assert (reading.utilisation, reading.power, reading.used_by_run, reading.moved) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert reading.memory == 7100
