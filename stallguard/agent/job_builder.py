@@ -17,8 +17,7 @@ from stallguard.agent.job_files import Places
 from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.host import tool
-from stallguard.launch import interpreter
-from stallguard.launch.command import Disk, resolve
+from stallguard.launch.command import Disk, choose_interpreter, resolve
 
 # Variables that change what a training does and that a service manager does not set.  None that usually holds a
 # secret: other users can read a job's definition.  --env adds to this.
@@ -61,7 +60,7 @@ def make(asked: JobRequest, config: Config, env: Mapping[str, str], cwd: Path, p
     name = checked_name(asked.name)
     place = Disk(env, str(cwd))
     python = config.run.python or None
-    command = resolve(asked.words, lambda: interpreter.choose(python, env, place.which, cwd=cwd), place)
+    command = resolve(asked.words, lambda: choose_interpreter(python, env, place.which, cwd=cwd), place)
     chosen = (_python(_absolute(command.interpreter.path, cwd), env, cwd),) if command.interpreter else ()
     if asked.words[0] == "-m":
         words = asked.words  # a module is found from the working directory

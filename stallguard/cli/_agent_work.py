@@ -133,8 +133,8 @@ def _settings_of(words: tuple[str, ...]) -> tuple[tuple[str, ...], config.Loaded
 
 def _begin(name: str, words: tuple[str, ...], kept: list[int], remember: Callable[[str], None]) -> None:
     """Start a run of the job, which continues the one before if that is unfinished; `remember` takes its id."""
+    from stallguard.launch.earlier_run import unfinished
     from stallguard.launch.request import prepare
-    from stallguard.launch.resume import unfinished
     from stallguard.supervisor import detached_run
 
     command_words, loaded = _settings_of(words)

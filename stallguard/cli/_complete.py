@@ -74,13 +74,13 @@ def runs_and_files(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def living(ctx: click.Context, param: click.Parameter, incomplete: str) -> Items:
     """Offer the runs that are alive, or whose training is."""
-    from stallguard.launch import orphan
+    from stallguard.launch import earlier_run
     from stallguard.storage import run_files
     from stallguard.storage.paths import find_run
 
     def lives(run: RunDir) -> bool:
         unended = run_files.outcome(run) is None
-        return unended and (run_files.state(run) == "running" or orphan.find(run) is not None)
+        return unended and (run_files.state(run) == "running" or earlier_run.find_orphan(run) is not None)
 
     return [item for item in runs(ctx, param, incomplete) if lives(find_run(item.value))]
 

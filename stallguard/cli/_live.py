@@ -8,7 +8,7 @@ from typing import Any
 
 from stallguard.core.text import counted
 from stallguard.errors import NO_SUCH_RUN, STRANGE, StallguardError
-from stallguard.launch import orphan
+from stallguard.launch import earlier_run
 from stallguard.storage import run_files
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
 from stallguard.supervisor import control
@@ -23,7 +23,7 @@ def living() -> list[RunDir]:
 
 def unguarded() -> list[RunDir]:
     """Return the runs whose training is alive although their stallguard was killed, oldest first."""
-    return [run for run in list_runs() if orphan.find(run)]
+    return [run for run in list_runs() if earlier_run.find_orphan(run)]
 
 
 def pick(text: str | None) -> RunDir:

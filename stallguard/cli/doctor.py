@@ -17,7 +17,7 @@ from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
 from stallguard.doctor.facts import MachineFacts
 from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, CheckResult, worst
-from stallguard.launch import interpreter
+from stallguard.launch.command import choose_interpreter
 from stallguard.report.sanitize import plain
 
 SCHEMA = 1
@@ -49,7 +49,7 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     from stallguard.fleet.machines import trial
 
     wanted = config.load(given(parameters), os.environ, Path.cwd()).config
-    choice = interpreter.choose(wanted.run.python, os.environ, shutil.which, cwd=Path.cwd())
+    choice = choose_interpreter(wanted.run.python, os.environ, shutil.which, cwd=Path.cwd())
     environment = interrogate.environment(choice, deep=deep)
     store = trial.store_facts(wanted.store.url) if wanted.store.url else None
     facts = gather.facts(environment, os.environ, wanted, store, trial.fleet_facts(os.environ))

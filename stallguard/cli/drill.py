@@ -17,7 +17,7 @@ from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import tool
-from stallguard.launch import interpreter
+from stallguard.launch.command import choose_interpreter
 from stallguard.storage import paths, private
 
 TRAIN = Path(__file__).resolve().parent.parent / "drills" / "train.py"
@@ -76,7 +76,7 @@ def copied() -> Path:
 
 def require_tensorflow(python: str) -> None:
     """Refuse an interpreter that has no TensorFlow.  Raises StallguardError (exit code 126)."""
-    chosen = interpreter.choose(python or None, os.environ, shutil.which, cwd=Path.cwd())
+    chosen = choose_interpreter(python or None, os.environ, shutil.which, cwd=Path.cwd())
     found = tool.run([chosen.path, "-c", HAS_TENSORFLOW], DEADLINE, env=os.environ)
     if found.incomplete:
         raise StallguardError(f"{chosen.path} does not answer", why=found.incomplete, code=CANNOT_RUN)

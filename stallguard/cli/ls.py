@@ -15,7 +15,7 @@ from stallguard.cli._json import prints_json
 from stallguard.cli._live import ask
 from stallguard.core.text import counted, duration, incidents
 from stallguard.errors import STRANGE, StallguardError
-from stallguard.launch import orphan
+from stallguard.launch import earlier_run
 from stallguard.report.sanitize import one_line
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
@@ -166,7 +166,7 @@ def line(fields: ListedRun, machine: str | None = None) -> str:
 
 def _snapshot(run: RunDir) -> dict[str, Any] | None:
     if run_files.state(run) != "running":
-        attempt = orphan.find(run)
+        attempt = earlier_run.find_orphan(run)
         why = "stallguard was killed; stallguard stop ends the training"
         known = {"schema": 1, "run": run.id, "state": "unguarded", "why": why}
         return known | {"pid": attempt.process.pid} if attempt else None

@@ -14,7 +14,7 @@ from stallguard.cli import _complete, _fleet
 from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import NO, ask, pick, readable
-from stallguard.launch import orphan
+from stallguard.launch import earlier_run
 from stallguard.report.sanitize import one_line, plain
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -134,7 +134,7 @@ def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
 
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
     """Return whether the run has finished, and what is printed: JSON or rows."""
-    end, state, attempt = run_files.outcome(run), run_files.state(run), orphan.find(run)
+    end, state, attempt = run_files.outcome(run), run_files.state(run), earlier_run.find_orphan(run)
     records = run_files.notifications(run)
     if as_json:
         output = Over(SCHEMA, run.id, state, end, records)

@@ -8,7 +8,7 @@ from stallguard.cli import _complete, _fleet
 from stallguard.cli._console import echo
 from stallguard.cli._live import ask, only_live
 from stallguard.errors import GAVE_UP, StallguardError
-from stallguard.launch import orphan
+from stallguard.launch import earlier_run
 
 
 @click.command("stop")
@@ -24,14 +24,14 @@ def command(run: str | None, store_url: str | None) -> None:
         echo(_fleet.stop(found), err=True)
         return
     which = only_live(run, or_unguarded=True)
-    attempt = orphan.find(which)
+    attempt = earlier_run.find_orphan(which)
     if attempt is None:
         ask(which, "stop")
         echo(f"run {which.id} is being ended", err=True)
         return
     pid = attempt.process.pid
     echo(f"stallguard was killed in run {which.id}; its training (pid {pid}) is being ended", err=True)
-    left = orphan.end(which, attempt)
+    left = earlier_run.end_orphan(which, attempt)
     if left:
         raise StallguardError(
             f"the training of run {which.id} cannot be ended",

@@ -16,7 +16,7 @@ from stallguard.doctor import matrix
 from stallguard.doctor.facts import Deep, Environment, Installed
 from stallguard.errors import UNREADABLE
 from stallguard.host import tool
-from stallguard.launch.interpreter import InterpreterChoice
+from stallguard.launch.command import InterpreterChoice
 from stallguard.probe import libraries
 
 INSIDE = Path(__file__).parent / "inside"

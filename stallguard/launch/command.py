@@ -1,13 +1,21 @@
 """From the words after `stallguard run` to the argv of a process, and whether the probe can be loaded into it.
 
-COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any executable.  Pure except for `Disk`, which reads the
-file system.  This module must not start anything.
+COMMAND is `train.py ARGS`, `-m package.module ARGS`, or any executable.
+
+One rule says which Python runs a script, for `run`, `drill`, `doctor` and jobs.  In this order: --python, the active
+environment, `.venv` or `venv` of the project (the directories from the working one upwards, as uv and poetry look for
+it), python3 on PATH, stallguard's own.  A project whose environment is elsewhere (poetry, pipenv, pixi, conda) is
+recognised by its files: the choice then says how to select that environment.
+
+Pure except for `Disk`, which reads the file system: the environment and the search along PATH enter as arguments.  This
+module must not start anything.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -39,21 +47,21 @@ _SHUT = {
     "S": "Python was started with -S, which leaves sitecustomize out",
 }
 
+Which = Callable[[str], str | None]
 
-class Chosen(Protocol):
-    """An interpreter, and why it was chosen (stallguard.launch.interpreter.InterpreterChoice)."""
-
-    @property
-    def path(self) -> str:
-        """Where it is."""
-
-    @property
-    def why(self) -> str:
-        """Why it was chosen."""
-
-    @property
-    def hint(self) -> str:
-        """How to select the project's environment, if it was not found; else empty."""
+# The variable of an activated environment, and the kind of that environment.
+ACTIVE = (("VIRTUAL_ENV", "the virtual environment"), ("CONDA_PREFIX", "the conda environment"))
+LOCAL = (".venv", "venv")
+# A file of a project whose environment is elsewhere: how to start a program in that environment.
+SIGNS = (
+    ("poetry.lock", "poetry run"),
+    ("uv.lock", "uv run"),
+    ("Pipfile", "pipenv run"),
+    ("pixi.toml", "pixi run"),
+    ("pdm.lock", "pdm run"),
+    ("environment.yml", "conda run -n NAME --no-capture-output"),
+    ("environment.yaml", "conda run -n NAME --no-capture-output"),
+)
 
 
 class FileSystem(Protocol):
@@ -117,7 +125,7 @@ class Command(NamedTuple):
     """What is started.  `interpreter`: the chosen one; None if the user named a program."""
 
     argv: list[str]
-    interpreter: Chosen | None = None
+    interpreter: InterpreterChoice | None = None
 
 
 class ProbeReach(NamedTuple):
@@ -127,7 +135,7 @@ class ProbeReach(NamedTuple):
     why: str = ""
 
 
-def resolve(words: Sequence[str], interpreter: Callable[[], Chosen], place: FileSystem) -> Command:
+def resolve(words: Sequence[str], interpreter: Callable[[], InterpreterChoice], place: FileSystem) -> Command:
     """Return what to start for COMMAND; `interpreter` is called only if a script or module needs one.
 
     Raises StallguardError: 2 if it is not a command, 126 if it cannot be run, 127 if it does not exist.
@@ -240,3 +248,52 @@ def _flags(words: Sequence[str]) -> ProbeReach:
             if parts["last"] and not parts["value"]:
                 next(rest, None)
     return ProbeReach(True)
+
+
+class InterpreterChoice(NamedTuple):
+    """An interpreter, and why it was chosen, for the journal."""
+
+    path: str
+    why: str
+    hint: str = ""  # how to select the project's environment, if it was not found
+
+
+def choose_interpreter(
+    python: str | None,
+    env: Mapping[str, str],
+    which: Which,
+    own: str = sys.executable,
+    cwd: Path | None = None,
+    there: Callable[[Path], bool] = Path.exists,
+) -> InterpreterChoice:
+    """Return the interpreter: `python`, else the active environment's, the project's, PATH's python3, stallguard's.
+
+    `python`: the option, a path, a name on PATH or the directory of an environment; empty if not given.
+    `which`: as shutil.which, None if it cannot be run.  `cwd`: where the project is searched for,
+    None: nowhere; `there`: whether a file exists.  Raises StallguardError (127) if `python` does not exist.
+    """
+    if python:
+        for candidate in (python, f"{python.rstrip('/')}/bin/python"):
+            if found := which(candidate):
+                return InterpreterChoice(found, "chosen with --python")
+        raise StallguardError(
+            f"no such interpreter: {python}",
+            cure="give --python the path of a Python, a name on PATH, or an environment's directory",
+            code=NOT_FOUND,
+        )
+    for variable, kind in ACTIVE:
+        home = env.get(variable)  # which remains after the environment is deleted
+        if home and (found := which(f"{home}/bin/python")):
+            return InterpreterChoice(found, f"{kind} {home} is active")
+    upwards = (cwd, *cwd.parents[:-1]) if cwd is not None else ()
+    for environment in (directory / name for directory in upwards for name in LOCAL):
+        if found := which(f"{environment}/bin/python"):
+            return InterpreterChoice(found, f"the environment {environment} of the project")
+    hint = ""
+    for sign, starter in ((directory / name, starter) for directory in upwards for name, starter in SIGNS):
+        if there(sign):
+            hint = f"{sign} belongs to another environment: {starter} stallguard run, or --python PATH"
+            break
+    if python3 := which("python3"):
+        return InterpreterChoice(python3, "python3 on PATH; no environment is active", hint)
+    return InterpreterChoice(own, "stallguard's own: there is no active environment and no python3", hint)

@@ -18,9 +18,9 @@ import msgspec
 from stallguard.config import Loaded
 from stallguard.core.text import quantity
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
-from stallguard.launch import batch_option, interpreter
-from stallguard.launch.command import Command, Disk, ProbeReach, reach, resolve
-from stallguard.launch.resume import NONE, heritage, take_over
+from stallguard.launch import batch_option
+from stallguard.launch.command import Command, Disk, ProbeReach, choose_interpreter, reach, resolve
+from stallguard.launch.earlier_run import NONE, heritage, take_over
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 
@@ -127,7 +127,7 @@ def _refuse_too_few_descriptors() -> None:
 def command_of(words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str], cwd: Path) -> Command:
     """Return what COMMAND starts.  Raises StallguardError."""
     place, chosen = Disk(env, str(cwd)), loaded.config.run.python or None
-    return resolve(words, lambda: interpreter.choose(chosen, env, place.which, cwd=cwd), place)
+    return resolve(words, lambda: choose_interpreter(chosen, env, place.which, cwd=cwd), place)
 
 
 def project_of(loaded: Loaded, cwd: Path) -> str:

@@ -21,7 +21,7 @@ from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import ProbeConnected
 from stallguard.errors import StallguardError
-from stallguard.launch import orphan
+from stallguard.launch import earlier_run
 from stallguard.report import (
     attempt_rows,
     evidence_files,
@@ -229,7 +229,7 @@ def _first(
     copied = run_files.elsewhere(run)
     return first_screen.first_screen(
         state, end.why if end else "", troubles, asked, output, resumable=run.has_checkpoints(),
-        alive=orphan.find(run) is not None, advice=first_screen.first_advice(helps),
+        alive=earlier_run.find_orphan(run) is not None, advice=first_screen.first_advice(helps),
         home=home, job=copied.job if copied else "", broken_loss=sums.broken_loss,
     )  # fmt: skip
 

@@ -22,8 +22,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.run import Run
 from stallguard.core.shutdown import Step
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.launch import interpreter
-from stallguard.launch.command import Command, ProbeReach
+from stallguard.launch.command import Command, InterpreterChoice, ProbeReach
 from stallguard.launch.request import Request
 from stallguard.storage import journal, private, run_files
 from stallguard.storage.paths import BEATS, CONTROL, RunDir
@@ -46,9 +45,7 @@ def reopened(run: RunDir) -> Request:
     asked = run_files.asked(run)
     if asked is None:
         raise StallguardError(f"{run.asked} is damaged", cure="start the training anew", code=NO_SUCH_RUN)
-    chosen = (
-        interpreter.InterpreterChoice(asked.interpreter, asked.interpreter_why) if asked.interpreter else None
-    )
+    chosen = InterpreterChoice(asked.interpreter, asked.interpreter_why) if asked.interpreter else None
     reach = ProbeReach(not asked.outside, asked.outside)
     return Request(run, tuple(asked.command), Command(asked.argv, chosen), reach, Path(asked.cwd))
 

@@ -23,9 +23,17 @@ from stallguard.core.learned import NO_SIZES, BatchSizes
 from stallguard.core.text import counted
 from stallguard.errors import SIGNALLED, StallguardError
 from stallguard.host import system
-from stallguard.launch import batch_option, run_seed, signing_key
-from stallguard.launch.environment import STACKS_SIGNAL, child_environment, keep_reference
-from stallguard.launch.probe_copy import ProbeFiles
+from stallguard.launch import batch_option
+from stallguard.launch.environment import (
+    KEY_VARIABLE,
+    STACKS_SIGNAL,
+    ProbeFiles,
+    child_environment,
+    drawn_seed,
+    keep_reference,
+    run_seed,
+    signing_key,
+)
 from stallguard.probe.settings import ProbeSettings
 from stallguard.sensors import Target
 from stallguard.storage import learned_store, paths, run_files
@@ -275,9 +283,9 @@ class Launcher:
             return ""
         if not self._drawn:
             try:
-                self._drawn = run_seed.seed(context.directory.checkpoints)
+                self._drawn = run_seed(context.directory.checkpoints)
             except OSError as error:
-                self._drawn = run_seed.drawn_seed()
+                self._drawn = drawn_seed()
                 context.reporter.trouble(
                     f"the run's seed is not kept ({error}): a run that resumes this one draws another"
                 )
@@ -289,7 +297,7 @@ class Launcher:
         if not context.settings.config.checkpoint.enabled:
             return ""
         try:
-            return signing_key.ensure(paths.home(), context.env.get(signing_key.VARIABLE, ""))
+            return signing_key(paths.home(), context.env.get(KEY_VARIABLE, ""))
         except OSError as error:
             context.reporter.trouble(
                 f"there is no key to sign checkpoints with ({error}): objects that need a pickle are not kept"

@@ -13,7 +13,7 @@ import pytest
 
 from stallguard.doctor import interrogate
 from stallguard.doctor.interrogate import INSIDE, ask, environment
-from stallguard.launch.interpreter import InterpreterChoice
+from stallguard.launch.command import InterpreterChoice
 
 
 def script(tmp_path, body):

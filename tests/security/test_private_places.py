@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.errors import StallguardError
-from stallguard.launch import orphan, run_seed
+from stallguard.launch import earlier_run, environment
 from stallguard.storage import journal, learned_store, paths, private, run_files
 from stallguard.storage.journal import Journal
 from stallguard.storage.run_files import AttemptRecord
@@ -57,7 +57,7 @@ def test_all_of_a_run_is_the_owners_alone(home: Path, umask: None) -> None:
         log = OutputLog(run.output, print, 1 << 20)
         log.write(b"x")
         log.close()
-        run_seed.seed(run.checkpoints)
+        environment.run_seed(run.checkpoints)
         learned_store.keep_sizes(
             learned_store.CommandKey(("train.py",), "/", "", ""), learned_store.Sizes(rows=8)
         )
@@ -157,7 +157,7 @@ def test_only_what_belongs_in_it_is_removed_from_a_directory_of_sockets(tmp_path
     for place in (precious, tmp_path / "link"):
         ended = AttemptRecord(1, 1, run_files.Identity(999_999, 0.0, "?"), 7, str(place))
         run_files.write(run.asked, run_files.RunRequest(2, "run", [], [], "/", "", ended.process))
-        orphan.end(run, ended)
+        earlier_run.end_orphan(run, ended)
 
         assert (precious / "thesis.tex").read_text() == "mine"
 

@@ -148,7 +148,9 @@ _PROCESSES: Guards = {
     "forks-while-training": (Change("probe/bootstrap.py", ", after_in_child=self.forked)", ")"),),
     "hundred-workers": (Change("probe/bootstrap.py", ", after_in_child=self.forked)", ")"),),
     "number-recycled": (
-        Change("launch/orphan.py", "attempt is not None and run_files.lives(attempt.process)", "attempt is not None"),
+        Change(
+            "launch/earlier_run.py", "attempt is not None and run_files.lives(attempt.process)", "attempt is not None"
+        ),
     ),
     "two-guards": (
         Change(
@@ -158,7 +160,7 @@ _PROCESSES: Guards = {
         ),
     ),
     "two-guards-of-one-run": (
-        Change("launch/resume.py", 'if run_files.state(run) == "running":\n        raise', "if False:\n        raise"),
+        Change("launch/earlier_run.py", 'if run_files.state(run) == "running":\n        raise', "if False:\n        raise"),
     ),
     "run-in-a-run": (Change("launch/environment.py", ' or "__" in name or name == HOME', ""),),
     "run-in-a-run-stopped": (Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGTERM: "stop",', "")),),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mac.scene import Scene, undisturbed, until
-from stallguard.launch import orphan
+from stallguard.launch import earlier_run
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
@@ -121,6 +121,6 @@ def end(one: GuardedRun) -> None:
 
 def end_orphan(run: RunDir) -> None:
     """End the training of a run whose stallguard was killed."""
-    left = orphan.find(run)
+    left = earlier_run.find_orphan(run)
     if left is not None:
-        orphan.end(run, left)
+        earlier_run.end_orphan(run, left)

@@ -52,7 +52,7 @@ from stallguard.fleet.store.records import Damaged
 from stallguard.fleet.store.signing import Signatures
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
-from stallguard.launch import interpreter
+from stallguard.launch.command import choose_interpreter
 from stallguard.storage import paths, private, run_files
 
 if TYPE_CHECKING:
@@ -513,7 +513,7 @@ def machine_facts(env: Mapping[str, str], cwd: Path, python: str | None = None) 
     `python`: of the environment; None: that which `stallguard run` would choose in `cwd`.  Raises StallguardError if
     there is no such interpreter.
     """
-    choice = interpreter.choose(python, env, shutil.which, cwd=cwd)
+    choice = choose_interpreter(python, env, shutil.which, cwd=cwd)
     return OfferedMachine(
         about=system.facts(),
         memory=system.memory(),

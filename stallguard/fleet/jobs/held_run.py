@@ -35,9 +35,9 @@ from stallguard.fleet.store.records import Claim, Damaged, Generation, Holder, M
 from stallguard.fleet.store.signing import NotSigned, Signatures
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
-from stallguard.launch import orphan
+from stallguard.launch import earlier_run
+from stallguard.launch.earlier_run import heritage
 from stallguard.launch.request import Inherited, Request, command_of, prepare, project_of
-from stallguard.launch.resume import heritage
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor import terminal_lines
@@ -224,9 +224,13 @@ def end_orphans(store: str, job: str, env: Mapping[str, str]) -> list[str]:
     found = []
     for run in paths.list_runs():
         known = generations.recall(run)
-        if known is None or (known.store, known.job) != (store, job) or (attempt := orphan.find(run)) is None:
+        if (
+            known is None
+            or (known.store, known.job) != (store, job)
+            or (attempt := earlier_run.find_orphan(run)) is None
+        ):
             continue
-        if orphan.end(run, attempt, ORPHANED):
+        if earlier_run.end_orphan(run, attempt, ORPHANED):
             raise StallguardError(
                 f"the training of run {run.id} (pid {attempt.process.pid}) does not end; its stallguard was killed",
                 why=f"job {job} must not be trained twice on {machine_name(env)}",

@@ -44,7 +44,7 @@ from stallguard.fleet.store.membership import Membership, own_host
 from stallguard.fleet.store.orders import Refusal, Submission
 from stallguard.fleet.store.records import ASKED_FOR, KILLED, Damaged, Outcome
 from stallguard.fleet.store.signing import Signatures
-from stallguard.launch import signing_key
+from stallguard.launch.environment import KEY_VARIABLE, fleet_signing_key
 from stallguard.storage import paths, private, run_files
 
 LOOK = 1.0  # s between two looks at a run that an earlier worker started
@@ -313,8 +313,8 @@ class RunsHere:
 
     def _environment(self, submission: Submission, quiet: str) -> dict[str, str]:
         marks = {held_run.QUIET: quiet} if quiet else {}
-        key = signing_key.of_fleet(paths.home(), self._signatures.member.token)
-        own = {held_run.MACHINE: self._host, signing_key.VARIABLE: key}
+        key = fleet_signing_key(paths.home(), self._signatures.member.token)
+        own = {held_run.MACHINE: self._host, KEY_VARIABLE: key}
         return {**self._env, **submission.environment, **own, **marks}
 
     def _refuse_if_not_begun(self, job: str, pid: int, log: Path, begins: int) -> None:

@@ -39,7 +39,7 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
 
     `fleet`: a random name, which the store has too, so that files of two fleets are not mixed up; `name`: of the
     member, which its certificate has too; `scheduler`: "tls://host:port"; `token`: 64 hexadecimal digits, the same for
-    all members, from which the key of pickles in checkpoints follows (launch/signing_key.py); the others are PEM texts:
+    all members, from which the key of pickles in checkpoints follows (launch/environment.py); the others are PEM texts:
     `ca` the authority's certificate, `certificate` and `key` the member's own, `revoked` the list of revoked
     certificates when the file was made.
     """

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from stallguard.errors import StallguardError
-from stallguard.launch import resume
+from stallguard.launch import earlier_run
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 
@@ -57,15 +57,15 @@ def test_last_is_the_newest_of_the_same_command_that_left_a_checkpoint(make: Mak
     make(text="")
     make(argv=["/bin/python", "other.py"])
 
-    assert resume.heritage("last", ARGV, PLACE).id == wanted.id
+    assert earlier_run.heritage("last", ARGV, PLACE).id == wanted.id
 
 
 def test_a_run_can_be_named(make: Make) -> None:
     wanted = make()
     make()
 
-    assert resume.heritage(wanted.id, ARGV, PLACE).id == wanted.id
-    assert resume.heritage(wanted.id, ["/other/python", "train.py"], PLACE).id == wanted.id
+    assert earlier_run.heritage(wanted.id, ARGV, PLACE).id == wanted.id
+    assert earlier_run.heritage(wanted.id, ["/other/python", "train.py"], PLACE).id == wanted.id
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_a_run_can_be_named(make: Make) -> None:
 def test_the_checkpoints_of_another_command_are_refused(make: Make, argv: list[str], place: Path) -> None:
     wanted = make()
     with pytest.raises(StallguardError, match=r"belong to another command: train\.py, in /work") as found:
-        resume.heritage(wanted.id, argv, place)
+        earlier_run.heritage(wanted.id, argv, place)
     assert found.value.code == 2
 
 
 def test_nothing_to_go_on_from_is_an_error_with_its_code(make: Make) -> None:
     make(text="")
     with pytest.raises(StallguardError) as found:
-        resume.heritage("last", ARGV, PLACE)
+        earlier_run.heritage("last", ARGV, PLACE)
     assert found.value.code == 3
 
 
@@ -89,12 +89,12 @@ def test_a_run_that_goes_on_is_not_taken_from(make: Make) -> None:
     me = run_files.identity(os.getpid())
     run = make(code=None, who=me)
     with pytest.raises(StallguardError, match="still alive"):
-        resume.heritage(run.id, ARGV, PLACE)
+        earlier_run.heritage(run.id, ARGV, PLACE)
 
 
 def test_the_earlier_run_keeps_its_checkpoints_when_the_new_one_replaces_them(make: Make) -> None:
     old, new = make(text="first night"), make(text="")
-    resume.take_over(old, new)
+    earlier_run.take_over(old, new)
     mine = new.checkpoints / GENERATION
     assert mine.read_text() == "first night"
 
@@ -108,9 +108,9 @@ def test_the_earlier_run_keeps_its_checkpoints_when_the_new_one_replaces_them(ma
 @pytest.mark.parametrize(("code", "goes_on"), [(0, False), (75, True), (124, True), (1, True), (None, True)])
 def test_a_job_goes_on_from_what_did_not_finish(make: Make, code: int | None, goes_on: bool) -> None:
     run = make(code=code)
-    found = resume.unfinished(run.id, ["train.py"], PLACE)
+    found = earlier_run.unfinished(run.id, ["train.py"], PLACE)
     assert (found is not None) is goes_on
-    assert resume.unfinished(run.id, ["train.py", "--other"], PLACE) is None
+    assert earlier_run.unfinished(run.id, ["train.py", "--other"], PLACE) is None
 
 
 def test_a_project_that_moved_is_the_same_command_also_with_another_interpreter(make: Make) -> None:
@@ -124,12 +124,12 @@ def test_a_project_that_moved_is_the_same_command_also_with_another_interpreter(
 
     run, root = moved("/Users/a/project"), "/home/b/xyz"
     argv = ["/other/python", f"{root}/train.py", f"--data={root}/data"]
-    assert resume.heritage("last", argv, Path(root, "jobs"), root).id == run.id
-    assert resume.heritage(run.id, argv, Path(root, "jobs"), root).id == run.id
+    assert earlier_run.heritage("last", argv, Path(root, "jobs"), root).id == run.id
+    assert earlier_run.heritage(run.id, argv, Path(root, "jobs"), root).id == run.id
     for other in (
         (argv, Path(root, "jobs"), ""),
         (argv, Path(root), root),
         ([argv[0], "/x.py", *argv[2:]], Path(root, "jobs"), root),
     ):
         with pytest.raises(StallguardError, match="belong to another command"):
-            resume.heritage(run.id, *other)
+            earlier_run.heritage(run.id, *other)

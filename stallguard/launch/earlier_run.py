@@ -1,23 +1,30 @@
-"""A run that resumes from the checkpoints of an earlier run: finds that run, and links its checkpoints.
+"""An earlier run: what another run takes over from it, and the training that it left without a stallguard.
 
-The earlier run keeps them: both link the same files.  Must not judge their content; the probe does.
+A run that resumes links the checkpoints of the earlier run, which keeps them: both link the same files.  Their content
+is judged by the probe, not here.
+
+`find_orphan` and `end_orphan` are about a training whose stallguard was killed: for `ls --live`, `status` and `stop`,
+and for a job of several machines, if another run takes it.  A training that a service manager started is guarded again
+when that restarts stallguard; after it is ended here its run has an outcome, so that does not happen.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from stallguard.core.text import shell_words
-from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.launch import orphan
+from stallguard.errors import NO_SUCH_RUN, SIGNALLED, USAGE, StallguardError
 from stallguard.probe.process_key import portable
 from stallguard.storage import run_files
-from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
-from stallguard.storage.run_files import RunRequest
+from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs, remove_sockets
+from stallguard.storage.run_files import AttemptRecord, RunRequest
 
 NONE = "no"
+
+STOPPED = "you requested a stop; stallguard had been killed before"
 
 
 def heritage(wanted: str, argv: Sequence[str], cwd: Path, project: str = "") -> RunDir:
@@ -38,7 +45,7 @@ def heritage(wanted: str, argv: Sequence[str], cwd: Path, project: str = "") -> 
         raise StallguardError(
             f"run {run.id} is still alive", cure=f"end it first: stallguard stop {run.id}", code=USAGE
         )
-    if attempt := orphan.find(run):
+    if attempt := find_orphan(run):
         raise StallguardError(
             f"the training of run {run.id} (pid {attempt.process.pid}) is still alive; its stallguard was killed",
             cure=f"end it first: stallguard stop {run.id}",
@@ -102,3 +109,42 @@ def _link(source: str, target: str) -> None:
         import shutil
 
         shutil.copy2(source, target)
+
+
+def find_orphan(run: RunDir) -> AttemptRecord | None:
+    """Return the live attempt of a run without a stallguard; None if there is none."""
+    attempt = run_files.recall_attempt(run) if run_files.state(run) == "lost" else None
+    return attempt if attempt is not None and run_files.lives(attempt.process) else None
+
+
+def end_orphan(run: RunDir, attempt: AttemptRecord, why: str = STOPPED) -> list[int]:
+    """End the attempt's group: SIGTERM, the run's grace, SIGKILL; write the outcome; return what did not end.
+
+    `why`: in words.
+    """
+    from stallguard.config.table import Config
+    from stallguard.core import ledger, recovery, time_spent
+    from stallguard.core.run import beats
+    from stallguard.host.process_end import GRACE, sweep
+    from stallguard.storage import journal  # imports the core, which `ls` and `status` do not need
+
+    asked = run_files.asked(run)
+    grace = asked.config.get("stop", {}).get("grace", GRACE) if asked else GRACE
+    left = sweep(attempt.process.pid, grace)
+    if not left and run_files.state(run) == "lost":
+        remove_sockets(Path(attempt.place))
+        began = journal.began(run.journal)
+        was = recovery.rebuilt(journal.events(run.journal), Config().limits(), began=began)
+        run_files.conclude(
+            run,
+            run_files.ended(
+                SIGNALLED + signal.SIGTERM,
+                why,
+                ledger.spent(was.ledger, was.now) if was else time_spent.Spent(),
+                batches=beats(was) if was else 0,
+                incidents=was.totals.incidents if was else 0,
+                crashes=was.totals.crashes if was else None,
+                attempts=attempt.number,
+            ),
+        )
+    return left
