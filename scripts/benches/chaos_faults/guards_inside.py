@@ -160,7 +160,9 @@ _PROCESSES: Guards = {
         ),
     ),
     "two-guards-of-one-run": (
-        Change("launch/earlier_run.py", 'if run_files.state(run) == "running":\n        raise', "if False:\n        raise"),
+        Change(
+            "launch/earlier_run.py", 'if run_files.state(run) == "running":\n        raise', "if False:\n        raise"
+        ),
     ),
     "run-in-a-run": (Change("launch/environment.py", ' or "__" in name or name == HOME', ""),),
     "run-in-a-run-stopped": (Change("supervisor/signals.py", _ASKS, _ASKS.replace(' signal.SIGTERM: "stop",', "")),),

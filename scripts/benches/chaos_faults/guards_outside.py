@@ -13,7 +13,9 @@ _NO_ROOM = Change("supervisor/guard.py", "        run_files.keep_room(context.di
 
 _SUPERVISOR: Guards = {
     "supervisor-killed": (
-        Change("launch/earlier_run.py", 'run_files.recall_attempt(run) if run_files.state(run) == "lost" else None', "None"),
+        Change(
+            "launch/earlier_run.py", 'run_files.recall_attempt(run) if run_files.state(run) == "lost" else None', "None"
+        ),
         Change("supervisor/standby.py", "read -r _ <&2 && exit 0", "exit 0"),
     ),
     "supervisor-killed-and-stopped-by-hand": (
