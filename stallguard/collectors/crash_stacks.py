@@ -1,4 +1,4 @@
-"""The Python stacks of a process that crashed: what probe/crash_stacks.py had written, read after its end.
+"""The Python stacks of a process that crashed: what probe/stack_dumps.py had written, read after its end.
 
 A run is often several processes.  The stacks of the attempt's own process come first; else those of the process that
 crashed first, because the others can end for it.  Those of a worker, a process forked by one with a probe, are

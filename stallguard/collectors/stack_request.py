@@ -3,7 +3,7 @@
 The thread writes them while it has the interpreter's lock, so no other thread changes its frames meanwhile.  If it does
 not answer, the lock is held, or the process does not run.  Then the handler of the signal writes them: it is
 faulthandler's, in C, and works inside native waits too.  It is no first choice, because it crashes if another thread
-runs Python code (see stack_signal.py).  The signal is sent only to a process whose probe reported the handler; it would
+runs Python code (see stack_dumps.py).  The signal is sent only to a process whose probe reported the handler; it would
 kill any other.
 """
 

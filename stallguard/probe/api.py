@@ -6,8 +6,7 @@ import os
 from time import monotonic
 
 from . import wire
-from .beats import HAND, NAMED
-from .monotonic import monotonic_ns
+from .beats import HAND, NAMED, monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,12 +78,12 @@ class ScriptApi:
         folder = self._context.checkpoint_directory
         if not folder:
             return False
-        from .checkpoint import earlier_attempts, schedule
+        from .checkpoint import saved_generation, schedule
         from .checkpoint.manual import Manual
 
         context = self._context
         pace = schedule.of_settings(context.settings, monotonic())
-        mine = earlier_attempts.AttemptRecords(folder, context.place, context.resuming).folder
+        mine = saved_generation.AttemptRecords(folder, context.place, context.resuming).folder
         place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
         checkpoint = Manual(context, place, pace, save, name)
         self._checkpoints.append(checkpoint)

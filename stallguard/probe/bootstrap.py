@@ -4,7 +4,7 @@ A run is often more than one Python process: a launcher (subprocess, Hydra, pape
 does not train, trainings one after the other or side by side, and the workers of each training.  The kind of a process
 is not known at its start, so its state changes with what it does:
 
-    waiting    from the start: a place (process_key.py), the file of its crash (crash_stacks.py) and the import hooks;
+    waiting    from the start: a place (process_key.py), the file of its crash (stack_dumps.py) and the import hooks;
                no page, no socket, no thread
     present    it imports a training library, or the script calls stallguard: page, socket, thread.  The supervisor
                watches it, also for an import that hangs.  It can be a launcher that imports torch, so the processes
@@ -26,12 +26,11 @@ import os
 import sys
 from _thread import allocate_lock
 
-from . import crash_stacks, libraries, page, process_key, settings, stack_signal, wire
+from . import libraries, outbox, process_key, settings, stack_dumps, wire
 from .api import ScriptApi
-from .beats import FINISHING, Beats
+from .beats import FINISHING, Beats, monotonic_ns
 from .context import Context
 from .imports import ApiFinder, ImportFinder
-from .monotonic import monotonic_ns
 from .outbox import Outbox
 from .patches import Patches
 from .sender import Sender
@@ -103,7 +102,7 @@ class Probe:
         self._signal = 0  # for stack dumps, once it is armed
         self._is_equipped = False
         self._parts: dict[str, Any] = {}  # what begin() of each part has returned
-        self.beats = Beats(page.begin(page.private(), token, pid, monotonic_ns()))
+        self.beats = Beats(outbox.begin(outbox.private(), token, pid, monotonic_ns()))
         self.beats.claim = self.claim
         self.mail = Outbox(token, pid)
         self.patches = Patches(self.step_aside)
@@ -127,8 +126,8 @@ class Probe:
             self.environment.update(HIDDEN_GPU)
         self.mail.place = self.context.place
         self._mark(wire.WAITING)
-        stack_signal.watch()
-        crash_stacks.begin(self._crashes())
+        stack_dumps.watch()
+        stack_dumps.begin(self._crashes())
         for part, (is_wanted, _, begins_now) in PARTS.items():
             if begins_now and is_wanted(self._settings):
                 self._guarded(part, self._begin, part)
@@ -140,7 +139,7 @@ class Probe:
         atexit.register(self.goodbye)
 
     def _crashes(self) -> str:
-        return os.path.join(self._folder, "%d%s" % (self._pid, crash_stacks.SUFFIX))
+        return os.path.join(self._folder, "%d%s" % (self._pid, stack_dumps.SUFFIX))
 
     def _mark(self, name: str) -> None:
         """Show the supervisor a process that sends no record yet."""
@@ -210,14 +209,14 @@ class Probe:
             util = sys.modules.get("multiprocessing.util")
             if self._forked and util is not None:  # most versions end a forked process without atexit
                 util.Finalize(None, self.goodbye, exitpriority=-100)
-            self.beats.slots = page.moved(self.beats.slots, path + ".page")
+            self.beats.slots = outbox.moved(self.beats.slots, path + ".page")
             if self._forked:
-                crash_stacks.begin(self._crashes())
-            crash_stacks.look()
-            number = self._settings.signal or stack_signal.DEFAULT
+                stack_dumps.begin(self._crashes())
+            stack_dumps.look()
+            number = self._settings.signal or stack_dumps.DEFAULT
             # Again in a forked process, whose inherited handler writes to its parent's file.
             again = number == self._signal
-            self._signal = number if stack_signal.arm(number, path + ".stacks", again=again) else 0
+            self._signal = number if stack_dumps.arm(number, path + ".stacks", again=again) else 0
             if self._signal:
                 self.beats.flag(wire.FLAG_STACKS_ARMED, True)
                 self.mail.arm(True)
@@ -262,21 +261,21 @@ class Probe:
 
     def _count_fork(self) -> None:
         self._forks += 1
-        crash_stacks.forking()
+        stack_dumps.forking()
 
     def forked(self) -> None:
         """Handle a fork in the child: disable the probe in a worker of a training, else begin again."""
-        crash_stacks.forked()
+        stack_dumps.forked()
         if self.sender is not None:
             self.sender.abandon()
             self.sender = None
         if self.state in (TRAINING, WORKER):
             self.state = WORKER
-            self.beats.slots = page.private()
+            self.beats.slots = outbox.private()
             return
         self.state, self._pid, self._quiet, self._forked = WAITING, os.getpid(), True, True
         self._turn = allocate_lock()
-        self.beats.begin(page.begin(page.private(), self._token, self._pid, monotonic_ns()))
+        self.beats.begin(outbox.begin(outbox.private(), self._token, self._pid, monotonic_ns()))
         self.mail.forked(self._pid)
         # A place of its own: the number of the fork is the same in the next attempt.
         self.environment[process_key.VARIABLE] = "%s.%d" % (self.context.place, self._forks)

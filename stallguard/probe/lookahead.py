@@ -23,7 +23,7 @@ import sys
 from itertools import islice
 from weakref import WeakKeyDictionary
 
-from . import own_frames
+from . import patches
 from .frameworks import keras
 
 TYPE_CHECKING = False
@@ -118,7 +118,7 @@ class NextCall:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)  # a script can read the traces of a tf.function
 
-    @own_frames.passing
+    @patches.passing
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the looks, then train as the original does; args[-1] is the iterator, or a list of batches."""
         if vars(self._model).get(NAME) is self:

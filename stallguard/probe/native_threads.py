@@ -1,8 +1,8 @@
-"""Starts the probe's threads, lets the interpreter end only when each of them has run, and reads all threads' frames.
+"""Threads that are not the script's: the probe's own, and those that serve a notebook.
 
-They are started without `threading`, so that the script's count of threads does not change.  Python 3.9 and 3.10 end
-with SIGSEGV if a thread runs for the first time after the interpreter was taken down: it reads freed memory
-(`thread_run` in CPython's _threadmodule.c).  That was 1 of 150 programs that only start a thread, on one core.
+The probe's threads are started without `threading`, so that the script's count of threads does not change.  Python 3.9
+and 3.10 end with SIGSEGV if a thread runs for the first time after the interpreter was taken down: it reads freed
+memory (`thread_run` in CPython's _threadmodule.c).  That was 1 of 150 programs that only start a thread, on one core.
 `threading` waits for each thread at its start; here the end of the program waits, which costs nothing before.
 
 From Python 3.12 on, os.fork warns if the process has more than one thread, and shows that if the script itself forks.
@@ -12,6 +12,10 @@ Python 3.11 makes the frame objects that `sys._current_frames` returns while it 
 Each new object can start a garbage collection, and a collection that frees a `threading.local` takes the same lock: the
 process stops for ever (python/cpython#106883, not mended in 3.11).  3.12 collects between two instructions instead, and
 up to 3.10 the frame objects exist.  So the collector is stopped for that call.
+
+The threads of a notebook's kernel poll sockets while the cell trains, independently of the training:
+papermill, nbconvert and Jupyter run a script's cells in the main thread of a kernel.  If the kernel's own threads were
+counted, every deadlock would look like a wait for the network.  Must not import anything: the sender's thread calls it.
 """
 
 from __future__ import annotations
@@ -115,3 +119,36 @@ def _wait() -> None:
     for runs in _waiting:
         if runs.acquire(True, FIRST_TURN):
             runs.release()
+
+
+KERNELS = ("ipykernel", "IPython")
+
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def service_threads() -> list[int]:
+    """Return the native ids of the kernel's own threads; none outside of a kernel."""
+    return [thread.native_id for thread in _of_kernel() if thread.native_id]
+
+
+def service_idents() -> list[int]:
+    """Return the same threads as Python numbers them (sys._current_frames)."""
+    return [thread.ident for thread in _of_kernel() if thread.ident]
+
+
+def _of_kernel() -> list[Any]:
+    threading = sys.modules.get("threading")
+    if "ipykernel" not in sys.modules or threading is None:
+        return []
+    living = list(threading._active.values())  # not enumerate(): a stuck thread can hold its lock
+    return [thread for thread in living if _is_of_kernel(thread)]
+
+
+def _is_of_kernel(thread: object) -> bool:
+    for owner in (type(thread), getattr(thread, "_target", None)):
+        if str(getattr(owner, "__module__", "")).partition(".")[0] in KERNELS:
+            return True
+    return False

@@ -12,8 +12,7 @@ from _thread import allocate_lock
 from time import thread_time
 
 from . import native_threads, wire
-from .beats import POLL
-from .monotonic import monotonic_ns
+from .beats import POLL, monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from os import fstat
 from time import sleep
 
 from . import beats as phases
-from . import crash_stacks, libraries, native_threads, wire
-from .monotonic import monotonic_ns
-from .notebooks import service_threads
-from .stack_signal import is_caught, still_ours, write
+from . import libraries, native_threads, stack_dumps, wire
+from .beats import monotonic_ns
+from .native_threads import service_threads
+from .stack_dumps import is_caught, still_ours, write
 from .wait_evidence import WaitEvidence
 
 TYPE_CHECKING = False
@@ -163,7 +163,7 @@ class Sender:
             if library.trains:
                 self._mail.version(library.name, libraries.version(library.name))
         self._mail.service_threads(service_threads())
-        crash_stacks.look()
+        stack_dumps.look()
         if self._mail.armed and is_caught(self._signal) is False:
             self._disarm()
 

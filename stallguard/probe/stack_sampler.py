@@ -32,9 +32,9 @@ import sys
 from _thread import get_ident
 from time import thread_time
 
-from . import libraries, native_threads, page, wire
+from . import libraries, native_threads, outbox, wire
 from .outbox import encode
-from .own_frames import SKIPPED
+from .patches import SKIPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class StackSampler:
         if not times:
             return
         if self._page is None:
-            self._page = page.shared(self._path, wire.PROFILE_SIZE)
+            self._page = outbox.shared(self._path, wire.PROFILE_SIZE)
         kept, text = len(times), self._text(times)
         while len(text) > wire.PROFILE_STALLED - wire.PROFILE_HEAD:
             kept //= 2

@@ -29,8 +29,8 @@ from __future__ import annotations
 import os
 import sys
 
-from . import libraries, own_frames, wire
-from .notebooks import service_idents
+from . import libraries, patches, wire
+from .native_threads import service_idents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class WaitEvidence:
         mark = (beats._changes, beats._beats, beats.ended, beats.began)
         moved, self._mark = mark != self._mark, mark
         thread = beats._thread
-        frame = own_frames.behind_wrappers(frames.get(thread))
+        frame = patches.behind_wrappers(frames.get(thread))
         # The address of a frame is mostly another one in the next call of the same function.
         here = (thread, id(frame), id(frame.f_code), frame.f_lasti) if frame is not None else ()
         stays = bool(here) and not moved and here == self._here
@@ -190,7 +190,7 @@ class WaitEvidence:
         before, self._places = self._places, {}
         certain = unknown = 0
         for thread, innermost in frames.items():
-            frame = own_frames.behind_wrappers(innermost)
+            frame = patches.behind_wrappers(innermost)
             if thread == training or thread in service or frame is None:
                 continue
             at = (id(frame), id(frame.f_code), frame.f_lasti)

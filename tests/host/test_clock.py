@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import time
 from pathlib import Path
@@ -76,7 +77,10 @@ def test_sleep_is_in_no_age_on_a_mac_whatever_pythons_own_clock_counts(mac_of_to
 
 
 def test_the_probe_names_the_same_clock(mac_of_tomorrow: None) -> None:
-    source = Path(stallguard.probe.__file__).with_name("monotonic.py")
-    names: dict[str, Any] = {}
-    exec(compile(source.read_text(), str(source), "exec"), names)  # noqa: S102 - the module as a Mac would load it
+    source = Path(stallguard.probe.__file__).with_name("beats.py")
+    choices = [
+        one for one in ast.parse(source.read_text()).body if "platform" in ast.unparse(one).partition(":")[0]
+    ]
+    names: dict[str, Any] = {"sys": sys, "time": time}
+    exec(compile(ast.Module(choices, []), str(source), "exec"), names)  # noqa: S102 - as a Mac would load it
     assert names["monotonic_ns"]() == 100_500_000_000

@@ -7,14 +7,14 @@ import threading
 import pytest
 
 from stallguard.probe import beats as b
-from stallguard.probe import page, wire
+from stallguard.probe import outbox, wire
 
 LIST = object()  # a list of callbacks
 
 
 @pytest.fixture
 def beats():
-    return b.Beats(page.begin(page.private(), 1, 2, 3))
+    return b.Beats(outbox.begin(outbox.private(), 1, 2, 3))
 
 
 def field(beats, name):
@@ -329,12 +329,12 @@ def test_the_longest_pause_waits_until_it_was_reported(beats, monkeypatch):
 
 
 def test_a_page_that_cannot_be_had_is_private_memory(tmp_path):
-    slots = page.begin(page.shared(str(tmp_path / "no" / "such" / "place")), 1, 2, 3)
+    slots = outbox.begin(outbox.shared(str(tmp_path / "no" / "such" / "place")), 1, 2, 3)
     assert wire.unpack(bytes(slots))["token"] == 1
 
 
 def test_the_page_is_what_another_process_reads(tmp_path):
-    beats = b.Beats(page.begin(page.shared(str(tmp_path / "1.page")), 11, 22, 33))
+    beats = b.Beats(outbox.begin(outbox.shared(str(tmp_path / "1.page")), 11, 22, 33))
     beats.add(b.HAND, 4)
     record = wire.unpack((tmp_path / "1.page").read_bytes())
     assert (record["token"], record["pid"], record["beats"], record["epoch"]) == (11, 22, 4, -1)
@@ -344,7 +344,7 @@ def test_a_page_that_cannot_be_made_leaves_no_draft(tmp_path):
     path = tmp_path / "7.page"
     path.mkdir()  # no file can take its place
 
-    slots = page.shared(str(path))
+    slots = outbox.shared(str(path))
 
     assert slots.nbytes == wire.SIZE
     assert list(tmp_path.iterdir()) == [path]

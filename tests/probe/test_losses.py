@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from stallguard.probe import losses as module
-from stallguard.probe import page, wire
+from stallguard.probe import outbox, wire
 from stallguard.probe.beats import Beats
 from stallguard.probe.frameworks import keras
 from stallguard.probe.losses import Losses
@@ -21,7 +21,7 @@ class Told:
     """Losses over a page in memory; `notes` is what they report."""
 
     def __init__(self) -> None:
-        self.beats = Beats(page.begin(page.private(), 1, 2, 3))
+        self.beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
         self.notes: list[tuple[str, str, dict[str, str]]] = []
         self.losses = Losses(self.beats, lambda kind, text, **facts: self.notes.append((kind, text, facts)))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stallguard.probe import own_frames
+from stallguard.probe import patches
 from stallguard.probe.hooks import before
 from stallguard.probe.patches import Patches
 
@@ -74,7 +74,7 @@ def test_a_generator_ends_fails_and_is_closed_as_without() -> None:
         finally:
             closed.append(True)
 
-    guarded = own_frames.yielding(numbers)
+    guarded = patches.yielding(numbers)
 
     assert len({printed(functools.partial(all, made())) for made in (numbers, guarded)}) == 1
     stream = guarded()
@@ -90,7 +90,7 @@ def test_nothing_stays_alive_and_no_reference_is_lost() -> None:
     def loses() -> None:
         raise Lost
 
-    guarded = own_frames.passing(loses)
+    guarded = patches.passing(loses)
     gc.collect()
     gc.disable()
     try:

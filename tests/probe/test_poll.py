@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.probe import beats as b
-from stallguard.probe import page, wire
+from stallguard.probe import outbox, wire
 from stallguard.probe.poll import FAILURES, PolledOptimizer, Poller
 
 
@@ -33,7 +33,7 @@ def optimizer():
 
 @pytest.fixture
 def beats():
-    return b.Beats(page.begin(page.private(), 1, 2, 3))
+    return b.Beats(outbox.begin(outbox.private(), 1, 2, 3))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from stallguard.probe import beats as b
-from stallguard.probe import page, wire
+from stallguard.probe import outbox, wire
 from stallguard.probe.outbox import LIMIT, WAITING, Outbox
 from stallguard.probe.sender import SECOND, Sender
 
@@ -54,7 +54,7 @@ def ear(tmp_path):
 
 @pytest.fixture
 def beats():
-    return b.Beats(page.begin(page.private(), 1, 2, 3))
+    return b.Beats(outbox.begin(outbox.private(), 1, 2, 3))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from stallguard.collectors import stack_profile
 from stallguard.core.profile import FEEDER, TRAINING
 from stallguard.probe import beats as b
-from stallguard.probe import page, stack_sampler, wire
+from stallguard.probe import outbox, stack_sampler, wire
 from stallguard.probe.sender import TICK
 from stallguard.probe.stack_sampler import LONGEST, MOST, PERIOD, StackSampler
 from stallguard.storage import stack_samples
@@ -25,7 +25,7 @@ SECOND = 1_000_000_000
 
 @pytest.fixture
 def beats():
-    beats = b.Beats(page.begin(page.private(), 1, 2, 3))
+    beats = b.Beats(outbox.begin(outbox.private(), 1, 2, 3))
     beats.claimed = True
     return beats
 

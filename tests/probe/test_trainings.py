@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from stallguard.probe import crash_stacks, wire
+from stallguard.probe import stack_dumps, wire
 from tests.probe.receiver import Heard, python
 
 TRAIN = "import stallguard, sys; stallguard.beat(int(sys.argv[1]))"
@@ -30,7 +30,7 @@ def program(tmp_path, text, name="train.py"):
 
 
 def test_a_process_that_does_not_train_says_nothing_and_has_only_the_file_of_its_crash_open(receiver):
-    low = f"sum(int(name) < {crash_stacks.HIGH} for name in os.listdir('/dev/fd'))"
+    low = f"sum(int(name) < {stack_dumps.HIGH} for name in os.listdir('/dev/fd'))"
     code = f"import os, threading; print(threading.active_count(), {low})"
     heartbeat = receiver.run(python(code))
     plain = receiver.run([sys.executable, "-I", "-c", code])

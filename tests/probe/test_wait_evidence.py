@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.probe import libraries, page, wire
+from stallguard.probe import libraries, outbox, wire
 from stallguard.probe.beats import HAND, Beats
 from stallguard.probe.wait_evidence import FEW, WaitEvidence, has_peers
 
@@ -30,7 +30,7 @@ class Watched:
     """A training thread and helpers of a test, and the record that the probe makes of them."""
 
     def __init__(self) -> None:
-        self.beats = Beats(page.begin(page.private(), 1, 2, 3))
+        self.beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
         self.waits = WaitEvidence(self.beats)
         self.now = SECOND
         self.stop = threading.Event()
@@ -92,7 +92,7 @@ def test_a_training_thread_that_stands_in_code_of_the_probe_makes_a_sound_record
     def saves() -> None:
         lock.acquire()
 
-    saves.__code__ = saves.__code__.replace(co_filename=f"{Path(page.__file__).parent}/checkpoint/save.py")
+    saves.__code__ = saves.__code__.replace(co_filename=f"{Path(outbox.__file__).parent}/checkpoint/save.py")
     with lock:
         watched.thread(saves, trains=True)
         found = watched.look(3)
@@ -232,7 +232,7 @@ def test_what_a_script_holds_in_its_variables_is_not_kept(watched: Watched) -> N
 def test_without_the_decoder_a_line_of_the_script_is_not_known_and_nothing_is_imported() -> None:
     script = """
 import sys, threading, time, _thread
-from stallguard.probe import page, wire
+from stallguard.probe import outbox, wire
 from stallguard.probe.beats import Beats
 from stallguard.probe.wait_evidence import WaitEvidence
 lock = threading.Lock()
@@ -242,7 +242,7 @@ def wait():
 thread = threading.Thread(target=wait, daemon=True)
 thread.start()
 time.sleep(0.2)
-beats = Beats(page.begin(page.private(), 1, 2, 3))
+beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
 beats._thread = thread.ident
 waits, before = WaitEvidence(beats), set(sys.modules)
 for now in (10, 20, 30):

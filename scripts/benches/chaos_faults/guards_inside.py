@@ -16,12 +16,12 @@ _NO_OWN_END = (
     _TRIES_ON,
 )
 _STILL_OURS = Change(
-    "probe/stack_signal.py",
+    "probe/stack_dumps.py",
     "return _is_open() and number not in _theirs and _signal.getsignal(number) == before",
     "return True",
 )
 _SEES_HANDLERS = Change(
-    "probe/stack_signal.py",
+    "probe/stack_dumps.py",
     """        if before != _signal.SIG_DFL and not (again and before == _signal.SIG_IGN):
             return False
         if not again and is_caught(number):
@@ -66,8 +66,8 @@ _PROGRAMS: Guards = {
     ),
     "functions-replaced": (
         Change(
-            "probe/monotonic.py",
-            "    from time import monotonic_ns  # CLOCK",
+            "probe/beats.py",
+            "    monotonic_ns = time.monotonic_ns  # CLOCK",
             "    monotonic_ns = lambda: time.monotonic_ns()  # CLOCK",
         ),
     ),
@@ -80,7 +80,7 @@ _PROGRAMS: Guards = {
     ),
     "developer-mode": (
         Change(
-            "probe/stack_signal.py",
+            "probe/stack_dumps.py",
             'with open("/proc/self/status", "rb") as status:\n            line = next((line for line in status',
             'if True:\n            line = next((line for line in open("/proc/self/status", "rb")',
         ),
@@ -113,7 +113,7 @@ _SIGNALS: Guards = {
     "signals-reset-just-now": _SENT_AFTER_RESET,
     "own-urg-handler": (_ASKS_PYTHON, _STILL_OURS),
     "own-urg-handler-from-the-start": (_ASKS_PYTHON, _SEES_HANDLERS),
-    "own-faulthandler": (Change("probe/stack_signal.py", "            _theirs.add(int(number))", "            pass"),),
+    "own-faulthandler": (Change("probe/stack_dumps.py", "            _theirs.add(int(number))", "            pass"),),
     "crashes-always": (_TRIES_ON,),
     "killed-always": (_TRIES_ON,),
     "group-signalled": (Change(_CHILD, "start_new_session=True", "start_new_session=False"),),
@@ -197,7 +197,7 @@ _TERMINALS: Guards = {
 _KERAS: Guards = {
     "keras-killed": (Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),),
     "keras-checkpoint-damaged": (
-        Change("probe/checkpoint/store.py", "if len(blob) != length or _check(blob) != check:", "if False:"),
+        Change("probe/checkpoint/generations.py", "if len(blob) != length or _check(blob) != check:", "if False:"),
     ),
     "keras-handlers-and-stops": (_ASKS_PYTHON, _SEES_HANDLERS, _STILL_OURS),
 }

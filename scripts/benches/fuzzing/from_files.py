@@ -22,9 +22,9 @@ from stallguard.collectors.redact import Redactor
 from stallguard.config.table import KEYS
 from stallguard.core.learned import BatchSizes, Learned
 from stallguard.errors import UNREADABLE, StallguardError
-from stallguard.probe.checkpoint import encoding, generations, names, store, tensors
-from stallguard.probe.checkpoint.earlier_attempts import AttemptRecords
+from stallguard.probe.checkpoint import encoding, generations, names, tensors
 from stallguard.probe.checkpoint.encoding import NotPlain
+from stallguard.probe.checkpoint.saved_generation import AttemptRecords
 from stallguard.probe.process_key import key as process_key
 from stallguard.report import evidence_files, incident_history, sanitize
 from stallguard.sensors.log_matcher import Matcher
@@ -239,7 +239,7 @@ def _of_checkpoints(place: Path) -> Iterator[Target]:
 
     def annotated(data: bytes) -> Any:
         (folder / "next.json").write_bytes(data)
-        return whole[0](str(folder), store.NEXT)
+        return whole[0](str(folder), generations.NEXT)
 
     yield Target(
         "checkpoint, annotation", [whole[1]], annotated, (generations.DamagedGeneration, ValueError, RecursionError)

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from stallguard.probe import page
+from stallguard.probe import outbox
 from stallguard.probe.beats import Beats
 from stallguard.probe.stack_sampler import StackSampler
 
@@ -18,7 +18,7 @@ DEPTH = 40  # calls of the training thread: as deep as in a step of Keras
 
 def share(threads: int, place: Path) -> float:
     """Return the part of a core that sampling a process with so many threads takes."""
-    beats = Beats(page.begin(page.private(), 1, 2, 3))
+    beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
     beats.claimed = True
     sampler = StackSampler(beats, str(place / f"{threads}.profile"), {})
     spent: list[float] = []

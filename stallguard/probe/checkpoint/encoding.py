@@ -23,7 +23,7 @@ from typing import Any, Callable
 
 from .. import libraries
 from ..frameworks import jax
-from . import names, object_kinds, python_generators
+from . import names, object_kinds, random_state
 from . import tensors as tensors_of
 
 ENTRIES = 200_000  # of one container whose entries differ in type; a larger one is data, not state
@@ -84,7 +84,7 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
             return {"#": "member", "of": of, "at": value.name}
         if isinstance(value, enum.Flag) and type(value.value) is int:
             return {"#": "flags", "of": of, "at": value.value}
-    state = python_generators.read(value)
+    state = random_state.read(value)
     if state is not None:
         return {"#": "generator", "of": kind.__name__, "at": _encoded(state, tensors)}
     if kind is array:
@@ -242,7 +242,7 @@ def _decoded(code: Any, tensors: list[Any], existing: Any, allowed: Callable[[An
         pairs = [[inner(part) for part in pair] for pair in content]
         return _mapping(existing, kind, pairs, code, allowed)
     if kind == "generator":
-        return python_generators.write(code["of"], inner(content), existing)
+        return random_state.write(code["of"], inner(content), existing)
     if kind == "name":
         return _named(content, allowed)
     if kind == "key":

@@ -13,8 +13,8 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from .. import own_frames
-from . import announcements, fingerprint, fit_start, pipelines, random_state
+from .. import patches
+from . import announcements, fit_start, pipelines, random_state, tensors
 from .saved_generation import StartOver
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def epoch(session: CheckpointSession, fit: Fit, iterator: Any, original: Any) ->
     return chain(_first(session, fit, iterator, original, stream), stream, _completed(fit))
 
 
-@own_frames.yielding
+@patches.yielding
 def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, stream: Any) -> Iterator[Any]:
     """Yield the epoch's first item; Keras opens one iterator an epoch, so all items have its source.
 
@@ -143,7 +143,7 @@ def compares_first(fit: Fit, iterator: Any, drawing: bool) -> bool:
     now = fit.start
     if (
         fit.skipping is None
-        or fit.first_batch in ("", fingerprint.RESIZED)
+        or fit.first_batch in ("", tensors.RESIZED)
         or not now
         or not fit_start.is_known(then)
     ):

@@ -1,6 +1,6 @@
 """One call of `fit`: its position, the state that is saved of it, and the restoring of a saved state.
 
-It uses variables, callbacks and counters, but no framework's loop: keras3.py and keras2.py call it from theirs.
+It uses variables, callbacks and counters, but no framework's loop: keras_hooks.py calls it from theirs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from . import (
     object_kinds,
     object_state,
     pipelines,
-    python_generators,
     random_state,
     variables,
 )
@@ -29,8 +28,8 @@ from .written_files import WrittenFiles
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .fit_call import FitCall
-    from .store import CheckpointStore
+    from .fit_start import FitCall
+    from .generations import CheckpointStore
 
 BIG = 16 << 20  # bytes of a dataset's own arrays that can be its state; larger ones are its data
 NOT_READ = -math.inf
@@ -177,7 +176,7 @@ class Fit:
             for path, slot in state.slots.items()
             if slot.kind == ALIAS
             and slot.digest in data.objects
-            and (type(slot.value).__name__ in GENERATORS or python_generators.read(slot.value) is not None)
+            and (type(slot.value).__name__ in GENERATORS or random_state.read(slot.value) is not None)
         ]
         found += [
             path

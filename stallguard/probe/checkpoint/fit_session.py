@@ -19,18 +19,18 @@ from .. import wire
 from ..lookahead import Lookahead
 from . import (
     announcements,
-    dataset_caches,
-    earlier_attempts,
-    fingerprint,
+    datasets,
     fit_start,
     identity,
     pipelines,
+    saved_generation,
     schedule,
+    tensors,
     variables,
 )
+from .datasets import Openings
 from .fit import Fit, callbacks_of
 from .object_state import ObjectBaseline
-from .opened_datasets import Openings
 from .resume_choice import ResumeChoice
 from .saved_generation import StartOver
 from .saver import CheckpointSaver
@@ -38,7 +38,7 @@ from .sigterm import SigtermHandler
 
 if TYPE_CHECKING:
     from ..context import Context
-    from .fit_call import FitCall
+    from .fit_start import FitCall
 
 SAVE = wire.COMMANDS.index("save")
 SETTLE = 2.0  # s that the report of a broken loss waits for a generation that is being written
@@ -56,10 +56,10 @@ class CheckpointSession:
         self.fit: Fit | None = None
         self.stopped = False  # the last checkpoint was made, or tried: no other follows
         self._ordinal = 0  # outermost fits so far
-        self._records = earlier_attempts.AttemptRecords(
+        self._records = saved_generation.AttemptRecords(
             context.checkpoint_directory, context.place, context.resuming
         )
-        self._locks = dataset_caches.Locks(self._records.folder, time.time())
+        self._locks = datasets.Locks(self._records.folder, time.time())
         self.pace = schedule.of_settings(context.settings, time.monotonic())
         self.sigterm_handler = SigtermHandler(context.attend, context.mail.own_thread)
         self._choice = ResumeChoice(context, self._records, self.sigterm_handler.die)
@@ -130,7 +130,7 @@ class CheckpointSession:
             finally:
                 self._has_own_backup = False
         for lock in self.guarded("removing locks of caches", self._locks.release) or ():
-            self.context.say("resume", dataset_caches.REMOVED % lock)
+            self.context.say("resume", datasets.REMOVED % lock)
         began = time.monotonic()
         store = self._records.store(self._ordinal)
         self.fit = fit = Fit(call, self._ordinal, store)
@@ -269,10 +269,8 @@ class CheckpointSession:
 
     def compare_first(self, fit: Fit, batch: Any) -> None:
         """Compare the first batch of a finished fit, None if there is none; raises StartOver if it differs."""
-        found = self.guarded(
-            "comparing a batch", lambda: fingerprint.of_first([] if batch is None else [batch])
-        )
-        if found is not None and fingerprint.differ(fit.first_batch, found, fit.ordinal in self._drawn):
+        found = self.guarded("comparing a batch", lambda: tensors.of_first([] if batch is None else [batch]))
+        if found is not None and tensors.differ(fit.first_batch, found, fit.ordinal in self._drawn):
             self._choice.doubt(fit, announcements.OTHER_FIRST)
 
     def began(self, fit: Fit) -> None:
@@ -339,7 +337,7 @@ class CheckpointSession:
                 self.guarded(
                     "looking at the first batch",
                     lambda: self.lookahead.arrange(
-                        fit.model, lambda batches: fit.seen(place, fingerprint.of_first(batches))
+                        fit.model, lambda batches: fit.seen(place, tensors.of_first(batches))
                     ),
                 )
 
@@ -354,8 +352,8 @@ class CheckpointSession:
         wanted = saved.prints.get(place)
         if wanted is None or not saved.verified:
             return
-        found = self.guarded("comparing a batch", lambda: fingerprint.of_first(batches))
-        if found is None or not fingerprint.differ(wanted, found, fit.ordinal in self._drawn):
+        found = self.guarded("comparing a batch", lambda: tensors.of_first(batches))
+        if found is None or not tensors.differ(wanted, found, fit.ordinal in self._drawn):
             return
         saved.verified = False  # reported once
         epoch, batch = place.split(":")

@@ -15,10 +15,9 @@ import zlib
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, identity
-from .earlier_attempts import are_of_others
 from .generations import DAMAGE, DamagedGeneration, Generations, check_room, flush, read_facts
-from .save_report import SaveReport
-from .schedule import CheckpointSchedule
+from .saved_generation import are_of_others
+from .schedule import CheckpointSchedule, SaveReport
 
 if TYPE_CHECKING:
     from ..context import Context

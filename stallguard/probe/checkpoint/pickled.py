@@ -28,7 +28,7 @@ from _operator import _compare_digest
 from typing import Any, Callable
 
 from .. import settings
-from . import object_kinds, python_generators
+from . import object_kinds, random_state
 
 _PROTOCOL = 5  # the newest of Python 3.9
 _LEAST_KEY, _MOST_KEY = 16, 64  # bytes, the most by BLAKE2b
@@ -101,9 +101,7 @@ class _Pickler(pickle.Pickler):
         is_framework = (
             object_kinds.is_variable(value) or object_kinds.is_tensor(value) or object_kinds.family(value)
         )
-        is_part = (
-            is_framework or not object_kinds.is_librarys(kind) or python_generators.read(value) is not None
-        )
+        is_part = is_framework or not object_kinds.is_librarys(kind) or random_state.read(value) is not None
         if is_part or self._is_known(value):
             self.parts = kind.__name__
             return self.parts

@@ -13,14 +13,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements
-from .earlier_attempts import are_of_others
-from .saved_generation import StartOver
+from .saved_generation import StartOver, are_of_others
 
 if TYPE_CHECKING:
     from ..context import Context
-    from .earlier_attempts import AttemptRecords
     from .fit import Fit
-    from .saved_generation import Saved
+    from .saved_generation import AttemptRecords, Saved
 
 
 class ResumeChoice:

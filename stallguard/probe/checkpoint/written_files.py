@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import process_key, settings
 from . import descriptors, file_events
-from .generations import no_link
-from .store import BASE, CUT
+from .generations import BASE, CUT, no_link
 
 if TYPE_CHECKING:
     from .descriptors import Descriptor

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 
-from .. import own_frames, wire
+from .. import patches, wire
 from ..beats import EPOCH_END, EPOCH_START, IDLE, INPUT, ON_BATCH, OPTIMIZER, PREDICTION, VALIDATION
 from ..hooks import SaveHooks, around, before, own_classes
 from ..libraries import Library
@@ -86,10 +86,10 @@ PATCHES: dict[str, PartPatches] = {
     },
     "sizes": {module: ("microbatch.fit_sizes", "patch", name) for module, name in TRAINERS.items()},
     "slices": {
-        "keras.src.losses.loss": ("microbatch.reductions", "patch_loss"),
-        "keras.src.metrics.reduction_metrics": ("microbatch.reductions", "patch_mean"),
-        "keras.src.utils.losses_utils": ("microbatch.reductions", "patch_utils"),
-        "tf_keras.src.utils.losses_utils": ("microbatch.reductions", "patch_utils"),
+        "keras.src.losses.loss": ("microbatch.slice_plan", "patch_loss"),
+        "keras.src.metrics.reduction_metrics": ("microbatch.slice_plan", "patch_mean"),
+        "keras.src.utils.losses_utils": ("microbatch.slice_plan", "patch_utils"),
+        "tf_keras.src.utils.losses_utils": ("microbatch.slice_plan", "patch_utils"),
         **{module: ("microbatch.slices_tf", "patch", name) for module, name in ON_TENSORFLOW.items()},
         TORCH: ("microbatch.slices_torch", "patch"),
         JAX: ("microbatch.slices_jax", "patch"),
@@ -103,19 +103,19 @@ PATCHES: dict[str, PartPatches] = {
         "tf_keras.src.optimizers.legacy.optimizer_v2": ("microbatch.fewer_rows", "patch_legacy"),
     },
     "checkpoint": {
-        "keras.src.callbacks.callback_list": ("checkpoint.keras3", "patch_callbacks"),
-        "keras.src.trainers.epoch_iterator": ("checkpoint.keras3", "patch_iterator"),
-        "keras.src.trainers.trainer": ("checkpoint.keras3", "patch_base_trainer"),
-        **{module: ("checkpoint.keras3", "patch_trainer", name) for module, name in TRAINERS3.items()},
+        "keras.src.callbacks.callback_list": ("checkpoint.keras_hooks", "patch_callbacks3"),
+        "keras.src.trainers.epoch_iterator": ("checkpoint.keras_hooks", "patch_iterator"),
+        "keras.src.trainers.trainer": ("checkpoint.keras_hooks", "patch_base_trainer"),
+        **{module: ("checkpoint.keras_hooks", "patch_trainer", name) for module, name in TRAINERS3.items()},
         "keras.src.trainers.data_adapters.array_data_adapter": ("checkpoint.data_order", "patch_arrays"),
-        **dict.fromkeys(TRAINERS2, ("checkpoint.keras2", "patch_model")),
-        "keras.src.engine.data_adapter": ("checkpoint.keras2", "patch_data"),
-        "tf_keras.src.engine.data_adapter": ("checkpoint.keras2", "patch_data"),
-        "keras.src.utils.tf_utils": ("checkpoint.keras2", "patch_logs"),
-        "tf_keras.src.utils.tf_utils": ("checkpoint.keras2", "patch_logs"),
-        "tf_keras.src.callbacks": ("checkpoint.keras2", "patch_callbacks"),
+        **dict.fromkeys(TRAINERS2, ("checkpoint.keras_hooks", "patch_model")),
+        "keras.src.engine.data_adapter": ("checkpoint.keras_hooks", "patch_data"),
+        "tf_keras.src.engine.data_adapter": ("checkpoint.keras_hooks", "patch_data"),
+        "keras.src.utils.tf_utils": ("checkpoint.keras_hooks", "patch_logs"),
+        "tf_keras.src.utils.tf_utils": ("checkpoint.keras_hooks", "patch_logs"),
+        "tf_keras.src.callbacks": ("checkpoint.keras_hooks", "patch_callbacks2"),
         # Keras 3 has a package of this name, whose list is in a module of its own.
-        "keras.src.callbacks": ("checkpoint.keras2", "patch_callbacks_if_there"),
+        "keras.src.callbacks": ("checkpoint.keras_hooks", "patch_callbacks2_if_there"),
     },
 }
 # SeedGenerator: its variable is walked.  The others Keras makes for each fit, around data of the script, which are
@@ -248,7 +248,7 @@ class CallbackHooks:
         if original is None or callbacks is not self.beats.own or CONVERTS in vars(callbacks):
             return
 
-        @own_frames.passing
+        @patches.passing
         def once(batch: int, logs: Any = None) -> Any:
             vars(callbacks).pop(CONVERTS, None)
             result = original(batch, logs)

@@ -24,7 +24,7 @@ def seed_generators(context: Context, module: Any) -> None:
     def make(original: Any) -> Any:
         def seed(self: Any, a: Any = None, version: Any = 2) -> Any:
             if a is None:
-                # Of the module that creates or seeds the generator; 1 is the frame around each wrapper (own_frames.py).
+                # Of the module that creates or seeds the generator; 1 is the frame around each wrapper (patches.py).
                 caller: Any = sys._getframe(2)
                 while caller is not None and caller.f_globals is vars(module):
                     caller = caller.f_back

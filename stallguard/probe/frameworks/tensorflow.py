@@ -18,11 +18,10 @@ import os
 import sys
 from functools import partial
 
-from .. import own_frames
-from ..beats import FUNCTION, INPUT, SESSION, TAPE, TRACING
+from .. import patches
+from ..beats import FUNCTION, INPUT, SESSION, TAPE, TRACING, monotonic_ns
 from ..hooks import SaveHooks, around
 from ..libraries import Library
-from ..monotonic import monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ class FunctionHooks:
 
         It omits the frames of the files that the outermost filter names; AutoGraph's filters add their own to them.
         """
-        files, outermost = own_frames.files(), module.SentinelFilter
+        files, outermost = patches.files(), module.SentinelFilter
         self.context.wrap(outermost, "get_filtered_filenames", lambda _: lambda _filter: files)
 
         def updated(one: Any) -> list[Any]:
@@ -242,7 +241,7 @@ class InputHooks:
         counts = [0, 0] if code is None else entry(self.context, INPUT_FUNCTION, code)
 
         @wraps(generator)
-        @own_frames.yielding  # TensorFlow writes the traceback into the message of an error of its own
+        @patches.yielding  # TensorFlow writes the traceback into the message of an error of its own
         def elements(*args: Any, **kwargs: Any) -> Iterator[Any]:
             began = monotonic_ns()
             for element in generator(*args, **kwargs):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def begin(context: Context) -> Slices:
     """Return what the patches of the frameworks get."""
-    # Imported here, because a training in whole batches uses `fit_arguments` and `batch_structure` only.
+    # Imported here, because a training in whole batches uses `fit_sizes` and `batch_structure` only.
     from . import announcements, compare
 
     return compare.Slices(context, announcements.Announcer(context))

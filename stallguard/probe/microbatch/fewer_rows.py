@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .. import wire
-from . import fit_arguments
+from . import fit_sizes
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -83,8 +83,8 @@ class FewerRows:
                 return original(model, *args, **named)
             asked = dict(list(bound.arguments.items())[1:])
             x, before = asked.get("x"), 0
-            if fit_arguments.takes_size(x):
-                before = fit_arguments.rows(x, asked.get("batch_size"))
+            if fit_sizes.takes_size(x):
+                before = fit_sizes.rows(x, asked.get("batch_size"))
             else:
                 self.context.beyond(MAKES_ITS_OWN.format(kind=type(x).__name__))
             rows = max(1, before // self.context.factor)

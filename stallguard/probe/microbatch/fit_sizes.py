@@ -1,18 +1,61 @@
-"""Reports, as each `fit` begins, the rows and the width of its numbers, and whether batches can be made smaller.
+"""What the arguments of `fit` show: the rows of a batch, and what is reported of each fit that begins.
 
-The supervisor needs the rows to know how small a batch would become.  A model whose batches cannot be made smaller must
-be reported before a stall, not after it.
+Reads the arguments only, never the data.  The supervisor needs the rows, and the width of the numbers, to know how
+small a batch would become.  A model whose batches cannot be made smaller must be reported before a stall, not after it.
 """
 
 from __future__ import annotations
+
+import operator
 
 from ..hooks import before
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from ..context import Context
+
+DEFAULT = 32  # rows of a batch without an argument, since the first version of Keras
+
+
+def takes_size(x: Any) -> bool:
+    """Return whether Keras divides `x` into batches itself: arrays or tensors, also nested; no dataset or generator."""
+    leaves = list(_leaves(x))
+    return bool(leaves) and all(getattr(leaf, "shape", None) is not None for leaf in leaves)
+
+
+def rows(x: Any, batch_size: Any) -> int:
+    """Return the rows of a batch, 0 if only the data show them."""
+    if takes_size(x):
+        return DEFAULT if batch_size is None else _whole(batch_size)
+    spec = getattr(x, "element_spec", None)
+    if spec is None:
+        found = getattr(x, "batch_size", None)
+    else:  # the first dimension of a pipeline's first tensor, None if it is not fixed
+        shape: Any = getattr(next(_leaves(spec), None), "shape", None)
+        dimensions = shape.as_list() if getattr(shape, "rank", None) else []
+        found = dimensions[0] if dimensions else None
+    return _whole(found)
+
+
+def _whole(size: Any) -> int:
+    """Return a size, also one of numpy; 0 if it is none."""
+    try:
+        return max(0, operator.index(size))
+    except TypeError:
+        return 0
+
+
+def _leaves(x: Any) -> Iterator[Any]:
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, (list, tuple)):
+        for part in x:
+            yield from _leaves(part)
+    else:
+        yield x
 
 
 def begin(context: Context) -> FitReporter:
@@ -69,17 +112,17 @@ class FitReporter:
         **__: Any,
     ) -> None:
         """Report the rows of a fit that begins, and a train_step that cannot be sliced."""
-        from . import announcements, batch_structure, fit_arguments
+        from . import announcements, batch_structure
 
-        rows = fit_arguments.rows(x, batch_size) * self.context.divided
-        if rows != self._rows and not self.context.announced:  # what the supervisor gave, it knows exactly
-            self._rows = rows
+        count = rows(x, batch_size) * self.context.divided
+        if count != self._rows and not self.context.announced:  # what the supervisor gave, it knows exactly
+            self._rows = count
             text = (
-                "a batch of the script has %d row%s" % (rows, "" if rows == 1 else "s")
-                if rows
+                "a batch of the script has %d row%s" % (count, "" if count == 1 else "s")
+                if count
                 else "how many rows a batch has is not known"
             )
-            self.context.note("batch", text, rows=rows)
+            self.context.note("batch", text, rows=count)
         feed = feed_of(x)
         if feed != self._feed:
             self._feed = feed

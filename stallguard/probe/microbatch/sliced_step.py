@@ -1,9 +1,9 @@
 """A training step in slices, and the rows of its comparison: what is the same in every framework.
 
 slices_tf.py, slices_torch.py and slices_jax.py derive from these what their framework does otherwise: how a batch is
-cut, how sums are kept, which functions draw random numbers.  `SlicedStep.run` takes the place of Keras' `train_step`:
-the framework's own step runs once for each slice with the optimizer's update held back (deferred_update.py), and one
-update follows.  `ComparedRows` is what compare.SliceComparison asks for.
+cut, how sums are kept, which functions draw random numbers.  `SlicedStep.run` takes the place of Keras' `train_step`
+(`patch`): the framework's own step runs once for each slice with the optimizer's update held back
+(deferred_update.py), and one update follows.  `ComparedRows` is what compare.SliceComparison asks for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from . import announcements, batch_structure, compare, set_aside
+from ..hooks import before
+from ..lookahead import NAME
+from . import announcements, batch_structure, compare
 from .deferred_update import HeldUpdate, holding
 from .equality import StepOutcome
 
@@ -19,8 +21,52 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from .compare import Slices
-    from .random_draws import Draws
+    from .announcements import Announcer
+    from .compare import Framework, Slices
+    from .deferred_update import Draws
+
+
+@contextmanager
+def running_statistics(model: Any) -> Iterator[None]:
+    """Have batch normalisation use its running statistics, and not update them, during the body."""
+    layers = batch_structure.normalisations(model)
+    for layer in layers:
+        vars(layer)["call"] = _in_inference(layer.call)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            vars(layer).pop("call", None)
+
+
+def _in_inference(original: Any) -> Any:
+    def call(inputs: Any, *_: Any, **named: Any) -> Any:
+        return original(inputs, **{**named, "training": False})
+
+    return call
+
+
+@contextmanager
+def outputs_kept(model: Any) -> Iterator[list[Any]]:
+    """Record the model's outputs for each loss that is computed in the body."""
+    kept: list[Any] = []
+    original = getattr(model, "compute_loss", None)
+
+    def compute_loss(*args: Any, **named: Any) -> Any:
+        kept.append(named["y_pred"] if "y_pred" in named else args[2])
+        return original(*args, **named)  # type: ignore[misc]
+
+    own = vars(model)
+    before = own.get("compute_loss")
+    if original is not None:
+        own["compute_loss"] = compute_loss
+    try:
+        yield kept
+    finally:
+        own.pop("compute_loss", None)
+        if before is not None:
+            own["compute_loss"] = before
+
 
 WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of compared rows: all different
 
@@ -157,13 +203,13 @@ class ComparedRows:
     @contextmanager
     def neutral(self, draws: Draws) -> Iterator[None]:
         """Fix random draws and batch statistics during the body."""
-        with self.fixed(draws), set_aside.running_statistics(self.model):
+        with self.fixed(draws), running_statistics(self.model):
             yield
 
     def outcome(self, data: Any, cuts: Any, scaled: bool) -> StepOutcome:
         """Train the rows as a whole (`cuts`: None) or in slices, restore all variables, and return the outcome."""
         with self.preserved() as before:
-            with set_aside.outputs_kept(self.model) as outputs:
+            with outputs_kept(self.model) as outputs:
                 loss, losses, gradients, logs = self._trained(data, cuts, scaled)
             state = self.changed(before)
         calls = [self.flat(output) for output in outputs]
@@ -252,3 +298,50 @@ class ComparedRows:
     def array(self, gradient: Any) -> Any:
         """Return a gradient as numpy has it."""
         raise NotImplementedError
+
+
+Step = Callable[[Any], Any]
+
+
+def patch(slices: Slices, trainer: Any, step: Step, framework: Framework) -> None:
+    """Wrap `train_step` of the class `trainer`, and have the first batches of each fit compared."""
+    context, announcer = slices.context, slices.announcer
+    begun: set[int] = set()  # models whose fit has begun, and whose train function was not made since
+
+    def function(original: Any) -> Any:
+        def make_train_function(self: Any, *args: Any, **named: Any) -> Any:
+            result = original(self, *args, **named)
+            anew = id(self) in begun
+            begun.discard(id(self))
+            try:
+                if context.factor > 1:
+                    _prepare(announcer, slices, framework, self, anew)
+            except Exception as error:
+                context.surprise("preparing slices", error)
+            # Keras 2 stores and calls what this returns: it must be the NextCall.
+            return result if result is None else vars(self).get(NAME) or result
+
+        return make_train_function
+
+    if context.wrap(trainer, "train_step", step):
+        context.hook_installed("train_step")
+        context.wrap(trainer, "make_train_function", function)
+        context.wrap(trainer, "fit", before(context, lambda model, *_, **__: begun.add(id(model))))
+
+
+def _prepare(announcer: Announcer, slices: Slices, framework: Framework, model: Any, anew: bool) -> None:
+    """Have the first batches of `model` compared, or report why they stay whole."""
+    if not batch_structure.reaches(model):
+        announcer.unreached(model)
+        slices.pass_over(model)
+        return
+    reason = ""
+    if hasattr(model.train_step, "get_concrete_function"):  # a graph that was traced before would train
+        reason = announcements.COMPILED_STEP
+    elif batch_structure.is_own(model):
+        iterators = [name for name, value in vars(model).items() if hasattr(value, "__next__")]
+        reason = announcements.OWN_ITERATOR % iterators[0] if iterators else ""
+    if reason:
+        slices.stay_whole(model, reason)
+    else:
+        slices.prepare(model, framework, anew)

@@ -11,7 +11,7 @@ import inspect
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import batch_structure, compare, random_draws, slice_plan, step_hooks
+from . import batch_structure, compare, deferred_update, slice_plan, sliced_step
 from .deferred_update import HeldUpdate, holding, loss_tracker
 from .equality import StepOutcome
 from .sliced_step import WEIGHTS, ComparedRows, SlicedStep, plain_rows
@@ -37,7 +37,7 @@ def patch(slices: Slices, module: Any) -> None:
             data, slices.context.factor
         )
 
-    step_hooks.patch(slices, module.JAXTrainer, train_step, JaxComparison())
+    sliced_step.patch(slices, module.JAXTrainer, train_step, JaxComparison())
 
 
 class JaxStep(SlicedStep):
@@ -163,7 +163,7 @@ class JaxRows(ComparedRows):
         return 1, 1, count - 1
 
     @contextmanager
-    def fixed(self, draws: random_draws.Draws) -> Iterator[None]:
+    def fixed(self, draws: deferred_update.Draws) -> Iterator[None]:
         """See ComparedRows."""
         with alike(self.jax, draws):
             try:
@@ -239,18 +239,18 @@ def _plain(array: Any) -> Any:
     return numpy.asarray(array)
 
 
-def alike(jax: Any, noted: random_draws.Draws) -> AbstractContextManager[None]:
+def alike(jax: Any, noted: deferred_update.Draws) -> AbstractContextManager[None]:
     """Have random functions return the same numbers for every row during the body."""
     numbers = {
         "uniform": _uniform, "normal": _normal, "truncated_normal": _truncated, "bernoulli": _bernoulli,
         "randint": _randint, "bits": _bits, **dict.fromkeys(REAL.split()),
     }  # fmt: skip
-    return random_draws.replaced(
+    return deferred_update.replaced(
         [(jax.random, name, _maker(jax.numpy, noted, found)) for name, found in numbers.items()]
     )
 
 
-def _maker(numpy: Any, noted: random_draws.Draws, numbers: Any) -> Callable[[Any], Any]:
+def _maker(numpy: Any, noted: deferred_update.Draws, numbers: Any) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         signature = inspect.signature(original)
 
@@ -269,7 +269,7 @@ def _maker(numpy: Any, noted: random_draws.Draws, numbers: Any) -> Callable[[Any
 
 def _field(numpy: Any, shape: Any) -> Any:
     shape = tuple(shape or ())
-    numbers = random_draws.row(list(shape))
+    numbers = deferred_update.row(list(shape))
     return numpy.broadcast_to(numpy.asarray(numbers if shape else numbers[0], "float32"), shape)
 
 

@@ -8,6 +8,11 @@ memory.
 The slices are a separate function inside that graph.  If tracing them fails, the user's graph has no part of them, and
 the whole batch is traced instead.
 
+`Sums` adds up the slices: their shares, their losses, and their gradients in the optimizer's form.  A dense gradient is
+a one-tuple of its weighted sum.  An embedding's gradient (`tf.IndexedSlices`) stays (values, indices) of all slices one
+after the other: Keras 3's optimizers do not merge repeated rows, and Adam squares each separately, so a dense sum would
+train differently.
+
 Rows are compared eagerly, and all state is restored.  Random operations are replaced only in eager code: a function of
 the script that is traced meanwhile keeps its graph for the training, which must draw real random numbers.
 """
@@ -17,9 +22,9 @@ from __future__ import annotations
 import inspect
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
-from . import batch_structure, compare, random_draws, slice_plan, step_hooks, sums_tf
+from . import batch_structure, compare, deferred_update, slice_plan, sliced_step
 from .deferred_update import HeldUpdate, loss_tracker
 from .sliced_step import WEIGHTS, ComparedRows, SlicedStep
 
@@ -28,6 +33,77 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from .compare import Slices
+    from .deferred_update import HeldUpdate
+    from .slice_plan import Slice
+
+Part = tuple[Any, ...]
+
+
+class Sums(NamedTuple):
+    """Sums over slices; a loop variable of `tf.while_loop`."""
+
+    share: Any  # of the batch; 1.0 after all slices if the loss is a plain mean
+    loss: Any  # times share
+    gradients: list[Part]  # times share, those that are not None
+
+
+def share_of(tf: Any, piece: Slice) -> Any:
+    """Return the slice's share of the batch's loss."""
+    own = piece.size if piece.divisor is None else piece.divisor
+    return tf.cast(own, "float32") / tf.cast(piece.batch, "float32")
+
+
+def of_slice(tf: Any, piece: Slice, held: HeldUpdate, dense: bool) -> Sums:
+    """Return the sums of one slice; `dense`: merge an embedding's rows, because XLA cannot grow a tensor."""
+    share = share_of(tf, piece)
+    factor = tf.ones_like(share) if held.weighed else share
+    loss = tf.constant(0.0) if held.loss is None else tf.reduce_mean(tf.cast(held.loss, "float32"))
+    logged = loss * share * piece.logged
+    gradients: list[Part] = []
+    for gradient in held.gradients or []:
+        if isinstance(gradient, tf.IndexedSlices) and not dense:
+            weighted = gradient.values * tf.cast(factor, gradient.values.dtype)
+            gradients.append((weighted, gradient.indices))
+        elif gradient is not None:
+            values = tf.convert_to_tensor(gradient)
+            gradients.append((values * tf.cast(factor, values.dtype),))
+    return Sums(share, logged, gradients)
+
+
+def add(tf: Any, one: Sums, other: Sums) -> Sums:
+    """Return the sums over both."""
+    gradients = [
+        (a[0] + b[0],) if len(a) == 1 else tuple(tf.concat(pair, 0) for pair in zip(a, b))
+        for a, b in zip(one.gradients, other.gradients)
+    ]
+    return Sums(one.share + other.share, one.loss + other.loss, gradients)
+
+
+def invariant(tf: Any, one: Sums) -> Sums:
+    """Return the shapes that do not change while slices are added."""
+    rows = tf.TensorShape([None])  # of an embedding's gradient, which each slice makes longer
+    gradients = [
+        (part[0].shape,) if len(part) == 1 else tuple(rows.concatenate(array.shape[1:]) for array in part)
+        for part in one.gradients
+    ]
+    return Sums(one.share.shape, one.loss.shape, gradients)
+
+
+def mean(tf: Any, sums: Sums, held: HeldUpdate) -> list[Any]:
+    """Return the batch's gradients in the form of the slice's in `held`, None for a variable without one."""
+    parts = iter(sums.gradients)
+    found: list[Any] = []
+    for gradient, variable in zip(held.gradients or [], held.variables):
+        if gradient is None:
+            found.append(None)
+            continue
+        part = next(parts)
+        value = tf.math.divide_no_nan(part[0], tf.cast(sums.share, part[0].dtype))
+        if len(part) > 1:
+            value = tf.IndexedSlices(value, part[1], tf.constant(list(variable.shape)))
+        found.append(value)
+    return found
+
 
 OPS = "tensorflow.python.ops."
 UNIFORM = {"gen_random_ops": "random_uniform", "gen_stateless_random_ops_v2": "stateless_random_uniform_v2"}
@@ -57,7 +133,7 @@ def patch(slices: Slices, trainer: str, module: Any) -> None:
             data, slices.context.factor
         )
 
-    step_hooks.patch(slices, getattr(module, trainer), train_step, TensorFlowComparison(module.tf))
+    sliced_step.patch(slices, getattr(module, trainer), train_step, TensorFlowComparison(module.tf))
 
 
 class TensorFlowStep(SlicedStep):
@@ -111,7 +187,7 @@ class TensorFlowStep(SlicedStep):
         """See SlicedStep."""
         (logs, sums, batch), tf = trained, self.tf
         if held.variables:
-            self.model.optimizer.apply_gradients(zip(sums_tf.mean(tf, sums, held), held.variables))
+            self.model.optimizer.apply_gradients(zip(mean(tf, sums, held), held.variables))
         held.log(loss_tracker(self.model), tf.math.divide_no_nan(sums.loss, sums.share), batch)
         return batch_structure.fresh_logs(self.model, logs)
 
@@ -133,12 +209,12 @@ class TensorFlowStep(SlicedStep):
         def body(index: Any, sums: Any) -> Any:
             piece = self.cut(data, first + index * size, size)
             _, more = self._slice(held, piece, size, batch)
-            return index + 1, sums_tf.add(tf, sums, more)
+            return index + 1, add(tf, sums, more)
 
         # Otherwise the loop's forward pass could run beside the first slice, and need the memory of two.
         with tf.control_dependencies(tf.nest.flatten(sums)):
             start = tf.constant(0)
-        shapes = (start.shape, sums_tf.invariant(tf, sums))
+        shapes = (start.shape, invariant(tf, sums))
         _, sums = tf.while_loop(
             lambda index, _: index < others, body, (start, sums), shapes, parallel_iterations=1
         )
@@ -147,11 +223,11 @@ class TensorFlowStep(SlicedStep):
     def _slice(self, held: HeldUpdate, data: Any, size: Any, batch: Any) -> Any:
         """Return (logs, sums) of one slice of `size` samples."""
         with slice_plan.slicing(size, batch) as piece:
-            held.weigh = lambda loss: loss * self.tf.cast(sums_tf.share_of(self.tf, piece), loss.dtype)
+            held.weigh = lambda loss: loss * self.tf.cast(share_of(self.tf, piece), loss.dtype)
             logs = self.original(self.model, data)
         held.uneven |= piece.uneven
         dense = bool(getattr(self.model, "jit_compile", False))
-        return logs, sums_tf.of_slice(self.tf, piece, held, dense)
+        return logs, of_slice(self.tf, piece, held, dense)
 
     def cut(self, data: Any, begin: Any, size: Any, same: Any = None) -> Any:
         """Return `size` rows of each leaf from `begin`; all rows of a leaf if `same` is false."""
@@ -260,7 +336,7 @@ class TensorFlowRows(ComparedRows):
         return leaf * tf.reshape(weights, [-1] + [1] * (leaf.shape.rank - 1))
 
     @contextmanager
-    def fixed(self, draws: random_draws.Draws) -> Iterator[None]:
+    def fixed(self, draws: deferred_update.Draws) -> Iterator[None]:
         """See ComparedRows; no summaries are written either."""
         with alike(self.tf, draws), self.tf.summary.record_if(False):
             yield
@@ -284,7 +360,7 @@ class TensorFlowRows(ComparedRows):
 
     def mean(self, sums: Any, held: HeldUpdate) -> Any:
         """See ComparedRows."""
-        return sums_tf.mean(self.tf, sums, held)
+        return mean(self.tf, sums, held)
 
     def number(self, value: Any) -> Optional[float]:
         """See ComparedRows."""
@@ -351,10 +427,10 @@ def _listed(owner: Any, name: str) -> list[Any]:
     return list(found() if callable(found) else found or ())
 
 
-def alike(tf: Any, noted: random_draws.Draws) -> AbstractContextManager[None]:
+def alike(tf: Any, noted: deferred_update.Draws) -> AbstractContextManager[None]:
     """Have random operations return the same numbers for every row during the body."""
     makers = ((UNIFORM, _uniform), (NORMAL, _normal), (WHOLE, _whole), (REAL, None))
-    return random_draws.replaced(
+    return deferred_update.replaced(
         [
             (sys.modules[OPS + module], name, _maker(tf, noted, numbers))
             for table, numbers in makers
@@ -365,7 +441,7 @@ def alike(tf: Any, noted: random_draws.Draws) -> AbstractContextManager[None]:
     )
 
 
-def _maker(tf: Any, noted: random_draws.Draws, numbers: Any) -> Callable[[Any], Any]:
+def _maker(tf: Any, noted: deferred_update.Draws, numbers: Any) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         signature = inspect.signature(original)
 
@@ -385,7 +461,7 @@ def _maker(tf: Any, noted: random_draws.Draws, numbers: Any) -> Callable[[Any], 
 
 def _field(tf: Any, asked: Any) -> Any:
     shape = [int(length) for length in tf.convert_to_tensor(asked["shape"]).numpy()]
-    numbers = random_draws.row(shape)
+    numbers = deferred_update.row(shape)
     return (
         tf.broadcast_to(tf.constant(numbers, tf.float64), shape)
         if shape

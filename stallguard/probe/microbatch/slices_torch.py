@@ -1,7 +1,7 @@
 """Slices for Keras 3 on torch: one after the other, each with its backward pass.
 
 Rows are compared eagerly, and all state is restored.  A TorchFunctionMode intercepts every call of torch's functions in
-this thread, so that random functions return the same numbers for each row (random_draws.py).
+this thread, so that random functions return the same numbers for each row (deferred_update.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable
 
-from . import announcements, batch_structure, compare, random_draws, slice_plan, step_hooks
+from . import announcements, batch_structure, compare, deferred_update, slice_plan, sliced_step
 from .deferred_update import HeldUpdate, loss_tracker
 from .sliced_step import WEIGHTS, ComparedRows, SlicedStep
 
@@ -35,7 +35,7 @@ def patch(slices: Slices, module: Any) -> None:
     def train_step(original: Any) -> Any:
         return lambda self, data: TorchStep(module, slices, original, self).run(data, slices.context.factor)
 
-    step_hooks.patch(slices, module.TorchTrainer, train_step, TorchComparison(module))
+    sliced_step.patch(slices, module.TorchTrainer, train_step, TorchComparison(module))
 
 
 class TorchStep(SlicedStep):
@@ -179,7 +179,7 @@ class TorchRows(ComparedRows):
         weights = self.torch.tensor(WEIGHTS[: leaf.shape[0]], dtype=leaf.dtype, device=leaf.device)
         return leaf * weights.reshape([-1] + [1] * (leaf.ndim - 1))
 
-    def fixed(self, draws: random_draws.Draws) -> AbstractContextManager[Any]:
+    def fixed(self, draws: deferred_update.Draws) -> AbstractContextManager[Any]:
         """See ComparedRows."""
         return alike(self.torch, draws)
 
@@ -242,7 +242,7 @@ def _plain(tensor: Any) -> Any:
     return (tensor.float() if "16" in str(tensor.dtype) else tensor).numpy()
 
 
-def alike(torch: Any, noted: random_draws.Draws) -> AbstractContextManager[Any]:
+def alike(torch: Any, noted: deferred_update.Draws) -> AbstractContextManager[Any]:
     """Have random functions return the same numbers for every row during the body."""
     numbers = Numbers(torch).table()
 
@@ -287,7 +287,7 @@ class Numbers:
 
     def _field(self, shape: Any, **options: Any) -> Any:
         shape = [int(length) for length in shape]
-        numbers = random_draws.row(shape)
+        numbers = deferred_update.row(shape)
         kept = {name: value for name, value in options.items() if value is not None}
         return self.torch.tensor(numbers if shape else numbers[0], **kept).expand(shape).clone()
 

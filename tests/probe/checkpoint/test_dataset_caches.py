@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from stallguard.probe.checkpoint import dataset_caches
+from stallguard.probe.checkpoint import datasets
 
 from .restarts import Restarts
 
@@ -50,7 +50,7 @@ def test_a_training_killed_while_its_cache_fills_goes_on_as_if_undisturbed(
     resumed = killed.attempt(resume=True)
 
     assert left, "else the test shows nothing"
-    assert dataset_caches.REMOVED % lock in resumed.notes()
+    assert datasets.REMOVED % lock in resumed.notes()
     # On TensorFlow 2.15 an undisturbed run, too, rarely ends with other weights (2 of about 120).
     yardsticks = [plain.rows]
     if resumed.rows not in yardsticks:
@@ -68,12 +68,12 @@ def test_a_training_killed_while_its_cache_fills_goes_on_as_if_undisturbed(
 )
 def test_only_locks_of_an_attempt_that_is_over_are_removed(tmp_path, age, removed):
     # A name with [1], which has a meaning in a pattern of glob.
-    note, lock = tmp_path / dataset_caches.NOTE, tmp_path / "cache[1]_0.lockfile"
+    note, lock = tmp_path / datasets.NOTE, tmp_path / "cache[1]_0.lockfile"
     note.write_text(f"{tmp_path}/cache[1]\n")
     lock.touch()
     noted = time.time() - 1000
     os.utime(note, (noted, noted))
     os.utime(lock, (noted + age, noted + age))
 
-    assert dataset_caches.Locks(str(tmp_path), noted + 30).release() == [str(lock)] * removed
+    assert datasets.Locks(str(tmp_path), noted + 30).release() == [str(lock)] * removed
     assert lock.exists() != removed

@@ -13,13 +13,13 @@ import pytest
 
 from stallguard.probe import wire
 from stallguard.probe.checkpoint import generations, tensors
-from stallguard.probe.checkpoint.store import CheckpointStore
+from stallguard.probe.checkpoint.generations import CheckpointStore
 from tests.probe.receiver import ROOT
 
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from stallguard.probe.checkpoint.store import CheckpointStore
+from stallguard.probe.checkpoint.generations import CheckpointStore
 store, number = CheckpointStore(sys.argv[2]), 0
 while True:
     number += 1
@@ -174,7 +174,7 @@ def test_reading_takes_no_copy_of_the_tensors(tmp_path):
     code = f"""
 import sys, resource
 sys.path.insert(0, {str(ROOT)!r})
-from stallguard.probe.checkpoint.store import CheckpointStore
+from stallguard.probe.checkpoint.generations import CheckpointStore
 facts, blobs = next(CheckpointStore({str(tmp_path)!r}).found([]))
 assert len(blobs[0]) == {size}
 dirty = [line for line in open("/proc/self/smaps_rollup") if line.startswith("Anonymous")]

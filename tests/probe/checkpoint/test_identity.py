@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallguard.probe.checkpoint import fingerprint
-from stallguard.probe.checkpoint.earlier_attempts import AttemptRecords
+from stallguard.probe.checkpoint import tensors
 from stallguard.probe.checkpoint.identity import compare
+from stallguard.probe.checkpoint.saved_generation import AttemptRecords
 
 SAVED = {
     "place": "a1-1", "arguments": ["train.py", "1"], "folder": "/home", "versions": {"keras": "3.15"},
@@ -83,7 +83,7 @@ BATCH = {"x": np.arange(60.0).reshape(6, 10), "y": (np.ones(6), np.array([b"a", 
 
 def test_equal_batches_have_equal_fingerprints():
     copy = {"x": BATCH["x"].copy(), "y": (np.ones(6), np.array([b"a", "b"], object))}
-    assert fingerprint.of(copy) == fingerprint.of(BATCH)
+    assert tensors.of(copy) == tensors.of(BATCH)
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_equal_batches_have_equal_fingerprints():
     ids=["order", "type", "rows", "text", "one more"],
 )
 def test_others_have_others(other):
-    assert fingerprint.differ(fingerprint.of(BATCH), fingerprint.of(other), drawn=False)
+    assert tensors.differ(tensors.of(BATCH), tensors.of(other), drawn=False)
 
 
 def test_an_augmentation_that_nothing_can_repeat_is_distinguished_from_another_order():
-    one = fingerprint.of((np.array([1.0, 2.0]), np.array([3, 4])))
-    augmented = fingerprint.of((np.array([1.5, 2.5]), np.array([3, 4])))
-    reordered = fingerprint.of((np.array([2.5, 1.5]), np.array([4, 3])))
-    assert fingerprint.differ(one, augmented, drawn=False)
-    assert not fingerprint.differ(one, augmented, drawn=True)
-    assert fingerprint.differ(one, reordered, drawn=True)
-    assert fingerprint.differ(one, fingerprint.END, drawn=True)
+    one = tensors.of((np.array([1.0, 2.0]), np.array([3, 4])))
+    augmented = tensors.of((np.array([1.5, 2.5]), np.array([3, 4])))
+    reordered = tensors.of((np.array([2.5, 1.5]), np.array([4, 3])))
+    assert tensors.differ(one, augmented, drawn=False)
+    assert not tensors.differ(one, augmented, drawn=True)
+    assert tensors.differ(one, reordered, drawn=True)
+    assert tensors.differ(one, tensors.END, drawn=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stallguard.probe.checkpoint import file_events
+from stallguard.probe.checkpoint.generations import CheckpointStore
 from stallguard.probe.checkpoint.object_walk import Walk
-from stallguard.probe.checkpoint.store import CheckpointStore
 from stallguard.probe.checkpoint.written_files import WrittenFiles
 from tests.probe.checkpoint.restarts import Restarts
 

@@ -11,8 +11,7 @@ import pytest
 
 from stallguard.probe.checkpoint import generations
 from stallguard.probe.checkpoint.manual import Manual
-from stallguard.probe.checkpoint.save_report import SaveReport
-from stallguard.probe.checkpoint.schedule import CheckpointSchedule
+from stallguard.probe.checkpoint.schedule import CheckpointSchedule, SaveReport
 from tests.probe.checkpoint.test_manual import Told
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

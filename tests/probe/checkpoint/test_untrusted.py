@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallguard.probe.checkpoint import encoding, names, python_generators, tensors
-from stallguard.probe.checkpoint.earlier_attempts import AttemptRecords
+from stallguard.probe.checkpoint import encoding, names, random_state, tensors
 from stallguard.probe.checkpoint.encoding import NotPlain, decode, encode
+from stallguard.probe.checkpoint.generations import CheckpointStore
 from stallguard.probe.checkpoint.object_state import NoPlace, Restoration
 from stallguard.probe.checkpoint.object_walk import Walk
-from stallguard.probe.checkpoint.store import CheckpointStore
+from stallguard.probe.checkpoint.saved_generation import AttemptRecords
 from tests.probe.checkpoint.test_object_state import Callback
 
 GADGETS = (
@@ -69,7 +69,7 @@ def test_no_function_of_numpys_random_module_is_called(name) -> None:
     before = np.random.get_state()[1].tolist()  # noqa: NPY002 - the generator that scripts use
     for kind, state in ((name, (1, 2, 3)), ("Generator", {"bit_generator": name, "state": {}})):
         with pytest.raises((LookupError, TypeError, ValueError)):
-            python_generators.write(kind, state, None)
+            random_state.write(kind, state, None)
     assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
 
 

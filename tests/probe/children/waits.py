@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from stallguard.probe import page, wire
+from stallguard.probe import outbox, wire
 from stallguard.probe.beats import Beats
 from stallguard.probe.patches import Patches
 from stallguard.probe.wait_evidence import WaitEvidence
@@ -141,7 +141,7 @@ for kind, functions in WAITS.items():
         threads[-1][2].start()
 time.sleep(1.0)
 
-beats = Beats(page.begin(page.private(), 1, 2, 3))
+beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
 found = []
 for kind, index, thread in threads:
     beats._thread = thread.ident

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallguard.probe.microbatch import fit_arguments
+from stallguard.probe.microbatch import fit_sizes
 from stallguard.probe.microbatch.fit_sizes import FitReporter
 
 ARRAYS = np.zeros((10, 2))
@@ -53,4 +53,4 @@ def test_what_the_supervisor_gave_is_not_computed_back():
     [(None, 32), (512, 512), (np.int64(512), 512), (np.uint8(7), 7), ("many", 0), (12.5, 0), (-1, 0)],
 )
 def test_a_size_is_what_python_takes_for_a_whole_number(size, rows):
-    assert fit_arguments.rows(ARRAYS, size) == rows
+    assert fit_sizes.rows(ARRAYS, size) == rows

@@ -18,8 +18,8 @@ from tests.probe.receiver import ROOT, Heard, python, until
 HANGS = """
 import ctypes, os, sys
 sys.path.insert(0, {probe!r})
-import stack_signal
-print(stack_signal.arm({number}, {file!r}), flush=True)
+import stack_dumps
+print(stack_dumps.arm({number}, {file!r}), flush=True)
 os.kill(os.getpid(), {number})
 library = ctypes.CDLL(None)
 getattr(library, "__cxa_atexit")(library.pause, None, None)
@@ -90,7 +90,7 @@ import stallguard, sys
 def fails(**_):
     raise OSError("no")
 stallguard.beat()
-probes = next(module for name, module in sys.modules.items() if name.endswith(".stack_signal"))
+probes = next(module for name, module in sys.modules.items() if name.endswith(".stack_dumps"))
 probes._dump = fails
 print("go", flush=True)
 sys.stdin.readline()
