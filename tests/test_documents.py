@@ -15,7 +15,7 @@ from stallguard.cli.run import RunCommand
 from stallguard.cli.verbs import HELP, OLD_FORMS, cli
 from stallguard.core.bottleneck_kinds import KINDS
 from stallguard.core.diagnosis.causes import CAUSES, FINISH, STOP, Remedy
-from stallguard.doctor.matrix import PIN
+from stallguard.doctor.environment_checks import PIN
 
 ROOT = Path(__file__).parents[1]
 REPORTED, ENDS = "Reported, without a restart", "The run ends"

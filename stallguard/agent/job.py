@@ -41,7 +41,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_hourly(self) -> bool:
-        """Whether the service manager starts the job each hour, and start_plan decides whether it is due.
+        """Whether the service manager starts the job each hour, and due_starts decides whether it is due.
 
         A timer of the service manager stops while the machine sleeps and starts anew at each boot or login, so an
         interval of days might never elapse.

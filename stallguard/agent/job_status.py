@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.agent import job_memory, missed_starts, start_plan
+from stallguard.agent import due_starts, job_memory
 from stallguard.agent.job import Schedule, command_in, read_back
 from stallguard.agent.job_memory import JobMemory, Moment
 from stallguard.agent.manager_protocol import Manager
@@ -65,7 +65,7 @@ def status(manager: Manager, name: str, now: Moment) -> Status:
     if back is None:
         return Status(name=name, installed=False)
     known, past = manager.known(name), recollected(name, command_in(back.run))
-    over = start_plan.missed(back.schedule, past, now)
+    over = due_starts.missed(back.schedule, past, now)
     return Status(
         name=name,
         installed=True,
@@ -81,7 +81,7 @@ def status(manager: Manager, name: str, now: Moment) -> Status:
         run_state=run_state(past.run),
         ending=known.ending,
         missed=over,
-        missed_why=missed_starts.words(over, manager.places.system) if over else "",
+        missed_why=due_starts.words(over, manager.places.system) if over else "",
         trouble=past.trouble or known.trouble,
         definition=str(manager.places.definition(name)),
         log=str(manager.places.log(name)),
@@ -126,8 +126,8 @@ def unfinished(run_id: str) -> RunDir | None:
 
 def next_start(schedule: Schedule, past: JobMemory, now: Moment) -> Moment | None:
     """Return the next time by the schedule; None if a job starts at login or by hand."""
-    past, a_day = start_plan.believed(past, now), dt.timedelta(days=1)
-    times = [start_plan.latest(time, now) + a_day for time in schedule.at]
+    past, a_day = due_starts.believed(past, now), dt.timedelta(days=1)
+    times = [due_starts.latest(time, now) + a_day for time in schedule.at]
     if schedule.every and past.started:
         times.append(max(past.started + dt.timedelta(seconds=schedule.every), now))
     return min(times, default=None)

@@ -7,7 +7,7 @@ ends, and bootstrap returns "input/output error" for six states, sometimes altho
 the next step for each answer, and only `print` shows the state.  The order is that of Homebrew's services: enable,
 bootout, wait until the job is gone, bootstrap, verify.
 
-Must not interpret answers: launchctl_codes and launchctl_output do.
+Must not interpret answers: launchctl_answers does.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 from xml.parsers.expat import ExpatError
 
 from stallguard import units
-from stallguard.agent import launchctl_codes, launchctl_output, missed_starts, preflight, service_tool
+from stallguard.agent import due_starts, launchctl_answers, manager_protocol, preflight
 from stallguard.agent.job import AgentJob, is_ours, label
-from stallguard.agent.job_files import Places
-from stallguard.agent.launchctl_codes import (
+from stallguard.agent.launchctl_answers import (
     ABSENT,
     BUSY,
     DISABLED,
@@ -36,8 +35,7 @@ from stallguard.agent.launchctl_codes import (
     Answer,
     answer,
 )
-from stallguard.agent.manager_protocol import KnownJob
-from stallguard.agent.service_tool import Said
+from stallguard.agent.manager_protocol import KnownJob, Places, Said
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import system
 from stallguard.storage import private
@@ -59,7 +57,7 @@ PAUSE = 0.25  # seconds between two tries
 
 def ask(words: Sequence[str]) -> Said:
     """Ask launchctl."""
-    return service_tool.ask(
+    return manager_protocol.ask(
         "launchctl", words, PATIENCE, cure="stallguard agent show prints the job without installing it"
     )
 
@@ -163,7 +161,7 @@ class Launchd:
         )
 
     @staticmethod
-    def _refused(verb: str, target: str, said: launchctl_codes.Answer) -> StallguardError:
+    def _refused(verb: str, target: str, said: launchctl_answers.Answer) -> StallguardError:
         if said.meaning == ABSENT:
             return StallguardError(
                 f"{target} is not loaded", why=said.words, cure="stallguard agent install first"
@@ -173,27 +171,29 @@ class Launchd:
     def _exit_timeout(self, name: str) -> int:
         return self._print(name).exit_timeout or DEFAULT_EXIT
 
-    def _print(self, name: str) -> launchctl_output.PrintedService:
+    def _print(self, name: str) -> launchctl_answers.PrintedService:
         said = self._launchctl(("print", self._target(name)))
-        return launchctl_output.parse(said.text) if said.code == 0 else launchctl_output.PrintedService()
+        return launchctl_answers.parse(said.text) if said.code == 0 else launchctl_answers.PrintedService()
 
     def known(self, name: str) -> KnownJob:
         """Return the values of `launchctl print`, and whether the job is switched off."""
         said = self._launchctl(("print", self._target(name)))
         answered = answer(*said)
         if answered.meaning != OK:
-            disabled = launchctl_output.parse_disabled(self._launchctl(("print-disabled", self._domain)).text)
-            why = launchctl_codes.ANSWERS[119] if label(name) in disabled else answered
+            disabled = launchctl_answers.parse_disabled(
+                self._launchctl(("print-disabled", self._domain)).text
+            )
+            why = launchctl_answers.ANSWERS[119] if label(name) in disabled else answered
             trouble = f"{why.words}: {why.cure}" if why.cure else why.words
             return KnownJob(loaded=False, trouble=trouble)
-        job = launchctl_output.parse(said.text)
+        job = launchctl_answers.parse(said.text)
         return KnownJob(
             loaded=True,
             running=job.running,
             state=job.state,
             pid=job.pid,
             starts=job.runs,
-            ending=launchctl_codes.ending(job),
+            ending=launchctl_answers.ending(job),
         )
 
     def program(self, name: str) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ class Launchd:
         return [
             'macOS may show "Background Items Added"; leave it switched on in System Settings > Login Items',
             "stay logged in and on mains power; a closed lid sleeps",
-            *missed_starts.warning(
+            *due_starts.warning(
                 job.schedule, self.places.system, system.sleep_settings(), system.daily_wakes()
             ),
         ]
@@ -220,7 +220,7 @@ def _write(file: Path, data: bytes) -> None:
         draft.write_bytes(data)
         draft.chmod(0o644)
         if shutil.which("plutil") is not None:
-            said = service_tool.ask("plutil", ("-lint", str(draft)), PATIENCE, cure="")
+            said = manager_protocol.ask("plutil", ("-lint", str(draft)), PATIENCE, cure="")
             if said.code:
                 raise StallguardError("the property list is malformed", why=said.text.strip())
         draft.replace(file)

@@ -1,16 +1,63 @@
-"""The interface of both service managers, and the state of a job.
+"""What both service managers share: their verbs as a protocol, where the files of jobs are, and how a tool is asked.
 
-Types only.
+A tool that is missing or hangs is reported as an error that a user can act upon.  Must not create or read files, nor
+interpret what a tool prints.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from stallguard.agent.job import AgentJob
-from stallguard.agent.job_files import Places
+from stallguard.agent.job import AgentJob, label, unit
+from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.host import tool
+
+LAUNCHD, SYSTEMD = "launchd", "systemd"
+
+
+class Places(NamedTuple):
+    """`definitions`: what the service manager reads; `logs`: stallguard's own messages, one file per job."""
+
+    system: str
+    definitions: Path
+    logs: Path
+
+    def definition(self, name: str) -> Path:
+        """Return the property list or the service of a job."""
+        file = f"{label(name)}.plist" if self.system == LAUNCHD else f"{unit(name)}.service"
+        return self.definitions / file
+
+    def timer(self, name: str) -> Path:
+        """Return the timer of a job (systemd)."""
+        return self.definitions / f"{unit(name)}.timer"
+
+    def log(self, name: str) -> Path:
+        """Return the log of a job."""
+        return self.logs / f"{name}.log"
+
+    def names(self) -> list[str]:
+        """Return the names of the jobs that have a definition here."""
+        first, _, last = self.definition("\n").name.partition("\n")
+        found = self.definitions.glob(f"{first}*{last}")
+        return sorted(path.name.removeprefix(first).removesuffix(last) for path in found)
+
+
+def places(system: str, env: Mapping[str, str], home: Path) -> Places:
+    """Return the places of `system` for the user with this home and environment."""
+    if system == LAUNCHD:
+        library = home / "Library"
+        return Places(LAUNCHD, library / "LaunchAgents", library / "Logs" / "stallguard")
+    # As systemd: a relative one is ignored.
+    config, state = Path(env.get("XDG_CONFIG_HOME", "")), Path(env.get("XDG_STATE_HOME", ""))
+    config = config if config.is_absolute() else home / ".config"
+    state = state if state.is_absolute() else home / ".local" / "state"
+    return Places(SYSTEMD, config / "systemd" / "user", state / "stallguard" / "log")
 
 
 class KnownJob(msgspec.Struct, frozen=True):
@@ -56,3 +103,26 @@ class Manager(Protocol):
 
     def advice(self, job: AgentJob) -> list[str]:
         """Return what the user should know after an install."""
+
+
+class Said(NamedTuple):
+    """An exit code, and standard output and error together."""
+
+    code: int
+    text: str
+
+
+def ask(program: str, words: Sequence[str], patience: float, cure: str) -> Said:
+    """Run `program` in the C locale.
+
+    Raises StallguardError if it is missing (exit code 126, with `cure`) or does not end within `patience` seconds.
+    """
+    path = shutil.which(program)
+    if path is None:
+        why = "it belongs to another operating system"
+        raise StallguardError(f"there is no {program} here", why=why, cure=cure, code=CANNOT_RUN)
+    result = tool.run([path, *words], patience, env=os.environ | tool.C_LOCALE)
+    if result.code is None:
+        why = f"{program} {' '.join(words[:2])}: {result.incomplete} (after {patience:g} s)"
+        raise StallguardError(f"{program} does not answer", why=why, cure="log out and in, and try again")
+    return Said(result.code, result.text)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from stallguard.agent import job_memory, missed_starts, start_plan
+from stallguard.agent import due_starts, job_memory
 from stallguard.agent.job import Schedule
 from stallguard.agent.job_memory import Moment
 from stallguard.agent.job_status import recollected, unfinished
@@ -56,7 +56,7 @@ class JobRunner(NamedTuple):
     say: Callable[[str], None]
     notify: Callable[[str], None]
     system: str
-    max_restarts: int = start_plan.MOST_RESTARTS
+    max_restarts: int = due_starts.MOST_RESTARTS
     pause: Callable[[float], bool] = wait
 
     def do(self) -> None:
@@ -88,52 +88,52 @@ class JobRunner(NamedTuple):
             self.say(f"{self.name}: cannot determine what is due: {type(error).__name__}: {error}")
             return False
         # Nothing is logged of an hourly job that does nothing: that would be 24 lines a day.
-        if plan.action != start_plan.NOTHING or not self.schedule.is_hourly:
+        if plan.action != due_starts.NOTHING or not self.schedule.is_hourly:
             self.say(f"{self.clock():%Y-%m-%d %H:%M} {self.name}: {plan.action}, {plan.why}")
         try:
-            if plan.action == start_plan.BEGIN:
+            if plan.action == due_starts.BEGIN:
                 self.begin(self._begun)
-            elif left is not None and plan.action in (start_plan.GO_ON, start_plan.END):
-                self.go_on(left, plan.action == start_plan.END)
+            elif left is not None and plan.action in (due_starts.GO_ON, due_starts.END):
+                self.go_on(left, plan.action == due_starts.END)
         except StallguardError as error:  # another try would fail in the same way
-            past = start_plan.begun(job_memory.recall(self.name), "", self.clock())
+            past = due_starts.begun(job_memory.recall(self.name), "", self.clock())
             job_memory.keep(self.name, replace(past, trouble="; ".join(error.lines())))
             for line in error.lines():
                 self.say(line)
             return False
         finally:
-            if plan.action != start_plan.NOTHING:
+            if plan.action != due_starts.NOTHING:
                 with contextlib.suppress(OSError):  # a full disk: the next missed start is not noticed
                     job_memory.keep(self.name, replace(job_memory.recall(self.name), ended=self.clock()))
-        taken_up = plan.action == start_plan.GO_ON and unfinished(job_memory.recall(self.name).run) is None
-        return plan.action == start_plan.END or taken_up
+        taken_up = plan.action == due_starts.GO_ON and unfinished(job_memory.recall(self.name).run) is None
+        return plan.action == due_starts.END or taken_up
 
-    def _decide(self, *, first: bool) -> tuple[start_plan.StartPlan, RunDir | None]:
+    def _decide(self, *, first: bool) -> tuple[due_starts.StartPlan, RunDir | None]:
         """Return the plan, kept in the job's state, and the run without an outcome; report a missed start once."""
         past, now = recollected(self.name, self.command), self.clock()
         if past.damaged:
             self.say(f"{self.name}: {past.trouble}")
         left = unfinished(past.run)
-        plan = start_plan.plan(
+        plan = due_starts.plan(
             self.schedule, past, now, unfinished=left is not None, max_restarts=self.max_restarts, first=first
         )
-        missed = start_plan.missed(self.schedule, past, now) if plan.action == start_plan.NOTHING else None
+        missed = due_starts.missed(self.schedule, past, now) if plan.action == due_starts.NOTHING else None
         try:
             job_memory.keep(
-                self.name, replace(start_plan.remembered(past, plan, now), missed=missed or past.missed)
+                self.name, replace(due_starts.remembered(past, plan, now), missed=missed or past.missed)
             )
         except OSError as error:
-            if plan.action != start_plan.GO_ON:
+            if plan.action != due_starts.GO_ON:
                 raise
             self.say(f"{self.name}: this start is not counted: {error}")
         if missed is not None and missed != past.missed:
-            words = missed_starts.words(missed, self.system)
+            words = due_starts.words(missed, self.system)
             self.say(f"{self.name}: {words}")
             self.notify(words)
         return plan, left
 
     def _begun(self, run: str) -> None:
-        job_memory.keep(self.name, start_plan.begun(job_memory.recall(self.name), run, self.clock()))
+        job_memory.keep(self.name, due_starts.begun(job_memory.recall(self.name), run, self.clock()))
 
 
 def trim(log: Path, most: int = LOG_MAX) -> None:

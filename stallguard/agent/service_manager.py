@@ -10,9 +10,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from stallguard.agent.job_files import LAUNCHD, SYSTEMD, Places, places
 from stallguard.agent.launchd import Launchd
-from stallguard.agent.manager_protocol import Manager
+from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD, Manager, Places, places
 from stallguard.agent.systemd import Systemd
 
 

@@ -14,12 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from stallguard import units
-from stallguard.agent import launchctl_codes, missed_starts, preflight, service_tool
+from stallguard.agent import due_starts, launchctl_answers, manager_protocol, preflight
 from stallguard.agent.job import AN_HOUR, AgentJob, is_ours, unit
-from stallguard.agent.job_files import Places
-from stallguard.agent.launchctl_output import PrintedService
-from stallguard.agent.manager_protocol import KnownJob
-from stallguard.agent.service_tool import Said
+from stallguard.agent.launchctl_answers import PrintedService
+from stallguard.agent.manager_protocol import KnownJob, Places, Said
 from stallguard.core.text import whole_number
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import system
@@ -41,7 +39,7 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%"
 
 def ask(words: Sequence[str]) -> Said:
     """Ask the user's own systemd."""
-    return service_tool.ask("systemctl", ("--user", "--no-pager", *words), PATIENCE, cure=_BY_HAND)
+    return manager_protocol.ask("systemctl", ("--user", "--no-pager", *words), PATIENCE, cure=_BY_HAND)
 
 
 _BY_HAND = "stallguard agent show prints the unit; cron or any other program can run its ExecStart"
@@ -169,10 +167,10 @@ class Systemd:
         found = []
         if shutil.which("loginctl") is not None:
             words = ("show-user", str(os.getuid()), "-p", "Linger", "--value")
-            said = service_tool.ask("loginctl", words, PATIENCE, cure="")
+            said = manager_protocol.ask("loginctl", words, PATIENCE, cure="")
             if said.code == 0 and said.text.strip() == "no":
                 found.append("your jobs end when you log out; to keep them running: loginctl enable-linger")
-        return found + missed_starts.warning(
+        return found + due_starts.warning(
             job.schedule, self.places.system, system.sleep_settings(), system.daily_wakes()
         )
 
@@ -197,8 +195,8 @@ def _ending(said: dict[str, str]) -> str:
     if said.get("ExecMainCode", "0") == "0" or number is None:
         return ""
     if said["ExecMainCode"] in KILLED:
-        return launchctl_codes.ending(PrintedService(signal=number))
-    return STARTLESS.get(number) or launchctl_codes.ending(PrintedService(exit_code=number))
+        return launchctl_answers.ending(PrintedService(signal=number))
+    return STARTLESS.get(number) or launchctl_answers.ending(PrintedService(exit_code=number))
 
 
 def quoted(word: str) -> str:

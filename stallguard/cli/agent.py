@@ -18,8 +18,7 @@ from stallguard import config, jsontext
 from stallguard.agent import job_memory, job_status
 from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, command_in, read_back
 from stallguard.agent.job import schedule as schedule_of
-from stallguard.agent.job_files import LAUNCHD, SYSTEMD
-from stallguard.agent.manager_protocol import Manager
+from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD, Manager
 from stallguard.agent.service_manager import manager, own_places, own_system
 from stallguard.cli import _complete
 from stallguard.cli._agent_work import continue_run, work

@@ -15,8 +15,7 @@ from stallguard.cli._console import echo
 from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
-from stallguard.doctor.facts import MachineFacts
-from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, CheckResult, worst
+from stallguard.doctor.facts import FAIL, NOTE, OK, WARN, CheckResult, MachineFacts, worst
 from stallguard.launch.command import choose_interpreter
 from stallguard.report.sanitize import plain
 

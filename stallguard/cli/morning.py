@@ -46,7 +46,7 @@ def command(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> 
       stallguard morning --since 3d
       stallguard morning --notify
     """  # noqa: D301 - click wants the real backspace
-    from stallguard.agent import missed_starts
+    from stallguard.agent import due_starts
     from stallguard.agent.service_manager import manager, own_system
     from stallguard.report.overnight import SCHEMA, MissedStart, OvernightOutput
 
@@ -62,7 +62,7 @@ def command(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> 
         copies, missing = _fleet.copies_since(seen, began)
         runs += [run for run in copies if run.id not in {one.id for one in runs}]
     done = nights(runs)
-    over = missed_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
+    over = due_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())
     text = "\n".join([*(f"{one.job}: {one.words}" for one in over), *map(words, done)])
     if as_json:
         missed = [MissedStart(one.job, one.at, one.words) for one in over]

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from stallguard.core.text import counted
 from stallguard.doctor import environment_checks as environment
 from stallguard.doctor import machine_checks as machine
-from stallguard.doctor.facts import MachineFacts
-from stallguard.doctor.findings import Check, CheckResult, CheckText, fail, ok, warn
+from stallguard.doctor.facts import Check, CheckResult, CheckText, MachineFacts, fail, ok, warn
 
 SOON = 30.0  # days before their end from which certificates are to be renewed
 RENEW = "on the machine with the authority's file: stallguard fleet invite NAME (its own: fleet init --renew)"

@@ -1,17 +1,126 @@
 """The checks of the training environment: its interpreter, its frameworks, and whether they load together.
 
 Functions of facts; a check whose facts are not known finds nothing.
+
+Which versions load together is data.  Sources: Apple's table (the page of tensorflow-metal on PyPI) says with which
+TensorFlow each plug-in was released; its upper ends were checked by comparing, in the wheels for arm64, the symbols
+that libmetal_plugin.dylib wants with those that TensorFlow exports: from 2.20 on, 27 and more are missing for every
+plug-in, from 2.18 on one is missing for 1.1.0.  `import tensorflow` loads all of tensorflow-plugins/ without a try, so
+a wrong pair ends it.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from stallguard.doctor import matrix
-from stallguard.doctor.facts import Installed, MachineFacts
-from stallguard.doctor.findings import CheckText, fail, note, ok, warn
+from stallguard.doctor.facts import CheckText, Installed, MachineFacts, fail, note, ok, warn
+
+Release = tuple[int, ...]
+
+PIN = "pip install 'tensorflow==2.18.1' 'tensorflow-metal==1.2.0'"
+PLUGIN_PYTHONS = ((3, 9), (3, 12))  # for which tensorflow-metal 1.2.0 has wheels
+
+
+class VersionRange(NamedTuple):
+    """The TensorFlow releases that a plug-in loads beside.  `broken_after`: what follows is known to fail."""
+
+    first: Release
+    last: Release
+    broken_after: bool = False
+
+
+PLUGINS: dict[str, VersionRange] = {
+    "0.1.2": VersionRange((2, 5), (2, 5)),
+    "0.2.0": VersionRange((2, 6), (2, 6)),
+    "0.3.0": VersionRange((2, 7), (2, 7)),
+    "0.4.0": VersionRange((2, 8), (2, 8)),
+    "0.5.0": VersionRange((2, 9), (2, 9)),
+    "0.6.0": VersionRange((2, 10), (2, 10)),
+    "0.7.0": VersionRange((2, 11), (2, 11)),
+    "0.8.0": VersionRange((2, 12), (2, 12)),
+    "1.0.0": VersionRange((2, 13), (2, 13)),
+    "1.1.0": VersionRange((2, 14), (2, 17), broken_after=True),
+    "1.2.0": VersionRange((2, 16), (2, 19), broken_after=True),
+}
+
+
+class VersionTrap(NamedTuple):
+    """Versions that load and have known problems.  `metal`: only on Apple's GPU, beside the plug-in."""
+
+    first: Release
+    last: Release
+    metal: bool
+    what: str
+    cure: str
+    beside: str = ""  # only if this package is installed too
+    plugin: str = ""  # only with this version of the plug-in
+    slow_only: bool = False
+
+
+TRAPS = (
+    VersionTrap(
+        (2, 16, 1), (2, 16, 1), True,
+        "TensorFlow 2.16.1 has GPU regressions with Keras 3 on Metal", PIN,
+    ),
+    VersionTrap(
+        (2, 9), (2, 9, 99), True,
+        "several of the reported freezes are exactly this pair, TensorFlow 2.9 with tensorflow-metal 0.5.0",
+        PIN, plugin="0.5.0",
+    ),
+    VersionTrap(
+        (2, 11), (2, 15, 99), True,
+        "the optimizers of TensorFlow 2.11 to 2.15 are slow on Metal",
+        "use tf.keras.optimizers.legacy.Adam (and its like)", slow_only=True,
+    ),
+    VersionTrap(
+        (2, 20), (2, 99), False,
+        "TensorFlow 2.20 and pyarrow in one process can deadlock ([mutex.cc] Lock blocking)",
+        "import pyarrow first, or pip install 'tensorflow<2.20'", beside="pyarrow",
+    ),
+)  # fmt: skip
+
+
+def release(version: str) -> Release:
+    """Return the numbers of a version: 2.16.2rc1 is (2, 16, 2); empty if it has none."""
+    match = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def pair(tensorflow: str, plugin: str) -> str:
+    """Return whether TensorFlow loads with tensorflow-metal: loads, breaks or untested."""
+    span, ours = PLUGINS.get(plugin), release(tensorflow)[:2]
+    if span is None or not ours:
+        return "untested"
+    if ours > span.last and span.broken_after:
+        return "breaks"
+    return "loads" if span.first <= ours <= span.last else "untested"
+
+
+def traps(tensorflow: str, packages: dict[str, str], *, metal: bool) -> list[VersionTrap]:
+    """Return the known problems of an environment."""
+    ours, plugin = release(tensorflow), packages.get("tensorflow-metal", "")
+    return [
+        trap
+        for trap in TRAPS
+        if trap.first <= ours <= trap.last
+        and (not trap.metal or (metal and bool(plugin)))
+        and (not trap.plugin or trap.plugin == plugin)
+        and (not trap.beside or trap.beside in packages)
+    ]
+
+
+def tensorflow_version(packages: dict[str, str]) -> str:
+    """Return the version of the TensorFlow that `import tensorflow` finds; empty if there is none.
+
+    tensorflow-macos 2.16 is a name that only requires tensorflow; before, it was the library itself.
+    """
+    names = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly")
+    return next((packages[name] for name in names if packages.get(name)), "")
+
 
 OLDEST, NEWEST = (3, 9), (3, 14)  # Pythons that the probe is tested in
 SLOW_IMPORT = 60.0  # seconds
@@ -54,7 +163,7 @@ def frameworks(facts: MachineFacts) -> Iterator[CheckText]:
     if here is None:
         return
     found = [f"{name} {here.packages[name]}" for name in ("torch", "jax") if name in here.packages]
-    if version := matrix.tensorflow_version(here.packages):
+    if version := tensorflow_version(here.packages):
         found.insert(0, f"TensorFlow {version}")
     if found:
         yield ok(", ".join(found))
@@ -66,29 +175,29 @@ def frameworks(facts: MachineFacts) -> Iterator[CheckText]:
 def plugin(facts: MachineFacts) -> Iterator[CheckText]:
     """On a Mac: does tensorflow-metal load beside this TensorFlow?"""
     here = facts.environment.installed
-    version = matrix.tensorflow_version(here.packages) if here else ""
+    version = tensorflow_version(here.packages) if here else ""
     if here is None or not version or not facts.is_metal:
         return
     metal = here.packages.get("tensorflow-metal")
     if metal:
         words = f"TensorFlow {version} with tensorflow-metal {metal}"
-        match matrix.pair(version, metal):
+        match pair(version, metal):
             case "loads":
                 yield ok(f"{words}: load together")
             case "breaks":
-                cure = f"{matrix.PIN}; or train on the processor: pip uninstall tensorflow-metal"
+                cure = f"{PIN}; or train on the processor: pip uninstall tensorflow-metal"
                 yield fail(
                     f"{words}: `import tensorflow` fails, the plug-in does not load with this version", cure
                 )
             case _:
-                cure = f"{matrix.PIN}; or test it with --deep"
+                cure = f"{PIN}; or test it with --deep"
                 yield warn(f"{words}: a combination that is not known to load", cure)
     elif here.plugins:
         yield note(f"TensorFlow will load {', '.join(here.plugins)}, which belongs to no known package")
     else:
-        cure = matrix.PIN
-        if here.version[:2] > matrix.PLUGIN_PYTHONS[1]:
-            cure = f"the plug-in has no wheel for this Python; with Python 3.11: {matrix.PIN}"
+        cure = PIN
+        if here.version[:2] > PLUGIN_PYTHONS[1]:
+            cure = f"the plug-in has no wheel for this Python; with Python 3.11: {PIN}"
         yield warn(f"no tensorflow-metal: TensorFlow {version} will train on the processor", cure)
 
 
@@ -98,10 +207,10 @@ def keras(facts: MachineFacts) -> Iterator[CheckText]:
     if here is None:
         return
     tensorflow, version = (
-        matrix.release(matrix.tensorflow_version(here.packages)),
+        release(tensorflow_version(here.packages)),
         here.packages.get("keras", ""),
     )
-    modern = matrix.release(version) >= (3,)
+    modern = release(version) >= (3,)
     if facts.variables.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
         if tensorflow >= (2, 16) and "tf-keras" not in here.packages:
             cure = f"pip install 'tf-keras=={tensorflow[0]}.{tensorflow[1]}.*', or unset the variable"
@@ -122,7 +231,7 @@ def _backend(here: Installed) -> Iterator[CheckText]:
     wanted, source = here.backend
     name = wanted or "tensorflow"
     present = {
-        "tensorflow": bool(matrix.tensorflow_version(here.packages)),
+        "tensorflow": bool(tensorflow_version(here.packages)),
         "torch": "torch" in here.packages,
         "jax": "jax" in here.packages,
     }
@@ -137,9 +246,9 @@ def _backend(here: Installed) -> Iterator[CheckText]:
 def numpy(facts: MachineFacts) -> Iterator[CheckText]:
     """TensorFlow before 2.18 was built for NumPy 1 and does not import with NumPy 2."""
     here = facts.environment.installed
-    tensorflow = matrix.release(matrix.tensorflow_version(here.packages)) if here else ()
+    tensorflow = release(tensorflow_version(here.packages)) if here else ()
     version = here.packages.get("numpy", "") if here else ""
-    if tensorflow and tensorflow < (2, 18) and matrix.release(version) >= (2,):
+    if tensorflow and tensorflow < (2, 18) and release(version) >= (2,):
         yield fail(
             f"NumPy {version} beside TensorFlow {_dotted(tensorflow)}, which needs NumPy 1",
             "pip install 'numpy<2'",
@@ -151,7 +260,7 @@ def versions(facts: MachineFacts) -> Iterator[CheckText]:
     here = facts.environment.installed
     if here is None:
         return
-    found = matrix.traps(matrix.tensorflow_version(here.packages), here.packages, metal=facts.is_metal)
+    found = traps(tensorflow_version(here.packages), here.packages, metal=facts.is_metal)
     for trap in found:
         yield note(trap.what, trap.cure) if trap.slow_only else warn(trap.what, trap.cure)
 
@@ -183,7 +292,7 @@ def deep(facts: MachineFacts) -> Iterator[CheckText]:
         cure = "run the import by hand in that environment and fix the error"
         signs = ("Library not loaded", "Symbol not found", "libmetal_plugin")
         if any(sign in here.deep.trouble for sign in signs):
-            cure = f"the plug-in does not fit: {matrix.PIN}"
+            cure = f"the plug-in does not fit: {PIN}"
         yield fail(f"{here.framework} could not be used: {here.deep.trouble}", cure)
         return
     devices = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in here.deep.devices.items())
@@ -195,10 +304,10 @@ def deep(facts: MachineFacts) -> Iterator[CheckText]:
         and facts.is_metal
         and not any("GPU" in name for name in here.deep.devices)
     ):
-        yield warn(f"{words}; there is no GPU among them", matrix.PIN)
+        yield warn(f"{words}; there is no GPU among them", PIN)
     else:
         yield ok(words)
 
 
-def _dotted(version: matrix.Release) -> str:
+def _dotted(version: Release) -> str:
     return ".".join(map(str, version))

@@ -1,10 +1,14 @@
-"""The facts for the checks, as values.  None: not known, which no check must take for good or bad.
+"""The facts for the checks, and what a check finds, as values.
 
-Must not read anything itself.
+None in a fact: not known, which no check must take for good or bad.  Must not read anything itself.
+
+A finding has a severity.  ok: no problem.  note: information.  warn: can cost time or results.  fail: the training
+would fail.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -136,3 +140,52 @@ class MachineFacts(msgspec.Struct, frozen=True):
         return self.system == "Darwin" and (
             self.about.get("machine") == "arm64" or bool(self.about.get("rosetta"))
         )
+
+
+OK, NOTE, WARN, FAIL = "ok", "note", "warn", "fail"
+SEVERITIES = (OK, NOTE, WARN, FAIL)
+
+
+class CheckResult(msgspec.Struct, frozen=True):
+    """What was found, and what to do about it.  `name`: the check, as in the table."""
+
+    name: str
+    severity: str
+    what: str
+    cure: str = ""
+
+
+class CheckText(msgspec.Struct, frozen=True):
+    """A finding without the name of its check, which the table adds."""
+
+    severity: str
+    what: str
+    cure: str = ""
+
+
+Check = Callable[[MachineFacts], Iterator[CheckText]]
+
+
+def ok(what: str) -> CheckText:
+    """Return a finding without a problem."""
+    return CheckText(OK, what)
+
+
+def note(what: str, cure: str = "") -> CheckText:
+    """Return information."""
+    return CheckText(NOTE, what, cure)
+
+
+def warn(what: str, cure: str) -> CheckText:
+    """Return a problem that can cost time or results."""
+    return CheckText(WARN, what, cure)
+
+
+def fail(what: str, cure: str) -> CheckText:
+    """Return a problem that would make the training fail."""
+    return CheckText(FAIL, what, cure)
+
+
+def worst(findings: list[CheckResult]) -> str:
+    """Return the worst severity."""
+    return max((finding.severity for finding in findings), key=SEVERITIES.index, default=OK)

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from stallguard import collectors, notify, plugins, sensors
-from stallguard.agent import missed_starts
+from stallguard.agent import due_starts
 from stallguard.agent.service_manager import manager, own_system
 from stallguard.config import Config
 from stallguard.core.readings import Device
@@ -86,7 +86,7 @@ def facts(
         heavy=heavy,
         runs=tuple(run.id for run in paths.list_runs() if run_files.state(run) == "running"),
         added=tuple(entry for group in GROUPS for entry in plugins.installed(group)),
-        jobs=missed_starts.jobs(manager(own_system(), os.environ)),
+        jobs=due_starts.jobs(manager(own_system(), os.environ)),
         foreign_command=program_of_another(shutil.which("stallguard", path=variables.get("PATH", ""))),
         notifies_desktop=config.notify.desktop,
         notifies_addresses=bool(config.notify.urls),

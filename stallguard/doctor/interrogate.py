@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from stallguard.doctor import matrix
+from stallguard.doctor import environment_checks
 from stallguard.doctor.facts import Deep, Environment, Installed
 from stallguard.errors import UNREADABLE
 from stallguard.host import tool
@@ -44,7 +44,7 @@ def environment(choice: InterpreterChoice, *, deep: bool) -> Environment:
     if installed:
         backends = [one.name for one in libraries.every() if one.runs_keras]
         there = {name for name in backends if name in installed.packages}
-        there |= {"tensorflow"} if matrix.tensorflow_version(installed.packages) else set()
+        there |= {"tensorflow"} if environment_checks.tensorflow_version(installed.packages) else set()
         wanted = installed.backend[0]
         framework = (
             wanted if wanted in there else next((name for name in (*FIRST, *backends) if name in there), "")

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stallguard import notify
-from stallguard.agent import missed_starts
+from stallguard.agent import due_starts
 from stallguard.agent.job import Schedule
 from stallguard.core.text import counted
-from stallguard.doctor.facts import Heavy, MachineFacts
-from stallguard.doctor.findings import CheckText, fail, note, ok, warn
+from stallguard.doctor.facts import CheckText, Heavy, MachineFacts, fail, note, ok, warn
 from stallguard.report import trace
 
 GB = 10**9
@@ -126,11 +125,9 @@ def sleep(facts: MachineFacts) -> Iterator[CheckText]:
     else:
         yield ok(f"{minutes}; `stallguard run` prevents that during a training")
     for name, times in facts.jobs:
-        time = missed_starts.asleep_at(Schedule(at=times), settings, facts.preferences.wakes)
+        time = due_starts.asleep_at(Schedule(at=times), settings, facts.preferences.wakes)
         if time is not None:
-            cure = (
-                missed_starts.wake_command(time) if facts.system == "Darwin" else missed_starts.AWAKE_ON_LINUX
-            )
+            cure = due_starts.wake_command(time) if facts.system == "Darwin" else due_starts.AWAKE_ON_LINUX
             yield warn(f"{minutes}: if it is asleep at {time}, the job {name} does not start then", cure)
 
 

@@ -6,8 +6,15 @@ notification must never delay, stop or fail a run.
 
 from __future__ import annotations
 
-from stallguard.notify.addresses import NO_APPRISE, has_apprise, unusable
-from stallguard.notify.channels import DEADLINE, Channel, configured, desktop
+from stallguard.notify.channels import (
+    DEADLINE,
+    NO_APPRISE,
+    Channel,
+    configured,
+    desktop,
+    has_apprise,
+    unusable,
+)
 from stallguard.notify.message import MISSED, OCCASIONS, SUMMARY, TEST, Notification, kinds, notification
 from stallguard.notify.notifier import LAST_SEND, Notifier, SendResult, test
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from stallguard.agent.job import AgentJob, Schedule
-from stallguard.agent.job_files import LAUNCHD, places
 from stallguard.agent.launchd import Launchd
-from stallguard.agent.service_tool import Said
+from stallguard.agent.manager_protocol import LAUNCHD, Said, places
 from tests.agent.fake_launchctl import Fake
 
 FAKE = Path(__file__).with_name("fake_launchctl.py")

@@ -15,7 +15,7 @@ from stallguard import notify
 from stallguard.agent import launchd, systemd
 from stallguard.agent.job import Schedule, checked_name, exit_timeout, schedule
 from stallguard.agent.job_builder import JobRequest, environment, make
-from stallguard.agent.job_files import SYSTEMD, places
+from stallguard.agent.manager_protocol import SYSTEMD, places
 from stallguard.config import Config
 from stallguard.core.limits import KILL_WAIT
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError

@@ -9,9 +9,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from stallguard.agent import job_memory, launchd, missed_starts
+from stallguard.agent import due_starts, job_memory, launchd
 from stallguard.agent.job import AgentJob, Schedule
-from stallguard.agent.job_files import LAUNCHD
+from stallguard.agent.manager_protocol import LAUNCHD
 from stallguard.agent.runner import JobRunner
 from tests.agent.mac_calendar import ASLEEP, LID_CLOSED, LOGGED_OUT, OFF, MacCalendar, Span
 
@@ -95,7 +95,7 @@ def played(night: Night, schedule: Schedule, days: int = 1) -> Played:
     mac = MacCalendar(launchd.render(job), start, installed, ZONE, night.spans(), wakes)
     mac.load()
     mac.until(night.moment("12:00") + dt.timedelta(days=days - 1))
-    missed = missed_starts.newest(schedule, job_memory.recall("night"), mac.wall)
+    missed = due_starts.newest(schedule, job_memory.recall("night"), mac.wall)
     evening = night.moment("16:00")
     return Played([at for at in starts if at >= evening], notified, missed)
 

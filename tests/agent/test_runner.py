@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from stallguard.agent import job_memory
 from stallguard.agent.job import Schedule
-from stallguard.agent.job_files import LAUNCHD
+from stallguard.agent.manager_protocol import LAUNCHD
 from stallguard.agent.runner import JobRunner, trim
 from stallguard.errors import StallguardError
 from stallguard.storage import run_files

@@ -6,7 +6,7 @@ import plistlib
 import re
 
 from stallguard.agent import launchd
-from stallguard.agent.launchctl_codes import ANSWERS
+from stallguard.agent.launchctl_answers import ANSWERS
 from tests.agent.launchd_schema import mistakes
 from tests.agent.sample import FILE, JOB
 

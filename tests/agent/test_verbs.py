@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 import stallguard.cli.agent as verbs
 from stallguard.agent import job_memory
-from stallguard.agent.job_files import LAUNCHD, places
 from stallguard.agent.launchd import Launchd
+from stallguard.agent.manager_protocol import LAUNCHD, places
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.host.types import Sleep
 

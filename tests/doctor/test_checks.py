@@ -6,8 +6,19 @@ import pytest
 
 from stallguard.core.readings import Device
 from stallguard.doctor.checks import CHECKS, examine
-from stallguard.doctor.facts import Deep, FleetFacts, Heavy, PlaceFacts, StoreFacts, StorePromise
-from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, worst
+from stallguard.doctor.facts import (
+    FAIL,
+    NOTE,
+    OK,
+    WARN,
+    Deep,
+    FleetFacts,
+    Heavy,
+    PlaceFacts,
+    StoreFacts,
+    StorePromise,
+    worst,
+)
 from stallguard.host.types import ListedGpu, Sleep
 
 from .scene import GB, LINUX, MAC, packages, spoiled

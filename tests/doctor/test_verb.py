@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.cli.doctor import lines, summary
-from stallguard.doctor.findings import FAIL, NOTE, OK, WARN, CheckResult
+from stallguard.doctor.facts import FAIL, NOTE, OK, WARN, CheckResult
 from tests import command_line
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.doctor.checks import examine
-from stallguard.doctor.findings import FAIL, OK, WARN
+from stallguard.doctor.facts import FAIL, OK, WARN
 from stallguard.fleet.machines import member_tls, trial
 from tests.doctor.scene import MAC, spoiled
 

@@ -11,8 +11,8 @@ import pytest
 import stallguard.cli.fleet as verbs
 from stallguard.agent import launchd, systemd
 from stallguard.agent.job import SERVICES, checked_name, is_ours, read_back
-from stallguard.agent.job_files import LAUNCHD, SYSTEMD, places
 from stallguard.agent.launchd import Launchd
+from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD, places
 from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.fleet.machines import services

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 import stallguard.cli.agent as verbs
-from stallguard.agent.job_files import LAUNCHD, places
 from stallguard.agent.launchd import Launchd
+from stallguard.agent.manager_protocol import LAUNCHD, places
 from stallguard.errors import StallguardError
 from tests.agent.living_launchd import LivingLaunchd
 

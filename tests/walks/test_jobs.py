@@ -24,7 +24,7 @@ def quick(monkeypatch):
 def test_an_hour_is_about_two_minutes_away_and_further_than_a_job_starts_early():
     from mac import jobs
 
-    from stallguard.agent.start_plan import EARLY
+    from stallguard.agent.due_starts import EARLY
 
     for second in range(60):
         now = DUE.replace(second=second)

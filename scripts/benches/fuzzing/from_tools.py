@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fuzzing.targets import Target, recorded, text
-from stallguard.agent import launchctl_codes, launchctl_output
+from stallguard.agent import launchctl_answers
 from stallguard.core.text import whole_number
 from stallguard.host.darwin import machine, parsers
 
@@ -25,16 +25,16 @@ def targets() -> Iterator[Target]:
 
 def _launchd() -> Iterator[Target]:
     def printed(word: str) -> Any:
-        found = launchctl_output.parse(word)
-        return found, launchctl_codes.ending(found)
+        found = launchctl_answers.parse(word)
+        return found, launchctl_answers.ending(found)
 
     yield Target("launchctl print", recorded("launchctl_print_*.txt"), text(printed))
-    yield Target("launchctl list", recorded("launchctl_list_table*"), text(launchctl_output.parse_list))
-    yield Target("launchctl list LABEL", recorded("launchctl_list_label*"), text(launchctl_output.parse_entry))
+    yield Target("launchctl list", recorded("launchctl_list_table*"), text(launchctl_answers.parse_list))
+    yield Target("launchctl list LABEL", recorded("launchctl_list_label*"), text(launchctl_answers.parse_entry))
     disabled = b'\tdisabled services = {\n\t\t"com.x.y" => disabled\n\t\t"com.x.z" => enabled\n\t}\n'
-    yield Target("launchctl print-disabled", [disabled], text(launchctl_output.parse_disabled))
+    yield Target("launchctl print-disabled", [disabled], text(launchctl_answers.parse_disabled))
     errors = recorded("launchctl_errors*", "launchctl_print_not_found*")
-    yield Target("launchctl errors", errors, text(lambda word: launchctl_codes.answer(5, word)))
+    yield Target("launchctl errors", errors, text(lambda word: launchctl_answers.answer(5, word)))
 
 
 def _macos() -> Iterator[Target]:

@@ -20,7 +20,7 @@ from mac.gpu import IMPORT, LOAD
 from mac.scene import Said, Scene, undisturbed, until
 from mac.table import Row, judged
 from stallguard import config
-from stallguard.agent import launchctl_output
+from stallguard.agent import launchctl_answers
 from stallguard.agent.job import exit_timeout, label
 
 NAME, BARE = "scripts-live", "scripts-live-bare"  # the jobs that the walk makes; no user's has such a name
@@ -82,9 +82,9 @@ class Night:
         now = self.status()
         return bool(now.get("running")) and now.get("run_state") == "running"
 
-    def print(self, name: str = "") -> launchctl_output.PrintedService:
+    def print(self, name: str = "") -> launchctl_answers.PrintedService:
         """Return what launchctl prints of it."""
-        return launchctl_output.parse(self.scene.launchctl("print", self.target, name=name).text)
+        return launchctl_answers.parse(self.scene.launchctl("print", self.target, name=name).text)
 
     def output(self) -> list[str]:
         """Return what the training has printed."""
@@ -228,7 +228,7 @@ def guarded(night: Night) -> Iterator[Row]:
 
 
 def _ended(scene: Scene, target: str) -> int | None:
-    return launchctl_output.parse(
+    return launchctl_answers.parse(
         scene.launchctl("print", target, name="launchctl_print_guarded").text
     ).exit_code
 

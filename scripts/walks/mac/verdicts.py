@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from mac.table import UNASKED, Row, judged
-from stallguard.agent import launchctl_codes, launchctl_output
+from stallguard.agent import launchctl_answers
 from stallguard.collectors import native
 from stallguard.host.darwin import parsers as parse
 from stallguard.host.darwin.machine import memory_reading
@@ -150,7 +150,7 @@ def stacks(seconds: Sequence[float], asked: int) -> Row:
 
 def default_exit(text: str) -> Row:
     """How long launchd waits by default."""
-    seconds = launchctl_output.parse(text).exit_timeout
+    seconds = launchctl_answers.parse(text).exit_timeout
     return judged("launchd's ExitTimeOut", seconds is not None, f"{seconds} s",
                   "without a key of our own that is all the time for a checkpoint",
                   "`launchctl print` does not print it any more")  # fmt: skip
@@ -158,7 +158,7 @@ def default_exit(text: str) -> Row:
 
 def in_force(text: str, exit_timeout: int) -> Row:
     """Whether launchd took up what the property list says."""
-    job = launchctl_output.parse(text)
+    job = launchctl_answers.parse(text)
     holds = job.running and job.exit_timeout == exit_timeout and "interactive" in job.spawn_type
     figure = f"{job.state}, exit timeout {job.exit_timeout} s, {job.spawn_type or 'no spawn type'}"
     return judged("install", holds, figure, "the job is in force as it was written",
@@ -167,11 +167,11 @@ def in_force(text: str, exit_timeout: int) -> Row:
 
 def disabled(code: int, text: str, listed: str, label: str) -> Row:
     """What launchd says of a label that is switched off, and whether it lists it."""
-    said = launchctl_codes.answer(code, text)
+    said = launchctl_answers.answer(code, text)
     known = said.meaning in (
-        launchctl_codes.DISABLED,
-        launchctl_codes.UNCLEAR,
-    ) and label in launchctl_output.parse_disabled(listed)
+        launchctl_answers.DISABLED,
+        launchctl_answers.UNCLEAR,
+    ) and label in launchctl_answers.parse_disabled(listed)
     return judged("disabled", known, f"bootstrap: {code}", "a job that is switched off is reported as such",
                   f"launchd says: {said.words}")  # fmt: skip
 

@@ -14,7 +14,7 @@ from mac.verdicts import AWAKE_ROW
 
 A_DAY = 86400.0  # seconds
 DAYS = 3  # after which macOS removes what was not used from its temporary directories
-LATE = dt.timedelta(hours=2)  # by which a start can be late (stallguard/agent/start_plan.py)
+LATE = dt.timedelta(hours=2)  # by which a start can be late (stallguard/agent/due_starts.py)
 EARLY = dt.timedelta(minutes=1)
 NEAR, NEAR_SECONDS = 0.1, 5.0  # by which two measures of one sleep can differ: share, seconds
 STAMP = "%Y%m%d-%H%M%SZ"  # at the beginning of the name of a run, UTC

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import stallguard
 from stallguard import units
 from stallguard.core.readings import Memory
-from stallguard.doctor import matrix
+from stallguard.doctor import environment_checks
 from stallguard.doctor.facts import Installed
 from stallguard.errors import USAGE, StallguardError
 from stallguard.host.types import ListedGpu
@@ -177,7 +177,7 @@ def offer(machine: OfferedMachine, slots: int, memory: int | None = None) -> Off
             unknown.append("metal: the system does not list its GPUs")
         elif any(not gpu.virtual for gpu in machine.gpus):
             resources["metal"] = 1
-            if matrix.release(str(machine.about.get("version") or "")) >= MLX_MACOS:
+            if environment_checks.release(str(machine.about.get("version") or "")) >= MLX_MACOS:
                 resources["mlx"] = 1
             elif not machine.about.get("version"):
                 unknown.append("mlx: the version of macOS is not known")
@@ -216,7 +216,7 @@ def versions(installed: Installed | None) -> dict[str, str]:
     if installed is None:
         return found
     found["python"] = ".".join(map(str, installed.version))
-    if tensorflow := matrix.tensorflow_version(installed.packages):
+    if tensorflow := environment_checks.tensorflow_version(installed.packages):
         found["tensorflow"] = tensorflow
     return found | {name: installed.packages[name] for name in SHOWN if installed.packages.get(name)}
 

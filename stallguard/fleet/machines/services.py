@@ -12,7 +12,7 @@ from pathlib import Path
 from stallguard.agent import preflight
 from stallguard.agent.job import AgentJob, Schedule, exit_timeout
 from stallguard.agent.job_builder import environment
-from stallguard.agent.job_files import Places
+from stallguard.agent.manager_protocol import Places
 from stallguard.config import Config
 from stallguard.fleet.store import membership
 

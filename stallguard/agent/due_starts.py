@@ -1,4 +1,4 @@
-"""Decides what a job does when its service manager starts it: begin a run, continue one, or nothing.
+"""Which starts of a job are due, which were missed, and what a job does when its service manager starts it.
 
 A service manager does not say why it starts a job: the time of day is reached, the machine woke after it, the job was
 just loaded (KeepAlive implies a start), the user started it, or stallguard crashed.  Only the job's state file
@@ -7,7 +7,11 @@ distinguishes these.
 A time of day is what a clock on the wall shows: if clocks are put back, 02:30 comes twice in a night and is one start.
 The machine's clock can be wrong for a while, after a boot above all: moments that lie in the future are not believed.
 
-Pure: times are values, local and with their offset.
+A start is missed if the machine slept, was off, or no user was logged in.  launchd and systemd start a job after the
+machine wakes; more than LATE after its time stallguard skips the start, because the machine may be in use.  `agent
+status`, `morning` and a notification report it, and `agent install` warns beforehand.
+
+Times are values, local and with their offset: no function here asks for the time.
 """
 
 from __future__ import annotations
@@ -18,9 +22,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from stallguard import units
-from stallguard.agent.job import Schedule
+from stallguard.agent import job_memory
+from stallguard.agent.job import Schedule, read_back
 from stallguard.agent.job_memory import JobMemory, Moment
+from stallguard.agent.manager_protocol import LAUNCHD, Manager
 from stallguard.config.table import AgentSettings
+from stallguard.core.text import counted
+from stallguard.host.types import Sleep
 
 BEGIN, GO_ON, END, GIVE_UP, NOTHING = "begin", "go on", "end", "give up", "nothing"
 EARLY = dt.timedelta(minutes=1)  # by which a service manager can be early
@@ -132,3 +140,93 @@ def remembered(memory: JobMemory, done: StartPlan, now: Moment) -> JobMemory:
 def begun(memory: JobMemory, run: str, now: Moment) -> JobMemory:
     """Return the state of the job once its run exists: the start counts as done."""
     return replace(memory, run=run or memory.run, started=now, wanted=False, halted=False, restarts=())
+
+
+BEFORE = 1  # minutes that the machine wakes before its job
+AWAKE = 300.0  # seconds; a job that starts so soon after a wake-up finds the machine awake
+A_DAY = 24 * 60  # minutes
+
+
+class MissedNight(NamedTuple):
+    """A start that did not happen."""
+
+    job: str
+    at: Moment
+    words: str
+
+
+def newest(schedule: Schedule, past: JobMemory, now: Moment) -> Moment | None:
+    """Return the newest missed start, a recorded one included; None if there is none."""
+    recorded = believed(past, now).missed
+    known = [moment for moment in (missed(schedule, past, now), recorded) if moment is not None]
+    return max(known, default=None)
+
+
+def words(moment: Moment, system: str) -> str:
+    """Return what happened and what to do, in a sentence."""
+    cure = f"schedule a wake-up: {wake_command(f'{moment:%H:%M}')}" if system == LAUNCHD else AWAKE_ON_LINUX
+    return (
+        f"the start at {moment:%H:%M} on {moment:%d %b} did not happen: the machine slept, was off, or no user was "
+        f"logged in; {cure}"
+    )
+
+
+AWAKE_ON_LINUX = "keep the machine from suspending before that time (logind.conf: IdleAction=ignore)"
+
+
+def wake_command(time: str) -> str:
+    """Return the command that makes a Mac wake shortly before `time` of day; it replaces an earlier `pmset repeat`."""
+    hour, minute = units.clock(time)
+    early = (hour * 60 + minute - BEFORE) % A_DAY
+    return f"sudo pmset repeat wakeorpoweron MTWRFSU {early // 60:02}:{early % 60:02}:00"
+
+
+def asleep_at(schedule: Schedule, sleep: Sleep | None, wakes: tuple[str, ...]) -> str | None:
+    """Return the first time of day at which the machine may be asleep; None if there is none, or if that is not known.
+
+    `wakes`: the times at which it wakes by itself each day.
+    """
+    if sleep is None or not sleep.after:
+        return None
+    return next((time for time in schedule.at if not _wakes_before(time, wakes, sleep.after)), None)
+
+
+def _wakes_before(time: str, wakes: tuple[str, ...], after: float) -> bool:
+    """Return whether a wake lies so shortly before `time` that the machine is awake then."""
+    hour, minute = units.clock(time)
+    since = (
+        (hour * 60 + minute - wake_hour * 60 - wake_minute) % A_DAY
+        for wake_hour, wake_minute in map(units.clock, wakes)
+    )
+    return any(minutes * 60 < max(after, AWAKE) for minutes in since)
+
+
+def warning(schedule: Schedule, system: str, sleep: Sleep | None, wakes: tuple[str, ...]) -> list[str]:
+    """Return the warning for a machine that may be asleep when the job is due."""
+    time = asleep_at(schedule, sleep, wakes)
+    if time is None or sleep is None or sleep.after is None:
+        return []
+    cure = wake_command(time) if system == LAUNCHD else AWAKE_ON_LINUX
+    after, late = sleep.after / 60, LATE.seconds // 3600
+    text = (
+        f"this machine sleeps after {after:.0f} min of idleness: a job that finds it asleep at {time} starts on "
+        f"waking, and not at all if that is more than {counted(late, 'hour')} later; {cure}"
+    )
+    return [text]
+
+
+def since(began: dt.datetime, own: Manager, now: Moment) -> list[MissedNight]:
+    """Return the starts of the jobs of `own` that were missed at or after `began`."""
+    found = []
+    for name in own.places.names():
+        back = read_back(own.program(name))
+        moment = newest(back.schedule, job_memory.recall(name), now) if back else None
+        if moment is not None and moment >= began:
+            found.append(MissedNight(name, moment, words(moment, own.places.system)))
+    return found
+
+
+def jobs(own: Manager) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the installed jobs with their times of day."""
+    found = ((name, read_back(own.program(name))) for name in own.places.names())
+    return tuple((name, back.schedule.at) for name, back in found if back is not None)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.agent.job import Schedule
-from stallguard.agent.job_memory import JobMemory
-from stallguard.agent.start_plan import (
+from stallguard.agent import due_starts, job_memory
+from stallguard.agent.due_starts import (
     BEGIN,
     END,
     GIVE_UP,
@@ -22,7 +23,13 @@ from stallguard.agent.start_plan import (
     missed,
     plan,
     remembered,
-)  # fmt: skip
+)
+from stallguard.agent.job import Schedule
+from stallguard.agent.job_memory import JobMemory
+from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD
+from stallguard.cli.morning import command as morning
+from stallguard.host.darwin.machine import parse_wakes
+from stallguard.host.types import Sleep
 
 ZONE = dt.timezone(dt.timedelta(hours=2))
 NIGHTLY = Schedule(at=("23:00",))
@@ -235,3 +242,79 @@ def test_a_start_that_did_not_happen_is_known(past, now, expected):
 
 def test_a_job_that_is_started_by_hand_misses_nothing():
     assert missed(Schedule(every=3600.0), INSTALLED, at("2026-11-09 08:00")) is None
+
+
+NIGHTLY = Schedule(at=("23:00",))
+SCHED = """Repeating power events:
+  wakepoweron at 10:59PM every day
+  sleep at 8:30AM every day
+Scheduled power events:
+ [0]  wake at 11/22/2026 04:00:00 by 'com.apple.alarm.user-visible' every day
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        (SCHED, ("22:59",)),
+        ("Repeating power events:\n  wakepoweron at 12:05AM every day\n", ("00:05",)),
+        ("Repeating power events:\n  wakepoweron at 22:59 every day\n", ("22:59",)),
+        ("Repeating power events:\n  wakepoweron at 10:59PM weekdays only\n", ()),
+        ("", ()),
+    ],
+)
+def test_the_daily_wake_ups_of_pmset_are_read(text, times):
+    assert parse_wakes(text) == times
+
+
+def test_a_mac_that_sleeps_gets_the_command_that_wakes_it():
+    (line,) = due_starts.warning(NIGHTLY, LAUNCHD, Sleep(600.0), ())
+    assert "sleeps after 10 min" in line
+    assert line.endswith("sudo pmset repeat wakeorpoweron MTWRFSU 22:59:00")
+    assert due_starts.wake_command("00:00") == "sudo pmset repeat wakeorpoweron MTWRFSU 23:59:00"
+    assert "pmset" not in due_starts.warning(NIGHTLY, SYSTEMD, Sleep(600.0), ())[0]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sleep", "wakes"),
+    [
+        (NIGHTLY, Sleep(0.0), ()),
+        (NIGHTLY, Sleep(None), ()),
+        (NIGHTLY, None, ()),
+        (NIGHTLY, Sleep(60.0), ("22:59",)),
+        (Schedule(login=True), Sleep(600.0), ()),
+    ],
+)
+def test_a_machine_that_is_awake_at_the_hour_gets_no_warning(schedule, sleep, wakes):
+    assert due_starts.warning(schedule, LAUNCHD, sleep, wakes) == []
+
+
+def test_a_wake_up_hours_before_is_no_help():
+    assert due_starts.warning(NIGHTLY, LAUNCHD, Sleep(600.0), ("07:00",)) != []
+
+
+@pytest.fixture
+def slept(manager, job, monkeypatch, tmp_path):
+    """An installed job whose last night did not happen."""
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "kept"))
+    manager.install(job)
+    now = dt.datetime.now().astimezone()
+    hour = now - dt.timedelta(hours=9)
+    job_memory.keep("night", job_memory.JobMemory(installed=now - dt.timedelta(days=3), missed=hour))
+    monkeypatch.setattr("stallguard.agent.service_manager.manager", lambda _system, _env: manager)
+    return hour
+
+
+def test_the_morning_says_which_night_did_not_happen(slept):
+    announced = CliRunner().invoke(morning, []).output
+    assert (
+        announced.startswith(f"night: the start at {slept:%H:%M} ")
+        or "night: the start at 23:00" in announced
+    )
+    (one,) = json.loads(CliRunner().invoke(morning, ["--json"]).output)["missed"]
+    assert one["job"] == "night"
+
+
+def test_the_morning_says_nothing_of_older_nights(slept):
+    job_memory.keep("night", job_memory.JobMemory(missed=slept))
+    assert "did not happen" not in CliRunner().invoke(morning, ["--since", "2h"]).output

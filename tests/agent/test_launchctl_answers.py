@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.agent.launchctl_codes import ANSWERS, answer, ending
-from stallguard.agent.launchctl_output import (
+from stallguard.agent.launchctl_answers import (
+    ANSWERS,
     ListedService,
+    answer,
+    ending,
     fields,
     parse,
     parse_disabled,

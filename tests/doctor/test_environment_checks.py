@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallguard.doctor.matrix import pair, release, tensorflow_version
+from stallguard.doctor.environment_checks import pair, release, tensorflow_version
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Scripts that the drill runs in the user's training environment; data, not imported by stallguard."""
