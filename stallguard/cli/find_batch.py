@@ -111,7 +111,7 @@ def _largest(rows: int, tries: Sequence[Tried], most: int | None) -> str:
 
 
 def _size(factor: int, rows: int) -> str:
-    return counted(rows, "row") if rows else "the whole batch" if factor == 1 else f"{factor} parts"
+    return counted(rows, "row") if rows else "the whole batch" if factor == 1 else f"{factor} slices"
 
 
 class Finder:

@@ -419,6 +419,8 @@ def _after(run: Run, decision: Decision, event: Exited) -> Step:
         else messages.ending(decision.code, code, run.current.script_code)
     )
     facts = messages.totals(run, beats(run), event.at, code, decision.why)
+    if message == "run.finished" and decision.why == policy.FINISHED:
+        facts["trouble"] += messages.cured(run)
     facts |= {"code": str(code), "why": decision.why}
     last: list[Action] = [Announce(message, facts), Conclude(code=code, why=decision.why)]
     return move(run, "ended", code=code, deadline=math.inf), last

@@ -16,7 +16,7 @@ from stallguard.core.diagnosis import causes, metrics, signatures
 from stallguard.core.diagnosis import known_problems as known
 from stallguard.core.events import DUMP, Collected, Matched, ProbeNote
 from stallguard.core.limits import LEAST_PATIENCE, NEVER
-from stallguard.core.text import HOW, WHILE, counted, cut, duration, incidents
+from stallguard.core.text import HOW, WHILE, counted, cut, duration, incidents, times
 from stallguard.core.time_spent import Spent
 from stallguard.errors import NOT_FINITE, STOPPED_ON_TIME, has_failed
 
@@ -30,9 +30,9 @@ __all__ = ["HOW", "WHILE", "counted", "duration"]
 LEAST_SECONDS, LEAST_SHARE = 0.05, 0.001  # of a category that is named
 ALSO = 0.3  # confidence from which a second cause is announced too
 LINE = 120  # characters of a line of the output
-STREAM = "UNCLASSIFIED"  # the detector's row for beats without phases
+STREAM = "UNCLASSIFIED"  # the detector's row for progress of which no phase is known
 STOPPED = "the process was stopped (SIGSTOP)"
-NO_LIMIT = "no limit in this phase"
+NO_LIMIT = "no time limit holds here"
 LIKELY, PERHAPS = 0.75, 0.45
 SIGNALS = {
     4: "SIGILL",
@@ -45,13 +45,13 @@ SIGNALS = {
     15: "SIGTERM",
 }
 DOING = {
-    "deadlock": "nothing in the process can wake its threads, and the processor is idle",
-    "external wait": "the processor is idle, waiting for something outside",
-    "sleep": "the processor is idle, because the script sleeps",
-    "busy device": "its thread waits for the GPU, which reports nothing but that it is busy",
-    "spin": "the processor is busy, without reading, writing or touching new memory",
+    "deadlock": "its threads wait, and nothing in the process can wake them",
+    "external wait": "it waits for something outside, and the processor is idle",
+    "sleep": "the script sleeps",
+    "busy device": "it waits for the GPU, which reports only that it is busy",
+    "spin": "the processor is busy, but nothing is read, written or new in memory",
     "working": "the processor is busy",
-    "unknown": "what the process does is not known",
+    "unknown": "what it does is not known",
 }
 # What is announced of the probe's notes, by their kind; of all others, probe.remark.
 NOTES = {
@@ -130,8 +130,8 @@ def end_of_training(run: Run, gone: Training) -> dict[str, str]:
 
 
 def place(row: str, phase: str) -> str:
-    """Return in which part of the training a gap is.  `row`: of the detector; `phase`: of the probe."""
-    return "between two beats" if row == STREAM else WHILE.get(phase, phase)
+    """Return where in the training a gap is, "" if not known.  `row`: of the detector; `phase`: of the probe."""
+    return "" if row == STREAM else WHILE.get(phase, phase)
 
 
 def silence(run: Run, training: Training | None = None) -> dict[str, str]:
@@ -148,7 +148,7 @@ def silence(run: Run, training: Training | None = None) -> dict[str, str]:
     whose |= {"judged": "stopped"} if stopped else {}
     return whose | {
         "silence": f"{of_one(run, training.pid)}no progress for {duration(judgement.gap)} "
-        f"{place(judgement.row, judgement.phase)}",
+        f"{place(judgement.row, judgement.phase)}".rstrip(),
         "what": what,
         "gap": duration(judgement.gap),
         "phase": judgement.phase,
@@ -168,12 +168,14 @@ def confidence(value: float) -> str:
     return "very likely" if value >= LIKELY else "likely" if value >= PERHAPS else "a guess"
 
 
-def diagnosis(findings: Sequence[Finding]) -> list[Announce]:
-    """Return what is announced of the findings: the first, a second if it fits too, and the first advice."""
-    announced = [_finding("stall.diagnosed", finding) for finding in findings[:1]]
-    announced += [
-        _finding("stall.alternative", finding) for finding in findings[1:2] if finding.confidence >= ALSO
-    ]
+def diagnosis(findings: Sequence[Finding], library: str = "", phase: str = "") -> list[Announce]:
+    """Return what is announced of the findings: the first, a second if it fits too, and the first advice.
+
+    `library`, `phase`: as in causes.title.
+    """
+    announced = [_finding("stall.diagnosed", finding, library, phase) for finding in findings[:1]]
+    others = [finding for finding in findings[1:2] if finding.confidence >= ALSO]
+    announced += [_finding("stall.alternative", finding, library, phase) for finding in others]
     advice = findings[0].advice[:1] if findings else ()
     return announced + [Announce("stall.advice", {"text": text}) for text in advice]
 
@@ -181,7 +183,9 @@ def diagnosis(findings: Sequence[Finding]) -> list[Announce]:
 def explained(run: Run, findings: Sequence[Finding]) -> list[Announce]:
     """Return what is announced of the findings, and the public report that a run's trouble looks like."""
     phase = run.detector_state.judgement.phase
-    return [*diagnosis(findings), *known_problems(findings, run.history, phase)]
+    greeted = run.history.greeted
+    library = causes.library(greeted.versions) if greeted is not None else ""
+    return [*diagnosis(findings, library, phase), *known_problems(findings, run.history, phase)]
 
 
 def known_problems(findings: Sequence[Finding], history: History, phase: str) -> list[Announce]:
@@ -220,10 +224,10 @@ def soft(findings: Sequence[Finding]) -> list[Announce]:
     ]
 
 
-def _finding(message: str, finding: Finding) -> Announce:
+def _finding(message: str, finding: Finding, library: str = "", phase: str = "") -> Announce:
     because = "; ".join(finding.evidence[:3]) or "nothing else fits"
     facts = {
-        "cause": causes.title(finding.cause),
+        "cause": causes.title(finding.cause, library, phase),
         "confidence": confidence(finding.confidence),
         "because": because,
     }
@@ -258,20 +262,28 @@ def ending(decision_code: int, code: int, script_code: int | None = None) -> str
 
 def totals(run: Run, beats: int, now: float, code: int = 0, why: str = "") -> dict[str, str]:
     """Return the sums for the end of a run; of one that failed, what was lost in place of the share that trained."""
-    times = ledger.spent(run.ledger, now)
+    spent = ledger.spent(run.ledger, now)
     trouble = f", {run.current.begun} trainings" if run.current.begun > 1 else ""
     if found := incidents(run.totals.incidents, run.totals.crashes):
         trouble += f", {found}"
-    if found or run.current.number > 1:
-        trouble += f", {counted(run.current.number, 'attempt')}"
+    if run.current.number > 1:
+        trouble += f", started {times(run.current.number)}"
     broken = broken_of(run)
     trouble += f", {broken.text}" if broken is not None else ""
-    time = lost_time(times) if has_failed(code, why, run.current.script_code) else effective_time(times)
+    time = lost_time(spent) if has_failed(code, why, run.current.script_code) else effective_time(spent)
     return {
         "batches": str(beats),
-        "duration": duration(time_spent.total(times)),
+        "duration": duration(time_spent.total(spent)),
         "trouble": trouble + (f"; {time}" if time else ""),
     }
+
+
+def cured(run: Run) -> str:
+    """Return that nothing is to be done about a run that finished after a stall or a crash; "" if that is not so."""
+    happened = run.totals.incidents or run.totals.crashes
+    if not happened or run.current.number == 1 or broken_of(run) is not None:
+        return ""
+    return "; nothing to do: stallguard restarted it"
 
 
 def broken_of(run: Run) -> ProbeNote | None:

@@ -252,6 +252,7 @@ TRUSTED = 0.35  # confidence below which the remedy of the unknown is used
 AS_LIKELY = 0.5  # of the first cause's confidence, from which on another one's remedy is tried after its own
 # Seconds of a pause at most, unless the first is longer: so the restarts of a window fit into it, and are counted.
 LONGEST_PAUSE = 120.0
+FINISHED = "the training is finished"
 LONGEST_ERROR = 200  # characters of the error in the reason of an end
 RUNGS = {SAME: "a new process with the same batch", HALF: "a smaller batch", CPU: "the CPU"}
 
@@ -270,7 +271,7 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
     """Return what to do about the attempt that stands last in `past`, given why it ended or stalls."""
     last = past.attempts[-1] if past.attempts else None
     if last is not None and last.code == 0:
-        return Decision(action="finish", why="the training is finished", code=0)
+        return Decision(action="finish", why=FINISHED, code=0)
     remedy, ordered = _remedy(findings, last, limits)
     if remedy.instead in (WAIT, NOTIFY):
         return Decision(action=remedy.instead, why=remedy.why)
@@ -304,7 +305,7 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
     factor = last.factor * 2 if rung == HALF else last.factor
     factor = factor if past.whole else max(factor, limits.microbatches)
     device = CPU if rung == CPU else last.device
-    smaller = f"1/{factor} of the batch" if limits.gives_size else f"batches in {factor} parts"
+    smaller = f"1/{factor} of the batch" if limits.gives_size else f"batches in {factor} slices"
     how = {SAME: "same batch", HALF: smaller, CPU: "without the GPU"}[rung]
     whys = (one.why for one in (remedy, *others) if rung in one.ladder)
     why = next(whys, "the training got further than before")
@@ -415,7 +416,7 @@ def _why_closed(
         return "its batches stay whole"
     rows, parts, least = known_rows(past), last.factor * 2, max(1, limits.min_batch)
     if rows is None and parts > MOST_SLICES:
-        return f"a batch of unknown size is cut into {counted(MOST_SLICES, 'part')} at most"
+        return f"a batch of unknown size is cut into {counted(MOST_SLICES, 'slice')} at most"
     if rows is not None and rows // parts < least:
         return f"1/{parts} of a batch of {counted(rows, 'row')} is less than {counted(least, 'row')}"
     return f"{RUNGS[HALF]} was tried" if stuck and again else ""
@@ -452,9 +453,9 @@ def mathematics(factor: int, device: str, limits: PolicyLimits = DEFAULTS) -> st
     """Return in one sentence what differs from the training that the script describes."""
     changes: list[str] = []
     sliced = (
-        f"each batch is computed in {factor} parts and applied once, so the optimizer sees the same batch (a few "
+        f"each batch is computed in {factor} slices and applied once, so the optimizer sees the same batch (a few "
         "rows are compared first; if that changes anything, the batch stays whole); BatchNormalization layers, if "
-        "there are any, see the smaller parts"
+        "there are any, see the slices"
     )
     if factor > 1 and limits.gives_size:
         changes.append(

@@ -5,7 +5,8 @@ Pure, and cheap to import: lists and prompts must not import the rest of the cor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 WHILE = {
     "step": "inside a training step",
@@ -40,7 +41,11 @@ STEPS = {
 
 # Within $'...' of a shell; the surrogates are bytes of a name that are not UTF-8 (PEP 383).
 ESCAPES, BYTES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}, range(0xDC80, 0xDD00)
+BLOCKS = "▁▂▃▄▅▆▇█"  # of a line of values
 DIGITS = 20  # of a number of 64 bits
+# A line of a traceback, and the files of which a line is not the script's own.
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<")
 
 
 def whole_number(text: str | bytes | None) -> int | None:
@@ -86,6 +91,15 @@ def far(epoch: int | None, epochs: int | None, loss: str, first_loss: float | No
     return ", ".join(parts)
 
 
+def script_place(line: str) -> str:
+    """Return the place of a line of a traceback in the script's own code: "train.py:31 in step"; else ""."""
+    found = FRAME.search(line)
+    if found is None or LIBRARY.search(found["file"]):
+        return ""
+    function = "" if found["function"] == "<module>" else f" in {found['function']}"
+    return f"{found['file'].rpartition('/')[2]}:{found['line']}{function}"
+
+
 def in_words(place: str) -> str:
     """Return a place of the script, "train.py:31 in step", as words: "line 31 of train.py, in step"."""
     where, _, function = place.partition(" in ")
@@ -116,6 +130,11 @@ def counted(number: int, noun: str, many: str = "") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {many or f'{noun}s'}"
 
 
+def times(number: int) -> str:
+    """Return how often something happened: once, twice, 3 times."""
+    return {1: "once", 2: "twice"}.get(number) or f"{number} times"
+
+
 def per_second(rate: float) -> str:
     """Return a pace: 1 batch a second, 42.1 batches a second."""
     shown = f"{rate:.3g}"
@@ -138,6 +157,27 @@ def quantity(value: float, unit: str) -> str:
     steps = STEPS.get(unit, ((1.0, ""),))
     size, name = next((step for step in steps if abs(value) >= step[0]), steps[-1])
     return f"{value / size:.3g} {name}".rstrip()
+
+
+def sparkline(values: Sequence[float | None], columns: int, *, from_zero: bool) -> str:
+    """Return the newest values as blocks, one a column; a blank where nothing is known.
+
+    `from_zero`: the lowest block is zero, else the lowest of the values.  Values that do not differ are a low line.
+    """
+    shown = [
+        value if value is not None and abs(value) < float("inf") else None for value in values[-columns:]
+    ]
+    known = [value for value in shown if value is not None]
+    if not known:
+        return ""
+    low = 0.0 if from_zero else min(known)
+    span = max(known) - low
+    if span <= 0:
+        return "".join(" " if value is None else BLOCKS[0] for value in shown)
+    steps = len(BLOCKS) - 1
+    # Limited before it is rounded: the quotient of values that differ by 300 powers of ten is infinite.
+    shares = [None if value is None else min(1.0, max(0.0, (value - low) / span)) for value in shown]
+    return "".join(" " if share is None else BLOCKS[round(share * steps)] for share in shares)
 
 
 def wrapped(text: str, width: int | None, indent: str = "  ") -> str:

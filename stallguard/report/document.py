@@ -157,15 +157,13 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
     """Return the report with secrets and all.  `home`: the user's home directory."""
     known = journal_record.read(run.journal)
     started = attempt_rows.programs(known)
-    tries = attempt_rows.attempts(known, started)
-    trained = attempt_rows.trainings(started)
+    tries, trained = attempt_rows.attempts(known, started), attempt_rows.trainings(started)
     walk = list(journal_record.steps(known))
     troubles = incidents.incidents(known, walk)
     shown = clock(known.first, known.last, zone)
     state = run_files.state(run)
     end = run_files.outcome(run)  # after the state: a run that is over has its reason
-    sums = summary.totals(known, tries, troubles, end, walk)
-    slow = summary.bottlenecks(known)
+    sums, slow = summary.totals(known, tries, troubles, end, walk), summary.bottlenecks(known)
     cwd, output = asked.cwd if asked else "", evidence_files.last_lines(run.output)
     here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
     offset = (here.utcoffset() or dt.timedelta()).total_seconds()
@@ -176,7 +174,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
     texts: defaultdict[str, list[str]] = defaultdict(list)  # of the announcements, by their message
     for _, said in announced:
         texts[said.message].append(said.facts.get("text", ""))
-    facts = {"code": str(end.code), "why": end.why} if end else {}
+    facts = {"code": str(end.code), "why": end.why or "the training ended"} if end else {}
     if texts["training.changed"]:
         facts["mathematics"] = texts["training.changed"][-1]
     in_incidents = {
@@ -188,6 +186,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
     inexact = [text for text in dict.fromkeys(texts["attempt.inexact"]) if text not in in_incidents]
     saving = [said for _, said in announced if said.message in ("checkpoint.failed", "checkpoint.again")]
     unsaved = saving[-1].facts.get("why", "") if saving and saving[-1].message == "checkpoint.failed" else ""
+    library = causes.library(versions)
     return Document(
         schema=SCHEMA,
         run=run.id,
@@ -196,12 +195,14 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
         cwd=cwd,
         began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
         zone=here.tzname() or "",
-        first=_first(run, asked, state, end, troubles, output, home, sums),
-        story=summary.story(state, facts, sums, tries, troubles, shown, trained, inexact, unsaved, slow),
+        first=_first(run, asked, state, end, troubles, output, home, sums, library),
+        story=summary.story(
+            state, facts, sums, tries, troubles, shown, trained, inexact, unsaved, slow, library
+        ),
         totals=sums,
         attempts=tries,
         trainings=trained,
-        incidents=_incidents(run, troubles, shown, cwd, known, zone),
+        incidents=_incidents(run, troubles, shown, cwd, known, zone, library),
         bottlenecks=slow,
         advice=summary.advice(troubles) or summary.loss_advice(sums),
         beyond=texts["training.limitation"],
@@ -224,13 +225,14 @@ def _first(
     output: Sequence[str],
     home: str,
     sums: RunTotals,
+    library: str,
 ) -> FirstScreen:
     helps = summary.advice(troubles) or summary.loss_advice(sums)
     copied = run_files.elsewhere(run)
     return first_screen.first_screen(
         state, end.why if end else "", troubles, asked, output, resumable=run.has_checkpoints(),
         alive=earlier_run.find_orphan(run) is not None, advice=first_screen.first_advice(helps),
-        home=home, job=copied.job if copied else "", broken_loss=sums.broken_loss,
+        home=home, job=copied.job if copied else "", broken_loss=sums.broken_loss, library=library,
     )  # fmt: skip
 
 
@@ -241,6 +243,7 @@ def _incidents(
     cwd: str,
     known: journal_record.Record,
     zone: dt.tzinfo | None,
+    library: str,
 ) -> list[IncidentText]:
     seen: dict[str, int] = {}
     shown = []
@@ -252,7 +255,8 @@ def _incidents(
         kept = evidence_files.read(place, cwd)
         fits = [
             CauseText(
-                causes.title(finding.cause), finding.confidence, messages.confidence(finding.confidence),
+                causes.title(finding.cause, library, one.facts.get("phase", "")),
+                finding.confidence, messages.confidence(finding.confidence),
                 finding.evidence, finding.against, finding.mode,
             )
             for finding in one.findings

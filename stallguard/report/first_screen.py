@@ -15,7 +15,7 @@ import msgspec
 from stallguard.core import messages
 from stallguard.core.diagnosis import causes
 from stallguard.core.diagnosis.causes import CAUSES
-from stallguard.core.text import shell_words
+from stallguard.core.text import script_place, shell_words, times
 from stallguard.report.incidents import CRASH, RESTARTED, STALL, Incident
 from stallguard.report.narrative import prose, sentence
 from stallguard.storage.run_files import RunRequest
@@ -43,8 +43,6 @@ def first_advice(texts: Sequence[str]) -> tuple[str, str]:
 
 FINISHED, RECOVERED, RUNNING, LOST, TRIAL = "finished", "recovered", "running", "lost", "trial"
 AGAIN = ("stopped", "interrupted", "gave up", "failed", LOST)  # states after which a run can be resumed
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<")
 _HOME = re.compile(r"/(?:home|Users)/")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*")
 
@@ -76,16 +74,17 @@ def first_screen(
     home: str = "",
     job: str = "",
     broken_loss: str = "",
+    library: str = "",
 ) -> FirstScreen:
     """Return what is said first.
 
     `state`, `why`: of the run's end; `output`: its last lines; `resumable`: it left a checkpoint; `alive`: a lost run's
     training is still there; `advice`: a sentence and a line of code that help against its incidents;
     `home`: the user's home directory; `job`: of the fleet, for a run of another machine; `broken_loss`: that the last
-    loss is not finite, as a sentence.
+    loss is not finite, as a sentence; `library`: that trains, "" if it is not known.
     """
     badge = RECOVERED if state == FINISHED and incidents else state
-    found = list(_wrong(state, why, incidents, output, broken_loss))
+    found = list(_wrong(state, why, incidents, output, broken_loss, library))
     wrong = " ".join(map(prose, dict.fromkeys(found)))
     raised = error(output) if state == "failed" else ""
     text, command = _next(
@@ -103,14 +102,19 @@ def first_screen(
 
 
 def _wrong(
-    state: str, why: str, incidents: Sequence[Incident], output: Sequence[str], broken_loss: str
+    state: str,
+    why: str,
+    incidents: Sequence[Incident],
+    output: Sequence[str],
+    broken_loss: str,
+    library: str,
 ) -> Iterator[str]:
     if broken_loss:
         yield broken_loss
     for kind, key in ((STALL, "first stalled"), (CRASH, "first crashed")):
         some = [one for one in incidents if one.kind == kind]
         if some:
-            yield sentence(key, _facts(some))
+            yield sentence(key, _facts(some, library))
     raised = error(output) if state == "failed" or any(one.kind == CRASH for one in incidents[-1:]) else ""
     if raised:
         # An error that a restart has cured is no failure of the script.
@@ -121,7 +125,7 @@ def _wrong(
         yield sentence("first lost" if state == LOST else "first healthy", {})
 
 
-def _facts(some: Sequence[Incident]) -> dict[str, str]:
+def _facts(some: Sequence[Incident], library: str) -> dict[str, str]:
     places = Counter(one.where for one in some if one.where).most_common()
     known = [one.findings[0] for one in some if one.findings]
     named = Counter(finding.cause for finding in known).most_common(1)
@@ -130,11 +134,15 @@ def _facts(some: Sequence[Incident]) -> dict[str, str]:
     if named:
         best = max(finding.confidence for finding in known if finding.cause == named[0][0])
         cause = sentence(
-            "first cause", {"cause": causes.title(named[0][0]), "word": messages.confidence(best)}
+            "first cause",
+            {
+                "cause": causes.title(named[0][0], library, facts.get("phase", "")),
+                "word": messages.confidence(best),
+            },
         )
     others = sentence("first others", {"count": str(len(places) - 1)}) if places[1:] else ""
     return {
-        "times": {1: "once", 2: "twice"}.get(len(some)) or f"{len(some)} times",
+        "times": times(len(some)),
         "where": f", at {places[0][0]}{others}" if places else "",
         "cause": cause,
     }
@@ -143,12 +151,8 @@ def _facts(some: Sequence[Incident]) -> dict[str, str]:
 def error(output: Sequence[str]) -> str:
     """Return the exception at the end of an output, with the script's own line: "ValueError: x, at train.py:3 in f"."""
     raised = next((line for line in reversed(output) if _RAISED.fullmatch(line.strip())), "")
-    found = (_FRAME.search(line) for line in reversed(output))
-    own = next((frame for frame in found if frame and not _LIBRARY.search(frame["file"])), None)
-    if not raised or own is None:
-        return ""
-    name = own["file"].rpartition("/")[2]
-    return f"{raised.strip()}, at {name}:{own['line']} in {own['function']}"
+    place = next(filter(None, map(script_place, reversed(output))), "")
+    return f"{raised.strip()}, at {place}" if raised and place else ""
 
 
 def _next(

@@ -52,6 +52,7 @@ from stallguard.core import messages
 from stallguard.core.diagnosis import causes, known_problems, signatures
 from stallguard.core.diagnosis.causes import title
 from stallguard.core.events import Launched, Matched, ProbeConnected
+from stallguard.core.text import times
 from stallguard.errors import UNREADABLE
 from stallguard.report import evidence_files, incidents, journal_record
 from stallguard.report.incidents import RECOVERED, STALL, Incident
@@ -72,7 +73,7 @@ _COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 _WRAPPERS = frozenset({"error_handler", "wrapper", "wrapped", "inner", "decorated", "new_func", "decorator"})
 _GENERATED = re.compile(r"__autograph_generated_file")
 _LONG_NUMBER = re.compile(r"\d{3,}")
-_EXCEPTION = re.compile(r"(?:[\w.]*\.)?(\w+)(?::|$)")
+_EXCEPTION = re.compile(r"(?:[\w.]*\.)?(\w+)(?:[:,]|$)")
 
 
 def name(cause: str, phase: str, place: Sequence[str]) -> str:
@@ -444,11 +445,6 @@ def remedy_words(remedies: Sequence[RemedyResults]) -> str:
         if remedies
         else ""
     )
-
-
-def times(number: int) -> str:
-    """Return how often."""
-    return {1: "once", 2: "twice"}.get(number) or f"{number} times"
 
 
 def cause_words(cause: str) -> str:

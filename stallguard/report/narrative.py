@@ -29,9 +29,9 @@ MESSAGES = {
     "run.continues": Message("resuming from the checkpoints of run {run}"),
     "run.started": Message("guarding {command} (run {run})"),
     "run.taken_over": Message(
-        "the stallguard process of run {run} ended unexpectedly; guarding it again: {what}", level="warning"
+        "stallguard ended unexpectedly during run {run}; it guards the run again: {what}", level="warning"
     ),
-    "run.stopping": Message("ending the training"),
+    "run.stopping": Message("ending the training, because you asked for it"),
     "run.end_is_due": Message(
         "{why}: ending the training after this batch, with a checkpoint if one can be made"
     ),
@@ -39,24 +39,24 @@ MESSAGES = {
     "run.finished": Message("finished: {batches:batch|batches} in {duration}{trouble}"),
     "run.paused": Message("ended at the set time after {duration}, {batches:batch|batches}{trouble}"),
     "run.resumable": Message(
-        "a checkpoint is there: stallguard run --resume {run} with the same command continues from it"
+        "to continue from its checkpoint: stallguard run --resume {run} with the same command"
     ),
-    "run.not_resumable": Message("there is no checkpoint: the next run starts from scratch", level="warning"),
+    "run.not_resumable": Message(
+        "there is no checkpoint: the next run starts from the beginning", level="warning"
+    ),
     "run.not_saved": Message(
-        "no checkpoint could be written ({why}): the next run starts from scratch", level="warning"
+        "no checkpoint could be written ({why}): the next run starts from the beginning", level="warning"
     ),
     "run.diverged": Message("ended after {duration}, {batches:batch|batches}: {why}", level="error"),
     "run.rolled_back": Message(
-        "stallguard run --resume {run} with the same command goes on from {checkpoint}"
+        "to continue from {checkpoint}: stallguard run --resume {run} with the same command"
     ),
     "run.not_rolled_back": Message(
         "stallguard run --resume {run} with the same command goes on from the newest checkpoint, whose values are "
         "not finite; with --on-nonfinite rollback it goes on from {checkpoint}",
         level="warning",
     ),
-    "run.failed": Message(
-        "the training ended with exit code {code} after {duration}{trouble}", level="error"
-    ),
+    "run.failed": Message("{why} (exit code {code}, after {duration}{trouble})", level="error"),
     "run.unguarded": Message(
         "stallguard itself failed ({error}): the training goes on unguarded; "
         "please report it: stallguard debug bundle has what is needed",
@@ -65,40 +65,46 @@ MESSAGES = {
     "interpreter.differs": Message("the script runs with {python}; {hint}"),
     "interpreter.chosen": Message("the interpreter is {python}: {why}", terminal=False),
     "probe.impossible": Message(
-        "the probe cannot be installed: {why}; guarding from outside", level="warning"
+        "stallguard cannot look inside the training ({why}): it watches from outside", level="warning"
     ),
     "probe.outside": Message("{text}"),
-    "probe.disabled": Message("the probe disabled itself: {text}; guarding from outside", level="warning"),
+    "probe.disabled": Message(
+        "stallguard no longer looks inside the training ({text}): it watches from outside", level="warning"
+    ),
     "probe.hooks_removed": Message("{text}", level="warning", terminal=False),
     "probe.remark": Message("{text}", terminal=False),
-    "attempt.stopping": Message("ending attempt {attempt}: {why}", level="warning"),
-    "attempt.killing": Message("no exit within {grace} after SIGTERM; sending SIGKILL", level="warning"),
+    "attempt.stopping": Message("ending the training: {why}", level="warning"),
+    "attempt.killing": Message(
+        "the training did not end within {grace}; killing it (SIGKILL)", level="warning"
+    ),
     "attempt.sigterm_unused": Message(
-        "SIGTERM has no effect: the training makes no progress and saves nothing; sending SIGKILL",
+        "the training does not react to the request to end, and saves nothing; killing it (SIGKILL)",
         level="warning",
     ),
     "attempt.unkillable": Message(
-        "process {pid} cannot be ended ({state}); it is stuck in the kernel: a reboot will be needed",
+        "process {pid} cannot be ended ({state}): it is stuck in the kernel; reboot the machine",
         level="error",
     ),
-    "attempt.crashed": Message("attempt {attempt} ended: {how}", level="error"),
-    "attempt.delayed": Message("next attempt in {delay}"),
-    "attempt.restarting": Message("starting attempt {attempt}: {why}; {mathematics}", level="warning"),
+    "attempt.crashed": Message("the training ended: {how}", level="error"),
+    "attempt.delayed": Message("it is started again in {delay}"),
+    "attempt.restarting": Message("starting the training again: {why}; {mathematics}", level="warning"),
     "attempt.from_scratch": Message(
-        "attempt {attempt} starts from scratch: there is no checkpoint to resume from", level="warning"
+        "the training starts from the beginning: there is no checkpoint", level="warning"
     ),
-    "attempt.not_resumed": Message("attempt {attempt} starts from scratch: {why}", level="warning"),
+    "attempt.not_resumed": Message("the training starts from the beginning: {why}", level="warning"),
     "attempt.resumed": Message("{text}"),
     "checkpoint.failed": Message("{text}", level="warning"),
     "checkpoint.again": Message("{text}"),
     "attempt.inexact": Message("not exact: {text}", level="warning"),
     "training.limitation": Message("{text}"),
     "training.stalled": Message("stalled: {silence}; {what}", level="error"),
-    "training.recovered": Message("recovered without a restart after {gap} without progress"),
-    "training.continued": Message("the process was continued from outside after {gap}; no action"),
+    "training.recovered": Message(
+        "the training goes on by itself after {gap} without progress; nothing to do"
+    ),
+    "training.continued": Message("the process was continued from outside after {gap}; nothing to do"),
     "training.also_stalled": Message("a second training stalled: {silence}; {what}", level="error"),
     "training.degraded": Message(
-        "the training continues; there are signs of {cause} ({confidence}): {because}", level="warning"
+        "the training goes on, but {cause} ({confidence}): {because}", level="warning"
     ),
     "training.suspected": Message("possible stall: {silence}; {what}; {allowed}", terminal=False),
     "training.cleared": Message("a batch ended after {gap}: no stall", terminal=False),
@@ -106,7 +112,7 @@ MESSAGES = {
         "batches take {factor} times as long as before: {cause}", level="warning", terminal=False
     ),
     "training.bottleneck": Message("slow: {what}, {share} of the time{where}{numbers}", level="warning"),
-    "bottleneck.advice": Message("suggestion: {text}"),
+    "bottleneck.advice": Message("to make it faster: {text}"),
     "training.changed": Message("{text}", terminal=False),
     "loss.broken": Message("{text}", level="error"),
     "loss.finite": Message("{text}"),
@@ -117,22 +123,22 @@ MESSAGES = {
     ),
     "process.vanished": Message("{who} {how}, after {progress} in {duration}", level="warning"),
     "process.ended": Message("{who} {how}, after {progress} in {duration}", terminal=False),
-    "stall.diagnosed": Message("most likely {cause} ({confidence}): {because}", level="warning"),
+    "stall.diagnosed": Message("why: {cause} ({confidence}): {because}", level="warning"),
     "stall.alternative": Message("also possible: {cause} ({confidence}): {because}"),
     "stall.advice": Message("suggestion: {text}"),
     "stall.known_problem": Message(
         "this looks like {problem} ({why}): {what}; what helped, by that report: {cure}; {address}"
     ),
-    "stall.deferred": Message("it can recover by itself; acting in {seconds} unless it does"),
+    "stall.deferred": Message("it can go on by itself; if it does not, stallguard acts in {seconds}"),
     "stall.left_alone": Message("no action for now: {why}", level="warning"),
-    "stall.observed": Message("observe mode: no action", level="warning"),
-    "stalls.muted": Message("stall handling is paused for {duration}"),
-    "stalls.unmuted": Message("stall handling is on again"),
+    "stall.observed": Message("nothing is done about it: this run is only observed", level="warning"),
+    "stalls.muted": Message("stalls are left alone for {duration}"),
+    "stalls.unmuted": Message("stalls are acted upon again"),
     "evidence.collected": Message("evidence saved in {where}{line}"),
     "evidence.dumped": Message("the requested dump is in {where}{line}"),
     "batch.smaller": Message("{text}"),
     "batch.known_parts": Message(
-        "find-batch saw this script survive with its batches in {parts} parts: beginning there"
+        "find-batch saw this script survive with its batches in {parts} slices: beginning there"
     ),
     "batch.known_rows": Message(
         "find-batch saw this script survive with batches of up to {rows:row|rows}: none is larger"
@@ -161,9 +167,9 @@ MESSAGES = {
     "output.known_line": Message("output: {line} ({meaning})", level="warning"),
     "sensor.silent": Message("sensor {sensor} does not respond", level="warning", terminal=False),
     "job.watched": Message(
-        "job {job} belongs to {host} (pid {pid}); it is taken over here unless that lease is renewed within {duration}"
+        "{host} trains job {job} (pid {pid}); it is taken over here unless {host} renews its claim within {duration}"
     ),
-    "job.taken": Message("job {job} is trained here, by holder {number}"),
+    "job.taken": Message("job {job} is trained here"),
     "job.orphan_ended": Message(
         "job {job}: the training of run {run}, whose stallguard was killed, is ended: a new run has the job",
         level="warning",
@@ -212,7 +218,7 @@ STORY = {
     "attempt ended by a signal": "attempt {attempt} ended by signal {code}",
     "attempt ended somehow": "attempt {attempt} ended; its exit code is not known",
     "story finished": "the training finished after {duration}: {progress}",
-    "story ended": "the training ended with exit code {code} after {duration}: {progress}",
+    "story ended": "{why} (exit code {code}, after {duration}): {progress}",
     "story stopped": "the training was ended at its set time after {duration}, to be resumed later: {progress}",
     "story by request": "the training was ended after {duration}, because {why}: {progress}",
     "story gave up": "stallguard gave up after {duration}: {why}; the training had reached {progress}",
@@ -223,7 +229,7 @@ STORY = {
     "story unsaved": "the last training was in no checkpoint: {why}",
     "story stalled": "it stalled {times}, {first}at {at}: {silence}; {what}",
     "story trainings": "{count:training|trainings} ran in it; {done} of them came to the end of their program",
-    "story recovered": "it recovered without a restart {times}",
+    "story recovered": "it went on by itself {times}",
     "story crashed": "its process ended {times}, {first}at {at}: {how}",
     "story hung": "it hung at {where}",
     "story hung again": "it hung at {where}, and so it did each time that its stacks could be read",

@@ -187,7 +187,9 @@ def night(
     ended = (
         f"{dt.datetime.fromtimestamp(known.last, zone):%H:%M}" if known.last and state != "running" else ""
     )
-    causes = [title(one.findings[0].cause) for one in troubles if one.findings]
+    causes = [
+        title(one.findings[0].cause, phase=one.facts.get("phase", "")) for one in troubles if one.findings
+    ]
     return Night(
         run=run.id,
         command=one_line(" ".join(asked.command)) if asked else "?",

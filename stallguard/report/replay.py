@@ -573,7 +573,7 @@ def lines(what: Source, result: Replayed) -> list[str]:
             words = f"{STEPS[one.step]} after {duration(one.gap)}"
         else:
             doing = STOPPED if one.cause == "stopped" else DOING.get(one.cause, DOING["unknown"])
-            silence = f"no progress for {duration(one.gap)} {place(one.row, one.phase)}"
+            silence = f"no progress for {duration(one.gap)} {place(one.row, one.phase)}".rstrip()
             words = f"{STEPS[one.step]}: {silence}; {doing}"
         shown.append(plain(f"{time}  {words}"))
     return shown or [f"nothing: healthy all along ({counted(result.events, 'event')})"]

@@ -85,7 +85,7 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
         ("stalls", f"{count(stalls, 'stall', 'stalls')}{cost}" if stalls else ""),
         ("crashes", f"{count(crashes, 'crash', 'crashes')}{'' if stalls else cost}" if crashes else ""),
         ("effective", _effective(snapshot)),
-        ("why", f"most likely {causes.title(findings[0]['cause'])}" if findings else ""),
+        ("why", f"{causes.title(findings[0]['cause'], phase=phase)} (most likely)" if findings else ""),
         *failed_notifications(snapshot.get("notifications", [])),
         ("hangs at", "" if is_well(snapshot) else plain(where)),
         ("last words", plain(last_words)),

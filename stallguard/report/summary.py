@@ -17,7 +17,7 @@ from stallguard.core.actions import SlowedBy
 from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS, title
 from stallguard.core.events import ProbeNote, Profiled
 from stallguard.core.profile import PAUSED, TRAINING
-from stallguard.core.text import count, duration, loss_words, whole_number
+from stallguard.core.text import count, duration, loss_words, times, whole_number
 from stallguard.core.time_spent import Spent
 from stallguard.core.verdicts import Bottleneck
 from stallguard.errors import STOPPED_ON_TIME, has_failed
@@ -190,13 +190,14 @@ def story(
     inexact: Sequence[str] = (),
     unsaved: str = "",
     slow: Sequence[BottleneckText] = (),
+    library: str = "",
 ) -> list[str]:
     """Return the story in paragraphs: its end, what went wrong, what was done, what that changed, what helps.
 
     `state`: as outcome.state has it; `facts`: code and why of the end, and what changed for the mathematics;
     `clock`: the time of day as text; `inexact`: what the probe said is not exact, outside of the incidents;
     `unsaved`: why the last checkpoints could not be written, "" if they could; `slow`: what made it slow,
-    the worst first.
+    the worst first; `library`: that trains, "" if it is not known.
     """
     facts = {"duration": duration(totals.seconds), "progress": progress(totals), **facts}
     on_time = facts.get("code") == str(STOPPED_ON_TIME)
@@ -208,7 +209,7 @@ def story(
         beginning.append(sentence("story trainings", {"count": str(len(trainings)), "done": ended}))
     paragraphs = (
         beginning,
-        [*_trouble(incidents, clock), *filter(None, [totals.broken_loss])],
+        [*_trouble(incidents, clock, library), *filter(None, [totals.broken_loss])],
         _deeds(totals, attempts),
         [
             sentence("story slow", {"headline": one.headline[:1].lower() + one.headline[1:]})
@@ -240,12 +241,7 @@ def progress(totals: RunTotals) -> str:
     return ", ".join(parts)
 
 
-def times(number: int) -> str:
-    """Return how often."""
-    return {1: "once", 2: "twice"}.get(number) or f"{number} times"
-
-
-def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str]) -> Iterator[str]:
+def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str], library: str) -> Iterator[str]:
     stalls = [one for one in incidents if one.kind == STALL]
     for kind, some in (
         ("story stalled", stalls),
@@ -265,13 +261,14 @@ def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str]) -> It
     if len(places) == 1:
         kind = "story hung again" if len(stalls) > 1 else "story hung"
         yield sentence(kind, {"where": places.pop()})
-    known = [one.findings[0] for one in incidents if one.findings]
-    causes = Counter(finding.cause for finding in known)
+    explained = [one for one in incidents if one.findings]
+    causes = Counter(one.findings[0].cause for one in explained)
     if len(causes) == 1:
-        diagnosed = messages.diagnosis(known[:1])[0]
+        first_one = explained[0]
+        diagnosed = messages.diagnosis(first_one.findings[:1], library, first_one.facts.get("phase", ""))[0]
         yield sentence(diagnosed.message, diagnosed.facts)
     elif causes:
-        named = [f"{title(cause)} ({times(number)})" for cause, number in causes.most_common()]
+        named = [f"{title(cause, library)} ({times(number)})" for cause, number in causes.most_common()]
         yield sentence("story causes", {"causes": "; ".join(named)})
 
 

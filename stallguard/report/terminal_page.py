@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stallguard.core.text import per_second
+from stallguard.core.text import per_second, sparkline
 from stallguard.report import labels
 from stallguard.report.comparison import ComparedRow, Comparison
 from stallguard.report.document import Document, IncidentText
@@ -22,7 +22,6 @@ from stallguard.report.narrative import prose, sentence
 from stallguard.report.sanitize import one_line
 from stallguard.report.timeline import Series, Timeline
 
-BLOCKS = " ▁▂▃▄▅▆▇█"
 ACCENT, DIM, HEAD = "dark_orange3", "dim", "bold"
 MARKS = {"stall": "!", "crash": "x", "restart": ">", "recovered": "<"}
 PEAK = 1.5  # times the usual throughput: a few cells above it must not flatten all others
@@ -145,13 +144,9 @@ def chart(timeline: Timeline, columns: int) -> Iterator[RenderableType]:
     moving = [cell for cell in cells if cell]
     top = min(max(moving, default=0.0), PEAK * median(moving or [0.0]))
     yield _heading(f"Throughput; a full block is {per_second(top)} or more")
-    line = ""
-    for cell in cells:
-        if cell is None:
-            line += " "
-        else:
-            line += BLOCKS[max(1, min(8, round(cell / top * 8)))] if cell > 0 and top > 0 else "_"
-    yield _indented(Text(line))
+    blocks = sparkline([None if cell is None else min(cell, top) for cell in cells], columns, from_zero=True)
+    line = ("_" if cell == 0 else block for cell, block in zip(cells, blocks, strict=True))
+    yield _indented(Text("".join(line)))
     marks = [" "] * columns
     for mark in timeline.marks:
         column = min(columns - 1, int(mark.at / max(timeline.seconds, 1e-9) * columns))

@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 
-from stallguard.core.text import cut, duration, loss_words, quantity
+from stallguard.core.text import cut, duration, loss_words, quantity, sparkline
 from stallguard.report import status_rows
 from stallguard.report.sanitize import plain
 
-BLOCKS = "▁▂▃▄▅▆▇█"
 KEPT = 600  # samples of a run: ten minutes at one a second
 NAME, GAP = 10, 2  # columns of a row's name, and between it and the text
 VALUE = 14  # columns at least for the present value beside a curve
@@ -229,27 +228,6 @@ def _value(field: str, value: float) -> str:
         if field == "pace"
         else f"{value:.2f} cores"
     )
-
-
-def sparkline(values: Sequence[float | None], columns: int, *, from_zero: bool) -> str:
-    """Return the newest values as blocks, one a column; a blank where nothing is known.
-
-    `from_zero`: the lowest block is zero, else the lowest of the values.  Values that do not differ are a low line.
-    """
-    shown = [
-        value if value is not None and abs(value) < float("inf") else None for value in values[-columns:]
-    ]
-    known = [value for value in shown if value is not None]
-    if not known:
-        return ""
-    low = 0.0 if from_zero else min(known)
-    span = max(known) - low
-    if span <= 0:
-        return "".join(" " if value is None else BLOCKS[0] for value in shown)
-    steps = len(BLOCKS) - 1
-    # Limited before it is rounded: the quotient of values that differ by 300 powers of ten is infinite.
-    shares = [None if value is None else min(1.0, max(0.0, (value - low) / span)) for value in shown]
-    return "".join(" " if share is None else BLOCKS[round(share * steps)] for share in shares)
 
 
 def over_words(run: str, state: str, seconds: float | None) -> str:

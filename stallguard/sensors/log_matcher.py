@@ -10,7 +10,7 @@ import re
 
 from stallguard.core.diagnosis.signatures import SCRIPT_ERROR, TRACEBACK, keys, reason, sights
 from stallguard.core.events import Matched
-from stallguard.core.text import cut
+from stallguard.core.text import cut, script_place
 
 TAIL_MAX = 4096  # bytes of an unfinished line that are kept
 REACH = 1024  # bytes examined on either side of a find in a longer line
@@ -155,12 +155,14 @@ class _Traceback:
     def __init__(self, header: str) -> None:
         self._header = header
         self._lines = 0
+        self._place = ""  # the innermost line of the script so far
 
     def take(self, line: str) -> Verdict | None:
-        """Take the next line; return the line of the error when it arrives."""
+        """Take the next line; return the line of the error when it arrives, with the script's own line."""
         self._lines += 1
+        self._place = script_place(line) or self._place
         if line.strip() and line[0] not in " \t|+":
-            return TRACEBACK, SCRIPT_ERROR, line
+            return TRACEBACK, SCRIPT_ERROR, f"{line}, at {self._place}" if self._place else line
         return (TRACEBACK, SCRIPT_ERROR, self._header) if self._lines >= TRACEBACK_MAX else None
 
 

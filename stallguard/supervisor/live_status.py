@@ -55,7 +55,7 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
         "unknown"  # what the process does: deadlock, external wait, busy device, spin, working, unknown
     )
     gap: float = 0.0  # seconds without progress, on a clock that stands still while the machine sleeps
-    threshold: float | None = 0.0  # seconds of silence that are a stall; null: no limit in this phase
+    threshold: float | None = 0.0  # seconds of silence that are a stall; null: no time limit holds
     since: float = 0.0  # when the last progress was, seconds on the supervisor's clock
     certain: bool = False  # no waiting longer would change the opinion
     slow: float = 1.0  # batch time over its usual one

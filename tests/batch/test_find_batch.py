@@ -119,4 +119,4 @@ def test_a_keras_script_that_knows_nothing_of_it_is_sliced_until_it_survives(tmp
     run = guard(tmp_path, DRILL, "--at", "45", "--epochs", "3")
     assert run.code == 0, run.err
     assert [launch.get("factor", 1) for launch in run.actions("attempt.start_requested")] == [2]
-    assert "find-batch saw this script survive with its batches in 2 parts" in run.err
+    assert "find-batch saw this script survive with its batches in 2 slices" in run.err

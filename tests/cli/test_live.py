@@ -133,7 +133,7 @@ def test_a_stalled_run_is_exit_code_1_and_says_why(life):
     answer = say(status.command, "one")
 
     assert answer.exit_code == 1
-    assert "most likely a step that waits for its device" in answer.output
+    assert "the training library never returned from a " in answer.output
     assert say(status.command, "--json").exit_code == 1
 
 
@@ -184,7 +184,7 @@ def test_an_ended_run_has_its_outcome(home, code, exit_code, word):
         (143, "you asked to stop", False, "stopped"),
         (130, "interrupted by you", False, "interrupted"),
         (75, "it is 07:30", False, "stopped"),
-        (1, "the script ended with an error of its own", False, "failed"),
+        (1, "your script failed", False, "failed"),
         (0, "you asked to stop", False, "finished"),
         (143, "you asked to stop", True, "trial"),
     ],

@@ -68,7 +68,7 @@ def test_the_words_name_every_step_and_why(trace):
         "collect",
         "restart",
     ]
-    assert "nothing in the process can wake its threads" in output
+    assert "nothing in the process can wake them" in output
     assert "inside a training step" in output
     assert "  +0:00:" in output
     assert "STEP" not in output, "words of the detector's own"

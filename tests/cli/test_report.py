@@ -143,7 +143,7 @@ def test_the_morning_tells_each_run_of_the_night_in_three_lines(home, tmp_path):
     assert len(lines) == 5
     assert lines[0].startswith("train.py --epochs 100: finished at ")
     assert "epoch 2 of 100, loss 2." in lines[1]
-    assert "2 stalls (a step that waits for its device, or its library, without end), 2 restarts" in lines[2]
+    assert "2 stalls (the training library never returned from a step), 2 restarts" in lines[2]
     # The same two stalls in the copy of the run, in which they were at the same time.
     assert re.match(r"  wait-[0-9a-f]{6} \(2 times\): fourth time this week; first seen ", lines[3])
     assert "a restart" in lines[3]

@@ -101,9 +101,7 @@ def test_a_trial_that_crashes_or_ends_early_is_a_row_and_the_others_go_on(tmp_pa
 
     assert done.code == 0, done.err
     by = {(one["env"]["HOW"], one["env"]["LAST"]): one for one in found["trials"]}
-    assert (
-        by["crash", "100000"]["trouble"] == by["crash", "40"]["trouble"] == "it ended: an error of the script"
-    )
+    assert by["crash", "100000"]["trouble"] == by["crash", "40"]["trouble"] == "it ended: your script failed"
     assert by[None, "3"]["trouble"] == "it ended after 3 batches: too few to measure"
     assert by[None, "40"].get("trouble", "") == ""
     assert "it ended after 40 batches" in by[None, "40"]["note"]

@@ -40,8 +40,8 @@ def test_each_change_is_said_with_its_attempt_and_the_last_line_has_them_all() -
             world.silent(1)
 
     assert len(said(world)) == 3
-    assert said(world)[-1].startswith(f"at first {NOTHING}; in attempt 2 each batch is computed in 2 parts")
-    assert "; in attempt 3 each batch is computed in 4 parts" in said(world)[-1]
+    assert said(world)[-1].startswith(f"at first {NOTHING}; in attempt 2 each batch is computed in 2 slices")
+    assert "; in attempt 3 each batch is computed in 4 slices" in said(world)[-1]
 
 
 def test_the_report_tells_the_last_of_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.simulation.simulation import Simulation
 PATIENCE, QUIET = 2400, 250
 
 
-SAME, HALF = "again on the default device in 1 part(s)", "again on the default device in 2 part(s)"
+SAME, HALF = "again on the default device in 1 slice(s)", "again on the default device in 2 slice(s)"
 
 # What is slow, or was reported while batches go on, is told and left alone; what answers SIGTERM was not stuck.
 FOLLOWS: dict[str, list[str]] = {

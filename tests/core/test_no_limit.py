@@ -38,6 +38,6 @@ def test_status_of_a_run_that_imports_says_so_in_words_and_in_json():
 
     assert shown["judgement"]["threshold"] is None
     said = dict(status_rows.rows(shown))
-    assert said["silent"] == "for 40 s, no limit in this phase"
+    assert said["silent"] == "for 40 s, no time limit holds here"
     assert status_rows.silence_bar(shown) == ""
-    assert messages.silence(world.run, one)["threshold"] == "no limit in this phase"
+    assert messages.silence(world.run, one)["threshold"] == "no time limit holds here"

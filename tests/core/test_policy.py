@@ -210,7 +210,7 @@ def test_the_end_of_a_script_that_failed_names_its_error() -> None:
         AttemptHistory(), history_of(Ending(causes.SCRIPT_ERROR, code=1)), [long], 1, "default", 1.0, 1.0
     )
     why = decide([long], past, PolicyLimits()).why
-    assert why.startswith("the script ended with an error of its own: ValueError: xxx")
+    assert why.startswith("your script failed: ValueError: xxx")
     assert len(why) < 250
 
 
@@ -308,7 +308,7 @@ def test_a_long_attempt_that_came_no_further_is_not_a_healthy_one() -> None:
 
 def test_a_smaller_batch_is_reported_for_what_it_does_to_the_mathematics() -> None:
     assert mathematics(1, "default") == "neither the batch nor the device changes"
-    assert "4 parts" in mathematics(4, "default")
+    assert "4 slices" in mathematics(4, "default")
     assert "BatchNormalization" in mathematics(4, "default")
     assert "CPU" in mathematics(1, "cpu")
     assert "the optimizer sees the same batch" in mathematics(2, "cpu")

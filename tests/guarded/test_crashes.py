@@ -38,7 +38,7 @@ def test_what_is_said_has_the_line_and_the_crashes(crashed):
 
     assert f"the crash was in {LINE}; native code crashed (SIGSEGV)" in run.err
     assert "(62 batches in" in run.err
-    assert ", 2 crashes, 2 attempts; " in run.err
+    assert ", 2 crashes, started twice; " in run.err
     assert "effective" not in run.err
     assert run.code == 139
 
@@ -51,7 +51,7 @@ def test_its_outcome_and_every_list_has_the_crashes(crashed):
     assert "effective" not in end
     assert "2 crashes" in stallguard(home, "ls").out.decode()
     assert "  crashes     2\n" in stallguard(home, "status").out.decode()
-    assert "2 crashes (a crash in native code), 1 restart; " in stallguard(home, "morning").out.decode()
+    assert "2 crashes (native code crashed), 1 restart; " in stallguard(home, "morning").out.decode()
     [listed] = json.loads(stallguard(home, "ls", "--json").out)["runs"]
     assert listed["crashes"] == 2
     assert json.loads(stallguard(home, "morning", "--json").out)["runs"][0].get("effective") is None

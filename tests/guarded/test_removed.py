@@ -74,6 +74,6 @@ def test_an_attempt_without_a_probe_is_said_to_be_one_and_not_to_resume(tmp_path
     assert run.out.decode().splitlines()[-1] in ("alone", "from False to True")
     assert RunDir(run.run).has_checkpoints() if run.run else False
     assert launches(run)[1] == (False, "without the probe, its checkpoints cannot be used")
-    assert "the probe cannot be installed: stallguard's files are gone" in run.err
-    assert "attempt 2 starts from scratch: without the probe" in run.err
+    assert "stallguard cannot look inside the training (stallguard's files are gone" in run.err
+    assert "the training starts from the beginning: without the probe" in run.err
     assert "resuming" not in run.err

@@ -64,7 +64,7 @@ def test_it_is_said_once_in_each_attempt_and_that_it_is_over(run: Guarded) -> No
 
 
 def test_a_kill_that_costs_all_has_its_reason(run: Guarded) -> None:
-    assert "attempt 2 starts from scratch: no checkpoint could be written (" in run.err
+    assert "the training starts from the beginning: no checkpoint could be written (" in run.err
     assert "must stay free for the script" in run.err
 
 

@@ -161,7 +161,7 @@ def test_all_ten_kinds_of_content_are_there(written):
     labels = " ".join(" ".join(written.words).split())
     for piece in (
         "The training finished after", "It stalled 4 times", "for it", "against it", "It hung at",
-        "train.py:88 in step", "Starting attempt 2", "10 threads alike", "starting", "What helps",
+        "train.py:88 in step", "Starting the training again", "10 threads alike", "starting", "What helps",
         "tf.config.set_visible_devices",
         "Attempts", "killed by SIGTERM", "Evidence kept in incidents/1", "it did not end in time",
     ):  # fmt: skip

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from stallguard.core.text import BLOCKS, sparkline
 from stallguard.report import status_rows, top_screen
 from stallguard.report.top_screen import Sample, View
 
@@ -76,11 +77,11 @@ def test_a_pause_and_a_countdown_are_in_the_list():
 
 
 def test_a_curve_shows_the_newest_values_and_a_gap_where_nothing_is_known():
-    assert top_screen.sparkline([0.0, 0.5, 1.0], 10, from_zero=True) == "▁▅█"
-    assert top_screen.sparkline([9.0, 0.0, None, 1.0], 3, from_zero=True) == "▁ █"
-    assert top_screen.sparkline([2.0, 2.0], 8, from_zero=False) == "▁▁"
-    assert top_screen.sparkline([2.0, 2.0], 8, from_zero=True) == "██"
-    assert top_screen.sparkline([None], 8, from_zero=True) == ""
+    assert sparkline([0.0, 0.5, 1.0], 10, from_zero=True) == "▁▅█"
+    assert sparkline([9.0, 0.0, None, 1.0], 3, from_zero=True) == "▁ █"
+    assert sparkline([2.0, 2.0], 8, from_zero=False) == "▁▁"
+    assert sparkline([2.0, 2.0], 8, from_zero=True) == "██"
+    assert sparkline([None], 8, from_zero=True) == ""
 
 
 @example([8.8e-233, -2.27e75], 2, True)  # their quotient is infinite
@@ -88,9 +89,9 @@ def test_a_curve_shows_the_newest_values_and_a_gap_where_nothing_is_known():
     st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True)), st.integers(1, 80), st.booleans()
 )
 def test_no_values_break_a_curve(values, columns, from_zero):
-    curve = top_screen.sparkline(values, columns, from_zero=from_zero)
+    curve = sparkline(values, columns, from_zero=from_zero)
     assert len(curve) <= columns
-    assert set(curve) <= {" ", *top_screen.BLOCKS}
+    assert set(curve) <= {" ", *BLOCKS}
 
 
 def test_a_curve_has_its_present_value_and_an_unknown_one_is_left_out():

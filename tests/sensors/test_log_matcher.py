@@ -119,7 +119,7 @@ ValueError: Shapes (32, 10) and (32, 1) are incompatible
 def test_a_traceback_is_reported_by_its_last_line() -> None:
     found = fed(b"Epoch 1/5\n" + TRACEBACK + b"bye\n")
     assert [(event.family, event.line) for event in found] == [
-        ("SCRIPT_ERROR", "ValueError: Shapes (32, 10) and (32, 1) are incompatible")
+        ("SCRIPT_ERROR", "ValueError: Shapes (32, 10) and (32, 1) are incompatible, at train.py:12")
     ]
 
 
@@ -127,7 +127,9 @@ def test_a_traceback_is_reported_by_its_last_line() -> None:
 def test_a_traceback_is_whole_wherever_it_is_cut(cut: int, more: int) -> None:
     stream = b"Epoch 1/5\n" + TRACEBACK + b"bye\n"
     found = fed(stream[:cut], stream[cut : cut + more], stream[cut + more :])
-    assert [event.line for event in found] == ["ValueError: Shapes (32, 10) and (32, 1) are incompatible"]
+    assert [event.line for event in found] == [
+        "ValueError: Shapes (32, 10) and (32, 1) are incompatible, at train.py:12"
+    ]
 
 
 def test_an_error_that_is_a_known_sign_is_both() -> None:

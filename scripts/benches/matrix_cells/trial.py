@@ -144,7 +144,7 @@ def _run(cell: Cell, stage: Stage, promised: Expected, known: frozenset[str]) ->
     words = command(cell, plan(cell, place), python)
     live = stage.start([sys.executable, *own, "run", *options(cell, known), *words], env=environment(cell) | finds)
     if promised.is_ended:
-        until(lambda: live.process.poll() is not None or "most likely" in live.err.read_text(errors="replace"),
+        until(lambda: live.process.poll() is not None or "stallguard: why: " in live.err.read_text(errors="replace"),
               "a stall with its cause", LONGEST)  # fmt: skip
         live.signal(signal.SIGTERM)
     ended = live.ended(LONGEST)

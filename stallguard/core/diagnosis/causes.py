@@ -33,6 +33,7 @@ attempt starts, and the clues import the history: this module must stay cheap to
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 SAME, HALF, CPU = "same", "half", "cpu"
@@ -189,7 +190,7 @@ class Cause(NamedTuple):
     """One row.  A finding carries the key alone."""
 
     key: str  # in journals, settings and JSON
-    title: str  # in a sentence: "most likely ..."
+    title: str  # as a clause; {library} and {call} are what does not return
     remedy: Remedy
     advice: tuple[Advice, ...]  # what the user can change, most useful first
     advisory: bool  # also announced while batches go on: it slows the training down, or will end it
@@ -198,11 +199,24 @@ class Cause(NamedTuple):
 
 
 CAUSES: dict[str, Cause] = {}
+LIBRARIES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
+STEPS = ("step", "first run", "validation", "prediction")  # phases of the training inside of a step
 
 
-def title(key: str) -> str:
-    """Return how a cause is called in a sentence; the key itself for a cause of another version's journal."""
-    return CAUSES[key].title if key in CAUSES else key
+def title(key: str, library: str = "", phase: str = "") -> str:
+    """Return a cause as a clause: what did what; the key itself for a cause of another version's journal.
+
+    `library`: that trains, "" if it is not known; `phase`: of the training.
+    """
+    call = "a step" if phase in STEPS else "a call"
+    words = CAUSES[key].title if key in CAUSES else key
+    return words.replace("{library}", library or "the training library").replace("{call}", call)
+
+
+def library(versions: Iterable[str]) -> str:
+    """Return the library that trains, of the libraries that the process has loaded; "" if several can be meant."""
+    found = LIBRARIES.keys() & set(versions)
+    return LIBRARIES[found.pop()] if len(found) == 1 else ""
 
 
 def _cause(
@@ -216,7 +230,7 @@ def _cause(
 
 # fmt: off
 DEVICE_WAIT = _cause(
-    "device-wait", "a step that waits for its device, or its library, without end",
+    "device-wait", "{library} never returned from {call}",
     Remedy((SAME, HALF, CPU), "a new process restores a device that does not answer"),
     advice=(
         Advice("start a new process: in every report of a restart, the training continued"),
@@ -224,7 +238,7 @@ DEVICE_WAIT = _cause(
     ),
 )
 HOST_DEADLOCK = _cause(
-    "host-deadlock", "a wait for a lock, a queue or an event of the process itself that never ends",
+    "host-deadlock", "it waits for a lock, a queue or an event of its own that never comes",
     # Half the batch comes last: a lock can be taken for each row, or for a shape.
     Remedy((SAME, HALF), "a new process need not get into this wait again"),
     advice=(
@@ -236,7 +250,7 @@ HOST_DEADLOCK = _cause(
     ),
 )
 OUTSIDE_WAIT = _cause(
-    "outside-wait", "a wait for something outside of the process: a network, a file, another program",
+    "outside-wait", "it waits for something outside: a network, a file, another program",
     Remedy((SAME, SAME), "a new process can get an answer"),
     advice=(
         SOCKET, PIPE,
@@ -244,14 +258,14 @@ OUTSIDE_WAIT = _cause(
     ),
 )
 GIL_HELD = _cause(
-    "gil-held", "native code that keeps the interpreter's lock",
+    "gil-held", "native code keeps the interpreter's lock",
     Remedy((SAME, CPU), "native code holds the interpreter's lock; the batch size does not matter"),
     advice=(
         Advice("the stacks kept with the incident name the native call; update or avoid that library"),
     ),
 )
 BUSY_LOOP = _cause(
-    "busy-loop", "a loop that keeps the processor busy without progress",
+    "busy-loop", "a loop keeps the processor busy without progress",
     Remedy((SAME,), "a new process need not get into this loop again; the batch size does not matter"),
     advice=(
         Advice("look at the line that the stack names: it runs, and its condition never comes true"),
@@ -259,7 +273,7 @@ BUSY_LOOP = _cause(
     ),
 )
 INPUT_STARVATION = _cause(
-    "input-starvation", "an input pipeline that delivers nothing",
+    "input-starvation", "it waits for its input",
     Remedy((SAME, SAME), "a new process can get an answer from the source of the data"),
     advice=(
         *(piece._replace(when=f"silent {piece.when}") for piece in (SOCKET, PIPE)),
@@ -273,36 +287,36 @@ INPUT_STARVATION = _cause(
     advisory=True,
 )
 MEMORY_THRASH = _cause(
-    "memory-thrash", "memory that is swapped in and out",
+    "memory-thrash", "memory is swapped in and out",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
     advice=(*SMALLER, *HALF_PRECISION, STREAM, NO_CACHE),
     advisory=True,
 )
 MEMORY_GROWTH = _cause(
-    "memory-growth", "a memory leak",
+    "memory-growth", "memory leaks",
     Remedy((SAME, HALF), "a new process frees the leaked memory", persists=True),
     advice=(BUILD_ONCE, KEPT, SEGMENTS, NO_CACHE),
     advisory=True,
 )
 # The next two are found by core.memory_ahead, while the training still trains.
 MEMORY_RUNS_OUT = _cause(
-    "memory-runs-out", "a leak that is about to use up the memory",
+    "memory-runs-out", "a leak is about to use up the memory",
     Remedy((SAME,), "a new process frees the leaked memory", persists=True),
     advice=(BOUNDED, BUILD_ONCE, KEPT, SEGMENTS),
 )
 OBJECT_GROWS = _cause(
-    "object-grows", "an object of the script that grows until the memory is used up",
+    "object-grows", "an object of the script grows until the memory is used up",
     Remedy((SAME,), "a new process begins with less memory; a smaller batch keeps as much", persists=True),
     advice=(BOUNDED, SEGMENTS),
     advisory=True,
 )
 STEPS_NEED_MORE = _cause(
-    "steps-need-more", "steps that need more and more memory",
+    "steps-need-more", "its steps need more and more memory",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
     advice=(*SMALLER, *HALF_PRECISION),
 )
 GPU_ERROR = _cause(
-    "gpu-error", "an error of the GPU",
+    "gpu-error", "the GPU reported an error",
     Remedy((SAME, HALF, CPU), "a GPU error breaks the process, not the machine"),
     advice=(
         Advice("the numbers after a GPU error are not to be trusted: compare the loss with the last good checkpoint"),
@@ -311,7 +325,7 @@ GPU_ERROR = _cause(
     advisory=True,
 )
 GPU_ERROR_STICKY = _cause(
-    "gpu-error-sticky", "a GPU that refuses this process since an earlier error",
+    "gpu-error-sticky", "the GPU refuses this process since an earlier error",
     Remedy((SAME, SAME, CPU), "the driver ignores this process until it ends; it serves a new one"),
     advice=(
         Advice("the GPU refuses this process, and its results are wrong; only a new process helps"),
@@ -320,12 +334,12 @@ GPU_ERROR_STICKY = _cause(
     urgent=True,
 )
 GPU_OUT_OF_MEMORY = _cause(
-    "gpu-out-of-memory", "a batch too large for the device's memory",
+    "gpu-out-of-memory", "the batch is too large for the memory of the GPU",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
     advice=(*SMALLER, *HALF_PRECISION, NO_CACHE),
 )
 GPU_INTERACTIVITY = _cause(
-    "gpu-interactivity", "GPU work ended by macOS because it blocked the display",
+    "gpu-interactivity", "macOS ended work of the GPU because it blocked the display",
     Remedy((SAME, SAME), "the display's watchdog ended the work, and a smaller batch does not prevent that"),
     advice=(
         DISPLAY, RELAX,
@@ -333,7 +347,7 @@ GPU_INTERACTIVITY = _cause(
     ),
 )
 THROTTLED = _cause(
-    "throttled", "a machine that became slower",
+    "throttled", "the machine became slower",
     no_restart(NOTIFY, "slow is not stalled"),
     advice=(
         Advice("cool the machine, connect it to mains power, and turn low-power mode off"),
@@ -342,12 +356,12 @@ THROTTLED = _cause(
     advisory=True,
 )
 TRANSIENT = _cause(
-    "transient", "a pause of the device that ended by itself",
+    "transient", "the GPU paused, and went on by itself",
     no_restart(NOTIFY, "it continued by itself"),
     advice=(Advice("none needed while it is rare; more than three an hour mean heat or another program on the GPU"),),
 )
 CPU_FALLBACK = _cause(
-    "cpu-fallback", "a training that runs on the CPU although there is a GPU",
+    "cpu-fallback", "it trains on the CPU although there is a GPU",
     no_restart(NOTIFY, "slow is not stalled"),
     advice=(
         Advice("run the doctor", "stallguard doctor"),
@@ -364,13 +378,13 @@ CPU_FALLBACK = _cause(
     advisory=True,
 )
 RETRACING = _cause(
-    "retracing", "a graph that is built anew again and again",
+    "retracing", "its graph is built anew again and again",
     no_restart(NOTIFY, "slow is not stalled"),
     advice=(OUTSIDE_LOOP, FIXED_SHAPES, BUILD_ONCE, FEWER_CALLS),
     advisory=True,
 )
 SLOW_OPTIMIZER = _cause(
-    "slow-optimizer", "an optimizer that is slow on this machine",
+    "slow-optimizer", "its optimizer is slow on this machine",
     no_restart(NOTIFY, "slow is not stalled"),
     advice=(
         Advice("Keras 2 keeps the faster one", "optimizer=tf.keras.optimizers.legacy.Adam()"),
@@ -379,24 +393,24 @@ SLOW_OPTIMIZER = _cause(
     advisory=True,
 )
 STOPPED = _cause(
-    "stopped", "a stopped process (SIGSTOP)",
+    "stopped", "the process is stopped (SIGSTOP)",
     no_restart(NOTIFY, "the process was stopped from outside, and the reason is not known"),
     advice=(Advice("let it continue", "kill -CONT {pid}"),),
 )
 ASLEEP = _cause(
-    "asleep", "a machine that slept",
+    "asleep", "the machine slept",
     no_restart(WAIT, "the machine slept and has just woken"),
 )
 SAVING = _cause(
-    "saving", "a checkpoint that takes long",
+    "saving", "a checkpoint takes long",
     no_restart(WAIT, "a checkpoint is being written"),
 )
 COMPILING = _cause(
-    "compiling", "a compilation that takes long",
+    "compiling", "a compilation takes long",
     no_restart(NOTIFY, "a restart would repeat the compilation"),
 )
 DATA_ENDED = _cause(
-    "data-ended", "a data set that came to its end",
+    "data-ended", "the data set came to its end",
     no_restart(NOTIFY, "the data ended, and a restart does not bring more"),
     advice=(
         Advice("repeat the data set", "dataset = dataset.repeat()", "feeds_dataset"),
@@ -404,55 +418,55 @@ DATA_ENDED = _cause(
     ),
 )
 OUT_OF_MEMORY_KILL = _cause(
-    "out-of-memory-kill", "a kill by the system for lack of memory",
+    "out-of-memory-kill", "the system killed it for lack of memory",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
     advice=(*SMALLER, STREAM, SEGMENTS._replace(when="growing"), *HALF_PRECISION),
 )
 OUT_OF_MEMORY = _cause(
-    "out-of-memory", "an allocation that failed for lack of memory",
+    "out-of-memory", "an allocation failed for lack of memory",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
     advice=(*SMALLER, STREAM, *HALF_PRECISION),
 )
 KILLED = _cause(
-    "killed", "a kill of the process from outside",
+    "killed", "the process was killed from outside",
     Remedy((SAME,), "the process was killed from outside; the training did not cause it", persists=True),
 )
 NATIVE_CRASH = _cause(
-    "native-crash", "a crash in native code",
+    "native-crash", "native code crashed",
     Remedy((SAME, SAME, SAME, CPU), "native crashes are often random", strict=True),
     advice=(
         Advice("the crash report and the last lines name the library: update it, or train without the GPU"),
     ),
 )
 SIZE_LIMIT = _cause(
-    "size-limit", "a tensor larger than Metal can address",
+    "size-limit", "a tensor is larger than Metal can address",
     Remedy((HALF, HALF, CPU), "half the batch makes the tensor smaller"),
     advice=(*SMALLER, Advice("or split the largest layer: one tensor cannot exceed 4 GiB")),
 )
 SCRIPT_ERROR = _cause(
-    "script-error", "an error of the script",
-    no_restart(FINISH, "the script ended with an error of its own"),
+    "script-error", "your script failed",
+    no_restart(FINISH, "your script failed"),
     advice=(Advice("correct the line that the traceback names; until then the same command ends in the same way"),),
     any_batch_size=True,
 )
 SILENT_EXIT = _cause(
-    "silent-exit", "a process that ended without an error message",
+    "silent-exit", "the process ended without an error message",
     no_restart(FINISH, "the script ended by itself"),
     advice=(Advice("look for sys.exit, os._exit or quit in the script and its libraries"),),
     any_batch_size=True,
 )
 STUCK_IN_KERNEL = _cause(
-    "stuck-in-kernel", "a process stuck in the kernel",
+    "stuck-in-kernel", "the process is stuck in the kernel",
     no_restart(STOP, "the process is stuck in the kernel; only a reboot helps"),
     advice=(Advice("reboot: no signal reaches a process in this state"),),
 )
 GPU_BUSY_AFTER_KILL = _cause(
-    "gpu-busy-after-kill", "a GPU that stays busy after its process is gone",
+    "gpu-busy-after-kill", "the GPU stays busy although its process is gone",
     no_restart(STOP, "the GPU is still busy without the training; only a reboot helps"),
     advice=(Advice("reboot: nothing else has freed the GPU"),),
 )
 MACHINE_FROZE = _cause(
-    "machine-froze", "a machine that froze",
+    "machine-froze", "the machine froze",
     no_restart(NOTIFY, "the machine crashed and has restarted"),
     advice=(
         Advice("save often, and train in segments with a pause", "stallguard run --segments 1h --cool-down 90s ..."),
@@ -460,14 +474,14 @@ MACHINE_FROZE = _cause(
     ),
 )
 PLUGIN_MISMATCH = _cause(
-    "plugin-mismatch", "a tensorflow-metal that does not fit this TensorFlow",
+    "plugin-mismatch", "tensorflow-metal does not fit this TensorFlow",
     no_restart(STOP, "the installed versions cannot load; every start would end like this"),
     advice=(PINS, WITHOUT_PLUGIN),
     advisory=True,
     any_batch_size=True,
 )
 MUTEX_CLASH = _cause(
-    "mutex-clash", "two libraries with one runtime in common, waiting for each other",
+    "mutex-clash", "two libraries with one runtime in common wait for each other",
     no_restart(STOP, "the installed versions wait for each other; every start would end like this"),
     advice=(
         Advice("keep the two libraries from sharing a process", 'pip install "tensorflow<2.20" "pyarrow<18"'),
@@ -476,7 +490,7 @@ MUTEX_CLASH = _cause(
     any_batch_size=True,
 )
 ROSETTA = _cause(
-    "rosetta", "an Intel interpreter translated by Rosetta",
+    "rosetta", "the interpreter is built for Intel, and Rosetta translates it",
     no_restart(NOTIFY, "slow is not stalled"),
     advice=(
         Advice("use an interpreter built for arm64", 'python -c "import platform; print(platform.machine())"'),
@@ -484,7 +498,7 @@ ROSETTA = _cause(
     advisory=True,
 )
 WRONG_NUMBERS = _cause(
-    "wrong-numbers", "a loss that is not a number",
+    "wrong-numbers", "the loss is not a number",
     no_restart(NOTIFY, "a restart would compute the same"),
     advice=(
         Advice("go back to the last checkpoint with a finite loss, and lower the learning rate"),
@@ -493,21 +507,21 @@ WRONG_NUMBERS = _cause(
     advisory=True,
 )
 EXIT_HANG = _cause(
-    "exit-hang", "an interpreter that does not end after the training",
+    "exit-hang", "the interpreter does not end after the training",
     no_restart(FINISH, "the training is finished; only its interpreter does not end"),
     advice=(Advice("the model is trained; end the threads and data sets that the script leaves open"),),
 )
 FINISHED = _cause(
-    "finished", "the end of the training",
+    "finished", "the training is finished",
     no_restart(FINISH, "the training is finished"),
 )
 ENDED_BY_REQUEST = _cause(
-    "ended-by-request", "a request to end the training",
+    "ended-by-request", "the training was ended on request",
     no_restart(FINISH, "the training was ended on request"),
     any_batch_size=True,
 )
 UNKNOWN = _cause(
-    "unknown", "something that the evidence does not name",
+    "unknown", "the evidence does not show it",
     Remedy((SAME, SAME), "a new process is the remedy that works most often"),
 )
 # fmt: on

@@ -7,6 +7,7 @@ from __future__ import annotations
 from stallguard.core.diagnosis import metrics
 from stallguard.core.diagnosis.clues import Facts, Scene, clue, gigabytes, percent
 from stallguard.core.readings import Memory
+from stallguard.core.text import counted, duration
 
 LONG_IDLE = 60.0  # seconds without any GPU time of a training that goes on: it is not used at all
 ENOUGH_BATCHES = 20
@@ -34,10 +35,10 @@ def hidden_gpu(scene: Scene) -> bool:
     return scene.history.on_cpu
 
 
-@clue("the GPU was reset {times} time(s) by its driver meanwhile")
+@clue("the GPU was reset by its driver {times} meanwhile")
 def gpu_reset(scene: Scene) -> Facts | None:
     risen = metrics.rise(scene.history.device, lambda seen: seen.recoveries, scene.now, 300.0)
-    return {"times": f"{risen:.0f}"} if risen else None
+    return {"times": counted(round(risen), "time")} if risen else None
 
 
 @clue("there is a GPU ({name}), but the training never used it")
@@ -60,13 +61,13 @@ def on_metal(scene: Scene) -> bool:
     return metrics.on_metal(scene.history)
 
 
-@clue("the GPU is still fully busy {seconds} s after the process ended")
+@clue("the GPU is still fully busy {duration} after the process ended")
 def busy_without_us(scene: Scene) -> Facts | None:
     exited = scene.history.exited
     if exited is None or not scene.history.used_gpu:
         return None
     seconds = metrics.gpu_busy_since(scene.history, exited.at + 1.0)
-    return {"seconds": f"{seconds:.0f}"} if seconds >= DRAINED else None
+    return {"duration": duration(seconds)} if seconds >= DRAINED else None
 
 
 @clue("the sensor of the GPU does not answer")
@@ -197,12 +198,12 @@ def crowded(scene: Scene) -> Facts | None:
     return {"names": ", ".join(seen.busiest)}
 
 
-@clue("the machine slept for {seconds} s meanwhile")
+@clue("the machine slept for {duration} meanwhile")
 def slept(scene: Scene) -> Facts | None:
     found = scene.history.slept
     if found is None or found.why != "asleep" or scene.now - found.at > AWAKE:
         return None
-    return {"seconds": f"{found.seconds:.0f}"}
+    return {"duration": duration(found.seconds)}
 
 
 @clue("the interpreter is an Intel program, translated by Rosetta")

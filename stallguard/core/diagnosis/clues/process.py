@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from stallguard.core.diagnosis import metrics
 from stallguard.core.diagnosis.clues import Facts, Scene, clue, gigabytes, progress, seen_stack
-from stallguard.core.text import in_words
+from stallguard.core.text import duration, in_words
 
 IDLE = 0.10  # cores, all threads of the tree together; a wedged TensorFlow's own timers take 0.02
 BUSY = 0.60  # cores wanted, whether the machine has them or not
@@ -92,12 +92,12 @@ def stopped(scene: Scene) -> bool:
     return process is not None and process.state == "stopped"
 
 
-@clue("the process hangs in a system call that no signal interrupts, for {seconds} s")
+@clue("the process hangs in a system call that no signal interrupts, for {duration}")
 def uninterruptible(scene: Scene) -> Facts | None:
     return _held(scene, "uninterruptible")
 
 
-@clue("the process has been exiting for {seconds} s and does not end")
+@clue("the process has been exiting for {duration} and does not end")
 def stuck_exiting(scene: Scene) -> Facts | None:
     return _held(scene, "exiting")
 
@@ -106,7 +106,7 @@ def _held(scene: Scene, state: str) -> Facts | None:
     held = metrics.state_held(scene.history, state, scene.now)
     if held < STUCK or metrics.processor_moved(scene.history, STUCK, scene.now):
         return None
-    return {"seconds": f"{held:.0f}"}
+    return {"duration": duration(held)}
 
 
 @clue("SIGKILL was sent, and the process is still there ({state})")
@@ -248,7 +248,7 @@ def cut_short(scene: Scene) -> Facts | None:
     return {"where": f"batch {heartbeat.beats}"} if heartbeat.phase in ("step", "input") else None
 
 
-@clue("it had made no progress for {seconds} s")
+@clue("it had made no progress for {duration}")
 def quiet_before(scene: Scene) -> Facts | None:
     gap = scene.judgement.gap
-    return {"seconds": f"{gap:.0f}"} if scene.exited is not None and gap >= QUIET else None
+    return {"duration": duration(gap)} if scene.exited is not None and gap >= QUIET else None

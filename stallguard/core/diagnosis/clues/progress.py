@@ -10,7 +10,7 @@ from stallguard.core.detection.verdict import DEVICE, UNCLASSIFIED
 from stallguard.core.diagnosis import metrics
 from stallguard.core.diagnosis.clues import Facts, Scene, clue, percent
 from stallguard.core.history import is_saving
-from stallguard.core.text import counted
+from stallguard.core.text import counted, duration
 
 IN_STEP = ("step", "first run", "validation", "prediction")
 OUTSIDE_STEP = ("importing", "idle", "between", "epoch end", "named")
@@ -52,12 +52,12 @@ def slow(scene: Scene) -> Facts | None:
     return {"factor": f"{ratio:.1f}"} if ratio > 1.0 else None
 
 
-@clue("it continued by itself after {seconds} s without progress")
+@clue("it continued by itself after {duration} without progress")
 def came_back(scene: Scene) -> Facts | None:
     pauses = scene.history.pauses
     if bool(silent.test(scene)) or not pauses or scene.now - pauses[-1].at > metrics.FRESH:
         return None
-    return {"seconds": f"{pauses[-1].seconds:.0f}"}
+    return {"duration": duration(pauses[-1].seconds)}
 
 
 @clue("a Python thread of the process can run: the interpreter's lock is free")
@@ -142,12 +142,12 @@ def deadlocked(scene: Scene) -> Facts | None:
     return {"threads": EVERY_THREAD if known else EVERY_PYTHON_THREAD}
 
 
-@clue("its thread waits for a lock, an event, a queue or another thread, without a timeout, for {seconds} s")
+@clue("its thread waits for a lock, an event, a queue or another thread, without a timeout, for {duration}")
 def waits_for_lock(scene: Scene) -> Facts | None:
     return _waits(scene, "lock")
 
 
-@clue("its thread stands in a call of the training library for {seconds} s")
+@clue("its thread stands in a call of the training library for {duration}")
 def waits_in_library(scene: Scene) -> Facts | None:
     return _waits(scene, "library")
 
@@ -157,7 +157,7 @@ def _waits(scene: Scene, kind: str) -> Facts | None:
     heartbeat = scene.history.heartbeat
     if heartbeat is None or heartbeat.wait != kind or heartbeat.wait_at <= heartbeat.progress_at:
         return None
-    return {"seconds": f"{max(0.0, scene.now - heartbeat.wait_at):.0f}"}
+    return {"duration": duration(scene.now - heartbeat.wait_at)}
 
 
 @clue("a thread waits for a socket, a pipe, a timer or another process")
