@@ -32,6 +32,11 @@ def echo(text: object, *, err: bool = False, nl: bool = True) -> None:
         click.echo(sanitize.plain(str(text)), err=err, nl=nl)
 
 
+def note(text: str) -> None:
+    """Print a line that is no part of the answer, on standard error."""
+    echo(text, err=True)
+
+
 def write(data: bytes, *, lines: bool = False) -> None:
     """Write bytes to standard output as they are; on a terminal, as visible text.
 

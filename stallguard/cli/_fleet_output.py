@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stallguard.cli.ls import ListedRuns
-from stallguard.fleet.jobs.job_table import JobRow
+from stallguard.fleet.seam import JobRow
 from stallguard.supervisor.live_status import Living
 
 SCHEMA = 1

@@ -55,9 +55,9 @@ def guard(
 ) -> int:
     """Resolve the command, run it under guard, and return the exit code.  `reload`: reads the settings again."""
     if loaded.config.store.job:
-        from stallguard.fleet.jobs import held_run
+        from stallguard.fleet import seam
 
-        return held_run.guard(words, loaded, os.environ, reload, name)
+        return seam.guard(words, loaded, os.environ, reload, name)
     from stallguard.launch.request import prepare
     from stallguard.supervisor.session import Session
     from stallguard.supervisor.signals import deferred_signals

@@ -45,13 +45,13 @@ def command(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: A
     It checks the environment that `stallguard run` would use here, without importing TensorFlow.
     """
     from stallguard.doctor import checks, gather, interrogate
-    from stallguard.fleet.machines import trial
+    from stallguard.fleet import seam
 
     wanted = config.load(given(parameters), os.environ, Path.cwd()).config
     choice = choose_interpreter(wanted.run.python, os.environ, shutil.which, cwd=Path.cwd())
     environment = interrogate.environment(choice, deep=deep)
-    store = trial.store_facts(wanted.store.url) if wanted.store.url else None
-    facts = gather.facts(environment, os.environ, wanted, store, trial.fleet_facts(os.environ))
+    store = seam.store_facts(wanted.store.url) if wanted.store.url else None
+    facts = gather.facts(environment, os.environ, wanted, store, seam.fleet_facts(os.environ))
     findings = checks.examine(facts)
     verdict = worst(findings)
     if as_json:

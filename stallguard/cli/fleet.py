@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from stallguard import config, jsontext, units
-from stallguard.agent.job import is_ours
-from stallguard.agent.service_manager import manager, own_system
-from stallguard.cli import _fleet
-from stallguard.cli._console import echo
+from stallguard import jsontext, units
+from stallguard.cli._console import echo, note
 from stallguard.cli._json import prints_json
 from stallguard.cli.verbs import Verb, VerbGroup, quieten
-from stallguard.core.text import counted, duration
-from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.fleet.store import membership, orders
-
-if TYPE_CHECKING:
-    from stallguard.fleet.machines.machine_list import FleetMachine
-    from stallguard.fleet.store import Store
-    from stallguard.fleet.store.membership import Membership
+from stallguard.core.text import duration
+from stallguard.errors import USAGE, StallguardError
+from stallguard.fleet import seam
 
 JOBS = {
     "submit": Verb("submit:command", "Give a training to the fleet."),
@@ -50,10 +37,6 @@ def command(ctx: click.Context) -> None:
     quieten(ctx, tuple(command.commands))
 
 
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
-
-
 _authority = click.option(
     "--authority", "authority_file", metavar="FILE", help="File of the authority.  [beside the fleet file]"
 )
@@ -74,10 +57,6 @@ def init(
     authority_file: str | None,
 ) -> None:  # fmt: skip
     """Make a fleet: its authority, and the file that makes this machine a member of it."""
-    from stallguard.fleet.machines import authority, founding
-
-    place, lasts = membership.path(os.environ), days or founding.DAYS
-    by = Path(authority_file) if authority_file else authority.beside(place)
     if renew:
         if store_url or scheduler or force:
             raise StallguardError(
@@ -85,27 +64,14 @@ def init(
                 cure="stallguard fleet init --renew [--days N]",
                 code=USAGE,
             )
-        found = membership.recall(os.environ, shared=True) or membership.required(os.environ)
-        member = founding.renew(found, lasts, place, by, _now(), name)
-        echo(f"{member.fleet}: a new certificate of {member.name} for {counted(lasts, 'day')} in {place}")
-        echo("restart the services of this machine; for each other member: stallguard fleet invite NAME")
-        if found.schema == membership.SHARED:
-            echo(f"{by} makes and revokes members: keep it offline, or on this machine alone")
-        return
-    if not store_url:
+        lines = seam.renew(days, authority_file, name)
+    elif store_url:
+        lines = seam.found(store_url, scheduler, days, authority_file, name, force=force)
+    else:
         raise StallguardError(
             "a fleet needs a store", cure="stallguard fleet init --store file:///share/fleet", code=USAGE
         )
-    member = founding.found(store_url, scheduler, lasts, place, by, _now(), force=force, name=name)
-    host = member.scheduler.removeprefix("tls://")
-    for line in (
-        f"{member.fleet}: made, with the store {member.store}",
-        f"this machine is its member {member.name}, by {place}, for {counted(lasts, 'day')}",
-        f"1. {by} makes and revokes members: keep it offline, or on this machine alone",
-        "2. for each other machine or person: stallguard fleet invite NAME, and copy that file to it",
-        f"3. on {host.rpartition(':')[0]}: stallguard fleet scheduler --install",
-        "4. on each machine that trains: stallguard fleet worker --install",
-    ):
+    for line in lines:
         echo(line)
 
 
@@ -117,18 +83,8 @@ def init(
 @_authority
 def invite(name: str, out: str | None, days: int | None, force: bool, authority_file: str | None) -> None:
     """Make the fleet file of one more machine or person; NAME is that of the machine, without a dot."""
-    from stallguard.fleet.machines import authority, founding
-
-    member, own = membership.required(os.environ), membership.path(os.environ)
-    file = Path(out) if out else own.with_name(f"{own.stem}-{authority.checked_name(name)}.toml")
-    by = Path(authority_file) if authority_file else authority.beside(own)
-    founding.invite(member, name, days or founding.DAYS, file, by, _now(), force=force)
-    echo(
-        f"{file}: makes who has it the member {name} of {member.fleet}, who can start programs on each machine"
-    )
-    echo(
-        f"move it to ~/.config/stallguard/{membership.NAME} on that machine alone (scp -p, then remove it here)"
-    )
+    for line in seam.invite(name, out, days, authority_file, force=force):
+        echo(line)
 
 
 @command.command("revoke")
@@ -136,12 +92,9 @@ def invite(name: str, out: str | None, days: int | None, force: bool, authority_
 @_authority
 def revoke(name: str, authority_file: str | None) -> None:
     """Turn a member out of the fleet: what it signs is refused, and its worker is turned away."""
-    from stallguard.fleet.machines import authority, founding
-
-    by = Path(authority_file) if authority_file else authority.beside(membership.path(os.environ))
-    founding.revoke(membership.required(os.environ), name, by, _now())
-    echo(f"{name}: revoked; scheduler and workers refuse it within a minute", err=True)
-    echo("if it can write to the store, take that right away too: docs/fleet.md", err=True)
+    seam.revoke(name, authority_file)
+    note(f"{name}: revoked; scheduler and workers refuse it within a minute")
+    note("if it can write to the store, take that right away too: docs/fleet.md")
 
 
 _installs = click.option("--install", is_flag=True, help="Run it at all times, as a service of this user.")
@@ -159,22 +112,10 @@ def scheduler(listen: str, dashboard: bool, install: bool, uninstall: bool) -> N
     """Place the jobs of the fleet on its machines; in the foreground, or as a service."""
     if uninstall:
         _uninstall("scheduler")
-        return
-    from stallguard.fleet.engine import dask_engine
-    from stallguard.fleet.machines import founding, member_tls
-
-    member = _checked_member()
-    port = member_tls.endpoint(member.scheduler)[1]
-    where = founding.scheduler_address(listen).removeprefix("tls://") if listen else f"0.0.0.0:{port}"
-    if dashboard:
-        dask_engine.require_dashboard()
-    if install:
-        _install("scheduler", ("--listen", where, *(("--dashboard",) if dashboard else ())), member)
-        return
-    _trim_log("scheduler")
-    from stallguard.fleet.engine import scheduler_process
-
-    scheduler_process.serve(member, where, _say, dashboard=dashboard)
+    elif install:
+        _noted(seam.install_scheduler(listen, dashboard=dashboard))
+    else:
+        seam.serve_scheduler(listen, _say, dashboard=dashboard)
 
 
 @command.command("worker")
@@ -203,130 +144,58 @@ def worker(
     if uninstall:
         _uninstall("worker")
         return
-    from stallguard.fleet.machines import machine_list, offers
-    from stallguard.fleet.machines.offers import WorkerOptions
-
     try:
         size = units.size(memory) if memory else None
     except ValueError as error:
         raise StallguardError(f"{memory!r} is not a size", cure="--memory 48GB", code=USAGE) from error
-    window, member = offers.window(*between) if between else None, _checked_member()
-    own = membership.own_host(member.name, orders.host_name(os.uname().nodename))
-    host = machine_list.checked_host(name, member.name) if name else own
-    asked = WorkerOptions(host, slots, size, window, mains_only)
-    if install:
-        # The name is fixed: the host name of a laptop changes with its network.
-        words = ["--name", host, "--slots", str(slots)]
-        words += ["--between", *between] if between else []
-        words += ["--memory", str(size)] if size is not None else []
-        words += ["--mains-only"] if mains_only else []
-        _install("worker", tuple(words), member)
-        return
-    _trim_log("worker")
-    from stallguard.fleet.engine import worker_process
-
-    worker_process.work(member, asked, os.environ, _say)
+    _noted(seam.work(name, slots, size, between, _say, mains_only=mains_only, install=install))
 
 
 def _say(line: str) -> None:
-    echo(f"{_now().astimezone():%Y-%m-%d %H:%M:%S}  {line}", err=True)
+    echo(f"{dt.datetime.now().astimezone():%Y-%m-%d %H:%M:%S}  {line}", err=True)
 
 
 @command.command("job")
 @click.argument("job")
 def job(job: str) -> None:
     """Train JOB of the fleet on this machine, in the foreground: for engines that start commands, such as Ray."""
-    from stallguard.fleet.jobs import runs_here
-
-    sys.exit(runs_here.train_one(membership.required(os.environ), job, os.environ, _say))
+    sys.exit(seam.train(job, _say))
 
 
-def _checked_member() -> Membership:
-    """Return the fleet file of a machine that serves the fleet.  Raises StallguardError if it would not work."""
-    from stallguard.fleet.engine import dask_engine
-    from stallguard.fleet.store.signing import Signatures
-
-    member = membership.required(os.environ)
-    dask_engine.security(Signatures(member))  # its packages are there, its certificates valid
-    _store(member)
-    return member
-
-
-def _store(member: Membership) -> Store:
-    """Return the store of the fleet.  Raises StallguardError."""
-    from stallguard.fleet.store import opening
-
-    return opening.open_fleet_store(member)
-
-
-def _install(kind: str, options: tuple[str, ...], member: Membership) -> None:
-    from stallguard.fleet.machines import services
-
-    own = manager(own_system(), os.environ)
-    settings = config.load({}, os.environ, Path.cwd()).config
-    job = services.service(kind, options, settings, os.environ, Path.cwd(), own.places)
-    own.ready()
-    own.install(job)
-    echo(f"{job.name}: runs from now on, and from each login on; its log: {job.log}", err=True)
-    for line in (*own.advice(job), services.secrets_left_out(member.store, os.environ)):
-        if line:
-            echo(line, err=True)
+def _noted(lines: list[str]) -> None:
+    for line in lines:
+        note(line)
 
 
 def _uninstall(kind: str) -> None:
-    own = manager(own_system(), os.environ)
-    name = f"fleet-{kind}"
-    if not is_ours(own.program(name)) and not own.known(name).loaded:
-        raise StallguardError(
-            f"the {kind} of the fleet is not installed here",
-            cure=f"stallguard fleet {kind} --install installs it",
-            code=NO_SUCH_RUN,
-        )
-    own.uninstall(name)
-    echo(f"{name}: removed", err=True)
-
-
-def _trim_log(kind: str) -> None:
-    """Cut the log of the service, if there is one: it grows for years."""
-    from stallguard.agent import runner
-
-    runner.trim(manager(own_system(), os.environ).places.log(f"fleet-{kind}"))
+    note(f"{seam.uninstall(kind)}: removed")
 
 
 @command.command("machines")
 @prints_json("One JSON object with all machines.", "stallguard.fleet.machines.machine_list:FleetMachines")
 def show_machines(as_json: bool) -> None:
     """List the machines of the fleet: state, what they offer, their jobs, and which take none."""
-    from stallguard.fleet.machines import machine_list
-
-    member = membership.required(os.environ)
-    store = _store(member)
-    with _asking(store):
-        signatures = _fleet.fresh(store, member)
-        found = machine_list.read(store, signatures, _now())
-        differ = machine_list.differences(machine_list.versions(store, signatures, found))
+    found = seam.machines(note)
     if as_json:
-        echo(jsontext.readable(machine_list.FleetMachines(machine_list.SCHEMA, member.fleet, found, differ)))
+        echo(jsontext.readable(found))
         return
-    for machine in found:
+    for machine in found.machines:
         for line in _lines(machine):
             echo(line)
-    for line in differ:
-        echo(f"versions differ: {line}", err=True)
-    if differ:
-        echo("a training that goes on elsewhere can end with other weights, or start over", err=True)
-    if not found:
-        echo("no machine has had a worker; on each: stallguard fleet worker --install", err=True)
+    for line in found.differ:
+        note(f"versions differ: {line}")
+    if found.differ:
+        note("a training that goes on elsewhere can end with other weights, or start over")
+    if not found.machines:
+        note("no machine has had a worker; on each: stallguard fleet worker --install")
 
 
-def _lines(machine: FleetMachine) -> list[str]:
+def _lines(machine: seam.FleetMachine) -> list[str]:
     """Return a machine: a line of what it is, and lines of what it does."""
-    from stallguard.fleet.machines import machine_list
-
     seen = f"{duration(machine.seen)} ago" if machine.seen is not None else ""
     card = machine.card
     chip = str(card.about.get("chip") or "") if card else ""
-    offers = ", ".join(filter(None, (chip, machine_list.summary(card.resources) if card else "")))
+    offers = ", ".join(filter(None, (chip, seam.summary(card.resources) if card else "")))
     rows = [machine.why, f"trains {', '.join(card.jobs)}" if card and card.jobs else ""]
     if card:
         rows.append(", ".join(f"{name} {version}" for name, version in card.versions.items()))
@@ -339,34 +208,13 @@ def _lines(machine: FleetMachine) -> list[str]:
 @click.option("--why", required=True, help="Reason, for everybody who lists the machines.")
 def cordon(host: str, why: str) -> None:
     """Have a machine take no job from now on; what it trains goes on."""
-    from stallguard.fleet.machines import machine_list
-    from stallguard.fleet.store.signing import Signatures
-
-    member = membership.required(os.environ)
-    store = _store(member)
-    with _asking(store):
-        machine_list.cordon(store, Signatures(member), host, why, _now())
-    echo(f"{host}: takes no job until stallguard fleet uncordon {host}", err=True)
+    seam.cordon(host, why)
+    note(f"{host}: takes no job until stallguard fleet uncordon {host}")
 
 
 @command.command("uncordon")
 @click.argument("host")
 def uncordon(host: str) -> None:
     """Let a machine take jobs again."""
-    from stallguard.fleet.machines import machine_list
-
-    member = membership.required(os.environ)
-    store = _store(member)
-    with _asking(store):
-        machine_list.uncordon(store, _fleet.fresh(store, member), host)
-    echo(f"{host}: takes jobs again", err=True)
-
-
-@contextlib.contextmanager
-def _asking(store: Store) -> Iterator[None]:
-    from stallguard.fleet.store import StoreError, unusable
-
-    try:
-        yield
-    except StoreError as error:
-        raise unusable(store.url, error) from error
+    seam.uncordon(host, note)
+    note(f"{host}: takes jobs again")

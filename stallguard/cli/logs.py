@@ -15,10 +15,12 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from stallguard.cli import _complete, _fleet
-from stallguard.cli._console import echo, write
+from stallguard.cli import _complete
+from stallguard.cli._console import echo, note, write
+from stallguard.cli._fleet import in_fleet
 from stallguard.cli._json import prints_json
 from stallguard.errors import UNREADABLE
+from stallguard.fleet import seam
 from stallguard.report.journal_record import clock
 from stallguard.report.sanitize import plain
 from stallguard.storage import journal, run_files
@@ -26,8 +28,6 @@ from stallguard.storage.paths import RunDir, find_run
 from stallguard.worker import Worker
 
 POLL = 0.2  # seconds between two reads while following
-FETCHED = 5.0  # seconds between two looks at the store
-ASKS = 10.0  # seconds after which the run's machine is asked for what is new again
 CHUNK = 1 << 16
 
 
@@ -42,7 +42,7 @@ CHUNK = 1 << 16
     help="The output of the script, byte for byte; on a terminal as visible text.",
 )
 @prints_json("The journal: JSON lines.", "stallguard.storage.journal:JournalLine")
-@_fleet.in_fleet
+@in_fleet
 def command(
     run: str | None, follow: bool, most: int | None, output: bool, store_url: str | None, as_json: bool
 ) -> None:
@@ -50,10 +50,10 @@ def command(
 
     RUN can be a job of the fleet, on any machine; with --follow its log is fetched every few seconds.
     """
-    found = _fleet.meant(run, store_url)
-    which = _fleet.readable(found) if found else find_run(run)
+    found = seam.meant(run, store_url, note)
+    which = seam.readable(found) if found else find_run(run)
     if found is not None and not found.is_here and follow:
-        Worker(lambda: _renew(found), "fleet log").start()
+        Worker(lambda: seam.keep_new(found), "fleet log").start()
     path = which.output if output else which.journal
     raw = output or as_json
     began = None  # when the first line was written, seconds since the epoch; None: not known
@@ -71,33 +71,6 @@ def command(
             for words in filter(None, (as_text(line, began) for line in chunk.splitlines())):
                 echo(words)
         sys.stdout.flush()
-
-
-def _renew(found: _fleet.FleetRun) -> None:
-    """Keep the copy of a job's run as new as the store, until the run is over."""
-    from stallguard.fleet.jobs import job_table, mirror
-    from stallguard.fleet.store import StoreError
-    from stallguard.fleet.store.records import Damaged
-
-    seen, number, is_away, asks_at = found.seen, found.job.number, False, 0.0
-    while True:
-        time.sleep(FETCHED)
-        try:
-            job = job_table.row(
-                found.job.job, job_table.read_job(seen.store, found.job.job, seen.signatures), (), ()
-            )
-            if time.monotonic() >= asks_at:
-                asks_at = time.monotonic() + ASKS
-                mirror.renew(seen.store, job.job, number, patience=0.0)
-            _fleet.copy(seen, job, number)
-            is_away = False
-        except (StoreError, Damaged, OSError) as error:
-            if not is_away:
-                echo(f"the log cannot be fetched ({error}); it is tried again", err=True)
-            is_away = True
-        else:
-            if job.state != job_table.RUNNING or job.number != number:
-                return
 
 
 def _last(path: Path, most: int, *, raw: bool, began: float | None) -> deque[bytes]:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 
 from stallguard import jsontext
-from stallguard.cli import _fleet
-from stallguard.cli._console import echo
+from stallguard.cli._console import echo, note
+from stallguard.cli._fleet import in_fleet
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import ask
 from stallguard.core.text import counted, duration, incidents
 from stallguard.errors import STRANGE, StallguardError
+from stallguard.fleet import seam
 from stallguard.launch import earlier_run
 from stallguard.report.sanitize import one_line
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
-
-if TYPE_CHECKING:
-    from stallguard.fleet.jobs.job_table import JobRow
 
 SCHEMA = 1
 LATE = 120.0  # s since a job's machine last wrote how it stands; it does so every 10 s
@@ -56,7 +54,7 @@ class ListedRuns(msgspec.Struct, frozen=True):
     "--live", is_flag=True, help="Only live runs, each with its speed and its time without progress."
 )
 @click.option("--all", "trials", is_flag=True, help="Include the trials of find-batch and compare.")
-@_fleet.in_fleet
+@in_fleet
 @prints_json(
     "One JSON object with all runs; of live ones more is known.",
     "stallguard.cli.ls:ListedRuns",
@@ -75,7 +73,7 @@ def command(most: int | None, live: bool, trials: bool, store_url: str | None, a
         return
     shown = [run for run in list_runs() if trials or not run.is_trial]
     rows = [row(run) for run in shown[-(most or len(shown)) :]]
-    seen, missing = _fleet.listed(store_url)
+    seen, missing = seam.listed(store_url, note)
     jobs = (
         sorted(seen.fleet.jobs, key=lambda job: job.since)[-(most or len(seen.fleet.jobs)) :] if seen else []
     )
@@ -98,7 +96,7 @@ def list_live(most: int, store_url: str | None, *, as_json: bool) -> None:
 
     runs = list_runs()
     snapshots = [one for one in map(_snapshot, runs) if one is not None][-most:]
-    seen, missing = _fleet.listed(store_url, is_alive=True)
+    seen, missing = seam.listed(store_url, note, is_alive=True)
     jobs = [job for job in seen.fleet.jobs if job.state in ("running", "waiting")] if seen else []
     if as_json:
         more = {"jobs": jobs, "missing": missing} if seen or missing else {}
@@ -136,14 +134,14 @@ def row(run: RunDir) -> ListedRun:
     )
 
 
-def job_line(job: JobRow) -> str:
+def job_line(job: seam.JobRow) -> str:
     """Return a job of the fleet as one line of the list: since when it has its state, and why."""
     holders = counted(job.number, "holder") if job.number > 1 else ""
     words = (
         f"{job.job:<36}",
         f"{job.machine or '-':<14}",
         f"{job.state:<11}",
-        f"{_fleet.moment(job.since):>12}",
+        f"{seam.moment(job.since):>12}",
         f"{holders:>9}",
         one_line(" ".join(job.command) + (f"  ({job.why})" if job.why else "")),
     )
@@ -176,11 +174,11 @@ def _snapshot(run: RunDir) -> dict[str, Any] | None:
         return {"schema": 1, "run": run.id, "state": "silent", "why": error.why}
 
 
-def live_job_line(job: JobRow) -> str:
+def live_job_line(job: seam.JobRow) -> str:
     """Return a job of the fleet as one line."""
     from stallguard.report.status_rows import progress
 
-    snapshot, old = _fleet.snapshot(job), _fleet.age(job.heard) if job.heard else None
+    snapshot, old = seam.snapshot(job), seam.age(job.heard) if job.heard else None
     try:
         told = progress(snapshot.get("progress") or {}, snapshot.get("rates", {}).get("batches"))
         shown = live_line(snapshot, job.machine or "-")

@@ -13,10 +13,11 @@ import click
 from msgspec import UNSET
 
 from stallguard import config, jsontext, units
-from stallguard.cli import _fleet
-from stallguard.cli._console import echo
+from stallguard.cli._console import echo, note
+from stallguard.cli._fleet import in_fleet
 from stallguard.cli._json import prints_json
 from stallguard.errors import USAGE, StallguardError
+from stallguard.fleet import seam
 from stallguard.report.sanitize import plain
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
@@ -32,7 +33,7 @@ TITLE = "stallguard: the night"
 @click.option(
     "--notify", "is_sent", is_flag=True, help="Send the summary over the channels of the settings too."
 )
-@_fleet.in_fleet
+@in_fleet
 @prints_json("One JSON object with all of them.", "stallguard.report.overnight:OvernightOutput")
 def command(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> None:
     """Summarize each run of the last night: whether it finished, its progress, the lost time, and what to do.
@@ -57,9 +58,9 @@ def command(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> 
             f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
         ) from error
     runs, missing = [run for run in list_runs() if not run.is_trial and _last_lived(run) >= began], ""
-    seen, missing = _fleet.listed(store_url)
+    seen, missing = seam.listed(store_url, note)
     if seen is not None:
-        copies, missing = _fleet.copies_since(seen, began)
+        copies, missing = seam.copies_since(seen, began)
         runs += [run for run in copies if run.id not in {one.id for one in runs}]
     done = nights(runs)
     over = due_starts.since(began, manager(own_system(), os.environ), dt.datetime.now().astimezone())

@@ -11,11 +11,13 @@ import click
 import msgspec
 
 from stallguard import jsontext
-from stallguard.cli import _complete, _fleet, _live
-from stallguard.cli._console import console, echo, write
+from stallguard.cli import _complete, _live
+from stallguard.cli._console import console, echo, note, write
+from stallguard.cli._fleet import in_fleet
 from stallguard.cli._json import prints_json
 from stallguard.cli._writing import writing
 from stallguard.errors import StallguardError
+from stallguard.fleet import seam
 from stallguard.storage import private, run_files
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
 
@@ -64,7 +66,7 @@ COMPARED = "compared.html"  # the page of --compare, in the directory of the sec
     is_flag=True,
     help="Write the page of the fleet: machines, nights, jobs, incidents.  [fleet/fleet.html of STALLGUARD_HOME]",
 )
-@_fleet.in_fleet
+@in_fleet
 def command(
     run: str | None,
     html_file: str | None,
@@ -113,8 +115,8 @@ def command(
             raise click.UsageError("--compare names both runs: leave out RUN")
         _compare(find_run(compare[0]), find_run(compare[1]), html_file, as_json=as_json, show=show)
         return
-    found = _fleet.meant(run, store_url)
-    which = _fleet.readable(found) if found else find_run(run)
+    found = seam.meant(run, store_url, note)
+    which = seam.readable(found) if found else find_run(run)
     if html_file == STDOUT:
         from stallguard.report import document, html_page
 
@@ -133,20 +135,18 @@ def command(
 
 
 def _page_of_fleet(store_url: str | None, html_file: str | None, *, as_json: bool, show: bool) -> None:
-    from stallguard.cli import _fleet_page
-    from stallguard.fleet.jobs import fleet_page
     from stallguard.report import html_page
 
-    made = _fleet_page.read(store_url)
+    made = seam.read_page(store_url, note)
     if html_file == STDOUT:
-        write(fleet_page.html(made).encode(errors="replace"))
+        write(seam.page_as_html(made).encode(errors="replace"))
         return
     if html_file is not None or show or not as_json:
-        path = Path(html_file) if html_file else _fleet_page.place()
+        path = Path(html_file) if html_file else seam.page_file()
         with writing(path, "--html"):
             if not html_file:
                 private.ensure(path.parent)
-            html_page.put(path, fleet_page.html(made))
+            html_page.put(path, seam.page_as_html(made))
         _announce(path, as_json=as_json, show=show)
     if as_json:
         echo(jsontext.readable(made))

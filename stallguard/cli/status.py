@@ -10,10 +10,12 @@ import click
 import msgspec
 
 from stallguard import jsontext
-from stallguard.cli import _complete, _fleet
-from stallguard.cli._console import echo
+from stallguard.cli import _complete
+from stallguard.cli._console import echo, note
+from stallguard.cli._fleet import in_fleet
 from stallguard.cli._json import prints_json
 from stallguard.cli._live import NO, ask, pick, readable
+from stallguard.fleet import seam
 from stallguard.launch import earlier_run
 from stallguard.report.sanitize import one_line, plain
 from stallguard.storage import run_files
@@ -36,7 +38,7 @@ class Over(msgspec.Struct, frozen=True):
 
 @click.command("status")
 @click.argument("run", required=False, shell_complete=_complete.runs)
-@_fleet.in_fleet
+@in_fleet
 @prints_json(
     "The snapshot, as one JSON object.",
     "stallguard.supervisor.live_status:LiveStatus",
@@ -55,7 +57,7 @@ def command(run: str | None, store_url: str | None, as_json: bool) -> None:
     \b
     RUN can be a job of the fleet, which can be on another machine; its JSON is another one.
     """  # noqa: D301 - click wants the real backspace
-    found = _fleet.meant(run, store_url, copied=False)
+    found = seam.meant(run, store_url, note, copied=False)
     if found is not None and not (found.is_here and not as_json):
         well, told = _of_job(found, as_json=as_json)
         echo(told if as_json else plain(told))
@@ -78,12 +80,12 @@ def command(run: str | None, store_url: str | None, as_json: bool) -> None:
     sys.exit(0 if well else NO)
 
 
-def _of_job(found: _fleet.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
+def _of_job(found: seam.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
     """Return whether a job runs well or has finished, and what is printed: JSON or rows."""
     from stallguard.report import status_rows
 
     job = found.job
-    snapshot = _fleet.snapshot(job)
+    snapshot = seam.snapshot(job)
     well = job.state in ("finished", "waiting") or (job.state == "running" and not job.status)
     rows: list[tuple[str, str]] = [("state", job.state)]
     with contextlib.suppress(
@@ -97,12 +99,12 @@ def _of_job(found: _fleet.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
         return well, jsontext.readable(JobStatus(1, found.seen.place.url, job))
     told = [
         ("machine", f"{job.machine}, holder {job.number}" if job.machine else ""),
-        ("since", _fleet.moment(job.since)),
-        ("as of", _fleet.moment(job.heard)),
+        ("since", seam.moment(job.since)),
+        ("as of", seam.moment(job.heard)),
         ("why", job.why),
-        ("published", f"a checkpoint at {_fleet.moment(job.newest)}" if job.newest else ""),
+        ("published", f"a checkpoint at {seam.moment(job.newest)}" if job.newest else ""),
         ("exit code", "" if job.code is None else str(job.code)),
-        ("submitted", f"by {job.by} at {_fleet.moment(job.submitted)}" if job.by else ""),
+        ("submitted", f"by {job.by} at {seam.moment(job.submitted)}" if job.by else ""),
         ("more", f"stallguard report {job.job}" if job.number else ""),
     ]
     rows += [(name, text) for name, text in told if text]

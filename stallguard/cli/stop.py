@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import click
 
-from stallguard.cli import _complete, _fleet
-from stallguard.cli._console import echo
+from stallguard.cli import _complete
+from stallguard.cli._console import echo, note
+from stallguard.cli._fleet import in_fleet
 from stallguard.cli._live import ask, only_live
 from stallguard.errors import GAVE_UP, StallguardError
+from stallguard.fleet import seam
 from stallguard.launch import earlier_run
 
 
 @click.command("stop")
 @click.argument("run", required=False, shell_complete=_complete.living)
-@_fleet.in_fleet
+@in_fleet
 def command(run: str | None, store_url: str | None) -> None:
     """End the training of RUN (default: the only live run): SIGTERM, and SIGKILL after the grace period.
 
     A job of the fleet is stopped for good, on any machine: it ends with a checkpoint, and no machine goes on with it.
     """
-    found = _fleet.meant(run, store_url, copied=False)
+    found = seam.meant(run, store_url, note, copied=False)
     if found is not None:
-        echo(_fleet.stop(found), err=True)
+        echo(seam.stop(found), err=True)
         return
     which = only_live(run, or_unguarded=True)
     attempt = earlier_run.find_orphan(which)

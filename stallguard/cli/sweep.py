@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from stallguard import jsontext
-from stallguard.cli import submit
-from stallguard.cli._console import echo
+from stallguard.cli._console import echo, note
 from stallguard.cli._json import prints_json
 from stallguard.core.text import counted, shell_words
 from stallguard.errors import USAGE, StallguardError
+from stallguard.fleet import seam
 
 
 @click.command("sweep")
@@ -34,19 +34,17 @@ def command(file: Path, revision: str, yes: bool, dry_run: bool, as_json: bool) 
       rate = [0.1, 0.01]
       rows = [32, 64]
     """  # noqa: D301 - click wants the real backspace
-    from stallguard.fleet.jobs import sweeps
-
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise StallguardError(f"cannot read {file}", why=reason or str(error), code=USAGE) from error
-    wishes = sweeps.jobs(text, str(file))
+    wishes = seam.jobs_of_sweep(text, str(file))
     if dry_run:
         for wish in wishes:
             echo(f"{wish.job:<24}  {shell_words(wish.words)}")
         return
-    submitted = submit.send(wishes, revision, agreed=yes)
+    submitted = seam.submit(wishes, revision, note, agreed=yes)
     if as_json:
         echo(jsontext.readable(submitted))
         return
@@ -55,4 +53,4 @@ def command(file: Path, revision: str, yes: bool, dry_run: bool, as_json: bool) 
         f"{counted(len(submitted.jobs), 'job')} submitted{present}; stallguard ls --live lists them", err=True
     )
     for line in submitted.notes:
-        echo(line, err=True)
+        note(line)

@@ -60,7 +60,7 @@ def test_each_machine_has_its_state_and_what_is_not_known_stays_unknown():
     assert said["pro"] == ("silent", "its worker last reported 3 h ago, and was busy then")
     assert said["old"] == ("not known", "it has no worker")
     assert {one.host: one.jobs for one in made.machines}["air"] == ["a"]
-    html = fleet_page.html(made)
+    html = fleet_page.page_as_html(made)
     assert "not known" in html
     assert "Mac16,1" in html
     assert [text in html for text in ("1 slot<", "20.5 GB<", "1 metal<")] == [True] * 3

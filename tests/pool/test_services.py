@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import stallguard.cli.fleet as verbs
 from stallguard.agent import launchd, systemd
 from stallguard.agent.job import SERVICES, checked_name, is_ours, read_back
 from stallguard.agent.launchd import Launchd
@@ -79,7 +78,7 @@ def mac(home, fake, monkeypatch):  # noqa: F811 - the fixture
     """launchd of user 501; the verbs of the fleet use it."""
     monkeypatch.chdir(home)
     own = Launchd(places(LAUNCHD, {}, home), 501, fake.ask, sleep=lambda _: None)
-    monkeypatch.setattr(verbs, "manager", lambda _system, _env: own)
+    monkeypatch.setattr(services, "manager", lambda _system, _env: own)
     return fake
 
 

@@ -18,7 +18,7 @@ rows = [32, 64, 128]
 
 
 def jobs(more="", text=BASE):
-    return sweeps.jobs(text.replace("{more}", more), "sweep.toml")
+    return sweeps.jobs_of_sweep(text.replace("{more}", more), "sweep.toml")
 
 
 def values(found):

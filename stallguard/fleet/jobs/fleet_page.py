@@ -5,21 +5,32 @@ Pure: what was read of the store in, values out; html_page.py lays them out.  Wh
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from stallguard.core.messages import duration, percent
 from stallguard.core.text import counted
-from stallguard.errors import STRANGE
-from stallguard.fleet.jobs.job_table import FINISHED, RUNNING, Fleet, JobRow, Span
+from stallguard.errors import STRANGE, USAGE, StallguardError
+from stallguard.fleet.jobs import view
+from stallguard.fleet.jobs.job_table import FINISHED, RUNNING, Fleet, JobRow, Span, history
+from stallguard.fleet.jobs.view import COPIED, Say, Seen
+from stallguard.fleet.machines.machine_list import records_of
+from stallguard.fleet.store import each, joblog, membership, orders
+from stallguard.fleet.store.joblog import perform
 from stallguard.fleet.store.orders import WorkerCard
-from stallguard.fleet.store.records import Machine
+from stallguard.fleet.store.records import Damaged, Machine
 from stallguard.report import html_page, incident_history, status_rows
 from stallguard.report.incident_history import NamedIncident
+from stallguard.storage import paths, run_files
+from stallguard.storage.paths import RunDir
 
 SCHEMA = 1
 WEEK = dt.timedelta(days=7)
@@ -27,6 +38,10 @@ LATE = 300.0  # s since a worker wrote its card, which it does every minute
 WIDTH = 1000.0  # of the line of a machine
 NARROW = 2.0  # of a bar at least, so that it can be seen
 TRAINED, LOST, GOES_ON = "training", "lost", "starting"  # how a bar is drawn
+
+
+READS = 120.0  # s for all
+NAME = "fleet.html"
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -80,7 +95,7 @@ class FleetReport(msgspec.Struct, frozen=True):
     nights: list[MachineLine]  # which machine had which job
     jobs: list[FleetProgress]  # by name
     incidents: list[NamedIncident]  # of the newest runs of the jobs
-    left_out: int  # jobs whose run was not read
+    left_out: int  # jobs whose run was not read_page
     dashboard: str  # address of the scheduler's own page; empty: it has none
 
 
@@ -113,7 +128,7 @@ def make(
     )  # fmt: skip
 
 
-def html(made: FleetReport) -> str:
+def page_as_html(made: FleetReport) -> str:
     """Return the page as HTML."""
     states = Counter(one.row.state for one in made.jobs)
     counts = [
@@ -227,3 +242,66 @@ def _time(text: str) -> dt.datetime | None:
 def _words(at: dt.datetime, now: dt.datetime) -> str:
     here = at.astimezone(now.tzinfo)
     return f"{here:%H:%M}" if here.date() == now.date() else f"{here.day} {here:%b %H:%M}"
+
+
+def read_page(store_url: str | None, say: Say) -> FleetReport:
+    """Return the page of the fleet.  Raises StallguardError, also if this machine is in none."""
+    where = view.place(store_url, say)
+    if where is None:
+        raise StallguardError(
+            "this machine is in no fleet",
+            why=f"there is no {membership.path(os.environ)}, and no store was named",
+            cure="name the store: stallguard report --fleet --store URL",
+            code=USAGE,
+        )
+    seen = view.look(where)
+    return view.asked(where, READS, lambda: _made(seen))
+
+
+def _made(seen: Seen) -> FleetReport:
+    """Return the page.  Raises StoreError and OSError."""
+    store, fleet, now = seen.store, seen.fleet, dt.datetime.now().astimezone()
+    machines = records_of(
+        store, "machines", store.names("machines"), lambda data, _: orders.decode(data, Machine)
+    )
+    names = [job.job for job in fleet.jobs if job.number]
+    holders = each(partial(_holders, seen), names)
+    begun = sorted((job for job in fleet.jobs if job.number), key=lambda job: job.since)
+    runs: dict[str, RunDir] = {}
+    for job in begun[-COPIED:]:
+        with contextlib.suppress(Damaged):  # it says nothing of this run
+            if found := view.copy(seen, job, job.number):
+                runs[job.job] = found
+    ended = {
+        job: EndedRun(end.effective, end.attempts)
+        for job, run in runs.items()
+        if (end := run_files.outcome(run))
+    }
+    sighted = incident_history.of_runs(runs.values())
+    return make(
+        seen.place.url, fleet, machines, dict(zip(names, holders, strict=True)), ended,
+        incident_history.named(sighted, now.timestamp()), len(begun) - len(runs), _dashboard(seen), now,
+    )  # fmt: skip
+
+
+def _holders(seen: Seen, job: str) -> list[Span]:
+    try:
+        tail = perform(joblog.read_end(job), seen.store)
+    except Damaged:  # the table says so
+        return []
+    return perform(history(job, tail), seen.store)
+
+
+def _dashboard(seen: Seen) -> str:
+    """Return the address of the scheduler's page, "" if none is known."""
+    data = seen.store.read(orders.SCHEDULER)
+    with contextlib.suppress(Damaged):
+        found = orders.decode_scheduler(data, seen.signatures) if data is not None else None
+        if found is not None and found.dashboard.startswith(("http://", "https://")):
+            return found.dashboard
+    return ""
+
+
+def page_file() -> Path:
+    """Return the file of the page if none is named."""
+    return paths.home() / "fleet" / NAME

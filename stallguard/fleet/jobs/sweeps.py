@@ -1,6 +1,6 @@
 """A sweep: one command with several parameters, as a list of jobs.
 
-    name = "rates"                              # the jobs are rates-001, rates-002, ...
+    name = "rates"                              # the jobs_of_sweep are rates-001, rates-002, ...
     command = ["train.py", "--epochs", "20"]    # {rate} in a word is replaced; a parameter that is in no word
     needs = ["metal"]                           #   becomes an option: --rate 0.1
     priority = 0
@@ -31,7 +31,7 @@ from stallguard.fleet.jobs.submitting import Wish
 from stallguard.fleet.store.orders import JOB_NAME
 
 GRID, LIST, RANDOM = "grid", "list", "random"
-MOST = 10_000  # jobs: more are a mistake in the file
+MOST = 10_000  # jobs_of_sweep: more are a mistake in the file
 DIGITS = 3
 Value = str | int | float | bool
 
@@ -51,7 +51,7 @@ class SweepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: dict[str, str] = {}
 
 
-def jobs(text: str, path: str) -> list[Wish]:
+def jobs_of_sweep(text: str, path: str) -> list[Wish]:
     """Return the jobs of a sweep file.  `path`: for errors.  Raises StallguardError."""
     try:
         sweep = msgspec.convert(tomllib.loads(text), SweepFile)

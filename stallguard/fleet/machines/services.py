@@ -1,19 +1,23 @@
 """Makes the services of a fleet: `stallguard fleet worker` and `fleet scheduler`, run at all times.
 
-The same service managers run them as overnight jobs (stallguard.agent).  Reads the file system; must not write.
+The same service managers run them as overnight jobs (stallguard.agent).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from stallguard.agent import preflight
-from stallguard.agent.job import AgentJob, Schedule, exit_timeout
+from stallguard import config
+from stallguard.agent import preflight, runner
+from stallguard.agent.job import AgentJob, Schedule, exit_timeout, is_ours
 from stallguard.agent.job_builder import environment
 from stallguard.agent.manager_protocol import Places
+from stallguard.agent.service_manager import manager, own_system
 from stallguard.config import Config
+from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.fleet.store import membership
 
 # How a bucket is reached.  The secret itself is in ~/.aws: other users can read the definition of a service.
@@ -25,7 +29,7 @@ SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 
 
 def service(
-    kind: str, options: tuple[str, ...], config: Config, env: Mapping[str, str], cwd: Path, places: Places
+    kind: str, options: tuple[str, ...], settings: Config, env: Mapping[str, str], cwd: Path, places: Places
 ) -> AgentJob:
     """Return a service.
 
@@ -44,8 +48,8 @@ def service(
         log=str(places.log(name)),
         schedule=Schedule(login=True),
         env=environment(env, ()) | kept,
-        exit_timeout=exit_timeout(config),
-        throttle=round(config.agent.throttle),
+        exit_timeout=exit_timeout(settings),
+        throttle=round(settings.agent.throttle),
         is_service=True,
     )
     preflight.check_text(made)
@@ -59,3 +63,35 @@ def secrets_left_out(store: str, env: Mapping[str, str]) -> str:
     if not store.startswith("s3:") or not named:
         return ""
     return f"{' and '.join(named)} are not handed to the service: write the credentials to ~/.aws/credentials"
+
+
+def install(kind: str, options: tuple[str, ...], store: str, env: Mapping[str, str]) -> list[str]:
+    """Have scheduler or worker run at all times; return what a person should know.  Raises StallguardError.
+
+    `store`: the URL of the fleet's.
+    """
+    own = manager(own_system(), env)
+    settings = config.load({}, env, Path.cwd()).config
+    job = service(kind, options, settings, env, Path.cwd(), own.places)
+    own.ready()
+    own.install(job)
+    begins = f"{job.name}: runs from now on, and from each login on; its log: {job.log}"
+    return [line for line in (begins, *own.advice(job), secrets_left_out(store, env)) if line]
+
+
+def uninstall(kind: str, env: Mapping[str, str]) -> str:
+    """End and remove a service; return its name.  Raises StallguardError if it is not installed."""
+    own, name = manager(own_system(), env), f"fleet-{kind}"
+    if not is_ours(own.program(name)) and not own.known(name).loaded:
+        raise StallguardError(
+            f"the {kind} of the fleet is not installed here",
+            cure=f"stallguard fleet {kind} --install installs it",
+            code=NO_SUCH_RUN,
+        )
+    own.uninstall(name)
+    return name
+
+
+def trim_log(kind: str) -> None:
+    """Cut the log of the service, if there is one: it grows for years."""
+    runner.trim(manager(own_system(), os.environ).places.log(f"fleet-{kind}"))
