@@ -67,5 +67,5 @@ def test_options_become_flags_by_path():
 
 
 def test_help_shows_unit_and_default():
-    text = " ".join(CliRunner().invoke(demo, ["--help"]).output.split())
+    text = " ".join(CliRunner().invoke(demo, ["--help-all"]).output.split())
     assert "--grace DURATION Time between SIGTERM and SIGKILL, for a last checkpoint. [10s]" in text
