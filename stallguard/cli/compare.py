@@ -224,7 +224,7 @@ class VariantTrials:
         loaded = self._trials.load({}, os.environ)
         policy = loaded.config.policy
         is_sized = policy.gives_size or any(one.batch for one in wanted)
-        self._factor = 1 if is_sized else policy.microbatches
+        self._slices = 1 if is_sized else policy.microbatches
         argv = command_of(words, loaded, os.environ, self._trials.cwd).argv
         inside = reach(argv, Disk(os.environ, str(self._trials.cwd)))
         if not inside.injectable or not loaded.config.run.probe:
@@ -255,7 +255,7 @@ class VariantTrials:
             label = self._label(one)
             flags = {BATCH: one.batch} if one.batch else {}
             device = "cpu" if one.device == "cpu" else "default"
-            launch = Launch(attempt=1, factor=self._factor, device=device)
+            launch = Launch(attempt=1, slices=self._slices, device=device)
             trial = self._trials.run(TrialSetting(label, flags, self._environment(one), launch), kept)
             shown = with_device(trial.result(), one.device)
             self._libraries = self._libraries or trial.libraries

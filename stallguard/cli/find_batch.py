@@ -110,8 +110,8 @@ def _largest(rows: int, tries: Sequence[Tried], most: int | None) -> str:
     return f"{survive} ({limit}); larger batches were not tried"
 
 
-def _size(factor: int, rows: int) -> str:
-    return counted(rows, "row") if rows else "the whole batch" if factor == 1 else f"{factor} slices"
+def _size(slices: int, rows: int) -> str:
+    return counted(rows, "row") if rows else "the whole batch" if slices == 1 else f"{slices} slices"
 
 
 class Finder:
@@ -144,18 +144,18 @@ class Finder:
         from stallguard.core.limits import MOST_SLICES
 
         failed, least = 0, self.limits.microbatches
-        while (factor := trials.next_slices(failed, MOST_SLICES, least)) is not None:
-            if self._survives(factor, {}, 0, kept):
-                return self._keep("factor", factor)
-            failed = factor
+        while (slices := trials.next_slices(failed, MOST_SLICES, least)) is not None:
+            if self._survives(slices, {}, 0, kept):
+                return self._keep("factor", slices)
+            failed = slices
         return self._keep("factor", 0)
 
-    def _survives(self, factor: int, flags: Mapping[str, Any], rows: int, kept: list[int]) -> bool:
+    def _survives(self, slices: int, flags: Mapping[str, Any], rows: int, kept: list[int]) -> bool:
         """Run one trial and print its result.  Raises StallguardError if no other size could do better."""
         from stallguard.core.actions import Launch
 
-        size = _size(factor, rows)
-        run = self._trials.run(TrialSetting(size, flags, os.environ, Launch(attempt=1, factor=factor)), kept)
+        size = _size(slices, rows)
+        run = self._trials.run(TrialSetting(size, flags, os.environ, Launch(attempt=1, slices=slices)), kept)
         verdict, trial = run.verdict(), run.result()
         if run.is_interrupted:
             raise Interrupted
@@ -169,7 +169,7 @@ class Finder:
         figures = {name: getattr(trial, name) for name in trial.__struct_fields__} | {
             "rows": rows or trial.rows
         }
-        self.tries.append(Tried(**figures, factor=factor, survived=not trial.trouble, size=size))
+        self.tries.append(Tried(**figures, factor=slices, survived=not trial.trouble, size=size))
         report_trial(size, trial, SURVIVES)
         return not trial.trouble
 

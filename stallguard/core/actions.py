@@ -15,10 +15,10 @@ class Action(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True)
 
 
 class Launch(Action, frozen=True, tag="attempt.start_requested"):
-    """Start attempt `attempt` with `factor` micro-batches a batch; `resume` from a checkpoint."""
+    """Start attempt `attempt` with each batch in so many slices; `resume` from a checkpoint."""
 
     attempt: int
-    factor: int = 1
+    slices: int = msgspec.field(default=1, name="factor")  # slices of each batch; 1: the whole batch at once
     device: str = "default"
     resume: bool = False
 

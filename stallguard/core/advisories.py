@@ -197,10 +197,10 @@ def slices_noted(run: Run, event: ProbeNote, limits: Limits) -> tuple[Run, list[
         return run, []
     said = noted_slices(event)
     if event.kind == CUT:
-        run = replace(with_attempt(run, cut=True, factor=said or run.current.factor), whole="")
+        run = replace(with_attempt(run, cut=True, slices=said or run.current.slices), whole="")
     else:
         run = replace(
-            with_attempt(run, factor=run.current.factor if run.current.cut else said or run.current.factor),
+            with_attempt(run, slices=run.current.slices if run.current.cut else said or run.current.slices),
             whole=event.text,
         )
     return announce_changes(run, limits.policy)
@@ -212,17 +212,17 @@ def loop_stays_whole(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, l
     A script that cuts its batches itself (stallguard.microbatches) says so in the record's factor.
     """
     loop = event.trains and event.beats > 0 and event.fits == 0 and event.source in LOOPS
-    asked = run.current.factor > 1 and not run.current.cut and not run.whole and not limits.policy.gives_size
+    asked = run.current.slices > 1 and not run.current.cut and not run.whole and not limits.policy.gives_size
     if not (loop and asked) or event.factor > 1:
         return run, []
-    run, announced = announce_changes(replace(with_attempt(run, factor=1), whole=IN_A_LOOP), limits.policy)
+    run, announced = announce_changes(replace(with_attempt(run, slices=1), whole=IN_A_LOOP), limits.policy)
     facts = {"text": messages.of_one(run, event.pid) + IN_A_LOOP, "factor": "1"}
     return run, [*announced, Announce("batch.whole", facts)]
 
 
 def announce_changes(run: Run, limits: PolicyLimits) -> tuple[Run, list[Action]]:
     """Announce what changed so far, if the size or the device of a batch differs from before."""
-    text = policy.mathematics(run.current.factor, run.current.device, limits)
+    text = policy.mathematics(run.current.slices, run.current.device, limits)
     if run.changes and run.changes[-1][1] == text:
         return run, []
     changes = (*run.changes, (run.current.number, text))

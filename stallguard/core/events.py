@@ -36,7 +36,7 @@ class Launched(Event, frozen=True, tag="attempt.started"):
 
     attempt: int
     pid: int
-    factor: int = 1  # micro-batches a batch
+    slices: int = msgspec.field(default=1, name="factor")  # slices of each batch; 1: the whole batch at once
     device: str = "default"  # default, or cpu if the GPU is hidden
     resumed: bool = False  # there were checkpoints, and it got them
     unresumed: str = ""  # why it could not use the checkpoints that there were

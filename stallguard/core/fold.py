@@ -66,15 +66,15 @@ STOP_INEXACT = "inexact-stop"
 
 
 def begin(
-    limits: Limits, at: float, factor: int = 1, learned: Learned | None = None, sizes: BatchSizes = NO_SIZES
+    limits: Limits, at: float, slices: int = 1, learned: Learned | None = None, sizes: BatchSizes = NO_SIZES
 ) -> Step:
     """Return a run about to start its first attempt, and the action that starts it."""
     outside = Training(history.History(), detector.start(limits.detector, learned))
     run = Run(
-        current=Attempt(trainings=(outside,), factor=factor), past=policy.AttemptHistory(), now=at, began=at,
+        current=Attempt(trainings=(outside,), slices=slices), past=policy.AttemptHistory(), now=at, began=at,
         ended=at, sizes=sizes, inherited=learned, ledger=ledger.begin(at),
     )  # fmt: skip
-    return run, [Launch(attempt=1, factor=factor)]
+    return run, [Launch(attempt=1, slices=slices)]
 
 
 def advance(run: Run, event: Event, limits: Limits) -> Step:
@@ -107,7 +107,7 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     run = move(
         run, "launched", deadline=math.inf,
         current=Attempt(
-            trainings=run.current.trainings, number=event.attempt, pid=event.pid, factor=event.factor,
+            trainings=run.current.trainings, number=event.attempt, pid=event.pid, slices=event.slices,
             device=event.device, launched=event.at, memory=memory_ahead.begun(run),
         ),
     )  # fmt: skip
@@ -372,7 +372,7 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
     if not findings:
         order = Launch(
             attempt=run.current.number + 1,
-            factor=decision.factor,
+            slices=decision.slices,
             device=decision.device,
             resume=decision.resume,
         )
@@ -392,9 +392,9 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
 
 def _after(run: Run, decision: Decision, event: Exited) -> Step:
     if decision.action == "restart":
-        is_smaller = decision.factor > run.current.factor
+        is_smaller = decision.slices > run.current.slices
         sizes = (
-            leave_size(run.sizes, history.batch_rows(run.history), run.current.factor)
+            leave_size(run.sizes, history.batch_rows(run.history), run.current.slices)
             if is_smaller
             else run.sizes
         )

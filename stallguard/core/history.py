@@ -109,7 +109,7 @@ class History(msgspec.Struct, frozen=True):
 
     attempt: int = 0
     began: float = 0.0
-    factor: int = 1
+    slices: int = 1
     on_cpu: bool = False  # the GPU is hidden from this attempt
     heartbeat: Heartbeat | None = None
     heartbeats: tuple[Heartbeat, ...] = ()
@@ -178,7 +178,7 @@ def _launched(history: History, event: Launched) -> History:
     return History(
         attempt=event.attempt,
         began=event.at,
-        factor=event.factor,
+        slices=event.slices,
         on_cpu=event.device == "cpu",
         device=history.device,
         memory=history.memory,

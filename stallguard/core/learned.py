@@ -215,24 +215,24 @@ def settle(base: Baseline) -> Baseline:
 class BatchSizes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was learned.
 
-    `factor`, `rows`: the largest batch that `find-batch` saw survive, as the least number of parts and as rows;
+    `slices`, `rows`: the largest batch that `find-batch` saw survive, as the least number of slices and as rows;
     1 and 0 if it was not asked.
     """
 
     left: dict[str, int] = {}  # size: how often a run left it for a smaller one
-    factor: int = 1
+    slices: int = msgspec.field(default=1, name="factor")
     rows: int = 0
 
 
 NO_SIZES = BatchSizes()
 
 
-def size_label(rows: int | None, factor: int) -> str:
+def size_label(rows: int | None, slices: int) -> str:
     """Return the name of a size: the rows that are computed at once, or the part of an unknown batch."""
-    return f"1/{factor} of the batch" if rows is None else counted(max(1, rows // factor), "row")
+    return f"1/{slices} of the batch" if rows is None else counted(max(1, rows // slices), "row")
 
 
-def leave_size(sizes: BatchSizes, rows: int | None, factor: int) -> BatchSizes:
+def leave_size(sizes: BatchSizes, rows: int | None, slices: int) -> BatchSizes:
     """Return the sizes after a run left this one for a smaller one."""
-    name = size_label(rows, factor)
+    name = size_label(rows, slices)
     return msgspec.structs.replace(sizes, left={**sizes.left, name: sizes.left.get(name, 0) + 1})

@@ -63,7 +63,7 @@ class PastAttempt(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: str
     confidence: float
     phase: str
-    factor: int
+    slices: int
     device: str
     began: float
     ended: float
@@ -115,7 +115,7 @@ def add_attempt(
     past: AttemptHistory,
     history: History,
     findings: Sequence[Finding],
-    factor: int,
+    slices: int,
     device: str,
     began: float,
     ended: float,
@@ -147,7 +147,7 @@ def add_attempt(
     cause, confidence = (findings[0].cause, findings[0].confidence) if findings else ("unknown", 0.0)
     attempt = PastAttempt(
         cause=cause, confidence=confidence, phase=history.heartbeat.phase if history.heartbeat else "importing",
-        factor=factor, device=device, began=began, ended=ended, position=position(history.heartbeat), fresh=fresh,
+        slices=slices, device=device, began=began, ended=ended, position=position(history.heartbeat), fresh=fresh,
         code=history.exited.code if history.exited else None,
         rows=remembered.batch_rows(history), used_gpu=history.used_gpu,
     )  # fmt: skip
@@ -227,7 +227,7 @@ def tried(trouble: Sequence[PastAttempt]) -> list[str]:
     rungs = []
     for before, after in itertools.pairwise(trouble):
         to_cpu = after.device == CPU and before.device != CPU
-        rungs.append(CPU if to_cpu else HALF if after.factor > before.factor else SAME)
+        rungs.append(CPU if to_cpu else HALF if after.slices > before.slices else SAME)
     return rungs
 
 
@@ -302,20 +302,20 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
         if past.restarts_without_progress >= limits.no_progress_limit:
             since = f"{counted(past.restarts_without_progress, 'restart')} in a row made no progress"
         return _give_up(f"{since}, and nothing is left to try: {'; '.join(closed)}", last)
-    factor = last.factor * 2 if rung == HALF else last.factor
-    factor = factor if past.whole else max(factor, limits.microbatches)
+    slices = last.slices * 2 if rung == HALF else last.slices
+    slices = slices if past.whole else max(slices, limits.microbatches)
     device = CPU if rung == CPU else last.device
-    smaller = f"1/{factor} of the batch" if limits.gives_size else f"batches in {factor} slices"
+    smaller = f"1/{slices} of the batch" if limits.gives_size else f"batches in {slices} slices"
     how = {SAME: "same batch", HALF: smaller, CPU: "without the GPU"}[rung]
     whys = (one.why for one in (remedy, *others) if rung in one.ladder)
     why = next(whys, "the training got further than before")
     return Decision(
         action="restart",
         why=f"{why} ({how})",
-        factor=factor,
+        slices=slices,
         device=device,
         delay=pause(streak(past, limits.healthy), limits),
-        mathematics=mathematics(factor, device, limits),
+        mathematics=mathematics(slices, device, limits),
     )
 
 
@@ -414,7 +414,7 @@ def _why_closed(
         return "" if used else "the training was not seen to use a GPU"
     if past.whole and not limits.gives_size:
         return "its batches stay whole"
-    rows, parts, least = known_rows(past), last.factor * 2, max(1, limits.min_batch)
+    rows, parts, least = known_rows(past), last.slices * 2, max(1, limits.min_batch)
     if rows is None and parts > MOST_SLICES:
         return f"a batch of unknown size is cut into {counted(MOST_SLICES, 'slice')} at most"
     if rows is not None and rows // parts < least:
@@ -449,26 +449,26 @@ def pause(troubles: int, limits: PolicyLimits) -> float:
     return float(min(max(LONGEST_PAUSE, limits.backoff), limits.backoff * 2.0 ** min(troubles - 2, 32)))
 
 
-def mathematics(factor: int, device: str, limits: PolicyLimits = DEFAULTS) -> str:
+def mathematics(slices: int, device: str, limits: PolicyLimits = DEFAULTS) -> str:
     """Return in one sentence what differs from the training that the script describes."""
     changes: list[str] = []
     sliced = (
-        f"each batch is computed in {factor} slices and applied once, so the optimizer sees the same batch (a few "
+        f"each batch is computed in {slices} slices and applied once, so the optimizer sees the same batch (a few "
         "rows are compared first; if that changes anything, the batch stays whole); BatchNormalization layers, if "
         "there are any, see the slices"
     )
-    if factor > 1 and limits.gives_size:
+    if slices > 1 and limits.gives_size:
         changes.append(
-            f"the script is given a batch {factor} times smaller: {factor} times as many updates an epoch, each of "
+            f"the script is given a batch {slices} times smaller: {slices} times as many updates an epoch, each of "
             "fewer rows, at the learning rate that the script sets"
         )
-    elif factor > 1 and limits.really_smaller_batch:
-        rate = {"off": "as it was", "linear": f"divided by {factor}", "sqrt": f"divided by {factor**0.5:.3g}"}
+    elif slices > 1 and limits.really_smaller_batch:
+        rate = {"off": "as it was", "linear": f"divided by {slices}", "sqrt": f"divided by {slices**0.5:.3g}"}
         changes.append(
-            f"if fit takes a batch size it is {factor} times smaller: {factor} times as many updates an epoch, the "
+            f"if fit takes a batch size it is {slices} times smaller: {slices} times as many updates an epoch, the "
             f"learning rate {rate[limits.scale_lr]}; otherwise {sliced}"
         )
-    elif factor > 1:
+    elif slices > 1:
         changes.append(sliced)
     if device == CPU:
         changes.append("the CPU computes the same and rounds differently")

@@ -53,7 +53,7 @@ def between_attempts(run: Run) -> Step:
     A stallguard that is killed while it starts an attempt leaves a Launch that was never carried out.
     """
     if run.state == lifecycle.NEW:
-        return run, [Launch(attempt=1, factor=run.current.factor)]
+        return run, [Launch(attempt=1, slices=run.current.slices)]
     return (replace(run, deadline=run.now), []) if math.isinf(run.deadline) else (run, [])
 
 
@@ -67,7 +67,7 @@ def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
     kept = replace(_without_attempt(run, limits, at), began=at - (run.now - run.began))
     return kept, [
         Launch(
-            attempt=run.current.number + 1, factor=run.current.factor, device=run.current.device, resume=True
+            attempt=run.current.number + 1, slices=run.current.slices, device=run.current.device, resume=True
         )
     ]
 
@@ -88,7 +88,7 @@ def before_attempt(run: Run, limits: Limits, event: Launched) -> Run:
 
 def _without_attempt(run: Run, limits: Limits, at: float) -> Run:
     """Return a run that has only what does not belong to its present attempt."""
-    fresh, _ = fold.begin(limits, at, run.current.factor, trainings.all_learned(run), run.sizes)
+    fresh, _ = fold.begin(limits, at, run.current.slices, trainings.all_learned(run), run.sizes)
     return replace(
         with_attempt(fresh, number=run.current.number, device=run.current.device),
         beyond=run.beyond,

@@ -59,7 +59,7 @@ def move(run: Run, trigger: str, **changes: object) -> Run:
 def attempts_so_far(run: Run, findings: tuple[Finding, ...]) -> AttemptHistory:
     """Return the attempts of the run with the present one, which is over or about to be ended for `findings`."""
     return policy.add_attempt(
-        run.past, run.history, findings, run.current.factor, run.current.device, run.current.launched, run.now,
+        run.past, run.history, findings, run.current.slices, run.current.device, run.current.launched, run.now,
         trainings.positions_by_place(run), whole=bool(run.whole),
     )  # fmt: skip
 
@@ -180,8 +180,8 @@ def next_segment(run: Run, limits: Limits) -> Step:
         f"a segment of {messages.duration(limits.segment)} is over, and a new process gives back what leaked"
     )
     decision = Decision(
-        action="restart", why=why, factor=run.current.factor, device=run.current.device, delay=limits.cool_down,
-        mathematics=policy.mathematics(run.current.factor, run.current.device, limits.policy),
+        action="restart", why=why, slices=run.current.slices, device=run.current.device, delay=limits.cool_down,
+        mathematics=policy.mathematics(run.current.slices, run.current.device, limits.policy),
     )  # fmt: skip
     return arrange(run, decision, why, limits)
 

@@ -120,8 +120,8 @@ def next_slices(failed: int, most: int, least: int = 1) -> int | None:
 
     `least`: to begin with.
     """
-    factor = failed * 2 or least
-    return factor if factor <= most else None
+    slices = failed * 2 or least
+    return slices if slices <= most else None
 
 
 # Of the rate, at least.  Two trials of one setting can differ by more than the stretches of each: another process has

@@ -86,7 +86,7 @@ def _end(run: Run, event: UserCommand, limits: Limits) -> Step:
         return run, [Signal(attempt=run.current.number, name="INT"), Announce("interrupt.forwarded")]
     again = event.verb == "restart"
     decision = Decision(
-        action="restart" if again else "finish", why=f"you asked to {event.verb}", factor=run.current.factor,
+        action="restart" if again else "finish", why=f"you asked to {event.verb}", slices=run.current.slices,
         device=run.current.device, code=OWN_CODE, resume=event.argument != FROM_SCRATCH,
     )  # fmt: skip
     run = with_attempt(run, interrupts=count, decision=decision)

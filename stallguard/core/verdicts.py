@@ -46,14 +46,14 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """What policy orders after an incident or an exit.
 
-    `action`: wait, restart, give_up, finish, notify.  `factor`, `device`: of the next attempt.
+    `action`: wait, restart, give_up, finish, notify.  `slices`, `device`: of the next attempt.
     `delay`: seconds before it.  `why`: one sentence.  `mathematics`: one sentence on what changes for the
     training.  `resume`: whether the next attempt uses the checkpoints.
     """
 
     action: str
     why: str
-    factor: int = 1
+    slices: int = msgspec.field(default=1, name="factor")
     device: str = "default"
     delay: float = 0.0
     code: int = 0

@@ -30,9 +30,9 @@ class BatchArguments(NamedTuple):
 
 
 def given(
-    argv: Sequence[str], env: Mapping[str, str], limits: PolicyLimits, factor: int = 1, most: int = 0
+    argv: Sequence[str], env: Mapping[str, str], limits: PolicyLimits, slices: int = 1, most: int = 0
 ) -> BatchArguments:
-    """Return the command and environment that make the script train with 1/`factor` of its batch.
+    """Return the command and environment that make the script train with 1/`slices` of its batch.
 
     `most`: largest number of rows of the whole batch; 0: any.  A batch keeps at least `limits.min_batch` rows, unless
     the script's own batch has fewer.  Raises StallguardError (exit code 2) if the size is unknown or cannot be
@@ -57,7 +57,7 @@ def given(
             raise _error(f"the size of the script's batch is not a number: {texts[0]!r}", KNOWN)
         own = int(texts[0])
     whole = min(own, most) if most else own
-    rows = max(whole // factor, min(whole, limits.min_batch), 1)
+    rows = max(whole // slices, min(whole, limits.min_batch), 1)
     words, variables = list(argv), dict(env)
     if rows != own or limits.batch:
         words = _with_flag(words, limits.batch_flag, str(rows)) if limits.batch_flag else words

@@ -220,7 +220,7 @@ def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Att
     for at, event in record.happened:
         if isinstance(event, Launched):
             tries[event.attempt] = AttemptRow(
-                number=event.attempt, began=at, pid=event.pid, factor=event.factor, device=event.device,
+                number=event.attempt, began=at, pid=event.pid, factor=event.slices, device=event.device,
                 resumed=event.resumed,
             )  # fmt: skip
         elif isinstance(event, ProbeNote) and event.attempt in tries:

@@ -293,7 +293,7 @@ def _came_of(
         return "", None
     began, started = after
     remedy = SAME
-    if before is not None and started.factor > before.factor:
+    if before is not None and started.slices > before.slices:
         remedy = SMALLER
     if before is not None and started.device != before.device:
         remedy = CPU

@@ -374,7 +374,7 @@ def events(path: Path, since: JournalPosition | None = None) -> Iterator[AnyEven
             yield decode(raw)
 
 
-SNAPSHOT_SCHEMA = 4
+SNAPSHOT_SCHEMA = 5
 SNAPSHOT_EVERY = 300.0  # seconds between two: folding the events of that time takes a tenth of a second
 # Seconds after which saving is tried again if lines of the journal are lost: folding the others gives another run.
 AFTER_A_LOSS = 1.0

@@ -137,7 +137,7 @@ def everything() -> list[LearnedFile]:
         with contextlib.suppress(OSError, *UNREADABLE):
             if path.name.startswith(SIZES):
                 kept = jsontext.decode(path.read_bytes(), KeptSizes)
-                rows, parts = kept.sizes.rows, kept.sizes.factor
+                rows, parts = kept.sizes.rows, kept.sizes.slices
                 left = ", ".join(f"{name} ({times} x)" for name, times in kept.sizes.left.items())
                 what = f"left for a smaller batch: {left}"
                 if rows or parts > 1 or not left:  # `find-batch` was asked

@@ -161,7 +161,7 @@ class _LeftRun:
                 at=now,
                 attempt=before.number,
                 pid=before.process.pid,
-                factor=run.current.factor,
+                slices=run.current.slices,
                 resumed=resumed,
             )
             run = recovery.before_attempt(run, limits, launched)

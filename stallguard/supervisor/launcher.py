@@ -149,7 +149,7 @@ class Launcher:
         if probe is None and context.settings.config.run.probe:
             context.reporter.announce("probe.impossible", {"why": GONE})
         try:
-            given = self.given(action.factor)
+            given = self.given(action.slices)
             child = self._start(action, token, given, probe)
         except StallguardError as error:
             self._post_failure(action, error)
@@ -160,7 +160,7 @@ class Launcher:
         now, sockets = context.clock.monotonic(), str(context.sockets)
         context.mailbox.post_next(
             Launched(
-                at=now, attempt=action.attempt, pid=child.pid, factor=action.factor, device=action.device,
+                at=now, attempt=action.attempt, pid=child.pid, slices=action.slices, device=action.device,
                 resumed=has_checkpoints and probe is not None,
                 unresumed=UNUSABLE if has_checkpoints and probe is None else "",
             )
@@ -177,11 +177,11 @@ class Launcher:
                 ProbeNote(at=now, attempt=action.attempt, kind="batch", text=text, facts=facts)
             )
 
-    def given(self, factor: int) -> batch_option.BatchArguments:
-        """Return what an attempt with 1/`factor` of the batch is started with.  Raises StallguardError."""
+    def given(self, slices: int) -> batch_option.BatchArguments:
+        """Return what an attempt with 1/`slices` of the batch is started with.  Raises StallguardError."""
         context = self._context
         policy, most = context.settings.config.policy, self._earlier.sizes.rows
-        return batch_option.given(context.request.command.argv, context.env, policy, factor, most)
+        return batch_option.given(context.request.command.argv, context.env, policy, slices, most)
 
     def _start(
         self, action: Launch, token: int, given: batch_option.BatchArguments, probe: Path | None
@@ -195,7 +195,7 @@ class Launcher:
             policy, in_arguments = settings.policy, given.whole is not None
             wish = ProbeSettings(
                 socket=str(self._beats.path), pages=str(directory.probe), token=token,
-                factor=1 if in_arguments else action.factor, divisor=action.factor if in_arguments else 0,
+                factor=1 if in_arguments else action.slices, divisor=action.slices if in_arguments else 0,
                 really=policy.scale_lr if policy.really_smaller_batch and not in_arguments else "",
                 checkpoints=str(directory.checkpoints) if settings.checkpoint.enabled else "",
                 resume=action.resume, device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,

@@ -160,7 +160,7 @@ def snapshot(
         outside=run.history.outside or UNSET,
         attempt=run.current.number,
         pid=run.current.pid,
-        factor=run.current.factor,
+        factor=run.current.slices,
         device=run.current.device,
         seconds=round(time_spent.total(times), 1),
         batches=beats(run),

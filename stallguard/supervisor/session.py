@@ -204,8 +204,8 @@ def first_launch(context: RunContext, earlier: EarlierRuns) -> Launch:
     """Return the launch of a new run's first attempt."""
     settings = context.settings.config
     is_sliced = settings.run.probe and not settings.policy.gives_size
-    factor = max(earlier.sizes.factor, settings.policy.microbatches) if is_sliced else 1
-    return Launch(attempt=1, factor=factor, resume=bool(context.request.continues))
+    slices = max(earlier.sizes.slices, settings.policy.microbatches) if is_sliced else 1
+    return Launch(attempt=1, slices=slices, resume=bool(context.request.continues))
 
 
 def announce_start(context: RunContext, launcher: Launcher, earlier: EarlierRuns, first: Launch) -> None:
@@ -224,8 +224,8 @@ def announce_start(context: RunContext, launcher: Launcher, earlier: EarlierRuns
     if not request.reach.injectable:
         reporter.announce("probe.impossible", {"why": request.reach.why})
     known, given = earlier.sizes, launcher.given(1)
-    if 1 < known.factor == first.factor:
-        reporter.announce("batch.known_parts", {"parts": str(known.factor)})
+    if 1 < known.slices == first.slices:
+        reporter.announce("batch.known_parts", {"parts": str(known.slices)})
     elif given.whole is not None and given.whole == known.rows:
         reporter.announce("batch.known_rows", {"rows": str(known.rows)})
 

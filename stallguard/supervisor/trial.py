@@ -231,7 +231,7 @@ def judged(run: Run, *, is_complete: bool) -> TrialVerdict:
     if run.whole:
         return TrialVerdict(done, run.whole, hopeless=True)
     if (
-        run.current.factor > 1
+        run.current.slices > 1
         and run.history.heartbeat is not None
         and done
         and run.history.heartbeat.factor == 1

@@ -36,7 +36,7 @@ def stalled(world: Simulation) -> None:
 
 
 def factors(world: Simulation) -> list[int]:
-    return [action.factor for action in world.actions(Launch)]
+    return [action.slices for action in world.actions(Launch)]
 
 
 def said(world: Simulation, message: str) -> list[str]:
@@ -105,7 +105,7 @@ def test_for_want_of_memory_nothing_is_left_to_try_and_that_is_said() -> None:
         past = add_attempt(past, History(), findings, 1 if whole else factor, "default", 0, 60, whole=whole)
         decision = policy.decide(findings, past, PolicyLimits())
         if not whole:
-            assert (decision.action, decision.factor) == ("restart", 2)
+            assert (decision.action, decision.slices) == ("restart", 2)
     assert decision.action == "give_up"
     assert "its batches stay whole" in decision.why
 
@@ -117,7 +117,7 @@ def test_the_next_rung_is_taken_in_the_place_of_the_smaller_batch() -> None:
         past = add_attempt(past, History(used_gpu=True), findings, 1, "default", began, 60, whole=True)
     assert policy.decide(findings, past, PolicyLimits()).device == "cpu"
     told_its_size = policy.decide(findings, past, PolicyLimits(batch_flag="-b"))
-    assert (told_its_size.factor, told_its_size.device) == (2, "default"), (
+    assert (told_its_size.slices, told_its_size.device) == (2, "default"), (
         "a script that is told its size has another"
     )
 
@@ -144,7 +144,7 @@ class TestSlicesFromTheStart:
     LIMITS = msgspec.structs.replace(HALVING, policy=msgspec.structs.replace(POLICY, microbatches=4))
 
     def begun(self) -> Simulation:
-        return Simulation(WholeCore(self.LIMITS, factor=4), ends_if_asked=False)
+        return Simulation(WholeCore(self.LIMITS, slices=4), ends_if_asked=False)
 
     def test_a_smaller_batch_has_twice_as_many(self) -> None:
         world = self.begun()
@@ -164,4 +164,4 @@ class TestSlicesFromTheStart:
 def test_other_notes_say_nothing_of_slices(kind: str) -> None:
     world = in_halves()
     world.note(kind, "text", factor="7")
-    assert (world.run.current.factor, world.run.whole) == (2, "")
+    assert (world.run.current.slices, world.run.whole) == (2, "")

@@ -91,8 +91,8 @@ def test_a_new_attempt_forgets_the_old_one_but_not_the_machine() -> None:
         Matched(at=4, signature="x", family="FATAL", line="x"),
         Exited(at=5, attempt=1, code=-9),
     )
-    new = remember(old, Launched(at=9, attempt=2, pid=8, factor=2, device="cpu"))
-    assert (new.attempt, new.began, new.factor, new.on_cpu) == (2, 9, 2, True)
+    new = remember(old, Launched(at=9, attempt=2, pid=8, slices=2, device="cpu"))
+    assert (new.attempt, new.began, new.slices, new.on_cpu) == (2, 9, 2, True)
     assert new.memory == old.memory
     assert new.heartbeat is new.exited is new.workers_died_at is None
     assert new.process == new.matched == ()

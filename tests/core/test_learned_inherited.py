@@ -53,7 +53,7 @@ def test_another_version_of_the_framework_is_a_stranger():
     assert night("2.21.0", learned).detector_state.rows == {}
 
 
-@pytest.mark.parametrize("other", [{"device": "cpu"}, {"factor": 4}])
+@pytest.mark.parametrize("other", [{"device": "cpu"}, {"slices": 4}])
 def test_another_device_or_smaller_batches_make_the_past_foreign(other):
     scene = Alone()
     scene.feed(Launched(at=scene.now, attempt=1, pid=1))

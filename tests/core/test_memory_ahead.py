@@ -108,7 +108,7 @@ def test_a_leak_is_announced_saved_and_ended_in_time_and_trained_on_with_the_sam
     assert 0 < full - first["ended"] < 5 * 60
     assert world.asked() == ["save", "stop"], "it ends after a batch, so that none is trained twice"
     assert world.signals() == []
-    assert [(one.attempt, one.factor, one.resume) for one in world.actions(Launch)] == [
+    assert [(one.attempt, one.slices, one.resume) for one in world.actions(Launch)] == [
         (1, 1, False),
         (2, 1, True),
     ]
@@ -132,7 +132,7 @@ def test_steps_that_need_more_and_more_get_half_the_batch() -> None:
     world.note("batch", rows="64")
     world.leak(3600, FILLED / 1200, peaks=True)
 
-    assert [one.factor for one in world.actions(Launch)] == [1, 2]
+    assert [one.slices for one in world.actions(Launch)] == [1, 2]
     assert causes.STEPS_NEED_MORE in str(world.done)
 
 
@@ -264,7 +264,7 @@ def test_a_new_attempt_is_asked_and_told_again() -> None:
 
     assert world.asked() == ["save", "stop", "save", "stop"]
     assert world.announced().count("memory.trend") == 2
-    assert [one.factor for one in world.actions(Launch)] == [1, 1, 1]
+    assert [one.slices for one in world.actions(Launch)] == [1, 1, 1]
 
 
 def with_as_much_again(rate: float) -> Machine:
@@ -280,7 +280,7 @@ def test_growth_that_a_new_process_has_again_at_once_is_of_the_steps_and_gets_ha
     """An allocator that keeps what large steps took looks like a leak until the training is started again."""
     world = with_as_much_again(FILLED / 3600)
 
-    assert [one.factor for one in world.actions(Launch)] == [1, 1, 2]
+    assert [one.slices for one in world.actions(Launch)] == [1, 1, 2]
     stopping = [facts["why"] for facts in world.facts_of("run.end_is_due")]
     assert "a new process frees the leaked memory" in stopping[0]
     assert "half the batch needs less memory" in stopping[1]
@@ -289,7 +289,7 @@ def test_growth_that_a_new_process_has_again_at_once_is_of_the_steps_and_gets_ha
 def test_memory_that_a_new_process_needs_again_and_that_grows_no_more_is_left_alone() -> None:
     world = with_as_much_again(0.0)
 
-    assert [one.factor for one in world.actions(Launch)] == [1, 1]
+    assert [one.slices for one in world.actions(Launch)] == [1, 1]
     assert world.announced().count("memory.trend") == 1, "of the first attempt"
 
 
@@ -300,7 +300,7 @@ def test_what_a_new_process_needs_from_its_first_batches_on_is_no_growth_that_ca
     world.use(BASE + 0.3 * FILLED * GB)
     world.leak(1800, 0.0)
 
-    assert [one.factor for one in world.actions(Launch)] == [1, 1]
+    assert [one.slices for one in world.actions(Launch)] == [1, 1]
 
 
 def test_memory_that_grows_back_to_what_was_needed_before_is_no_leak() -> None:

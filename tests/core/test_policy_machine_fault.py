@@ -18,7 +18,7 @@ FLEET = PolicyLimits(leave_machine=True)
 def attempt(cause, number, *, fresh=False, lasted=60.0, code=None):
     began = number * 1000.0
     return PastAttempt(
-        cause=cause, confidence=0.9, phase="step", factor=1, device="default", began=began,
+        cause=cause, confidence=0.9, phase="step", slices=1, device="default", began=began,
         ended=began + lasted, position=(1, 0, 0, 0, 5), fresh=fresh, code=code,
     )  # fmt: skip
 

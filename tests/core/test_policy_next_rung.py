@@ -33,7 +33,7 @@ def climbed(
         why = chosen.why
         if chosen.action != "restart":
             break
-        tries.append((chosen.factor, chosen.device))
+        tries.append((chosen.slices, chosen.device))
     return tries, why
 
 
@@ -130,4 +130,4 @@ def test_rows_of_an_attempt_that_ended_in_an_earlier_fit_are_not_those_of_this_o
             attempt=number, heartbeat=heartbeat, rows=rows, exited=Exited(at=1.0, attempt=number, code=-9)
         )
         past = add_attempt(past, ended, findings, factor, "default", began, began + 90.0)
-    assert decide(findings, past, PolicyLimits()).factor == 8
+    assert decide(findings, past, PolicyLimits()).slices == 8

@@ -91,7 +91,7 @@ def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():
     run, actions = recovery.on_a_new_clock(before, LIMITS, at=3.0)
 
     assert actions == [
-        Launch(attempt=3, factor=before.current.factor, device=before.current.device, resume=True)
+        Launch(attempt=3, slices=before.current.slices, device=before.current.device, resume=True)
     ]
     assert beats(run) == beats(before) == 40
     back = SupervisorRestarted(at=3.5, seconds=600.0, until=before.now, rebooted=True)

@@ -120,7 +120,7 @@ def test_parts_that_were_asked_for_and_not_made_are_not_reported(tmp_path):
     whole = Announce("batch.whole", {"text": "batches stay whole", "factor": "1"})
     record = journal_record.read(
         journal(
-            tmp_path / "j.jsonl", (0, Launched(0.0, 1, 7)), (1, Launched(0.0, 2, 8, factor=2)), (2, whole)
+            tmp_path / "j.jsonl", (0, Launched(0.0, 1, 7)), (1, Launched(0.0, 2, 8, slices=2)), (2, whole)
         )
     )
     assert [one.factor for one in attempt_rows.attempts(record)] == [1, 1]

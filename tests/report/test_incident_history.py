@@ -187,9 +187,9 @@ def test_an_incident_has_its_name_its_place_and_what_helped(tmp_path):
 @pytest.mark.parametrize(
     ("second", "remedy"),
     [
-        ({"factor": 2}, "smaller"),
+        ({"slices": 2}, "smaller"),
         ({"device": "cpu"}, "cpu"),
-        ({"factor": 2, "device": "cpu"}, "cpu"),
+        ({"slices": 2, "device": "cpu"}, "cpu"),
         ({}, "same"),
     ],
 )

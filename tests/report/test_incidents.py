@@ -38,10 +38,10 @@ STALL = (
     (125, Collect(1, 1)),
     (127, Collected(0.0, 1, 2.0, where="train.py:9 in step", stacks=("metal_wait",), fingerprint="f")),
     (127, Diagnosed(1, (LOCK,))),
-    (127, Diagnosed(1, (WAIT, LOCK), Decision("restart", "it helps", factor=2))),
+    (127, Diagnosed(1, (WAIT, LOCK), Decision("restart", "it helps", slices=2))),
     (127, Signal(1, "TERM")),
     (130, Exited(0.0, 1, -15)),
-    (132, Launched(0.0, 2, 8, factor=2, resumed=True)),
+    (132, Launched(0.0, 2, 8, slices=2, resumed=True)),
     (140, Announce("attempt.resumed", {"text": "fit 1 goes on"})),
     heartbeat(142, 1, 2, epoch=0, epochs=3, batch=81, batches=100),
     heartbeat(182, 200, 2, epoch=2, epochs=3, batch=80, batches=100, loss=0.25),
@@ -80,7 +80,7 @@ def test_the_last_findings_and_the_decision_stand(tmp_path):
     _, _, [one] = read(tmp_path, *STALL, *END)
 
     assert one.findings == (WAIT, LOCK)
-    assert one.decision.factor == 2
+    assert one.decision.slices == 2
     assert [line.message for line in one.announced] == ["training.stalled", "attempt.resumed"]
 
 

@@ -46,7 +46,7 @@ def two_attempts(tmp_path):
     happened += [
         (88, Announce("training.stalled", {"silence": "x"})),
         (90, Exited(0.0, 1, -15)),
-        (90, Launched(0.0, 2, 8, factor=2)),
+        (90, Launched(0.0, 2, 8, slices=2)),
     ]
     happened += [heartbeat(s, 0, attempt=2, phase="importing") for s in range(91, 100)]
     happened += [heartbeat(100 + s, 10 * s, attempt=2) for s in range(61)]

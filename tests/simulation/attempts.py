@@ -45,7 +45,7 @@ class Night(NamedTuple):
     @property
     def tries(self) -> list[tuple[int, str]]:
         """How every attempt after the first was to be run."""
-        return [(d.factor, d.device) for d in self.decisions if d.action == "restart"]
+        return [(d.slices, d.device) for d in self.decisions if d.action == "restart"]
 
     @property
     def end(self) -> Decision:
@@ -71,7 +71,7 @@ def live(
         decisions.append(decide(findings, past, limits or PolicyLimits()))
         if decisions[-1].action != "restart":
             break
-        factor, device = decisions[-1].factor, decisions[-1].device
+        factor, device = decisions[-1].slices, decisions[-1].device
         run.now += decisions[-1].delay
         run.launch(Launch(number + 1, factor, device))
     return Night(decisions, began, past)

@@ -73,7 +73,7 @@ class Followed(Simulation):
         """Return the first thing that followed, or nothing yet."""
         for _, action in self.done:
             if isinstance(action, Launch) and action.attempt > 1:
-                return f"again on the {action.device} device in {action.factor} slice(s)"
+                return f"again on the {action.device} device in {action.slices} slice(s)"
             if isinstance(action, Conclude):
                 return f"ends with {action.code}"
         return ""

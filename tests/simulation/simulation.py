@@ -151,7 +151,7 @@ class Simulation(Kept):
         self.alive = True
         attempt, pid = action.attempt, self.pid + action.attempt - 1
         resumed = action.resume and self.checkpoints
-        how = {"factor": action.factor, "device": action.device, "resumed": resumed}
+        how = {"slices": action.slices, "device": action.device, "resumed": resumed}
         self.tell(Launched, attempt=attempt, pid=pid, **how)
         if not self.several:
             self.start()

@@ -11,7 +11,7 @@ from stallguard.core.limits import PolicyLimits
 from stallguard.launch.batch_option import unsized
 from stallguard.storage import learned_store
 
-KNOWN = BatchSizes(left={"32 rows": 1}, factor=2, rows=96)
+KNOWN = BatchSizes(left={"32 rows": 1}, slices=2, rows=96)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_sizes_that_an_earlier_version_took_from_a_position_are_dropped_and_what
     (kept,) = (place / "home" / "learned").iterdir()
     kept.write_text(kept.read_text().replace('"schema":3', '"schema":2'))
 
-    assert learned_store.sizes(key(place), print) == BatchSizes(factor=2, rows=96)
+    assert learned_store.sizes(key(place), print) == BatchSizes(slices=2, rows=96)
 
 
 def test_nothing_is_written_where_nothing_is_known(place: Path) -> None:

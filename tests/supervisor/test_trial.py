@@ -65,7 +65,7 @@ def test_an_interrupt_and_a_script_without_batches_say_nothing() -> None:
 
 
 def test_parts_that_a_script_does_not_train_in_say_nothing() -> None:
-    whole = ended(code=143, attempt={"factor": 2})
+    whole = ended(code=143, attempt={"slices": 2})
     assert "--batch-flag" in judge(whole).trouble
     assert judge(whole).hopeless
     cut = replace(whole.history, heartbeat=Heartbeat(at=1.0, attempt=1, beats=STEPS, factor=2))

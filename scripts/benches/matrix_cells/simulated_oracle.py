@@ -217,7 +217,7 @@ def climbed(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
         answers = set[str]()
         for at in readings(cell, [*past, now]):
             answers |= answer(cell, one, at, restarts)
-        seen = step(found.decision.action, found.decision.factor, found.decision.device, one.order)
+        seen = step(found.decision.action, found.decision.slices, found.decision.device, one.order)
         if seen not in answers:
             text = f"attempt {trouble.attempt}, {first_cause(one)}: {seen}, not {' or '.join(sorted(answers))}"
             yield Wrong("steps", f"{text} ({found.decision.why})")
@@ -225,7 +225,7 @@ def climbed(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
         if following is None:
             return
         order = following.order
-        if (order.factor, order.device, order.resume) != (found.decision.factor, found.decision.device, True):
+        if (order.slices, order.device, order.resume) != (found.decision.slices, found.decision.device, True):
             yield Wrong("steps", f"attempt {order.attempt} is not run as it was decided: {order}")
         restarts.append(following.done[0][0])
         past.append(now._replace(step=seen))
@@ -256,12 +256,12 @@ def step(action: str, factor: int, device: str, order: Launch) -> str:
         return action
     if device != order.device:
         return CPU
-    return SAME if factor == order.factor else HALF if factor == 2 * order.factor else f"{factor} parts"
+    return SAME if factor == order.slices else HALF if factor == 2 * order.slices else f"{factor} parts"
 
 
 def changed(before: Attempt, later: Attempt) -> str:
     """Return the step by which one attempt was made of the one before."""
-    return step("restart", later.order.factor, later.order.device, before.order)
+    return step("restart", later.order.slices, later.order.device, before.order)
 
 
 def first_cause(one: Attempt) -> str:

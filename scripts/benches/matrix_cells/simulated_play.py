@@ -148,7 +148,7 @@ class World(Simulation):
             self.known, self.paced = set(), 0
         resumed = action.resume and self.checkpoints
         self.tell(
-            Launched, attempt=action.attempt, pid=self.pid + action.attempt - 1, factor=action.factor,
+            Launched, attempt=action.attempt, pid=self.pid + action.attempt - 1, slices=action.slices,
             device=action.device, resumed=resumed,
         )  # fmt: skip
 
@@ -245,7 +245,7 @@ class World(Simulation):
         resumed = order.resume and self.checkpoints
         self.hints.clear()
         self.living = number
-        struck = cell.strikes(number, order.factor, order.device)
+        struck = cell.strikes(number, order.slices, order.device)
         kind = cell.kind(number)
         phase = self.place(number)
         self.begin(order, resumed)
@@ -421,7 +421,7 @@ class World(Simulation):
         trained = phase not in UNTRAINED
         trouble = Trouble(
             self.attempt, kind, phase, one.record.progress_at, (int(trained), self.batch_now if trained else 0),
-            known, self.paced < LEARNING + 2, order.factor, order.device, self.used_gpu,
+            known, self.paced < LEARNING + 2, order.slices, order.device, self.used_gpu,
         )  # fmt: skip
         self.troubles.append(trouble)
         if kind in ENDS:
@@ -542,7 +542,7 @@ class World(Simulation):
 
 def how(order: Launch) -> tuple[int, str]:
     """Return how an attempt is run: what is learned holds for one such way."""
-    return order.factor, order.device
+    return order.slices, order.device
 
 
 def replace_rates(rates: Rates, **changes: Any) -> Rates:

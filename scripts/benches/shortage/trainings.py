@@ -92,6 +92,6 @@ def _read(shape: str, place: Path, code: int | None) -> Ran:
     kills = sum(1 for one in ends if one.memory_kill or one.code == -signal.SIGKILL)
     rows = (place / "batches.csv").read_text().split() if (place / "batches.csv").exists() else []
     return Ran(
-        shape, code, len(ahead), sum(one.factor > 1 for one in ahead), kills, len(rows), len(rows) - len(set(rows)),
+        shape, code, len(ahead), sum(one.slices > 1 for one in ahead), kills, len(rows), len(rows) - len(set(rows)),
         (place / "end.txt").exists(), place,
     )  # fmt: skip

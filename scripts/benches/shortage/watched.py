@@ -53,7 +53,7 @@ def watch(night: Night) -> Seen:
             asked = at if asked is None else asked
             run = _saved(run)
         if "stop" in commands:
-            ended, halved = at, run.current.decision is not None and run.current.decision.factor > 1
+            ended, halved = at, run.current.decision is not None and run.current.decision.slices > 1
             break
     return Seen(told, asked, ended, halved, left)
 

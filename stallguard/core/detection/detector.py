@@ -78,7 +78,7 @@ def start(limits: DetectorLimits, learned: Learned | None = None) -> DetectorSta
 
 
 def with_learned(detector_state: DetectorState, learned: Learned | None) -> DetectorState:
-    """Return the state with what an earlier attempt learned, unless its device, factor or versions differ."""
+    """Return the state with what an earlier attempt learned, unless its device, slices or versions differ."""
     if learned is None:
         return detector_state
     known = replace(
@@ -168,7 +168,7 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
             slow = slowdown.note_memory(detector_state.slowdown, reading)
             detector_state = replace(detector_state, slowdown=slow)
         case Launched():
-            detector_state = _compare(detector_state, {"device": event.device, "factor": str(event.factor)})
+            detector_state = _compare(detector_state, {"device": event.device, "factor": str(event.slices)})
         case ProbeConnected():
             versions = {
                 name: version for name, version in event.versions.items() if name not in _NO_LIBRARIES
@@ -245,7 +245,7 @@ def wanted(detector_state: DetectorState, limits: DetectorLimits) -> Wanted:
 
 
 def _compare(detector_state: DetectorState, about: dict[str, str]) -> DetectorState:
-    """Keep what was learned only if it was learned on the same device, factor and versions."""
+    """Keep what was learned only if it was learned on the same device, slices and versions."""
     if any(detector_state.about.get(name, value) != value for name, value in about.items()):
         detector_state = replace(detector_state, rows={}, evidence=Activity(), about={})
     return replace(detector_state, about=detector_state.about | about)
