@@ -14,7 +14,7 @@ from stallguard.fleet.jobs.job_table import Fleet, JobRow, Span
 from stallguard.fleet.jobs.readable_files import ReadableFiles
 from stallguard.fleet.store import orders
 from stallguard.fleet.store.orders import Cordon, SchedulerCard, WorkerCard
-from stallguard.fleet.store.records import Claim, Holder, Machine, Outcome
+from stallguard.fleet.store.records import Claim, Holder, HolderEnd, MachineRecord
 from stallguard.report import incident_history
 from tests.fleet.test_fleet_verbs import member, store, verb  # noqa: F401 - fixtures
 from tests.fleet.test_job_table import begin, end, publish, submit
@@ -30,7 +30,7 @@ def claim(host, number, at):
 
 
 def outcome(code, at, why=""):
-    return Outcome(number=1, claim=1, run="r", code=code, why=why, at=at)
+    return HolderEnd(number=1, claim=1, run="r", code=code, why=why, at=at)
 
 
 def card(host, at="2026-01-02T11:59:30Z", **facts):
@@ -43,7 +43,7 @@ def page(jobs=(), workers=(), cordons=(), machines=(), spans=(), ended=(), dashb
 
 
 def test_each_machine_has_its_state_and_what_is_not_known_stays_unknown():
-    machine = Machine(schema=1, host="old", boot="b", at="", version="1.0", about={"model": "Mac16,1"})
+    machine = MachineRecord(schema=1, host="old", boot="b", at="", version="1.0", about={"model": "Mac16,1"})
     made = page(
         workers=[
             card("air", resources={"slots": 1.0, "memory": 20.5, "metal": 1.0}),

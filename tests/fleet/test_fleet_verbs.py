@@ -91,7 +91,7 @@ def test_a_job_that_another_machine_trains_is_watched_and_stopped_from_here(lab,
     assert first.wait(PATIENCE) == 75, lab.text(first)
     assert time.monotonic() - began < 30
     assert "you asked" in lab.text(first)
-    lab.until(lambda: isinstance(lab.log()[-1], records.Outcome))
+    lab.until(lambda: isinstance(lab.log()[-1], records.HolderEnd))
     assert lab.log()[-1].final
     assert isinstance(lab.log()[-2], records.Generation)
     second = lab.start("b", steps=4000)

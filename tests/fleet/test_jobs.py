@@ -196,7 +196,7 @@ def test_a_machine_whose_own_run_was_killed_ends_its_orphan_and_goes_on_from_its
     assert result(400) in said
     log = lab.log()
     assert_nothing_fenced(log)
-    assert [(e.code, e.number) for e in log if isinstance(e, records.Outcome)] == [(0, 2)]
+    assert [(e.code, e.number) for e in log if isinstance(e, records.HolderEnd)] == [(0, 2)]
 
 
 @pytest.mark.parametrize("damage", ["removed", "cut", "changed"])

@@ -11,7 +11,7 @@ from stallguard.fleet.jobs.publishing import KeptEnd
 from stallguard.fleet.store import StoreError, joblog, records
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.joblog import perform
-from stallguard.fleet.store.records import Holder, Outcome
+from stallguard.fleet.store.records import Holder, HolderEnd
 from tests import examples
 
 SCHEDULES, STEPS = examples.of(1000, fast=100), 12
@@ -67,7 +67,7 @@ def kept_end(store, number, job="job"):
 def outcomes(store, job="job"):
     names = sorted(store.store.names(f"jobs/{job}/log"))
     entries = [records.decode(store.store.read(f"jobs/{job}/log/{name}")) for name in names]
-    return [one for one in entries if isinstance(one, Outcome)]
+    return [one for one in entries if isinstance(one, HolderEnd)]
 
 
 def tried(end, store):

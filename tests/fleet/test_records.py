@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.fleet.store import records
-from stallguard.fleet.store.records import KILLED, NOT_BEGUN, REQUESTED, Outcome
+from stallguard.fleet.store.records import KILLED, NOT_BEGUN, REQUESTED, HolderEnd
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ from stallguard.fleet.store.records import KILLED, NOT_BEGUN, REQUESTED, Outcome
     ],
 )
 def test_who_ended_a_run_decides_and_not_a_number(facts, finished, goes_on, could_not_begin):
-    end = Outcome(number=1, claim=1, run="r", why="", **facts)
+    end = HolderEnd(number=1, claim=1, run="r", why="", **facts)
     assert (end.is_finished, end.goes_on, end.could_not_begin) == (finished, goes_on, could_not_begin)
     assert records.decode(records.encode(end)) == end

@@ -8,7 +8,7 @@ import pytest
 from stallguard.fleet.machines.keeper import HeldElsewhere, LeaseWatch, Taken, take
 from stallguard.fleet.store import StoreError, joblog, records
 from stallguard.fleet.store.joblog import Tail, perform
-from stallguard.fleet.store.records import LONGEST_LEASE, Claim, Damaged, Holder, Outcome
+from stallguard.fleet.store.records import LONGEST_LEASE, Claim, Damaged, Holder, HolderEnd
 
 LASTS = 60.0
 
@@ -111,7 +111,7 @@ def test_a_holder_says_itself_how_long_its_lease_lasts(folder):
 
 
 def test_a_job_that_is_done_is_not_taken(folder, held):
-    entry = Outcome(number=1, claim=1, run="r", code=0, why="")
+    entry = HolderEnd(number=1, claim=1, run="r", code=0, why="")
     perform(joblog.append("job", held[0], 1, entry), folder)
     assert taken_by(folder, "b", Time()).code == 0
 

@@ -8,7 +8,7 @@ from stallguard.fleet.store import joblog, orders
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.joblog import perform
 from stallguard.fleet.store.orders import Code, Refusal, Submission
-from stallguard.fleet.store.records import Generation, Holder, Outcome, Position, StoredFile
+from stallguard.fleet.store.records import Generation, Holder, HolderEnd, Position, StoredFile
 from tests.pool.members import signs
 
 OWN, OTHER = signs("hub"), signs("hub", "other")  # a member of the fleet, and one of another
@@ -108,7 +108,7 @@ class Fleet:
     def end(self, code, job="job", fault=""):
         """The run of the job ends, and the engine notices."""
         tail = self.tail(job)
-        entry = Outcome(number=tail.number, claim=0, run="r", code=code, why="", fault=fault)
+        entry = HolderEnd(number=tail.number, claim=0, run="r", code=code, why="", fault=fault)
         perform(joblog.append(job, tail, tail.number, entry), self.store)
         self.engine.states[job] = Placed(True)
 

@@ -18,7 +18,7 @@ from stallguard.fleet.jobs.dispatch import (
 )
 from stallguard.fleet.store.joblog import Tail
 from stallguard.fleet.store.orders import Code, Submission
-from stallguard.fleet.store.records import Claim, Holder, Outcome
+from stallguard.fleet.store.records import Claim, Holder, HolderEnd
 
 CLAIM = Claim(number=1, holder=Holder(host="mac", boot="b", pid=7, nonce="n"))
 MAC = ConnectedMachine("mac", "w1", "tls://mac", {"slots": 1, "memory": 32, "metal": 1})
@@ -39,7 +39,7 @@ def held(**known):
 
 
 def ended(code, fault="", why="", **known):
-    outcome = Outcome(number=1, claim=1, run="r", code=code, why=why, fault=fault)
+    outcome = HolderEnd(number=1, claim=1, run="r", code=code, why=why, fault=fault)
     return view(tail=Tail(claim=CLAIM, outcome=outcome), **known)
 
 

@@ -11,7 +11,7 @@ from stallguard.fleet.machines import machine_list
 from stallguard.fleet.store import StoreError, joblog, orders, records
 from stallguard.fleet.store.joblog import Tail, perform
 from stallguard.fleet.store.orders import Cordon
-from stallguard.fleet.store.records import Claim, Holder, Outcome
+from stallguard.fleet.store.records import Claim, Holder, HolderEnd
 from tests.pool.dispatching import LASTS, MAC, OWN, Fleet
 
 
@@ -229,7 +229,7 @@ def test_a_holder_whose_name_leads_out_of_the_store_has_nothing_written_there(fl
     fleet.submit()
     entry = Claim(number=1, holder=Holder(host="../../victim", boot="b", pid=1, nonce="n"))
     fleet.store.create(records.slot_key("job", 1), records.encode(entry))
-    end = Outcome(number=1, claim=1, run="r", code=1, why="", fault="its GPU hangs")
+    end = HolderEnd(number=1, claim=1, run="r", code=1, why="", fault="its GPU hangs")
     fleet.store.create(records.slot_key("job", 2), records.encode(end))
     fleet.turns(5)
     assert not (tmp_path / "victim").exists()

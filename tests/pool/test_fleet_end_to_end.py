@@ -134,7 +134,7 @@ class Lab:
         return [entry.holder.host for entry in self.log(job) if isinstance(entry, records.Claim)]
 
     def outcomes(self, job):
-        return [(entry.number, entry.code) for entry in self.log(job) if isinstance(entry, records.Outcome)]
+        return [(entry.number, entry.code) for entry in self.log(job) if isinstance(entry, records.HolderEnd)]
 
     def has_published(self, job, number=1):
         return any(isinstance(one, records.Generation) and one.number == number for one in self.log(job))

@@ -189,7 +189,7 @@ def test_an_end_that_a_full_store_does_not_take_is_kept_here_and_published_later
     assert "published later by this machine's worker or by the next run of the job here" in text_of(run)
     names = lab.store.names("jobs/j/log")
     entries = [records.decode(lab.store.read(f"jobs/j/log/{name}")) for name in names]
-    assert not [one for one in entries if isinstance(one, records.Outcome)]
+    assert not [one for one in entries if isinstance(one, records.HolderEnd)]
     (lab.place / "mount" / "other").unlink()
     again = lab.start(*words)
     assert again.wait(LIMIT) == 0

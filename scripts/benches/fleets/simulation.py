@@ -33,7 +33,7 @@ from stallguard.fleet.store import joblog, membership, orders
 from stallguard.fleet.store.joblog import Tail, perform
 from stallguard.fleet.store.membership import Membership
 from stallguard.fleet.store.orders import Code, RunStatus, Submission, WorkerCard
-from stallguard.fleet.store.records import OF, Holder, Outcome, decode
+from stallguard.fleet.store.records import OF, Holder, HolderEnd, decode
 from stallguard.fleet.store.signing import REVOKED, Signatures
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -190,7 +190,7 @@ class Machines:
     def end(self, host: str) -> None:
         """End what a machine trains."""
         run = self._runs.pop(host)
-        end = Outcome(number=run.tail.number, claim=0, run="r", code=0, why="it ended")
+        end = HolderEnd(number=run.tail.number, claim=0, run="r", code=0, why="it ended")
         perform(joblog.append(run.job, run.tail, run.tail.number, end), self.store)
         run.end()
         self._placed[run.job] = Placed(True)
@@ -279,7 +279,7 @@ def filled(count: int, lasts: float) -> tuple[Memory, Machines]:
         submit(job, one)
         holder = Holder(host=machines.hosts[one % count], boot="b", pid=1, nonce=job, lasts=lasts, listed=True)
         tail, _ = perform(joblog.claim(job, Tail(), holder, "2026-06-10T12:00:00Z"), store)
-        end = Outcome(number=1, claim=1, run="r", code=0, why="it ended", at="2026-06-10T13:00:00Z")
+        end = HolderEnd(number=1, claim=1, run="r", code=0, why="it ended", at="2026-06-10T13:00:00Z")
         tail = perform(joblog.append(job, tail, 1, end), store)
         given = orders.decode_submission(store.read(orders.submission_key(job)) or b"", machines.hub, job)
         rows.append(job_table.row(job, job_table.Read(tail, given), (), ()))

@@ -22,7 +22,7 @@ def targets() -> Iterator[Target]:
     entries: list[records.Entry] = [
         records.Claim(number=2, newest=4, at=run_files.utc(), holder=holder),
         records.Generation(number=2, newest=4, claim=5, run="a-run", files=(file,), position=position),
-        records.Outcome(number=2, newest=6, claim=5, run="a-run", code=0, why="finished"),
+        records.HolderEnd(number=2, newest=6, claim=5, run="a-run", code=0, why="finished"),
     ]
 
     def stays_below(_data: bytes, entry: Any) -> None:

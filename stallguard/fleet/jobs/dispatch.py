@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 
 from stallguard.fleet.store.joblog import Tail
 from stallguard.fleet.store.orders import Submission
-from stallguard.fleet.store.records import Outcome
+from stallguard.fleet.store.records import HolderEnd
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0  # s before a job starts again that made no progress
 BEGINS = 30.0  # s that a machine has to begin a job that it was given: it takes one message
@@ -123,7 +123,7 @@ def decide(view: JobView, known: Fitting) -> JobDecision:
     return JobDecision(WAIT, _why_none(view, fitting, known.cordoned, known.machines), vanished=vanished)
 
 
-def end_of(outcome: Outcome | None, *, is_stopped: bool) -> str:
+def end_of(outcome: HolderEnd | None, *, is_stopped: bool) -> str:
     """Return in words why a job is over, "" if it is not."""
     if outcome is not None and outcome.is_finished:
         return "it is finished"

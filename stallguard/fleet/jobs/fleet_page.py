@@ -26,7 +26,7 @@ from stallguard.fleet.machines.machine_list import records_of
 from stallguard.fleet.store import each, joblog, membership, orders
 from stallguard.fleet.store.joblog import perform
 from stallguard.fleet.store.orders import WorkerCard
-from stallguard.fleet.store.records import Damaged, Machine
+from stallguard.fleet.store.records import Damaged, MachineRecord
 from stallguard.report import html_page, incident_history, status_rows
 from stallguard.report.incident_history import NamedIncident
 from stallguard.storage import paths, run_files
@@ -109,7 +109,7 @@ class EndedRun(NamedTuple):
 def make(
     store: str,
     fleet: Fleet,
-    machines: Sequence[Machine],
+    machines: Sequence[MachineRecord],
     spans: Mapping[str, Sequence[Span]],
     ended: Mapping[str, EndedRun],
     incidents: Sequence[NamedIncident],
@@ -142,7 +142,7 @@ def page_as_html(made: FleetReport) -> str:
     )  # fmt: skip
 
 
-def _machines(fleet: Fleet, machines: Sequence[Machine], now: dt.datetime) -> list[MachineShown]:
+def _machines(fleet: Fleet, machines: Sequence[MachineRecord], now: dt.datetime) -> list[MachineShown]:
     cards, known = {one.host: one for one in fleet.workers}, {one.host: one for one in machines}
     cordons = {one.host: one.why for one in fleet.cordons}
     shown = []
@@ -262,7 +262,7 @@ def _made(seen: Seen) -> FleetReport:
     """Return the page.  Raises StoreError and OSError."""
     store, fleet, now = seen.store, seen.fleet, dt.datetime.now().astimezone()
     machines = records_of(
-        store, "machines", store.names("machines"), lambda data, _: orders.decode(data, Machine)
+        store, "machines", store.names("machines"), lambda data, _: orders.decode(data, MachineRecord)
     )
     names = [job.job for job in fleet.jobs if job.number]
     holders = each(partial(_holders, seen), names)

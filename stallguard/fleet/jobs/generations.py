@@ -47,7 +47,7 @@ from stallguard import jsontext
 from stallguard.errors import UNREADABLE
 from stallguard.fleet.store import Store, joblog, records
 from stallguard.fleet.store.joblog import Steps, StoreRequest, Tail
-from stallguard.fleet.store.records import TRACKERS, Damaged, Generation, Outcome, Position, StoredFile
+from stallguard.fleet.store.records import TRACKERS, Damaged, Generation, HolderEnd, Position, StoredFile
 from stallguard.fleet.store.signing import NotSigned, Signatures
 from stallguard.storage import private, run_files
 from stallguard.storage.paths import SEED, RunDir, list_runs
@@ -122,8 +122,8 @@ class Publication:
                 yield StoreRequest("remove", records.data_folder(self._job, int(number)))
 
     def conclude(self, run: str, at: str, code: int, why: str, **facts: Any) -> Steps[None]:
-        """Publish how the run ended, and free the lease.  `facts`: of Outcome.  Raises Fenced, and StoreError."""
-        entry = Outcome(number=self._number, at=at, claim=0, run=run, code=code, why=why, **facts)
+        """Publish how the run ended, and free the lease.  `facts`: of HolderEnd.  Raises Fenced, and StoreError."""
+        entry = HolderEnd(number=self._number, at=at, claim=0, run=run, code=code, why=why, **facts)
         self.tail = yield from joblog.append(self._job, self.tail, self._number, entry)
 
 

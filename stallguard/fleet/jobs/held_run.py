@@ -31,7 +31,7 @@ from stallguard.fleet.store.joblog import Fenced, Tail, perform
 from stallguard.fleet.store.membership import Membership
 from stallguard.fleet.store.opening import open_store, split
 from stallguard.fleet.store.orders import JOB_NAME, Stop, decode_stop, host_name, stop_key
-from stallguard.fleet.store.records import Claim, Damaged, Generation, Holder, Machine, Outcome
+from stallguard.fleet.store.records import Claim, Damaged, Generation, Holder, HolderEnd, MachineRecord
 from stallguard.fleet.store.signing import NotSigned, Signatures
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
@@ -98,7 +98,7 @@ def guard(
         fleet = membership.recall(env)
         signatures = Signatures(fleet) if fleet else None  # with which orders are verified
         job = _taken(loaded, screen, signatures)
-        if isinstance(job, Outcome):
+        if isinstance(job, HolderEnd):
             if not job.is_finished:
                 raise _stopped(loaded.config.store.job, job.why, job.at)
             facts = {"job": loaded.config.store.job, "run": job.run, "at": job.at}
@@ -161,7 +161,7 @@ def _opened(url: str, fleet: Membership | None) -> Store:
     return open_store(url)
 
 
-def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> HeldJob | Outcome:
+def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> HeldJob | HolderEnd:
     settings, clock = loaded.config.store, SystemClock()
 
     def now() -> float:
@@ -177,7 +177,7 @@ def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> H
         host=host, boot=system.boot(), pid=os.getpid(), nonce=os.urandom(8).hex(), lasts=settings.lease,
         about=dict(about), listed=True,
     )  # fmt: skip
-    card = Machine(
+    card = MachineRecord(
         schema=records.SCHEMA,
         host=host,
         boot=holder.boot,
@@ -212,7 +212,7 @@ def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> H
             cure="put it back from a backup of the store; or start the training anew under another name: --job NAME",
             code=CANNOT_RUN,
         ) from error
-    return taken if isinstance(taken, Outcome) else HeldJob(settings.job, store, taken, settings.lease, now)
+    return taken if isinstance(taken, HolderEnd) else HeldJob(settings.job, store, taken, settings.lease, now)
 
 
 def end_orphans(store: str, job: str, env: Mapping[str, str]) -> list[str]:
@@ -318,7 +318,7 @@ def _trained(
 
 
 def _facts_of_end(run: RunDir, session: Session, loaded: Loaded) -> dict[str, Any]:
-    """Return the facts of a records.Outcome that say who ended a run, and whether the machine is the reason."""
+    """Return the facts of a records.HolderEnd that say who ended a run, and whether the machine is the reason."""
     end, ended = run_files.outcome(run), session.context.current.run
     requested = end is not None and was_requested(end.code, end.why, end.script_code)
     return {

@@ -18,7 +18,7 @@ from stallguard.fleet.machines.machine_list import READERS, as_seen, cards_of, c
 from stallguard.fleet.store import LinkInStore, Store, each, entry, joblog, orders
 from stallguard.fleet.store.joblog import Steps, Tail, perform
 from stallguard.fleet.store.orders import JOB_NAME, Cordon, Refusal, RunStatus, Stop, Submission, WorkerCard
-from stallguard.fleet.store.records import OF, Claim, Damaged, Outcome, Position
+from stallguard.fleet.store.records import OF, Claim, Damaged, HolderEnd, Position
 from stallguard.fleet.store.signing import Signatures
 
 WAITING, RUNNING, FINISHED, FAILED, STOPPED, REFUSED = (
@@ -81,7 +81,7 @@ class Span(NamedTuple):
 
     claim: Claim
     until: str
-    end: Outcome | None
+    end: HolderEnd | None
 
 
 def row(job: str, found: Read, workers: Sequence[WorkerCard], cordons: Sequence[Cordon]) -> JobRow:
@@ -282,5 +282,5 @@ def history(job: str, tail: Tail, most: int = HOLDERS) -> Steps[list[Span]]:
             claim, slot = (
                 (before, last.claim) if isinstance(before, Claim) and last.claim < slot else (None, 0)
             )
-            end, until = (last if isinstance(last, Outcome) else None), last.at
+            end, until = (last if isinstance(last, HolderEnd) else None), last.at
     return spans[::-1]

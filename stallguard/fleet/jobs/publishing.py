@@ -111,7 +111,7 @@ class PublishingThread:
     def conclude(self, code: int, why: str, patience: float, **facts: Any) -> str:
         """Publish the last checkpoints and how the run ended; return why that was not possible, "" if it was.
 
-        `patience`: seconds to try for; `facts`: of records.Outcome.
+        `patience`: seconds to try for; `facts`: of records.HolderEnd.
         """
         self._orders.put(_End(code, why, time.monotonic() + patience, facts))
         try:
@@ -225,7 +225,7 @@ class PublishingThread:
 
 
 class KeptEnd(msgspec.Struct, frozen=True):
-    """How a run ended.  `number`: of its holder; `facts`: of records.Outcome beside code and why."""
+    """How a run ended.  `number`: of its holder; `facts`: of records.HolderEnd beside code and why."""
 
     schema: int
     store: str

@@ -42,7 +42,7 @@ from stallguard.fleet.store.beside_loop import answered, beside
 from stallguard.fleet.store.joblog import Fenced, perform
 from stallguard.fleet.store.membership import Membership, own_host
 from stallguard.fleet.store.orders import Refusal, Submission
-from stallguard.fleet.store.records import ASKED_FOR, KILLED, Damaged, Outcome
+from stallguard.fleet.store.records import ASKED_FOR, KILLED, Damaged, HolderEnd
 from stallguard.fleet.store.signing import Signatures
 from stallguard.launch.environment import KEY_VARIABLE, fleet_signing_key
 from stallguard.storage import paths, private, run_files
@@ -336,7 +336,7 @@ class RunsHere:
             claim = tail.claim
             if claim is None or tail.is_free or (claim.holder.host, claim.holder.pid) != (self._host, pid):
                 return
-            end = Outcome(
+            end = HolderEnd(
                 number=claim.number, at=self._edges.at(), claim=0, run="", code=code, reason=KILLED,
                 why=f"its stallguard was killed on {self._host}",
             )  # fmt: skip

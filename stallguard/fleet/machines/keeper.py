@@ -28,7 +28,7 @@ from stallguard.fleet.machines.lease import Tenure, Upkeep, Watch
 from stallguard.fleet.machines.machine_beat import RunSide
 from stallguard.fleet.store import Store, StoreError, joblog
 from stallguard.fleet.store.joblog import Fenced, Steps, Tail, perform
-from stallguard.fleet.store.records import Claim, Holder, Outcome, beat_key, beat_name
+from stallguard.fleet.store.records import Claim, Holder, HolderEnd, beat_key, beat_name
 from stallguard.worker import Worker
 
 TICKS = 60  # for each lease: how often is counted
@@ -257,7 +257,7 @@ class LeaseWatch(NamedTuple):
 
 def take(
     store: Store, job: str, holder: Holder, at: Callable[[], str], watching: LeaseWatch, quiet: str = ""
-) -> Taken | Outcome:
+) -> Taken | HolderEnd:
     """Return the lease, or the outcome of a job that is done.  Raises HeldElsewhere, and StoreError.
 
     `at`: the time for people; `quiet`: the mark of a lease (joblog.look) that another reader has watched run out: if it

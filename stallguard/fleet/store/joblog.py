@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from stallguard.fleet.store import Store, StoreError, records
-from stallguard.fleet.store.records import Claim, Damaged, Entry, Generation, Holder, Outcome
+from stallguard.fleet.store.records import Claim, Damaged, Entry, Generation, Holder, HolderEnd
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Tail(NamedTuple):
     claimed_at: int = 0
     generation: Generation | None = None  # the newest that is accepted
     newest: int = 0  # its slot
-    outcome: Outcome | None = None  # of that claim
+    outcome: HolderEnd | None = None  # of that claim
     refused: int = 0  # entries that were not accepted
 
     @property
@@ -164,7 +164,7 @@ def claim(job: str, tail: Tail, holder: Holder, at: str) -> Steps[tuple[Tail, bo
     return (yield from catch_up(job, tail)), False
 
 
-def append(job: str, tail: Tail, number: int, entry: Generation | Outcome) -> Steps[Tail]:
+def append(job: str, tail: Tail, number: int, entry: Generation | HolderEnd) -> Steps[Tail]:
     """Publish an entry of the holder `number`; return the tail after it.  Raises Fenced, and StoreError.
 
     After a StoreError the entry can be there, or come later.  So it is decided here, from what is really before it,

@@ -31,7 +31,7 @@ LOG, BEATS, DATA, RUNS = "log", "beats", "data", "runs"
 LONGEST_LEASE = 86400.0  # s
 # Ends of `stallguard run` itself, before or beside the script: another machine can do better.
 OWN_ENDS = frozenset((OWN_FAILURE, CANNOT_RUN, NOT_FOUND))
-REQUESTED, NOT_BEGUN, KILLED = "requested", "not begun", "killed"  # reasons of an Outcome
+REQUESTED, NOT_BEGUN, KILLED = "requested", "not begun", "killed"  # reasons of an HolderEnd
 # Ends that were asked for on its machine, after a checkpoint.
 ASKED_FOR = frozenset(
     (STOPPED_ON_TIME, *(SIGNALLED + one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
@@ -110,7 +110,7 @@ class Generation(_Slot, frozen=True, kw_only=True, tag="generation"):
     signed: str = ""
 
 
-class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
+class HolderEnd(_Slot, frozen=True, kw_only=True, tag="outcome"):
     """The holder's run is over, and the lease free.  `code`: its exit code; after 0 the job is not done again.
 
     `script_code`: the exit code with which the script ended by itself; None: it was ended, or never began.
@@ -156,10 +156,10 @@ class Outcome(_Slot, frozen=True, kw_only=True, tag="outcome"):
         )
 
 
-Entry = Claim | Generation | Outcome
+Entry = Claim | Generation | HolderEnd
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class MachineRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A machine that has run a job, as it was then."""
 
     schema: int
@@ -202,7 +202,7 @@ def encode(entry: Entry) -> bytes:
     return jsontext.exact(entry)
 
 
-def encode_machine(card: Machine) -> bytes:
+def encode_machine(card: MachineRecord) -> bytes:
     """Return the card of a machine as it is written."""
     return jsontext.exact(card)
 
