@@ -37,9 +37,9 @@ def _now() -> dt.datetime:
 
 def _authority(file: str | None, place: Path) -> Path:
     """Return the authority's file: the named one, else that beside the fleet file."""
-    from stallguard.fleet.machines import authority
+    from stallguard.fleet.machines import founding
 
-    return Path(file) if file else authority.beside(place)
+    return Path(file) if file else founding.beside(place)
 
 
 def found(
@@ -83,10 +83,10 @@ def invite(
     name: str, out: str | None, days: int | None, authority_file: str | None, *, force: bool
 ) -> list[str]:
     """Make the fleet file of one more member; return what follows.  Raises StallguardError."""
-    from stallguard.fleet.machines import authority, founding
+    from stallguard.fleet.machines import founding
 
     member, own = membership.required(os.environ), membership.path(os.environ)
-    file = Path(out) if out else own.with_name(f"{own.stem}-{authority.checked_name(name)}.toml")
+    file = Path(out) if out else own.with_name(f"{own.stem}-{founding.checked_name(name)}.toml")
     founding.invite(
         member, name, days or founding.DAYS, file, _authority(authority_file, own), _now(), force=force
     )

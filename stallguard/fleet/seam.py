@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from stallguard.fleet.jobs.fleet_page import page_as_html, page_file, read_page
     from stallguard.fleet.jobs.held_run import guard
     from stallguard.fleet.jobs.job_table import JobRow
-    from stallguard.fleet.jobs.submitting import exists
-    from stallguard.fleet.jobs.sweeps import jobs_of_sweep
+    from stallguard.fleet.jobs.submitting import exists, jobs_of_sweep
     from stallguard.fleet.jobs.view import (
         FleetRun,
         age,
@@ -57,8 +56,7 @@ _PLACES = {
     "jobs.fleet_page": ("page_as_html", "page_file", "read_page"),
     "jobs.held_run": ("guard",),
     "jobs.job_table": ("JobRow",),
-    "jobs.submitting": ("exists",),
-    "jobs.sweeps": ("jobs_of_sweep",),
+    "jobs.submitting": ("exists", "jobs_of_sweep"),
     "jobs.view": (
         "FleetRun", "age", "copies_since", "keep_new", "listed", "meant", "moment", "readable", "snapshot", "stop",
     ),

@@ -68,10 +68,10 @@ def der(pem):
 
 def test_a_certificate_that_a_stranger_issued_under_the_names_of_the_fleet_is_refused():
     """His authority and his member are named as ours: only the signature of the certificate differs."""
-    from stallguard.fleet.machines import authority
+    from stallguard.fleet.machines import founding
 
-    ca, key = authority.authority("lab", NOW)
-    made = authority.issue(ca, key, "mini", 30, NOW)
+    ca, key = founding.authority("lab", NOW)
+    made = founding.issue(ca, key, "mini", 30, NOW)
     eve = Signatures(replace(OWN.member, ca=ca, certificate=made.certificate, key=made.key))
     with pytest.raises(NotSigned, match="did not issue its certificate"):
         OWN.verified(PLACE, eve.sign(PLACE, b"{}"))

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from stallguard.errors import StallguardError
-from stallguard.fleet.machines import authority, founding
+from stallguard.fleet.machines import founding
 from tests.pool.lab import lab, mounted  # noqa: F401 - fixtures
 
 
@@ -32,7 +32,7 @@ def found(home, tmp_path):
         (tmp_path / store).mkdir(exist_ok=True)
         place = file or home / ".config/stallguard/fleet.toml"
         when = now or dt.datetime.now(dt.UTC)
-        url, by = f"file://{tmp_path / store}", authority.beside(place)
+        url, by = f"file://{tmp_path / store}", founding.beside(place)
         return founding.found(url, scheduler, days, place, by, when, force=True, name=name)
 
     return make

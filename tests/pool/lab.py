@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN
-from stallguard.fleet.machines import authority, founding
+from stallguard.fleet.machines import founding
 from stallguard.fleet.store import membership, orders
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.orders import Code, Submission, WorkerCard
@@ -145,7 +145,7 @@ def make(place, file, store, **facts):
     pytest.importorskip("cryptography")
     pytest.importorskip("distributed")
     now = facts.pop("now", None) or dt.datetime.now(dt.UTC)
-    url, by = f"file://{store}", authority.beside(file)
+    url, by = f"file://{store}", founding.beside(file)
     return founding.found(url, f"127.0.0.1:{free_port()}", 30, file, by, now, force=True, **facts)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.fleet.machines import authority, founding
+from stallguard.fleet.machines import founding
 from stallguard.fleet.store import membership
 from stallguard.fleet.store.membership import Membership
 from stallguard.fleet.store.signing import Signatures
@@ -21,7 +21,7 @@ AUTHORITIES = {}
 
 def member(name, fleet="lab"):
     """Return a member of a fleet that no store is of."""
-    by = AUTHORITIES.get(fleet) or authority.make(fleet, NOW)
+    by = AUTHORITIES.get(fleet) or founding.make(fleet, NOW)
     AUTHORITIES[fleet], made = by.issue(name, 30, NOW)
     return Membership(
         schema=membership.SCHEMA, fleet=fleet, name=name, store="file:///nowhere", scheduler="tls://127.0.0.1:1",
@@ -49,7 +49,7 @@ def invited(file, name):
     if not made.exists():
         founder = membership.required({"STALLGUARD_FLEET": str(file)})
         founding.invite(
-            founder, name, 30, made, authority.beside(Path(file)), dt.datetime.now(dt.UTC), force=False
+            founder, name, 30, made, founding.beside(Path(file)), dt.datetime.now(dt.UTC), force=False
         )
     return made
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN
-from stallguard.fleet.machines import authority, founding
+from stallguard.fleet.machines import founding
 from stallguard.fleet.store import membership, orders, records
 from stallguard.fleet.store.orders import Stop
 from stallguard.fleet.store.records import Claim, Generation, Holder
@@ -140,7 +140,7 @@ def test_certificates_that_are_damaged_or_have_expired_are_refused_before_anythi
     assert "fleet invite NAME" in said
     membership.write(lab.file, good, replace=True)
     long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(days=40)
-    founding.renew(good, 30, lab.file, authority.beside(lab.file), long_ago)
+    founding.renew(good, 30, lab.file, founding.beside(lab.file), long_ago)
     assert f"the certificate of member {good.name} has expired" in lab.refused(*ASKING[verb])
     assert "expired" in lab.verb("doctor")
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet.engine.dask_engine import renew, security
-from stallguard.fleet.machines import authority, founding, member_tls
+from stallguard.fleet.machines import founding, member_tls
 from stallguard.fleet.store import membership
 from stallguard.fleet.store.opening import open_store
 from stallguard.fleet.store.signing import Signatures
@@ -221,7 +221,7 @@ def test_a_revoked_member_is_cut_off_and_refused_and_no_member_can_be_another_on
     found(name="ann")
     founder = home / ".config/stallguard/fleet.toml"
     files = [invited(founder, name) for name in ("mini", "pro")]
-    made = authority.load(authority.beside(founder), member_of(founder).fleet)
+    made = founding.load(founding.beside(founder), member_of(founder).fleet)
     for name in ("mini", "ann"):
         made = made.revoke(name, dt.datetime.now(dt.UTC))
         files.append(tmp_path / f"{name}.pem")
@@ -251,7 +251,7 @@ def test_a_scheduler_refuses_a_revoked_member_at_its_first_message(found, tmp_pa
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
         lost = replace(lost, scheduler=f"tls://127.0.0.1:{listening.getsockname()[1]}")
         assert _tried(listening, server, lost) == ""
-        founding.revoke(mine.member, "mini", authority.beside(founder), dt.datetime.now(dt.UTC))
+        founding.revoke(mine.member, "mini", founding.beside(founder), dt.datetime.now(dt.UTC))
         mine.refresh(store)
         renew(own, mine)  # the context that it listens with
         assert "a certificate is revoked" in _tried(listening, server, lost)
@@ -272,7 +272,7 @@ def test_a_revoked_member_cannot_take_up_a_session_of_before(found, home):
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
         session, greeting = _greeted(listening, server, client)
         assert greeting == b"greeting"
-        founding.revoke(mine.member, "mini", authority.beside(founder), dt.datetime.now(dt.UTC))
+        founding.revoke(mine.member, "mini", founding.beside(founder), dt.datetime.now(dt.UTC))
         mine.refresh(open_store(lost.store))
         renew(own, mine)
         with pytest.raises(ssl.SSLError, match=r"(?i)revoked"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.errors import USAGE, StallguardError
-from stallguard.fleet.jobs import sweeps
+from stallguard.fleet.jobs import submitting
 
 BASE = """
 name = "rates"
@@ -18,7 +18,7 @@ rows = [32, 64, 128]
 
 
 def jobs(more="", text=BASE):
-    return sweeps.jobs_of_sweep(text.replace("{more}", more), "sweep.toml")
+    return submitting.jobs_of_sweep(text.replace("{more}", more), "sweep.toml")
 
 
 def values(found):

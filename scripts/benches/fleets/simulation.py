@@ -26,7 +26,7 @@ from stallguard.fleet.jobs import archive, job_table
 from stallguard.fleet.jobs.dispatch import UNKNOWN, ConnectedMachine, Placed, Start
 from stallguard.fleet.jobs.publishing import SELDOM
 from stallguard.fleet.jobs.readable_files import ReadableFiles
-from stallguard.fleet.machines import authority, lease
+from stallguard.fleet.machines import founding, lease
 from stallguard.fleet.machines.keeper import STOPS
 from stallguard.fleet.machines.machine_beat import Standing
 from stallguard.fleet.store import joblog, membership, orders
@@ -229,7 +229,7 @@ class Machines:
 def _members(*names: str) -> list[Signatures]:
     """Return the signatures of members of one fleet."""
     now = dt.datetime.now(dt.UTC)
-    by, found = authority.make("fleet-simulated", now), []
+    by, found = founding.make("fleet-simulated", now), []
     for name in names:
         by, made = by.issue(name, 1, now)
         found.append((name, made))

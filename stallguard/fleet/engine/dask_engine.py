@@ -306,7 +306,7 @@ def dask_settings(membership: Membership, folder: Path, *, dashboard: bool = Fal
         "distributed.comm.default-scheme": "tls",
         "distributed.comm.require-encryption": True,
         "distributed.comm.tls.min-version": 1.3,
-        # Each of these would load_quietly code, or open a port.
+        # Each of these would load code, or open a port.
         "distributed.scheduler.preload": [],
         "distributed.worker.preload": [],
         "distributed.client.preload": [],

@@ -95,7 +95,7 @@ class FleetReport(msgspec.Struct, frozen=True):
     nights: list[MachineLine]  # which machine had which job
     jobs: list[FleetProgress]  # by name
     incidents: list[NamedIncident]  # of the newest runs of the jobs
-    left_out: int  # jobs whose run was not read_page
+    left_out: int  # jobs whose run was not read
     dashboard: str  # address of the scheduler's own page; empty: it has none
 
 

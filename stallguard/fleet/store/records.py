@@ -31,7 +31,7 @@ LOG, BEATS, DATA, RUNS = "log", "beats", "data", "runs"
 LONGEST_LEASE = 86400.0  # s
 # Ends of `stallguard run` itself, before or beside the script: another machine can do better.
 OWN_ENDS = frozenset((OWN_FAILURE, CANNOT_RUN, NOT_FOUND))
-REQUESTED, NOT_BEGUN, KILLED = "requested", "not begun", "killed"  # reasons of an HolderEnd
+REQUESTED, NOT_BEGUN, KILLED = "requested", "not begun", "killed"  # reasons of a HolderEnd
 # Ends that were asked for on its machine, after a checkpoint.
 ASKED_FOR = frozenset(
     (STOPPED_ON_TIME, *(SIGNALLED + one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
