@@ -31,7 +31,7 @@ PROBE = os.environ.pop("STATE_PROBE", "") or os.path.join(ROOT, "stallguard", "p
 PACKAGE = "_stallguard_probe"
 PARTS = (
     "bootstrap", "frameworks.keras", "seeds", "checkpoint.fit_session", "checkpoint.keras_hooks",
-    "checkpoint.data_order", "checkpoint.fast_forward", "checkpoint.saver", "microbatch.fit_sizes",
+    "checkpoint.keras_hooks", "checkpoint.fast_forward", "checkpoint.saver", "microbatch.fit_sizes",
 )  # fmt: skip
 LONGEST = 90.0  # s that one attempt takes at most
 OPERATIONS = 16  # on files, in one save: about

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from stallguard.probe.checkpoint import data_order as orders
+from stallguard.probe.checkpoint import keras_hooks as orders
 from stallguard.probe.frameworks import tensorflow
 from tests.probe.attempts import Attempts, printed, same
 

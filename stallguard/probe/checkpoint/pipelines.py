@@ -252,7 +252,7 @@ def limits(iterator: Any, model: Any, shared: list[str]) -> list[str]:
     `shared`: what the pipeline and the training both draw from.
     """
     adapter, unseeded, kept = adapter_of(iterator), set(), set()
-    # Arrays are shuffled by Keras, in an order that data_order.py seeds if the script does not.
+    # Arrays are shuffled by Keras, in an order that keras_hooks.py seeds if the script does not.
     dataset = None if of_arrays(iterator) else dataset_of(iterator)
     registry = sys.modules.get("tensorflow.python.framework.op_def_registry")
     for stage in stages(dataset):

@@ -107,7 +107,7 @@ PATCHES: dict[str, PartPatches] = {
         "keras.src.trainers.epoch_iterator": ("checkpoint.keras_hooks", "patch_iterator"),
         "keras.src.trainers.trainer": ("checkpoint.keras_hooks", "patch_base_trainer"),
         **{module: ("checkpoint.keras_hooks", "patch_trainer", name) for module, name in TRAINERS3.items()},
-        "keras.src.trainers.data_adapters.array_data_adapter": ("checkpoint.data_order", "patch_arrays"),
+        "keras.src.trainers.data_adapters.array_data_adapter": ("checkpoint.keras_hooks", "patch_arrays"),
         **dict.fromkeys(TRAINERS2, ("checkpoint.keras_hooks", "patch_model")),
         "keras.src.engine.data_adapter": ("checkpoint.keras_hooks", "patch_data"),
         "tf_keras.src.engine.data_adapter": ("checkpoint.keras_hooks", "patch_data"),

@@ -511,7 +511,7 @@ LIBRARY = Library(
         "device": {"tensorflow": hide_gpu},
         "checkpoint": {
             "tensorflow.python.data.ops.dataset_ops": ("checkpoint.fit_session", "patch_datasets"),
-            "tensorflow.python.data.ops.shuffle_op": ("checkpoint.data_order", "patch_shuffle"),
+            "tensorflow.python.data.ops.shuffle_op": ("checkpoint.keras_hooks", "patch_shuffle"),
         },
     },
     array_waits=("cpu", "numpy"),

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from ..hooks import before
 from ..lookahead import NAME
 from . import announcements, batch_structure, compare
+from .compare import StepOutcome
 from .deferred_update import HeldUpdate, holding
-from .equality import StepOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

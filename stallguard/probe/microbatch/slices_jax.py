@@ -12,8 +12,8 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import batch_structure, compare, deferred_update, slice_plan, sliced_step
+from .compare import StepOutcome
 from .deferred_update import HeldUpdate, holding, loss_tracker
-from .equality import StepOutcome
 from .sliced_step import WEIGHTS, ComparedRows, SlicedStep, plain_rows
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stallguard.probe.microbatch.equality import StepOutcome, difference
+from stallguard.probe.microbatch.compare import StepOutcome, difference
 
 GRADIENT = np.linspace(0.1, 1.0, 64, dtype="float32")
 
