@@ -55,7 +55,7 @@ class ScriptApi:
 
     def beat(self, count: int) -> None:
         """Count `count` finished batches; save a checkpoint if one is due, or if the training is to stop."""
-        self._context.beats.trains()
+        self._context.beats.mark_training()
         self._context.beats.beat(HAND, count)
         command = self._context.get("command") if self._checkpoints and not self._ending else 0
         if command == STOP and not self._context.beats.fitting:
@@ -74,7 +74,7 @@ class ScriptApi:
 
     def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:
         """Have `save` write checkpoints from now on; return whether `load` read one of an earlier attempt."""
-        self._context.beats.trains()
+        self._context.beats.mark_training()
         folder = self._context.checkpoint_directory
         if not folder:
             return False

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     BatchEnd = Callable[[Any, int, Any], Any]
-    Attend = Callable[[Any, Any], None]
+    AfterBatch = Callable[[Any, Any], None]
 
 if sys.platform == "darwin":
     # importing functools itself takes five milliseconds of each start
@@ -84,14 +84,14 @@ class Beats:
         # While hot: when its last batch ended, and when the callbacks of that batch returned.
         self.ended = self.began = self._last
         self._base = 0  # beats before the batch of index 0, while hot
-        self.due = 0  # ns: when the hot path must publish or call `attend`
+        self.due = 0  # ns: when the hot path must publish or call `after_batch`
         self._loop = LoopPosition()
         self.plain = False  # each end of a batch in Keras' loop is one batch
         self.index = -1  # Keras' own number of the batch that ended last in this epoch, -1 before the first
         self.step = 0  # ns inside steps, summed
         self.stride = 1  # batches that Keras runs at once
         self.cold = False  # the next batch of Keras compiles what it runs, and no hook observes that
-        self.attention = False  # `attend` is called after the batch; set by the sender, once a second
+        self.attention = False  # `after_batch` is called after the batch; set by the sender, once a second
         self.fitting = 0  # open Keras loops (fit, evaluate, predict): only they count then
         self.inside = 0  # the thread inside a training call (function, train_on_batch, apply), 0: none
         self._credit = Credit()  # which hook counts the batches outside of Keras' loops
@@ -102,7 +102,7 @@ class Beats:
         self.own_work = self.own_saves = 0  # open calls in which the probe works in that thread; its saves
         self._main = self._thread = get_ident()  # `_thread`: the one that trains
 
-    def trains(self) -> None:
+    def mark_training(self) -> None:
         """Mark this process as training: processes that it starts from now on are its workers."""
         if not self.claimed:
             self.claimed = True
@@ -137,7 +137,7 @@ class Beats:
         if self._longest <= longest:
             self.slots[_LONGEST_NS] = self._longest = 0
 
-    def mine(self) -> bool:
+    def is_training_thread(self) -> bool:
         """Return whether this is the thread that trains: the phase is that of this thread only."""
         return get_ident() == self._thread
 
@@ -151,8 +151,8 @@ class Beats:
         self._changes += 1
         self.slots[_PROGRESS_NS] = monotonic_ns()
 
-    def attend(self) -> None:
-        """Have `attend` called at the end of the next batch."""
+    def request_attention(self) -> None:
+        """Have `after_batch` called at the end of the next batch."""
         self.attention = True
         self.due = 0
 
@@ -209,7 +209,7 @@ class Beats:
 
     def fit_begins(self) -> int:
         """Begin a `fit`: from here on its callbacks count."""
-        self.trains()
+        self.mark_training()
         before = self.enter(EPOCH_START)
         self._thread = get_ident()
         self._loop.fit_begins(self._beats)
@@ -255,10 +255,10 @@ class Beats:
         if self._phase != FIRST_RUN:
             self.enter(STEP)
 
-    def around_batch_end(self, original: BatchEnd, attend: Attend) -> BatchEnd:
+    def around_batch_end(self, original: BatchEnd, after_batch: AfterBatch) -> BatchEnd:
         """Return a wrapper of `original`, CallbackList.on_train_batch_end, that counts the batch and begins the next.
 
-        `attend` is called after a batch if `attention` is set.
+        `after_batch` is called after a batch if `attention` is set.
         """
         clock, count_batch = monotonic_ns, self._count_batch
 
@@ -267,7 +267,7 @@ class Beats:
             now = clock()
             try:
                 if callbacks is not self.hot:
-                    return count_batch(original, attend, callbacks, batch, logs)
+                    return count_batch(original, after_batch, callbacks, batch, logs)
                 gap = now - self.began
                 if gap > self._longest:
                     self._pause(gap, STEP)
@@ -282,15 +282,17 @@ class Beats:
             self.index = batch  # after the callbacks, and with no call between: a fit inside them sets it too
             self.began = now
             if now > self.due:
-                self._publish_and_attend(attend, callbacks, batch, logs)
+                self._publish_and_call(after_batch, callbacks, batch, logs)
             return result
 
         return on_train_batch_end
 
-    def _count_batch(self, original: BatchEnd, attend: Attend, callbacks: Any, batch: int, logs: Any) -> Any:
+    def _count_batch(
+        self, original: BatchEnd, after_batch: AfterBatch, callbacks: Any, batch: int, logs: Any
+    ) -> Any:
         """Count a batch outside of the hot state: after another event, or if one call stands for several batches."""
         self.settle()
-        self.trains()
+        self.mark_training()
         now = monotonic_ns()
         gap = now - self._last
         if gap > self._longest:
@@ -306,7 +308,7 @@ class Beats:
         result = original(callbacks, batch, logs)
         self._begin_step(callbacks, batch)
         if self.attention:
-            attend(callbacks, logs)
+            after_batch(callbacks, logs)
         return result
 
     def _begin_step(self, callbacks: Any, batch: int) -> None:
@@ -323,8 +325,8 @@ class Beats:
             self.began = now
             self.hot = callbacks
 
-    def _publish_and_attend(self, attend: Attend, callbacks: Any, batch: int, logs: Any) -> None:
-        """Publish, and call `attend` if `attention` is set: after a hot batch from `due` on.
+    def _publish_and_call(self, after_batch: AfterBatch, callbacks: Any, batch: int, logs: Any) -> None:
+        """Publish, and call `after_batch` if `attention` is set: after a hot batch from `due` on.
 
         `due` is over if the callbacks ended the hot state, `attention` was set, or the sender does not publish.
         """
@@ -332,7 +334,7 @@ class Beats:
             self._begin_step(callbacks, batch)
         self.publish()
         if self.attention:
-            attend(callbacks, logs)
+            after_batch(callbacks, logs)
 
     def _batches_ended(self, index: int) -> int:
         """Return how many batches ended, if Keras runs several at once or the script calls the callbacks itself."""
@@ -393,7 +395,7 @@ class Beats:
 
     def add(self, source: int, count: int) -> None:
         """Add `count` batches."""
-        self.trains()
+        self.mark_training()
         self.settle()
         self._beats += count
         slots = self.slots

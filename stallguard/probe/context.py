@@ -65,8 +65,8 @@ class Context:
         self.patches = patches
         self.environment = environment
         self.settings = settings.of(environment)
-        # Called at the end of a batch: with Keras' list of callbacks and what the step returned, after attend() or once
-        # a second; with the list, before a fit is ended.
+        # Called at the end of a batch: with Keras' list of callbacks and what the step returned, after
+        # request_attention() or once a second; with the list, before a fit is ended.
         self.after_batch: list[Callable[[Any, Any], None]] = []
         self.before_stop: list[Callable[[Any], None]] = []
         self.flush: Callable[[], None] = lambda: None  # sends the queued notes
@@ -96,12 +96,12 @@ class Context:
 
     @property
     def factor(self) -> int:
-        """Micro-batches to train a batch in (1: whole batches)."""
+        """Slices to train a batch in (1: whole batches)."""
         return 1 if self.smaller else self.asked
 
     @property
     def asked(self) -> int:
-        """Parts of a batch that the supervisor asks for in this attempt, as slices or as smaller batches."""
+        """Slices of a batch that the supervisor asks for in this attempt, as slices or as smaller batches."""
         return max(1, self.settings.factor)
 
     @property
@@ -133,9 +133,9 @@ class Context:
         """Keras' number of the batch that ended last in this epoch, -1 before the first."""
         return self.beats.index
 
-    def attend(self) -> None:
+    def request_attention(self) -> None:
         """Have `after_batch` called at the end of the next batch."""
-        self.beats.attend()
+        self.beats.request_attention()
 
     def epoch_goes_on(self, before: int) -> None:
         """Note that earlier attempts trained `before` batches of the epoch that is resumed."""

@@ -114,7 +114,7 @@ class SaveHooks:
     def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
         """Begin a checkpoint; nested calls are part of it."""
         beats = self.beats
-        if beats.saving or not beats.mine():
+        if beats.saving or not beats.is_training_thread():
             return None
         beats.saving = True
         return beats.enter(CHECKPOINT)

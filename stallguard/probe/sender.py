@@ -152,13 +152,13 @@ class Sender:
             self._finishing = True
             self._beats.enter(phases.FINISHING)
         if self._beats.slots[_COMMAND]:
-            self._beats.attend()
+            self._beats.request_attention()
         if self._mail.armed and not still_ours(self._signal, self._handler):
             self._disarm()
         if now - self._looked < SECOND:
             return
         self._looked = now
-        self._beats.attend()
+        self._beats.request_attention()
         for library in libraries.known:
             if library.trains:
                 self._mail.version(library.name, libraries.version(library.name))

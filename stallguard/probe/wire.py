@@ -18,7 +18,7 @@ the mapped page and in a datagram:
          24 poll_ns      when that read last returned: old while beats go on = the device is stuck
          25 source       index into SOURCES: the hook that counts the beats
          26 hooks        bit mask over HOOKS          27 flags (FLAG_*)
-         28 saves        checkpoints finished         29 factor (micro-batches a batch; 1 = whole)
+         28 saves        checkpoints finished         29 factor (slices a batch; 1 = whole)
          30 loss_bits    float64 of the last loss that was known without waiting for the device
          31 input_ns     time spent waiting for input, summed   32 step_ns  time inside steps, summed
          33 expect_ns    end of a long operation that the script announced (0: none)
@@ -136,7 +136,7 @@ _INDICES = (
     (SLOT["wait"], len(WAITS)),
 )
 FLAG_STACKS_ARMED = 1  # the stack-dump signal is registered: it can be sent
-FLAG_SMALLER_BATCH = 2  # micro-batches are in effect
+FLAG_SMALLER_BATCH = 2  # slices, or smaller batches, are in effect
 FLAG_STOP_ASKED = 4  # the script was asked to end at the next batch
 FLAG_STEPPED_ASIDE = 8  # the probe removed its hooks after internal errors
 FLAG_TRAINS = 16  # this process has trained; without it, it can be one that only launches others

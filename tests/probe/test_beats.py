@@ -294,7 +294,7 @@ def test_who_asks_for_attention_gets_it_at_the_next_batch(beats):
     running(beats)
     end(LIST, 3, "three")
     assert not asked
-    beats.attend()
+    beats.request_attention()
     beats.publish()  # the sender's, meanwhile
     end(LIST, 4, "four")
     assert asked == ["four"]

@@ -61,7 +61,7 @@ class CheckpointSession:
         )
         self._locks = datasets.Locks(self._records.folder, time.time())
         self.pace = schedule.of_settings(context.settings, time.monotonic())
-        self.sigterm_handler = SigtermHandler(context.attend, context.mail.own_thread)
+        self.sigterm_handler = SigtermHandler(context.request_attention, context.mail.own_thread)
         self._choice = ResumeChoice(context, self._records, self.sigterm_handler.die)
         self.openings = Openings(context, lambda: self.fit)
         self.lookahead = Lookahead(context)
@@ -409,7 +409,7 @@ class CheckpointSession:
         if fit is None or self.stopped:
             return
         if callbacks is not fit.callbacks:  # of a fit inside a callback: the outer batch ends later
-            self.context.attend()
+            self.context.request_attention()
             return
         fit.count(self.context.index)
         fit.logs = logs
@@ -425,7 +425,7 @@ class CheckpointSession:
         elif time.monotonic() >= self.pace.next and not fit.is_last_batch_of_epoch():
             self._saver.save(fit, self.openings.others)
         if time.monotonic() >= self.pace.next - SOON:
-            self.context.attend()
+            self.context.request_attention()
 
     def epoch_ended(self, fit: Fit, epoch: int) -> None:
         """Save after the callbacks of an epoch's end if a save is due.

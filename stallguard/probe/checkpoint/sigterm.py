@@ -24,19 +24,19 @@ TERM = signal.SIGTERM
 
 
 class SigtermHandler:
-    """The handler, from `arm` to `disarm`.  `asked` is true after SIGTERM came; `attend()` is called then.
+    """The handler, from `arm` to `disarm`.  `asked` is true after SIGTERM came; `on_signal()` is called then.
 
     The thread and its pipe are made once in a process: a thread for each fit would cost a millisecond each.  Its first
     call is `begins`.
     """
 
     def __init__(
-        self, attend: Callable[[], None] = lambda: None, begins: Callable[[], None] = lambda: None
+        self, on_signal: Callable[[], None] = lambda: None, begins: Callable[[], None] = lambda: None
     ) -> None:
         self._begins = begins
         self.asked = False
         self.saving = False
-        self._attend = attend
+        self._on_signal = on_signal
         self._armed = False
         self._pipe: tuple[int, int] | None = None
         self._masks: dict[int, set[signal.Signals | int]] = {}  # of threads that are forking
@@ -117,7 +117,7 @@ class SigtermHandler:
 
     def _handle(self, *_: Any) -> None:
         self.asked = True
-        self._attend()
+        self._on_signal()
 
     def _listen(self, reader: int) -> None:
         """Wait for the signal in a thread, and let its default action end the process.

@@ -224,9 +224,9 @@ class CallbackHooks:
         code = original.__code__
         if code.co_varnames[: code.co_argcount] != ("self", "batch", "logs"):
             raise TypeError("on_train_batch_end has other arguments in this version")
-        return self.beats.around_batch_end(original, self.attend)
+        return self.beats.around_batch_end(original, self.after_batch)
 
-    def attend(self, callbacks: Any, logs: Any) -> None:
+    def after_batch(self, callbacks: Any, logs: Any) -> None:
         """Have the loss read, save, and end the training if that was commanded; once a second or on a command."""
         self.beats.attention = False
         self.read_next_loss(callbacks)
@@ -434,7 +434,7 @@ class BatchHooks:
 
     def batch_opens(self, model: Any, *args: Any, **kwargs: Any) -> Optional[int]:
         """Begin train_on_batch."""
-        self.beats.trains()
+        self.beats.mark_training()
         return self.beats.call_begins() if self.beats.may_open() else None
 
     def batch_closes(self, before: int, result: Any) -> None:

@@ -148,7 +148,7 @@ class FunctionHooks:
 
     def trace_opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
         """Begin the tracing of a graph; the graphs inside it (loop bodies) are part of it."""
-        if self.beats.tracing or not self.beats.mine():
+        if self.beats.tracing or not self.beats.is_training_thread():
             return None
         self.beats.tracing = True
         return self.beats.enter(TRACING)
@@ -204,7 +204,7 @@ class InputHooks:
 
     def opens(self, iterator: Any) -> Optional[int]:
         """Begin the wait for the next batch."""
-        if not (self.beats.mine() and self.eager()):
+        if not (self.beats.is_training_thread() and self.eager()):
             return None
         if not self._is_noted and not self.beats.fitting:
             self._is_noted = True

@@ -136,7 +136,7 @@ class TorchHooks:
         if not self._loader and not self.beats.fitting:
             self.context.note("feed", "a DataLoader of PyTorch feeds the loop", feed="loader")
         self._loader = True
-        return self.beats.enter(INPUT) if self.beats.mine() else None
+        return self.beats.enter(INPUT) if self.beats.is_training_thread() else None
 
     def closes(self, before: int, result: Any) -> None:
         """End the wait: the step follows."""

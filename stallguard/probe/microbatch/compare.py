@@ -323,16 +323,16 @@ class Slices:
         # Models whose step is in a graph as a whole, before the comparison.
         self._traced: WeakSet[Any] = WeakSet()
         self._comparison: Optional[SliceComparison] = None
-        self._making_anew = False
+        self._is_remaking = False
 
-    def prepare(self, model: Any, framework: Framework, anew: bool) -> None:
+    def prepare(self, model: Any, framework: Framework, fit_begins: bool) -> None:
         """Have the batches of the next step compared, unless they were; the model's train function was just made.
 
-        `anew`: whether a fit begins, whose data can be different.
+        `fit_begins`: whether a fit begins, whose data can be different.
         """
         function = _made(model)
         same = self._functions.get(model) is function
-        if function is None or self._making_anew or (same and not anew):
+        if function is None or self._is_remaking or (same and not fit_begins):
             return
         if not same:
             self._verdicts.pop(model, None)  # it was compiled again: the loss can be different
@@ -391,11 +391,11 @@ class Slices:
             traced = announcements.TOO_EARLY
         self._traced.discard(model)
         if bool(traced) != bool(comparison.reason):
-            self._making_anew = True
+            self._is_remaking = True
             try:
                 model.make_train_function(force=True)
             finally:
-                self._making_anew = False
+                self._is_remaking = False
             self._functions[model] = _made(model)
 
 

@@ -118,7 +118,7 @@ def holding(model: Any, *methods: str) -> Iterator[HeldUpdate]:
                 yield held
 
 
-GOLDEN = 0.6180339887498949  # its multiples are spread evenly over (0, 1)
+GOLDEN_RATIO = 0.6180339887498949  # its multiples are spread evenly over (0, 1)
 LEAST, MOST = 0.02, 0.98  # so that no number is an extreme of a normal distribution
 
 
@@ -146,7 +146,7 @@ class Draws:
 
 def field(length: int) -> list[float]:
     """Return `length` numbers between 0 and 1, spread evenly, the same for each call."""
-    return [LEAST + (MOST - LEAST) * ((0.381966 + GOLDEN * place) % 1.0) for place in range(length)]
+    return [LEAST + (MOST - LEAST) * ((0.381966 + GOLDEN_RATIO * place) % 1.0) for place in range(length)]
 
 
 def row(shape: list[int]) -> list[float]:

@@ -103,9 +103,9 @@ def _mean(original: Any) -> Any:
     """Keep a mean over batches (a scalar without a weight: the loss of one output) a mean over batches."""
 
     def update_state(self: Any, values: Any, sample_weight: Any = None) -> Any:
-        piece = current()
-        if piece is not None and sample_weight is None and getattr(values, "shape", None) == ():
-            sample_weight = piece.size / piece.batch
+        slice_ = current()
+        if slice_ is not None and sample_weight is None and getattr(values, "shape", None) == ():
+            sample_weight = slice_.size / slice_.batch
         return original(self, values, sample_weight)
 
     return update_state
@@ -117,32 +117,32 @@ def _reducer(original: Any, module: Any) -> Any:
         **options: Any,
     ) -> Any:  # fmt: skip
         loss = original(values, sample_weight=sample_weight, mask=mask, reduction=reduction, **options)
-        piece = current()
-        if piece is None:
+        slice_ = current()
+        if slice_ is None:
             return loss
-        piece.losses += 1
+        slice_.losses += 1
         ops = module.ops
         if reduction in _SUMS:
-            return _sum(loss, piece, reduction == "sum", ops.cast)
+            return _sum(loss, slice_, reduction == "sum", ops.cast)
         by_weight = reduction == "mean_with_sample_weight"
         if mask is not None and not by_weight:
-            piece.divisors.append(ops.sum(ops.cast(mask, loss.dtype)))
+            slice_.divisors.append(ops.sum(ops.cast(mask, loss.dtype)))
         elif by_weight and (mask is not None or sample_weight is not None):
             merged = module.apply_mask(sample_weight, mask, dtype=loss.dtype, reduction=reduction)
-            piece.divisors.append(ops.sum(ops.cast(merged, loss.dtype)))
+            slice_.divisors.append(ops.sum(ops.cast(merged, loss.dtype)))
         return loss
 
     return reduce_weighted_values
 
 
-def _sum(loss: Any, piece: Any, reduced: bool, cast: Any) -> Any:
+def _sum(loss: Any, slice_: Any, reduced: bool, cast: Any) -> Any:
     """Return a slice's sum divided by size / batch, the weight that it is multiplied by later.
 
     The log shows the mean, not the sum, of losses that stay a vector (not `reduced`).
     """
-    weight = cast(piece.size, loss.dtype) / cast(piece.batch, loss.dtype)
+    weight = cast(slice_.size, loss.dtype) / cast(slice_.batch, loss.dtype)
     if not reduced:
-        piece.logged = weight
+        slice_.logged = weight
     return loss / weight
 
 
@@ -150,9 +150,9 @@ def _masker(original: Any, tf: Any) -> Any:
     """Count the unmasked positions, which Keras 2 divides by; `reduction` is "auto", "sum_over_batch_size", ..."""
 
     def apply_valid_mask(losses: Any, sw: Any, mask: Any, reduction: Any) -> Any:
-        piece = current()
-        if piece is not None and mask is not None and reduction not in _SUMS:
-            piece.divisors.append(tf.reduce_sum(tf.cast(mask, "float32")))
+        slice_ = current()
+        if slice_ is not None and mask is not None and reduction not in _SUMS:
+            slice_.divisors.append(tf.reduce_sum(tf.cast(mask, "float32")))
         return original(losses, sw, mask, reduction)
 
     return apply_valid_mask
@@ -163,10 +163,10 @@ def _weigher(original: Any, tf: Any) -> Any:
         losses: Any, sample_weight: Any = None, reduction: Any = "sum_over_batch_size", name: Any = None
     ) -> Any:
         loss = original(losses, sample_weight=sample_weight, reduction=reduction, name=name)
-        piece = current()
-        if piece is None:
+        slice_ = current()
+        if slice_ is None:
             return loss
-        piece.losses += 1
-        return _sum(loss, piece, reduction == "sum", tf.cast) if reduction in _SUMS else loss
+        slice_.losses += 1
+        return _sum(loss, slice_, reduction == "sum", tf.cast) if reduction in _SUMS else loss
 
     return compute_weighted_loss

@@ -311,11 +311,11 @@ def patch(slices: Slices, trainer: Any, step: Step, framework: Framework) -> Non
     def function(original: Any) -> Any:
         def make_train_function(self: Any, *args: Any, **named: Any) -> Any:
             result = original(self, *args, **named)
-            anew = id(self) in begun
+            fit_begins = id(self) in begun
             begun.discard(id(self))
             try:
                 if context.factor > 1:
-                    _prepare(announcer, slices, framework, self, anew)
+                    _prepare(announcer, slices, framework, self, fit_begins)
             except Exception as error:
                 context.surprise("preparing slices", error)
             # Keras 2 stores and calls what this returns: it must be the NextCall.
@@ -329,7 +329,9 @@ def patch(slices: Slices, trainer: Any, step: Step, framework: Framework) -> Non
         context.wrap(trainer, "fit", before(context, lambda model, *_, **__: begun.add(id(model))))
 
 
-def _prepare(announcer: Announcer, slices: Slices, framework: Framework, model: Any, anew: bool) -> None:
+def _prepare(
+    announcer: Announcer, slices: Slices, framework: Framework, model: Any, fit_begins: bool
+) -> None:
     """Have the first batches of `model` compared, or report why they stay whole."""
     if not batch_structure.reaches(model):
         announcer.unreached(model)
@@ -344,4 +346,4 @@ def _prepare(announcer: Announcer, slices: Slices, framework: Framework, model: 
     if reason:
         slices.stay_whole(model, reason)
     else:
-        slices.prepare(model, framework, anew)
+        slices.prepare(model, framework, fit_begins)

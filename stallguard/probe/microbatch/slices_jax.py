@@ -68,8 +68,8 @@ class JaxStep(SlicedStep):
         def body(index: Any, carry: Any) -> Any:
             states, sums = carry
             state = (trainable, states[0], optimizing, states[1])
-            piece = self.cut(data, first + index * size, size)
-            _, (states, more) = self.slice(held, state, piece, size, batch)
+            slice_ = self.cut(data, first + index * size, size)
+            _, (states, more) = self.slice(held, state, slice_, size, batch)
             return states, self.module.jax.tree_util.tree_map(lambda a, b: a + b, sums, more)
 
         return logs, *self.module.jax.lax.fori_loop(0, others, body, carry), batch
@@ -86,12 +86,12 @@ class JaxStep(SlicedStep):
     def slice(self, held: HeldUpdate, state: Any, data: Any, size: int, batch: int) -> Any:
         """Return (logs, ((other state, metrics), (share, loss, gradients))) of a slice of `size` samples."""
         jax = self.module.jax
-        with slice_plan.slicing(size, batch) as piece:
-            held.weigh = lambda loss: loss * _share(piece)
+        with slice_plan.slicing(size, batch) as slice_:
+            held.weigh = lambda loss: loss * _share(slice_)
             logs, state = self.original(self.model, state, data)
-        held.uneven |= piece.uneven
-        share = jax.numpy.asarray(_share(piece), "float32")
-        loss = 0.0 if held.loss is None else held.loss.mean() * share * piece.logged
+        held.uneven |= slice_.uneven
+        share = jax.numpy.asarray(_share(slice_), "float32")
+        loss = 0.0 if held.loss is None else held.loss.mean() * share * slice_.logged
         states = ([jax.numpy.asarray(v) for v in state[1]], [jax.numpy.asarray(v) for v in state[3]])
         return logs, (states, (share, jax.numpy.asarray(loss, "float32"), held.gradients or []))
 
@@ -112,8 +112,8 @@ class JaxStep(SlicedStep):
         return logs, [old if new is None else new for old, new in zip(metrics, values)]
 
 
-def _share(piece: slice_plan.Slice) -> Any:
-    return (piece.size if piece.divisor is None else piece.divisor) / piece.batch
+def _share(slice_: slice_plan.Slice) -> Any:
+    return (slice_.size if slice_.divisor is None else slice_.divisor) / slice_.batch
 
 
 class JaxComparison(compare.Framework):
@@ -183,8 +183,8 @@ class JaxRows(ComparedRows):
         compiled: dict[int, Any] = {}
         for size in sizes:
             train = compiled.setdefault(size, self.jax.jit(self._one(size, batch if cuts else 0, scaled)))
-            piece = self.step.cut(data, begin, size)
-            found = train((trainable, other, optimizing, metrics), piece)
+            slice_ = self.step.cut(data, begin, size)
+            found = train((trainable, other, optimizing, metrics), slice_)
             (other, metrics), (share, loss, parts), own, seen, logs = found
             total = [total[0] + float(share), total[1] + float(loss)]
             gradients = parts if gradients is None else [a + b for a, b in zip(gradients, parts)]

@@ -47,18 +47,18 @@ class Sums(NamedTuple):
     gradients: list[Part]  # times share, those that are not None
 
 
-def share_of(tf: Any, piece: Slice) -> Any:
+def share_of(tf: Any, slice_: Slice) -> Any:
     """Return the slice's share of the batch's loss."""
-    own = piece.size if piece.divisor is None else piece.divisor
-    return tf.cast(own, "float32") / tf.cast(piece.batch, "float32")
+    own = slice_.size if slice_.divisor is None else slice_.divisor
+    return tf.cast(own, "float32") / tf.cast(slice_.batch, "float32")
 
 
-def of_slice(tf: Any, piece: Slice, held: HeldUpdate, dense: bool) -> Sums:
+def of_slice(tf: Any, slice_: Slice, held: HeldUpdate, dense: bool) -> Sums:
     """Return the sums of one slice; `dense`: merge an embedding's rows, because XLA cannot grow a tensor."""
-    share = share_of(tf, piece)
+    share = share_of(tf, slice_)
     factor = tf.ones_like(share) if held.weighed else share
     loss = tf.constant(0.0) if held.loss is None else tf.reduce_mean(tf.cast(held.loss, "float32"))
-    logged = loss * share * piece.logged
+    logged = loss * share * slice_.logged
     gradients: list[Part] = []
     for gradient in held.gradients or []:
         if isinstance(gradient, tf.IndexedSlices) and not dense:
@@ -207,8 +207,8 @@ class TensorFlowStep(SlicedStep):
         logs, sums = self._slice(held, self.cut(data, 0, first, same), first, batch)
 
         def body(index: Any, sums: Any) -> Any:
-            piece = self.cut(data, first + index * size, size)
-            _, more = self._slice(held, piece, size, batch)
+            slice_ = self.cut(data, first + index * size, size)
+            _, more = self._slice(held, slice_, size, batch)
             return index + 1, add(tf, sums, more)
 
         # Otherwise the loop's forward pass could run beside the first slice, and need the memory of two.
@@ -222,18 +222,18 @@ class TensorFlowStep(SlicedStep):
 
     def _slice(self, held: HeldUpdate, data: Any, size: Any, batch: Any) -> Any:
         """Return (logs, sums) of one slice of `size` samples."""
-        with slice_plan.slicing(size, batch) as piece:
-            held.weigh = lambda loss: loss * self.tf.cast(share_of(self.tf, piece), loss.dtype)
+        with slice_plan.slicing(size, batch) as slice_:
+            held.weigh = lambda loss: loss * self.tf.cast(share_of(self.tf, slice_), loss.dtype)
             logs = self.original(self.model, data)
-        held.uneven |= piece.uneven
+        held.uneven |= slice_.uneven
         dense = bool(getattr(self.model, "jit_compile", False))
-        return logs, of_slice(self.tf, piece, held, dense)
+        return logs, of_slice(self.tf, slice_, held, dense)
 
     def cut(self, data: Any, begin: Any, size: Any, same: Any = None) -> Any:
         """Return `size` rows of each leaf from `begin`; all rows of a leaf if `same` is false."""
         tf = self.tf
 
-        def piece(leaf: Any) -> Any:
+        def slice_(leaf: Any) -> Any:
             if leaf is None:
                 return None
             count = size if same is None else tf.where(same, size, self.running_rows(leaf))
@@ -247,7 +247,7 @@ class TensorFlowStep(SlicedStep):
             part = tf.slice(leaf, [begin] + [0] * (rank - 1), [count] + [-1] * (rank - 1))
             return tf.ensure_shape(part, [count if isinstance(count, int) else None, *leaf.shape[1:]])
 
-        return tf.nest.map_structure(piece, data)
+        return tf.nest.map_structure(slice_, data)
 
 
 class TensorFlowComparison(compare.Framework):

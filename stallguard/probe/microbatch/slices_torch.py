@@ -80,11 +80,11 @@ class TorchStep(SlicedStep):
         first, size, others = cuts
         sums, begin, logs = RunningSums(), 0, None
         for extent in [first] + [size] * others:
-            with slice_plan.slicing(extent, batch) as piece:
-                held.weigh = lambda loss, piece=piece: loss * _share(piece)
+            with slice_plan.slicing(extent, batch) as slice_:
+                held.weigh = lambda loss, slice_=slice_: loss * _share(slice_)
                 logs = self.original(self.model, self.cut(data, begin, extent))
-            held.uneven |= piece.uneven
-            sums.add(held, piece)
+            held.uneven |= slice_.uneven
+            sums.add(held, slice_)
             begin += extent
         return logs, sums
 
@@ -95,8 +95,8 @@ class TorchStep(SlicedStep):
         )
 
 
-def _share(piece: slice_plan.Slice) -> Any:
-    return (piece.size if piece.divisor is None else piece.divisor) / piece.batch
+def _share(slice_: slice_plan.Slice) -> Any:
+    return (slice_.size if slice_.divisor is None else slice_.divisor) / slice_.batch
 
 
 class RunningSums:
@@ -107,12 +107,12 @@ class RunningSums:
         self.loss: Any = 0.0
         self._gradients: list[Any] = []
 
-    def add(self, held: HeldUpdate, piece: slice_plan.Slice) -> None:
+    def add(self, held: HeldUpdate, slice_: slice_plan.Slice) -> None:
         """Add the results of one slice."""
-        share = _share(piece)
+        share = _share(slice_)
         self.share = self.share + share
         if held.loss is not None:
-            self.loss = self.loss + held.loss.detach().mean() * share * piece.logged
+            self.loss = self.loss + held.loss.detach().mean() * share * slice_.logged
         parts = held.gradients or []
         if self._gradients:
             self._gradients = list(map(_plus, self._gradients, parts))

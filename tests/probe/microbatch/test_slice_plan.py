@@ -27,23 +27,23 @@ def test_a_factor_beyond_the_batch_makes_slices_of_one_sample(batch, factor):
 
 def test_a_slice_is_current_in_its_own_thread_only():
     seen = []
-    with slice_plan.slicing(2, 8) as piece:
+    with slice_plan.slicing(2, 8) as slice_:
         other = threading.Thread(target=lambda: seen.append(slice_plan.current()))
         other.start()
         other.join()
-        assert slice_plan.current() is piece
+        assert slice_plan.current() is slice_
     assert seen == [None]
     assert slice_plan.current() is None
 
 
 def test_one_masked_loss_has_its_own_divisor_and_two_have_none_in_common():
-    piece = slice_plan.Slice(2, 8)
-    piece.losses, piece.divisors = 1, [5]
-    assert piece.divisor == 5
-    assert not piece.uneven
-    piece.losses = 2
-    assert piece.divisor is None
-    assert piece.uneven
+    slice_ = slice_plan.Slice(2, 8)
+    slice_.losses, slice_.divisors = 1, [5]
+    assert slice_.divisor == 5
+    assert not slice_.uneven
+    slice_.losses = 2
+    assert slice_.divisor is None
+    assert slice_.uneven
 
 
 class Optimizer:
