@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benches.chaos_faults.fault import Fault
-from scripts.benches.chaos_faults.guards import GUARDS
+from scripts.benches.chaos_faults.guardless import GUARDS
 from scripts.benches.chaos_faults.stage import Broken, Stage, expect, whole
 from scripts.benches.chaos_faults.table import FAULTS
 

@@ -22,14 +22,14 @@ def benches(monkeypatch):
 
 class TestSlope:
     def test_a_leak_is_seen_through_noise(self):
-        from endurance.slope import slope
+        from endurance.week import slope
 
         dice = random.Random(1)
         leaking = [(x / 720, 1000 + 200 * x / 720 + dice.uniform(-4, 4)) for x in range(720)]
         assert 190 < slope(leaking) < 210
 
     def test_one_step_is_no_slope(self):
-        from endurance.slope import slope
+        from endurance.week import slope
 
         assert slope([(float(x), 0.0 if x < 10 else 64.0) for x in range(100)]) == 0.0
         assert slope([(0.0, 5.0)]) == 0.0

@@ -19,13 +19,13 @@ def benches(monkeypatch):
 
 class TestPlan:
     def test_a_seed_gives_the_same_storm_and_another_seed_another(self):
-        from faults.plan import plan
+        from faults.play import plan
 
         assert plan(1, 50) == plan(1, 50) != plan(2, 50)
         assert plan(1, 50)[:7] == plan(1, 7)
 
     def test_each_kind_comes_before_any_comes_again(self):
-        from faults.plan import KINDS, plan
+        from faults.play import KINDS, plan
 
         faults, count = plan(3, 10 * len(KINDS)), len(KINDS)
         for begin in range(0, len(faults), count):
@@ -33,7 +33,7 @@ class TestPlan:
         assert len({tuple(fault.kind for fault in faults[i : i + count]) for i in range(0, 50, count)}) > 1
 
     def test_a_fault_lasts_as_long_as_its_kind_says(self):
-        from faults.plan import KINDS, plan
+        from faults.play import KINDS, plan
 
         for fault in plan(5, 200):
             least, most = KINDS[fault.kind].lasts

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.benches.chaos_faults import guardless
-from scripts.benches.chaos_faults.guards import GUARDS, NO_GUARD
+from scripts.benches.chaos_faults.guardless import GUARDS, NO_GUARD
 from scripts.benches.chaos_faults.stage import living
 from scripts.benches.chaos_faults.table import FAULTS
 

@@ -20,7 +20,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from endurance import week
-from endurance.slope import Reading, read, size_of, slope
+from endurance.week import Reading, read, size_of, slope
 from harness.children import guarding, started
 from harness.results import Goal, concluded, table
 from stallguard.config import Config

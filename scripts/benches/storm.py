@@ -1,7 +1,7 @@
 """`scripts/bench storm [--faults N]`: does a training end as if nothing had happened, with a fault every 15 seconds?
 
 Runs a Keras fit as the job of a service manager, and plays faults on it, on stallguard and on the disk, drawn with a
-seed (faults/plan.py); the next night begins if a training ends before the last fault.  Afterwards each is compared with
+seed (faults/play.py); the next night begins if a training ends before the last fault.  Afterwards each is compared with
 the undisturbed training: exit code, weights, optimizer, history and the lines of every batch to the bit; no process, no
 socket and no temporary file is left.  In between only the service manager acts: it starts stallguard again.
 `--faults 20` takes ten minutes; 200, the full proof, an hour.
@@ -26,10 +26,8 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from faults import outcome
-from faults.place import Place, opened
-from faults.plan import KINDS, Fault, plan
-from faults.play import Played, Player
-from faults.service import Service
+from faults.place import Place, Service, opened
+from faults.play import KINDS, Fault, Played, Player, plan
 from harness.results import Goal, concluded, table
 from stallguard.agent import job_memory
 from stallguard.agent.job import AgentJob

@@ -21,9 +21,20 @@ from typing import NamedTuple
 
 import psutil
 
-from .fault import Change, Fault
-from .guards import GUARDS, NO_GUARD
+from . import guards_inside, guards_outside
+from .fault import Change, Fault, Guards
 from .stage import LONGEST, Stage, expect, living
+
+GUARDS: Guards = guards_outside.GUARDS | guards_inside.GUARDS
+NO_GUARD: dict[str, str] = {
+    "supervisor-killed-at-start": "each run has a directory of its own, and no run waits for what another one left",
+    "disk-slow": "neither the training nor the thread that carries its output writes what is slow here",
+    "directory-deleted": "nothing in a run asks for the working directory after the start of the training",
+    "own-hooks-of-the-end": "the probe replaces none of these hooks",
+    "thousand-children": "the kernel keeps what the training does not wait for, and stallguard waits for none of it",
+    "no-temporary-directory": "a run writes into its own directory, and Python itself finds another temporary one",
+}
+
 
 ROOT = Path(__file__).resolve().parents[3]
 CHILD = ROOT / "scripts" / "benches" / "chaos_child.py"

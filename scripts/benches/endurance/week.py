@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -31,7 +32,47 @@ from stallguard.supervisor.live_status import snapshot
 from stallguard.supervisor.loop import Loop
 from stallguard.supervisor.notices import Recorder
 
-from .slope import size_of
+
+class Reading(NamedTuple):
+    """A process at one moment.  `at`, `cpu`: seconds; `memory`: bytes; `journal`: bytes on the disk."""
+
+    at: float
+    memory: int
+    cpu: float
+    files: int
+    threads: int
+    journal: int
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Return the growth per unit of x: the median of the slopes between the points of the first and the second half.
+
+    A page that is touched once moves it little, unlike a least-squares line (Theil and Sen's estimator, on pairs that
+    are half the time apart).  0 for fewer than two points.
+    """
+    half = len(points) // 2
+    found = [
+        (late[1] - early[1]) / (late[0] - early[0])
+        for early, late in zip(points[:half], points[len(points) - half :], strict=True)
+        if late[0] > early[0]
+    ]
+    return statistics.median(found) if found else 0.0
+
+
+def read(process: psutil.Process, journal: Path, at: float) -> Reading:
+    """Return the process as it is now.  Raises psutil.Error if it is gone."""
+    with process.oneshot():
+        times = process.cpu_times()
+        return Reading(
+            at, process.memory_info().rss, times.user + times.system, process.num_fds(), process.num_threads(),
+            size_of(journal),
+        )  # fmt: skip
+
+
+def size_of(journal: Path) -> int:
+    """Return the bytes of a journal and its older parts."""
+    return sum(part.stat().st_size for part in journal.parent.glob(f"{journal.stem}.*") if part.is_file())
+
 
 DAY, HOUR = 86_400.0, 3600.0
 RATE = 200  # batches a second

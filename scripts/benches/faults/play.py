@@ -1,17 +1,19 @@
 """Plays faults on a supervised training: `Player.play` does what a fault says, and takes it back later.
 
-A fault that finds nothing to hit (no training lives, no checkpoint exists) is not played; the caller tries again.
+Which faults come in which order is a pure function of a seed (`plan`).  A fault that finds nothing to hit (no training
+lives, no checkpoint exists) is not played; the caller tries again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +22,50 @@ import psutil
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
-from .place import Place
-from .plan import KINDS, Fault
-from .service import Service
+from .place import Place, Service
+
+
+class Kind(NamedTuple):
+    """A kind of fault.  `lasts`: the least and the most seconds after which it is taken back; 0: it is not."""
+
+    name: str
+    title: str
+    lasts: tuple[float, float] = (0.0, 0.0)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("kill", "kill -9 of the training"),
+        Kind("supervisor", "kill -9 of stallguard"),
+        Kind("deadlock", "deadlock in a callback"),
+        Kind("blocked", "blocked function of the pipeline"),
+        Kind("stop", "SIGSTOP, later SIGCONT", (2.0, 12.0)),
+        Kind("memory", "out of memory"),
+        Kind("full", "full disk", (4.0, 20.0)),
+        Kind("read-only", "read-only disk", (4.0, 20.0)),
+        Kind("sockets", "removed sockets"),
+        Kind("checkpoint", "newest checkpoint damaged, then kill -9"),
+    )
+}
+
+
+class Fault(NamedTuple):
+    """A fault to come.  `lasts`: seconds; `share`: 0..1, chooses between the variants of a kind."""
+
+    kind: str
+    lasts: float
+    share: float
+
+
+def plan(seed: int, count: int, kinds: Sequence[str] = tuple(KINDS)) -> list[Fault]:
+    """Return `count` faults.  Each kind comes once before any comes again, in an order drawn each time."""
+    dice, faults = random.Random(seed), list[Fault]()
+    while len(faults) < count:
+        for kind in dice.sample(list(kinds), len(kinds)):
+            faults.append(Fault(kind, dice.uniform(*KINDS[kind].lasts), dice.random()))
+    return faults[:count]
+
 
 GROUPS = Path("/sys/fs/cgroup")
 LITTLE = 1 << 20  # bytes that a training may take more before the kernel kills it
