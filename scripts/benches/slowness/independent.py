@@ -63,7 +63,9 @@ class IndependentSampler:
 
     def dumps(self) -> Iterator[StackDump]:
         """Yield what was written."""
-        text = self._file.read_bytes() if self._marks else b""
+        if not self._marks:
+            return
+        text = self._file.read_bytes()
         for begin, end in zip(self._marks, [*self._marks[1:], len(text)], strict=True):
             if end > begin:
                 yield stacks.parse(text[begin:end].decode(errors="replace"))
