@@ -331,7 +331,7 @@ def _ended(run: Run, training: Training, ahead: Forecast, limits: Limits) -> Ste
 def _obstacle(run: Run, saves: int, decision: Decision, limits: Limits) -> str:
     """Return why the training is not started again; "" if it is."""
     if limits.observe:
-        return "observe mode"
+        return "this run is only observed"
     if is_muted(run):
         return "stall handling is paused"
     for setting, value in (

@@ -428,7 +428,9 @@ def _why_closed(
 def left_to_end(last: PastAttempt) -> Decision:
     """Return the decision of a run that is only observed, about an attempt that has ended by itself."""
     return Decision(
-        action="finish", why="the training ended, and observe mode restarts nothing", code=_own_code(last)
+        action="finish",
+        why="the training ended; a run that is only observed is not restarted",
+        code=_own_code(last),
     )
 
 

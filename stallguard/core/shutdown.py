@@ -172,7 +172,7 @@ def next_segment(run: Run, limits: Limits) -> Step:
     run = replace(run, past=tried)
     if not (further or _may_have_gone_on(run)):
         why = (
-            f"attempt {run.current.number}, a segment of {messages.duration(limits.segment)}, made no new progress, "
+            f"a segment of {messages.duration(limits.segment)} made no new progress, "
             "and another would make none: the training resumes from no checkpoint, or the segment is too short"
         )
         return arrange(run, Decision(action="give_up", why=why, code=GAVE_UP), why, limits)

@@ -187,7 +187,7 @@ def test_an_observed_training_is_neither_asked_nor_ended() -> None:
     world.leak(3600, FILLED / 1200)
 
     assert world.asked() == world.signals() == []
-    assert world.facts_of("memory.left_alone") == [{"why": "observe mode"}]
+    assert world.facts_of("memory.left_alone") == [{"why": "this run is only observed"}]
 
 
 def test_stall_handling_that_is_paused_ends_nothing() -> None:

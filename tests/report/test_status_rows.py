@@ -72,7 +72,7 @@ def test_a_loss_says_what_it_is_of(record, words):
     ("state", "told"),
     [
         ("starting", "watched from outside only: no library"),
-        ("warming", "warming: the probe is installed; no batch yet"),
+        ("warming", "warming: the training has started; no batch has ended yet"),
     ],
 )
 def test_what_is_watched_from_outside_only_is_told_in_place_of_the_state(state, told):
