@@ -135,12 +135,12 @@ def test_links_to_files_and_headings_are_followed(links, tmp_path):
 
 
 def test_a_module_whose_test_has_another_name_is_found(mirror, tmp_path):
-    for name in ("a/__init__", "a/b", "a/_c", "a/d", "a/e"):
+    for name in ("a/__init__", "a/b", "a/_c", "a/d", "a/e", "a/e_f", "a/g"):
         path = tmp_path / "product" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("def f(): ...")
     (tmp_path / "product/a/constants.py").write_text("MOST = 1")
-    for name in ("a/test_a", "a/test_c", "a/d/test_anything", "a/test_other"):
+    for name in ("a/test_a", "a/test_c", "a/d/test_anything", "a/test_e_f", "a/test_g_again"):
         path = tmp_path / "tests" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

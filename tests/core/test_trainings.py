@@ -82,7 +82,7 @@ def test_a_launcher_is_never_taken_for_a_training_however_long_it_waits() -> Non
     world = Simulation(several=True)
     world.start(10, batch=0.0)  # it imports torch, say, and launches
     world.start(11)
-    world.go_on(7200, tick=1.0)
+    world.go_on(7200, tick=4.0)
 
     assert world.facts_of("training.suspected") == []
     assert world.run.training.pid == 11

@@ -1,8 +1,9 @@
-"""Stores to try: a folder, and a bucket of an S3 server in this process."""
+"""A fleet to try: its file, the command line in its home, and stores: a folder, a bucket of a server here."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import http.client
 import io
 import logging
@@ -11,8 +12,12 @@ import threading
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 
+from stallguard.errors import StallguardError
+from stallguard.fleet.machines import founding
 from stallguard.fleet.store.folder_store import FolderStore
+from tests.fleet.lab import lab, mounted  # noqa: F401 - fixtures
 
 
 def one_at_a_time(application):
@@ -81,3 +86,45 @@ def url(request, tmp_path):
         return request.getfixturevalue("bucket")
     (tmp_path / "store").mkdir()
     return f"file://{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty home with an empty store beside it."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "store").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("XDG_CONFIG_HOME", "STALLGUARD_FLEET"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def found(home, tmp_path):
+    """A function that makes a fleet with this scheduler; it returns the content of its file."""
+    pytest.importorskip("cryptography")
+
+    def make(scheduler="127.0.0.1:1", *, store="store", file=None, now=None, days=30, name=""):
+        (tmp_path / store).mkdir(exist_ok=True)
+        place = file or home / ".config/stallguard/fleet.toml"
+        when = now or dt.datetime.now(dt.UTC)
+        url, by = f"file://{tmp_path / store}", founding.beside(place)
+        return founding.found(url, scheduler, days, place, by, when, force=True, name=name)
+
+    return make
+
+
+@pytest.fixture
+def fleet(home):
+    """A function that runs `stallguard fleet`; it returns what is printed, or the lines of the error."""
+    from stallguard.cli.fleet import command
+
+    def run(*words, code=0):
+        result = CliRunner().invoke(command, words)
+        if isinstance(result.exception, StallguardError):
+            assert result.exception.code == code, result.exception.lines()
+            return "\n".join(result.exception.lines())
+        assert result.exit_code == code, (result.output, result.exception)
+        return result.output
+
+    return run

@@ -10,7 +10,7 @@ from stallguard.fleet.jobs import archive, job_table
 from stallguard.fleet.store import StoreError, orders
 from stallguard.fleet.store.orders import Stop
 from tests import examples
-from tests.pool.dispatching import OWN, Fleet
+from tests.fleet.dispatching import OWN, Fleet
 
 
 class Counting:

@@ -23,11 +23,11 @@ from stallguard.fleet.machines import founding, member_tls
 from stallguard.fleet.store import membership
 from stallguard.fleet.store.opening import open_store
 from stallguard.fleet.store.signing import Signatures
-from tests.pool.members import invited
+from tests.fleet.members import invited
 
 pytest.importorskip("distributed")
 pytest.importorskip("cryptography")
-CHILD = Path(__file__).parent / "children" / "dask_pair.py"
+CHILD = Path(__file__).parents[1] / "children" / "dask_pair.py"
 PATIENCE = 60
 
 
@@ -36,7 +36,7 @@ def running(tmp_path, *words, **env):
     """Yield what the child says, while it runs."""
     child = subprocess.Popen(
         [sys.executable, str(CHILD), str(tmp_path / "dask"), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | env,
+        stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])} | env,
     )  # fmt: skip
     watch = threading.Timer(PATIENCE, child.kill)
     watch.start()
@@ -229,7 +229,7 @@ def test_a_revoked_member_is_cut_off_and_refused_and_no_member_can_be_another_on
     words = [str(path) for path in (tmp_path / "dask", *files)]
     done = subprocess.run(
         [sys.executable, str(CHILD.parent / "dask_members.py"), *words], capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}, timeout=3 * PATIENCE,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}, timeout=3 * PATIENCE,
     )  # fmt: skip
     assert done.stdout, done.stderr[-3000:]
     said = json.loads(done.stdout)

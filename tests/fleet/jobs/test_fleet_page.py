@@ -16,9 +16,9 @@ from stallguard.fleet.store import orders
 from stallguard.fleet.store.orders import Cordon, SchedulerCard, WorkerCard
 from stallguard.fleet.store.records import Claim, Holder, HolderEnd, MachineRecord
 from stallguard.report import incident_history
+from tests.fleet.jobs.test_job_table import begin, end, publish, submit
+from tests.fleet.members import signs
 from tests.fleet.test_fleet_verbs import member, store, verb  # noqa: F401 - fixtures
-from tests.fleet.test_job_table import begin, end, publish, submit
-from tests.pool.members import signs
 from tests.report.test_incident_history import END, NEXT, stall
 from tests.report.test_incident_history import run as sighted_run
 

@@ -13,7 +13,7 @@ import pytest
 from stallguard.errors import CANNOT_RUN
 from stallguard.fleet.store import StoreError, records
 from stallguard.fleet.store.folder_store import FolderStore
-from tests.pool.lab import (
+from tests.fleet.lab import (
     ASKING,
     LIMIT,
     LISTS,

@@ -9,7 +9,7 @@ from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.joblog import perform
 from stallguard.fleet.store.orders import Code, Refusal, Submission
 from stallguard.fleet.store.records import Generation, Holder, HolderEnd, Position, StoredFile
-from tests.pool.members import signs
+from tests.fleet.members import signs
 
 OWN, OTHER = signs("hub"), signs("hub", "other")  # a member of the fleet, and one of another
 LASTS = 60.0

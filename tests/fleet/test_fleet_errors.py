@@ -14,7 +14,7 @@ from stallguard.fleet.machines import founding
 from stallguard.fleet.store import membership, orders, records
 from stallguard.fleet.store.orders import Stop
 from stallguard.fleet.store.records import Claim, Generation, Holder
-from tests.pool.lab import (
+from tests.fleet.lab import (
     ASKING,
     CHILDREN,
     LISTS,
@@ -23,7 +23,7 @@ from tests.pool.lab import (
     make,
     submission,
 )
-from tests.pool.members import signs
+from tests.fleet.members import signs
 
 pytestmark = pytest.mark.live
 

@@ -13,7 +13,7 @@ from stallguard.fleet.store import StoreError
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.opening import open_store, split
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_each_kind_of_store_keeps_each_promise(url, monkeypatch):

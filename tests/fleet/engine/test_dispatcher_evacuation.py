@@ -12,7 +12,7 @@ from stallguard.fleet.store import StoreError, joblog, orders, records
 from stallguard.fleet.store.joblog import Tail, perform
 from stallguard.fleet.store.orders import Cordon
 from stallguard.fleet.store.records import Claim, Holder, HolderEnd
-from tests.pool.dispatching import LASTS, MAC, OWN, Fleet
+from tests.fleet.dispatching import LASTS, MAC, OWN, Fleet
 
 
 @pytest.fixture

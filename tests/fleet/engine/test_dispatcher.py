@@ -17,8 +17,8 @@ from stallguard.fleet.store import StoreError, orders, records
 from stallguard.fleet.store.orders import Stop
 from stallguard.fleet.store.signing import REVOKED, Signatures
 from tests import examples
-from tests.pool.dispatching import BOX, LASTS, MAC, OTHER, OWN, Fleet
-from tests.pool.members import revoked, signs
+from tests.fleet.dispatching import BOX, LASTS, MAC, OTHER, OWN, Fleet
+from tests.fleet.members import revoked, signs
 
 DAYS = int(os.environ.get("DAYS", str(examples.of(300, fast=40))))  # simulated; 10,000 take two minutes
 

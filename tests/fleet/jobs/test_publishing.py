@@ -15,7 +15,7 @@ from stallguard.fleet.machines.keeper import LeaseKeeper
 from stallguard.fleet.store import StoreError, joblog
 from stallguard.fleet.store.records import Holder
 from stallguard.storage.paths import RunDir
-from tests.fleet.test_generations import save
+from tests.fleet.jobs.test_generations import save
 
 PATIENCE = 20.0
 STANDS = {"state": "running", "incidents": 0}

@@ -19,7 +19,7 @@ from stallguard.fleet.store import StoreError, object_store
 from stallguard.fleet.store.opening import open_store
 from tests.fleet.scripted_s3 import MADE, refusal, serving
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ACTS = {
     "create": lambda store: store.create("k", b"1"),
     "replace": lambda store: store.replace("k", b"1"),

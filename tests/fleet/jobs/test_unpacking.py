@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from stallguard.fleet.jobs import packing, unpacking
 from stallguard.fleet.store.records import Damaged
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from stallguard.fleet.store.opening import open_store
 from stallguard.fleet.store.orders import Code, WorkerCard
 from stallguard.fleet.store.signing import Signatures
 from tests.cli.test_json import conforms
-from tests.pool.members import signs_for
+from tests.fleet.members import signs_for
 
 NOW = dt.datetime(2026, 6, 10, 22, 5, 1, tzinfo=dt.UTC)
 

@@ -25,7 +25,7 @@ from stallguard.fleet.store.signing import Signatures
 from stallguard.host import system
 from stallguard.host.clock import SystemClock
 from stallguard.storage import paths
-from tests.pool.members import signs
+from tests.fleet.members import signs
 
 pytest.importorskip("distributed")
 PATIENCE = 60.0

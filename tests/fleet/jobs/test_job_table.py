@@ -15,7 +15,7 @@ from stallguard.fleet.machines import machine_list
 from stallguard.fleet.store import StoreError, joblog, orders, within
 from stallguard.fleet.store.orders import Code, Cordon, Refusal, Stop, Submission, WorkerCard
 from stallguard.fleet.store.records import Holder, Position
-from tests.pool.members import signs
+from tests.fleet.members import signs
 
 OWN, OTHER = signs("mini"), signs("mini", "other")  # a member of the fleet, and one of another
 AT = "2026-01-01T10:00:00Z"

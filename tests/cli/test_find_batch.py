@@ -16,7 +16,7 @@ from stallguard.cli.drill import TRAIN
 from tests.guarded.runs import AT_ONCE, Guarded, guard, stallguard
 
 pytestmark = pytest.mark.live
-GREEDY = Path(__file__).parent / "scripts" / "greedy.py"
+GREEDY = Path(__file__).parents[1] / "batch" / "scripts" / "greedy.py"
 DRILL = str(TRAIN)
 
 

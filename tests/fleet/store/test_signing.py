@@ -16,7 +16,7 @@ from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.orders import Cordon, Refusal, Stop, WorkerCard
 from stallguard.fleet.store.records import Damaged, Holder, Position
 from stallguard.fleet.store.signing import REVOKED, NotSigned, Signatures
-from tests.pool.members import NOW, revoked, signs
+from tests.fleet.members import NOW, revoked, signs
 
 OWN, PRO = signs("mini"), signs("pro")
 STRANGER = signs("mini", "other")  # of another fleet, with the same name

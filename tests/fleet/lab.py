@@ -20,7 +20,7 @@ from stallguard.fleet.store import membership, orders
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.orders import Code, Submission, WorkerCard
 from stallguard.fleet.store.signing import Signatures
-from tests.pool.members import invited, signs_for
+from tests.fleet.members import invited, signs_for
 
 ROOT = Path(__file__).parents[2]
 CHILDREN = Path(__file__).parent / "children"

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("obstore")
@@ -23,7 +24,9 @@ from stallguard.fleet.store.opening import open_store
 from stallguard.worker import living
 from tests.fleet.scripted_s3 import MADE, credentials, refusal, serving
 
-ROOT = Path(__file__).parents[2]
+# Of botocore on Python 3.12 and later.
+pytestmark = pytest.mark.filterwarnings("ignore:datetime:DeprecationWarning")
+ROOT = Path(__file__).parents[3]
 ASKS_FOR_A_CODE = """
 [default]
 role_arn = arn:aws:iam::123456789012:role/lab
@@ -47,6 +50,23 @@ def home(tmp_path, monkeypatch):
     monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
     (tmp_path / ".aws").mkdir()
     return tmp_path
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Ask botocore in this process, for what is done with its answer; others start the process that asks."""
+
+    def asked(bucket, options=()):
+        try:
+            found = bucket_access.settings(bucket, find_region=bucket_access.FIND_REGION in options)
+        except Exception as error:
+            raise StoreError(f"s3://{bucket}: {' '.join(str(error).split())}") from error
+        return msgspec.convert(found, Access)
+
+    monkeypatch.setattr(bucket_access, "asked", asked)
+
+
+in_this_process = pytest.mark.usefixtures("in_process")
 
 
 @pytest.fixture
@@ -103,6 +123,7 @@ def test_the_address_of_s3_goes_before_that_of_all_services(home, server, monkey
     assert len(server.requests) == 2
 
 
+@in_this_process
 def test_a_profile_names_credentials_region_and_address(home, server, monkeypatch):
     (home / ".aws/config").write_text(f"[profile lab]\nregion = ap-south-1\nendpoint_url = {server.url}\n")
     (home / ".aws/credentials").write_text(
@@ -114,6 +135,7 @@ def test_a_profile_names_credentials_region_and_address(home, server, monkeypatc
     assert "x-amz-security-token" not in server.headers[-1]
 
 
+@in_this_process
 def test_files_of_other_names_are_read(home, server, monkeypatch):
     (home / "c").write_text(
         f"[default]\nservices = own\n[services own]\ns3 =\n  endpoint_url = {server.url}\n"
@@ -124,6 +146,7 @@ def test_files_of_other_names_are_read(home, server, monkeypatch):
     assert signer(server) == ("AKIDOTHER", "us-east-1")
 
 
+@in_this_process
 def test_variables_of_obstore_that_other_programs_do_not_know_change_nothing(home, server, monkeypatch):
     variables(
         monkeypatch, **FIXED, AWS_ENDPOINT_URL=server.url, AWS_SKIP_SIGNATURE="true", AWS_BUCKET="other"
@@ -147,6 +170,7 @@ def test_the_role_of_a_machine_gives_credentials(home, server, monkeypatch):
     assert server.headers[-1]["x-amz-security-token"] == "t0k3n"
 
 
+@in_this_process
 def test_a_role_of_another_profile_is_assumed(home, server, s3_server, monkeypatch):
     """The server of the tests has roles too."""
     (home / ".aws/config").write_text(
@@ -163,6 +187,7 @@ def test_a_role_of_another_profile_is_assumed(home, server, s3_server, monkeypat
     assert server.headers[-1]["x-amz-security-token"]
 
 
+@in_this_process
 @pytest.mark.parametrize(
     ("named", "endpoint", "is_in_host"),
     [
@@ -181,6 +206,7 @@ def test_the_address_is_that_to_which_botocore_would_send(home, monkeypatch, nam
     assert (found.endpoint, found.is_in_host) == (endpoint, is_in_host)
 
 
+@in_this_process
 def test_a_bucket_of_another_region_is_found_there(home, monkeypatch):
     """S3 refuses a request that is signed for another region, and says which one it has to be."""
 
@@ -201,6 +227,7 @@ def test_a_bucket_of_another_region_is_found_there(home, monkeypatch):
         assert server.requests == ["PUT /bucket/lab/k2"]  # it is not asked for again
 
 
+@in_this_process
 def test_a_certificate_of_an_own_authority_is_accepted_if_its_file_is_named(home, monkeypatch):
     trustme = pytest.importorskip("trustme")
     authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -237,6 +264,7 @@ def until(condition):
         time.sleep(0.02)
 
 
+@in_this_process
 def test_credentials_are_asked_for_again_before_they_end_and_not_before(home):
     command, asked = program(home, 3600)
     (home / ".aws/config").write_text(f"[default]\ncredential_process = {command}\n")
@@ -252,6 +280,7 @@ def test_credentials_are_asked_for_again_before_they_end_and_not_before(home):
     assert len(asked.read_text().splitlines()) == 2
 
 
+@in_this_process
 def test_no_request_waits_for_new_credentials_while_the_old_ones_are_valid(home):
     command, asked = program(home, 3600)
     (home / ".aws/config").write_text(f"[default]\ncredential_process = {command}\n")
@@ -270,6 +299,7 @@ def test_no_request_waits_for_new_credentials_while_the_old_ones_are_valid(home)
     assert len(asked.read_text().splitlines()) == 2
 
 
+@in_this_process
 def test_credentials_that_have_ended_are_waited_for(home):
     """As after a night in which the machine slept."""
     command, _ = program(home, 3600)
@@ -281,6 +311,7 @@ def test_credentials_that_have_ended_are_waited_for(home):
     assert access.current().key == "AKIDNEXT"
 
 
+@in_this_process
 def test_credentials_that_live_for_a_short_time_are_not_asked_for_with_each_request(home):
     command, asked = program(home, 60)
     (home / ".aws/config").write_text(f"[default]\ncredential_process = {command}\n")
@@ -297,6 +328,7 @@ def test_credentials_that_live_for_a_short_time_are_not_asked_for_with_each_requ
     until(lambda: asked.read_text() != before)
 
 
+@in_this_process
 def test_the_old_credentials_hold_while_no_new_ones_are_given_and_then_the_reason_is_said(home):
     command, asked = program(home, 3600)
     (home / ".aws/config").write_text(f"[default]\ncredential_process = {command}\n")
@@ -317,6 +349,7 @@ def test_the_old_credentials_hold_while_no_new_ones_are_given_and_then_the_reaso
     assert len(asked.read_text().splitlines()) == 2
 
 
+@in_this_process
 def test_a_store_writes_with_the_new_credentials(home, server, monkeypatch):
     command, _ = program(home, 3600)
     (home / ".aws/config").write_text(

@@ -7,7 +7,7 @@ import time
 
 from stallguard.fleet.store import orders
 from stallguard.fleet.store.orders import Stop
-from tests.pool.dispatching import LASTS, MAC, OWN, Fleet
+from tests.fleet.dispatching import LASTS, MAC, OWN, Fleet
 
 ANSWERS, JOBS = 0.03, 300
 

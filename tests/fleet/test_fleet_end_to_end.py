@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from stallguard.errors import CANNOT_RUN
 from stallguard.fleet.store import membership, orders, records
 from stallguard.fleet.store.folder_store import FolderStore
-from tests.pool.members import invited
+from tests.fleet.members import invited
 
 pytest.importorskip("distributed")
 pytest.importorskip("cryptography")

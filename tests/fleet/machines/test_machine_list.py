@@ -13,7 +13,7 @@ from stallguard.fleet.store import orders
 from stallguard.fleet.store.opening import open_store
 from stallguard.fleet.store.orders import WorkerCard
 from tests.cli.test_json import conforms
-from tests.pool.members import signs, signs_for
+from tests.fleet.members import signs, signs_for
 
 NOW = dt.datetime(2026, 6, 10, 12, 0, tzinfo=dt.UTC)
 OWN = signs("ann")
