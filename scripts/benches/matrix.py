@@ -102,9 +102,11 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="run each wrong cell once more, alone; then that counts")
     parser.add_argument("--keep", action="store_true", help="keep the folders of wrong cells")
     parser.add_argument("--list", action="store_true", help="print the cells, and run none")
-    parser.add_argument("--simulated", type=int, metavar="N", help="play N random cells through the core instead")
+    parser.add_argument("--simulated", type=int, metavar="N", help="play N random cells, or --cell, in the core")
     options = parser.parse_args()
     if options.simulated:
+        if options.cell:
+            return simulated.one_cell(options.cell)
         return simulated.many(options.simulated, options.seed, os.cpu_count() or 1)
     drawn = chosen(options)
     if options.list:

@@ -159,8 +159,7 @@ import numpy as np
 import tf_keras as keras
 keras.utils.set_random_seed(7)
 %sine
-def scheduler(epoch, lr):
-    return lr if epoch < 1 else float(lr * np.exp(-0.1))
+%scheduler
 model = keras.Sequential([keras.layers.Dense(16, "tanh", input_shape=(6,)), keras.layers.Dense(1)])
 model.compile(keras.optimizers.Adam(0.01), "mse")
 callbacks = [
@@ -197,40 +196,11 @@ model.compile("adam", "mse")
 """),
     row("jax_arrays", HALVED, SEGMENTS, edit=Edit(RATE, "Adam(0.01)", "Adam(0.002)"), text=r"""
 Keras 3 on JAX: arrays with the usual callbacks.
-%rows
-model = keras.Sequential(
-    [keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dropout(0.1), keras.layers.Dense(1)]
-)
-model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
-callbacks = [
-    keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=1, min_delta=0.1),
-    keras.callbacks.EarlyStopping(monitor="loss", patience=3, restore_best_weights=True),
-    keras.callbacks.CSVLogger("log.csv"), harness.callback(keras),
-]
-history = model.fit(x, y, 20, epochs=4, callbacks=callbacks, verbose=0)
-%shown
-harness.file("log.csv")
+%usual arrays
 """),
     row("jax_sequence", edit=Edit(EPOCHS, "epochs=4", "epochs=6"), text=r"""
 Keras 3 on JAX: a PyDataset that reorders itself, and the scheduler of the documentation.
-%rows
-class Rows(keras.utils.PyDataset):
-    def __init__(self):
-        super().__init__()
-        self.order = np.arange(96)
-    def __len__(self):
-        return 6
-    def __getitem__(self, index):
-        part = self.order[index * 16 : (index + 1) * 16]
-        return x[part], y[part]
-    def on_epoch_end(self):
-        np.random.shuffle(self.order)
-def scheduler(epoch, lr):
-    return lr if epoch < 1 else float(lr * np.exp(-0.1))
-%model keras.optimizers.SGD(0.1)
-callbacks = [keras.callbacks.LearningRateScheduler(scheduler), harness.callback(keras)]
-history = model.fit(Rows(), epochs=4, shuffle=False, callbacks=callbacks, verbose=0)
-%shown
+%reordered rows
 """),
     row("jax_folds", DEFAULTS, at=(1, 1, 2), save=150, text=r"""
 Keras 3 on JAX: two models of the same shape, one after the other.
@@ -243,40 +213,11 @@ for fold in range(3):
 """),
     row("torch_arrays", HALVED, SEGMENTS, edit=Edit(COMMENT), text=r"""
 Keras 3 on torch: arrays with the usual callbacks.
-%rows
-model = keras.Sequential(
-    [keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dropout(0.1), keras.layers.Dense(1)]
-)
-model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
-callbacks = [
-    keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=1, min_delta=0.1),
-    keras.callbacks.EarlyStopping(monitor="loss", patience=3, restore_best_weights=True),
-    keras.callbacks.CSVLogger("log.csv"), harness.callback(keras),
-]
-history = model.fit(x, y, 20, epochs=4, callbacks=callbacks, verbose=0)
-%shown
-harness.file("log.csv")
+%usual arrays
 """),
     row("torch_sequence", text=r"""
 Keras 3 on torch: a PyDataset that reorders itself, and the scheduler of the documentation.
-%rows
-class Rows(keras.utils.PyDataset):
-    def __init__(self):
-        super().__init__()
-        self.order = np.arange(96)
-    def __len__(self):
-        return 6
-    def __getitem__(self, index):
-        part = self.order[index * 16 : (index + 1) * 16]
-        return x[part], y[part]
-    def on_epoch_end(self):
-        np.random.shuffle(self.order)
-def scheduler(epoch, lr):
-    return lr if epoch < 1 else float(lr * np.exp(-0.1))
-%model keras.optimizers.SGD(0.1)
-callbacks = [keras.callbacks.LearningRateScheduler(scheduler), harness.callback(keras)]
-history = model.fit(Rows(), epochs=4, shuffle=False, callbacks=callbacks, verbose=0)
-%shown
+%reordered rows
 """),
     row("torch_loader", text=r"""Keras 3 on torch: a DataLoader that shuffles by torch's global generator.
 %start

@@ -35,6 +35,31 @@ _START_TENSORFLOW = f"{_KERAS}import tensorflow as tf\n{_SEED}"
 _SINE = 'x = np.random.rand(120, 6).astype("float32")\ny = np.sin(x.sum(1, keepdims=True) * 3)'
 _DENSE = 'model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])'
 _SHOWN = "harness.history(history)\nharness.model(model)"
+_REORDERING = """class Rows(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.order = np.arange(96)
+    def __len__(self):
+        return 6
+    def __getitem__(self, index):
+        part = self.order[index * 16 : (index + 1) * 16]
+        return x[part], y[part]
+    def on_epoch_end(self):
+        np.random.shuffle(self.order)"""
+_SCHEDULER = """def scheduler(epoch, lr):
+    return lr if epoch < 1 else float(lr * np.exp(-0.1))"""
+_USUAL_ARRAYS = """model = keras.Sequential(
+    [keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dropout(0.1), keras.layers.Dense(1)]
+)
+model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+callbacks = [
+    keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=1, min_delta=0.1),
+    keras.callbacks.EarlyStopping(monitor="loss", patience=3, restore_best_weights=True),
+    keras.callbacks.CSVLogger("log.csv"), harness.callback(keras),
+]
+history = model.fit(x, y, 20, epochs=4, callbacks=callbacks, verbose=0)"""
+_REORDERED_ROWS = """callbacks = [keras.callbacks.LearningRateScheduler(scheduler), harness.callback(keras)]
+history = model.fit(Rows(), epochs=4, shuffle=False, callbacks=callbacks, verbose=0)"""
 PARTS = {  # "%s": what follows the name
     "start": _START,
     "start, tensorflow": _START_TENSORFLOW,
@@ -47,6 +72,12 @@ PARTS = {  # "%s": what follows the name
     "fit": f"history = model.fit(%s, callbacks=[harness.callback(keras)], verbose=0)\n{_SHOWN}",
     "fit+": f"history = model.fit(%s, callbacks=[*callbacks, harness.callback(keras)], verbose=0)\n{_SHOWN}",
     "shown": _SHOWN,
+    "reordering": _REORDERING,
+    "scheduler": _SCHEDULER,
+    # Two scripts that run on several frameworks.
+    "usual arrays": f'{_START}\n{_SINE}\n{_USUAL_ARRAYS}\n{_SHOWN}\nharness.file("log.csv")',
+    "reordered rows": f"{_START}\n{_SINE}\n{_REORDERING}\n{_SCHEDULER}\n{_DENSE}\n"
+    f'model.compile(keras.optimizers.SGD(0.1), "mse")\n{_REORDERED_ROWS}\n{_SHOWN}',
 }
 
 

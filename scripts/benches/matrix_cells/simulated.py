@@ -1,25 +1,17 @@
 """The simulated half of the matrix: random cells through the whole core, judged by what the documents promise.
 
-    simulated.py --cells 100000 --seed 0 --processes 8
-    simulated.py --cell silence=spin,phase=callback,seed=7      one cell again, by its SPEC
-
-Of other packages it needs msgspec alone.  Deterministic by --seed: cell number n of a seed is always the same.
+`bench matrix --simulated 1 --cell silence=spin,phase=callback,seed=7` plays one cell again, by its SPEC.  Deterministic
+by --seed: cell number n of a seed is always the same.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
-import os
-import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from matrix_cells.simulated_cells import DIMENSIONS, Cell, Wrong, draw, parsed
 from matrix_cells.simulated_oracle import wrongs
@@ -79,19 +71,6 @@ def one_cell(spec: str) -> int:
     return int(bool(found))
 
 
-def main() -> int:
-    """Play the cells, print the table and the wrong cells."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--cell", metavar="SPEC")
-    given = parser.parse_args()
-    if given.cell:
-        return one_cell(given.cell)
-    return many(given.cells, given.seed, given.processes)
-
-
 def many(cells: int, seed: int, processes: int) -> int:
     """Play many cells in several processes."""
     counts, wrong, seconds = Values(), list[tuple[Cell, list[Wrong]]](), 0.0
@@ -113,7 +92,3 @@ def many(cells: int, seed: int, processes: int) -> int:
         print("\n".join(f"    {one.promise}: {one.difference}" for one in each))
     print(f"\n{len(wrong)} of {cells} cells are wrong{'' if not wrong else ': the goal does not hold'}")
     return int(bool(wrong))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
