@@ -21,7 +21,7 @@ import click
 import msgspec
 from json_meanings import COMMON, MEANINGS, TITLES
 
-from stallguard.cli._json import JsonOption
+from stallguard.cli._console import JsonOption
 from stallguard.core.actions import Announce, AnyAction
 from stallguard.core.events import AnyEvent
 from stallguard.report import narrative
@@ -176,8 +176,9 @@ def load(path: str) -> type[msgspec.Struct]:
 
 
 def schema_of(kind: type[msgspec.Struct]) -> int:
-    """Return the number of the schema: SCHEMA of the module of the type."""
-    number: int = vars(importlib.import_module(kind.__module__))["SCHEMA"]
+    """Return the number of the schema: SCHEMA of the module of the type, or that of the type in its SCHEMAS."""
+    known = vars(importlib.import_module(kind.__module__))
+    number: int = known.get("SCHEMAS", {}).get(kind.__name__) or known["SCHEMA"]
     return number
 
 

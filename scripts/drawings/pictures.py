@@ -22,9 +22,9 @@ from rich.console import Console, Group, RenderableType
 from rich.segment import Segment, Segments
 from rich.terminal_theme import TerminalTheme
 
-from stallguard.cli import drill, top
+from stallguard.cli import rehearsal, top
 from stallguard.cli import status as status_verb
-from stallguard.cli._live import ask
+from stallguard.cli.live_runs import ask
 from stallguard.errors import StallguardError
 from stallguard.report import document, terminal_page, top_screen
 from stallguard.storage import run_files
@@ -51,8 +51,10 @@ def main() -> int:
         os.environ["STALLGUARD_HOME"] = str(Path(place, "home"))
         project = Path(place, "project")
         project.mkdir()
-        shutil.copy2(drill.TRAIN, project)
-        settings = [word for key, value in drill.KINDS["op"].items() for word in ("--set", f"{key}={value}")]
+        shutil.copy2(rehearsal.TRAIN, project)
+        settings = [
+            word for key, value in rehearsal.KINDS["op"].items() for word in ("--set", f"{key}={value}")
+        ]
         command = [
             sys.executable,
             "-m",

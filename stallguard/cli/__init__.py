@@ -23,9 +23,9 @@ def main(arguments: list[str] | None = None) -> Any:
     _prefer_own_packages()
     _make_home_absolute()
     if os.environ.get(COMPLETION, "").endswith("_complete"):
-        from stallguard.cli import _complete, verbs
+        from stallguard.cli import completion, verbs
 
-        sys.exit(_complete.answer(verbs.cli, "stallguard"))
+        sys.exit(completion.answer(verbs.cli, "stallguard"))
     if None in (sys.stdin, sys.stdout, sys.stderr):  # closed before stallguard started
         from stallguard.supervisor import terminal_lines
 

@@ -1,21 +1,26 @@
-"""How verbs print: the one place through which text and tables reach a terminal.
+"""How verbs print: the one place through which text, tables and JSON reach a terminal or a file that the user named.
 
 Arguments, names, paths and messages are other programs' text, and can contain what steers a terminal.  So everything is
 made visible here, by `report.sanitize`, and a test holds that no verb prints past it.  The console of tables is as wide
-as the terminal, and without colours if they are off.
+as the terminal, and without colours if they are off.  `--json` names the type of what a verb prints: docs/journal.md is
+made from these types.  Lists and completion wait for this module, so it must not import the settings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.report import sanitize
 
-if TYPE_CHECKING:  # completion must not wait for this import
+if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -78,3 +83,29 @@ def show(blocks: Iterable[RenderableType]) -> None:
         for block in blocks:
             target.print(block, highlight=False)
     target.file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+@contextlib.contextmanager
+def writing(target: Path, option: str) -> Iterator[None]:
+    """Raise StallguardError if the block cannot write `target`.  `option`: what names another file."""
+    try:
+        yield
+    except OSError as error:
+        raise StallguardError(
+            f"cannot write {target}", why=error.strerror or str(error), cure=f"choose another: {option} FILE",
+            code=CANNOT_RUN,
+        ) from error  # fmt: skip
+
+
+class JsonOption(click.Option):
+    """`--json`.  `outputs`: the types of what is printed then, as "module:Name"; docs/journal.md is made from them."""
+
+    def __init__(self, *arguments: Any, outputs: tuple[str, ...], **attributes: Any) -> None:
+        """`arguments`, `attributes`: as for click.Option."""
+        super().__init__(*arguments, **attributes)
+        self.outputs = outputs
+
+
+def prints_json(what: str, *outputs: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds `--json` to a command, which then prints one of `outputs`.  `what`: its help."""
+    return click.option("--json", "as_json", is_flag=True, cls=JsonOption, outputs=outputs, help=what)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from stallguard.cli import _complete
+from stallguard.cli import completion
 from stallguard.cli._console import echo
 from stallguard.config import parse_set
 from stallguard.config.kinds import SWITCH
@@ -81,7 +81,7 @@ def settings(keys: Iterable[Key] = tuple(KEYS.values())) -> Decorator:
             multiple=True,
             metavar="KEY=VALUE",
             help="Any setting, as `stallguard config show` names it.",
-            shell_complete=_complete.assignments,
+            shell_complete=completion.assignments,
         )
     )
 
@@ -106,7 +106,7 @@ def _option(key: Key, *, is_common: bool) -> Decorator:
         )
     return click.option(
         key.flag, name, cls=SettingOption, is_common=is_common, metavar=key.kind.metavar, help=key.help + shown,
-        shell_complete=_complete.values_of(key),
+        shell_complete=completion.values_of(key),
     )  # fmt: skip
 
 

@@ -13,13 +13,12 @@ import click
 import msgspec
 
 from stallguard import jsontext
-from stallguard.cli import _trials
-from stallguard.cli._console import echo
+from stallguard.cli import tune
+from stallguard.cli._console import echo, prints_json
 from stallguard.cli._errors import INTERRUPTED
-from stallguard.cli._json import prints_json
 from stallguard.cli._options import as_words, given, settings
-from stallguard.cli._trials import Interrupted, Trials, TrialSetting
 from stallguard.cli.run import RunCommand
+from stallguard.cli.tune import Interrupted, Trials, TrialSetting
 from stallguard.config.table import KEYS
 from stallguard.core.text import counted, shell_words
 from stallguard.core.trials import Trial
@@ -263,7 +262,7 @@ class VariantTrials:
             figures["rows"] = one.batch or shown.rows
             env = {name: value or None for name, value in one.env}
             self.found.append(Compared(**figures, setting=label, device=one.device, batch=one.batch, env=env))
-            _trials.report_trial(label, shown, MEASURED)
+            tune.report_trial(label, shown, MEASURED)
             if trial.is_interrupted:
                 raise Interrupted
 

@@ -13,9 +13,8 @@ import click
 import msgspec
 
 from stallguard import config, jsontext
-from stallguard.cli import _complete
-from stallguard.cli._console import echo
-from stallguard.cli._json import prints_json
+from stallguard.cli import completion
+from stallguard.cli._console import echo, prints_json
 from stallguard.cli.verbs import VerbGroup
 from stallguard.config import table
 from stallguard.config.table import KEYS, Key, value_of
@@ -100,7 +99,7 @@ def print_schema() -> None:
 
 
 @command.command("get")
-@click.argument("name", shell_complete=_complete.settings)
+@click.argument("name", shell_complete=completion.settings)
 def get(name: str) -> None:
     """Print the value of the setting NAME in force in this directory."""
     key = _key(name)
@@ -109,8 +108,8 @@ def get(name: str) -> None:
 
 # -1 is a value, which the setting refuses, and no unknown option.
 @command.command("set", context_settings={"ignore_unknown_options": True})
-@click.argument("name", shell_complete=_complete.settings)
-@click.argument("value", shell_complete=_complete.value_of_setting)
+@click.argument("name", shell_complete=completion.settings)
+@click.argument("value", shell_complete=completion.value_of_setting)
 @click.option("--user", is_flag=True, help="In your own settings file instead of the project's.")
 def set_(name: str, value: str, user: bool) -> None:
     """Write the setting NAME into stallguard.toml of this project, or into your own settings file."""

@@ -8,8 +8,7 @@ import sys
 import click
 
 from stallguard import jsontext, units
-from stallguard.cli._console import echo, note
-from stallguard.cli._json import prints_json
+from stallguard.cli._console import echo, note, prints_json
 from stallguard.cli.verbs import Verb, VerbGroup, quieten
 from stallguard.core.text import duration
 from stallguard.errors import USAGE, StallguardError
@@ -17,7 +16,7 @@ from stallguard.fleet import seam
 
 JOBS = {
     "submit": Verb("submit:command", "Give a training to the fleet."),
-    "sweep": Verb("sweep:command", "Submit each combination of parameters."),
+    "sweep": Verb("submit:sweep", "Submit each combination of parameters."),
 }
 
 

@@ -15,10 +15,9 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from stallguard.cli import _complete
-from stallguard.cli._console import echo, note, write
-from stallguard.cli._fleet import in_fleet
-from stallguard.cli._json import prints_json
+from stallguard.cli import completion
+from stallguard.cli._console import echo, note, prints_json, write
+from stallguard.cli.live_runs import in_fleet
 from stallguard.errors import UNREADABLE
 from stallguard.fleet import seam
 from stallguard.report.journal_record import clock
@@ -32,7 +31,7 @@ CHUNK = 1 << 16
 
 
 @click.command("logs")
-@click.argument("run", required=False, shell_complete=_complete.runs)
+@click.argument("run", required=False, shell_complete=completion.runs)
 @click.option("-f", "--follow", is_flag=True, help="Follow the log while the run is alive.")
 @click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
 @click.option(

@@ -9,10 +9,8 @@ import click
 import msgspec
 
 from stallguard import jsontext
-from stallguard.cli._console import echo, note
-from stallguard.cli._fleet import in_fleet
-from stallguard.cli._json import prints_json
-from stallguard.cli._live import ask
+from stallguard.cli._console import echo, note, prints_json
+from stallguard.cli.live_runs import ask, in_fleet
 from stallguard.core.text import counted, duration, incidents
 from stallguard.errors import STRANGE, StallguardError
 from stallguard.fleet import seam

@@ -11,11 +11,9 @@ import click
 import msgspec
 
 from stallguard import jsontext
-from stallguard.cli import _complete, _live
-from stallguard.cli._console import console, echo, note, write
-from stallguard.cli._fleet import in_fleet
-from stallguard.cli._json import prints_json
-from stallguard.cli._writing import writing
+from stallguard.cli import completion, live_runs
+from stallguard.cli._console import console, echo, note, prints_json, write, writing
+from stallguard.cli.live_runs import in_fleet
 from stallguard.errors import StallguardError
 from stallguard.fleet import seam
 from stallguard.storage import private, run_files
@@ -29,14 +27,14 @@ COMPARED = "compared.html"  # the page of --compare, in the directory of the sec
 
 
 @click.command("report")
-@click.argument("run", required=False, shell_complete=_complete.runs)
+@click.argument("run", required=False, shell_complete=completion.runs)
 @click.option(
     "--html",
     "html_file",
     is_flag=False,
     flag_value=IN_THE_RUN,
     metavar="[FILE]",
-    shell_complete=_complete.files,
+    shell_complete=completion.files,
     help="Write one self-contained HTML file.  -: standard output.  [report.html in the run's directory]",
 )
 @prints_json(
@@ -51,7 +49,7 @@ COMPARED = "compared.html"  # the page of --compare, in the directory of the sec
     "compare",
     nargs=2,
     metavar="A B",
-    shell_complete=_complete.runs,
+    shell_complete=completion.runs,
     help="Show two runs side by side: time, pace, loss, incidents, settings that differ.",
 )
 @click.option("--open", "show", is_flag=True, help="Write the HTML file and open it in the browser.")
@@ -108,7 +106,7 @@ def command(
     if live:
         if compare or html_file is not None:
             raise click.UsageError("--live serves the page of one run: leave out --html and --compare")
-        _serve(_live.pick(run), as_json=as_json, show=show)
+        _serve(live_runs.pick(run), as_json=as_json, show=show)
         return
     if compare:
         if run is not None:
@@ -175,7 +173,7 @@ def _serve(run: RunDir, *, as_json: bool, show: bool) -> None:
         raise StallguardError(
             f"run {run.id} is over: {run_files.state(run)}",
             cure=f"stallguard report {run.id} --open",
-            code=_live.NO,
+            code=live_runs.NO,
         )
     server = LiveServer(lambda: html_page.render_live(document.make(run, os.environ)))
     echo(jsontext.readable(LiveAddress(SCHEMA, run.id, server.address)) if as_json else server.address)

@@ -10,11 +10,9 @@ import click
 import msgspec
 
 from stallguard import jsontext
-from stallguard.cli import _complete
-from stallguard.cli._console import echo, note
-from stallguard.cli._fleet import in_fleet
-from stallguard.cli._json import prints_json
-from stallguard.cli._live import NO, ask, pick, readable
+from stallguard.cli import completion
+from stallguard.cli._console import echo, note, prints_json
+from stallguard.cli.live_runs import NO, ask, in_fleet, pick, readable
 from stallguard.fleet import seam
 from stallguard.launch import earlier_run
 from stallguard.report.sanitize import one_line, plain
@@ -37,7 +35,7 @@ class Over(msgspec.Struct, frozen=True):
 
 
 @click.command("status")
-@click.argument("run", required=False, shell_complete=_complete.runs)
+@click.argument("run", required=False, shell_complete=completion.runs)
 @in_fleet
 @prints_json(
     "The snapshot, as one JSON object.",

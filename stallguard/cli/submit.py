@@ -1,4 +1,4 @@
-"""`stallguard fleet submit`: give a training to the fleet."""
+"""`stallguard fleet submit` and `sweep`: give one training to the fleet, or one with several parameters."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from stallguard import config, jsontext
-from stallguard.cli import _complete
-from stallguard.cli._console import echo, note
-from stallguard.cli._json import prints_json
+from stallguard.cli import completion
+from stallguard.cli._console import echo, note, prints_json
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
+from stallguard.core.text import counted, shell_words
 from stallguard.errors import USAGE, StallguardError
 from stallguard.fleet import seam
 
@@ -26,13 +26,13 @@ HANDED = "{job}: handed to the Ray cluster at {ray}"
 @click.option(
     "--needs", multiple=True, metavar="NAME[=AMOUNT]",
     help="What its machine must have: metal, cuda, mlx, memory=32GB.",
-    shell_complete=_complete.words("metal", "cuda", "mlx", "memory="),
+    shell_complete=completion.words("metal", "cuda", "mlx", "memory="),
 )  # fmt: skip
 @click.option("--priority", type=int, default=0, help="A job of a higher number starts first.  [0]")
 @click.option("--revision", default="", help="Train this revision of git, not the files as they are.")
 @click.option(
     "--env", "environment", multiple=True, metavar="NAME[=VALUE]", help="Environment for the job.",
-    shell_complete=_complete.variables,
+    shell_complete=completion.variables,
 )  # fmt: skip
 @click.option("--yes", is_flag=True, help="Send a project of more than 50 MB.")
 @click.option("--ray", metavar="ADDRESS", default="", help="Let this Ray cluster start it: http://HOST:8265.")
@@ -82,5 +82,47 @@ def command(
         echo(jsontext.readable(submitted))
         return
     note(f"{wish.job}: submitted; stallguard status {wish.job} shows it, stallguard stop {wish.job} ends it")
+    for line in submitted.notes:
+        note(line)
+
+
+@click.command("sweep")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--revision", default="", help="Train this revision of git, not the files as they are.")
+@click.option("--yes", is_flag=True, help="Send a project of more than 50 MB.")
+@click.option("--dry-run", is_flag=True, help="Only show the jobs.")
+@prints_json("One JSON object.", "stallguard.fleet.jobs.submitting:Submitted")
+def sweep(file: Path, revision: str, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Submit each combination of the parameters in FILE as a job.
+
+    A sweep that is submitted again adds the jobs that are missing.
+
+    \b
+    Example of a FILE:
+      name = "rates"
+      command = ["train.py", "--epochs", "20"]
+      needs = ["metal"]
+      [parameters]
+      rate = [0.1, 0.01]
+      rows = [32, 64]
+    """  # noqa: D301 - click wants the real backspace
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise StallguardError(f"cannot read {file}", why=reason or str(error), code=USAGE) from error
+    wishes = seam.jobs_of_sweep(text, str(file))
+    if dry_run:
+        for wish in wishes:
+            echo(f"{wish.job:<24}  {shell_words(wish.words)}")
+        return
+    submitted = seam.submit(wishes, revision, note, agreed=yes)
+    if as_json:
+        echo(jsontext.readable(submitted))
+        return
+    present = f"; {len(submitted.present)} were there already" if submitted.present else ""
+    echo(
+        f"{counted(len(submitted.jobs), 'job')} submitted{present}; stallguard ls --live lists them", err=True
+    )
     for line in submitted.notes:
         note(line)

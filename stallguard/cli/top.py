@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stallguard.cli import _complete, status
+from stallguard.cli import completion, status
 from stallguard.cli._console import console
-from stallguard.cli._live import ask, living, pick, readable
+from stallguard.cli.live_runs import ask, living, pick, readable
 from stallguard.errors import StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -31,7 +31,7 @@ TYPED = 64  # bytes that are read at once
 
 
 @click.command("top")
-@click.argument("run", required=False, shell_complete=_complete.living)
+@click.argument("run", required=False, shell_complete=completion.living)
 @click.pass_context
 def command(ctx: click.Context, run: str | None) -> None:
     """Watch RUN (default: the newest live run); without a terminal, show its status once.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import click
 
 from stallguard import __version__
-from stallguard.cli import _complete
+from stallguard.cli import completion
 from stallguard.cli._errors import INTERRUPTED, say_error
 from stallguard.errors import USAGE, StallguardError, nearest
 
@@ -36,8 +36,8 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Train": {
         "run": Verb("run:command", "Start a training and guard it."),
-        "stop": Verb("stop:command", "End the training of a run."),
-        "restart": Verb("restart:command", "End a training and start it again."),
+        "stop": Verb("live_runs:stop", "End the training of a run."),
+        "restart": Verb("live_runs:restart", "End a training and start it again."),
     },
     "Watch": {
         "status": Verb("status:command", "Show the state of a run."),
@@ -46,16 +46,16 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     },
     "Afterwards": {
         "ls": Verb("ls:command", "List the runs: all, or the live ones."),
-        "morning": Verb("morning:command", "Sum up each run of the last night."),
-        "incidents": Verb("incidents:command", "List what went wrong in all runs, by name."),
+        "morning": Verb("history:morning", "Sum up each run of the last night."),
+        "incidents": Verb("history:incidents", "List what went wrong in all runs, by name."),
         "report": Verb("report:command", "Explain what happened in a run, and why."),
     },
     "Setup": {
-        "doctor": Verb("doctor:command", "Check what would spoil a night."),
-        "drill": Verb("drill:command", "Rehearse a stall with a small training."),
+        "doctor": Verb("rehearsal:doctor", "Check what would spoil a night."),
+        "drill": Verb("rehearsal:drill", "Rehearse a stall with a small training."),
         "agent": Verb("agent:command", "Train overnight: jobs of launchd or systemd."),
         "config": Verb("config:command", "Show and change the settings."),
-        "notify": Verb("notify:command", "Test the notifications."),
+        "notify": Verb("rehearsal:notify", "Test the notifications."),
         "completion": Verb("completion:command", "Print the code for completion in a shell."),
     },
     "Groups of verbs": {
@@ -112,10 +112,10 @@ class VerbGroup(click.Group):
         own = {name: one.get_short_help_str(WHOLE) for name, one in self.commands.items() if not one.hidden}
         return dict(sorted((own | {name: verb.summary for name, verb in self.verbs.items()}).items()))
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> _complete.Items:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> completion.Items:
         """Return the verbs and options that begin with `incomplete`."""
         options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*_complete.begun(incomplete, self.summaries(ctx).items()), *options]
+        return [*completion.begun(incomplete, self.summaries(ctx).items()), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs, each with its whole summary; click's own ends at 45 characters."""
@@ -209,21 +209,21 @@ tune = VerbGroup(
     help="Find the largest batch, compare settings, and see what was learned from runs.",
     callback=silences("find-batch", "compare"),
     verbs={
-        "find-batch": Verb("find_batch:command", "Find the largest batch that survives here."),
+        "find-batch": Verb("tune:find_batch", "Find the largest batch that survives here."),
         "compare": Verb("compare:command", "Measure a training with several settings."),
-        "learned": Verb("learned:command", "Show or delete what was learned from runs."),
+        "learned": Verb("tune:learned", "Show or delete what was learned from runs."),
     },
 )
 debug = VerbGroup(
     "debug",
     help="Look closer at a run, hold stalls back while you debug, and pack or remove runs.",
     verbs={
-        "dump": Verb("dump:command", "Show where a training is right now."),
-        "profile": Verb("profile:command", "Show where the time of a run went."),
-        "replay": Verb("replay:command", "Decide a recorded run again."),
-        "bundle": Verb("bundle:command", "Pack a run for a bug report."),
-        "mute": Verb("mute:command", "Pause the handling of stalls."),
-        "prune": Verb("prune:command", "Remove old runs."),
+        "dump": Verb("debug:dump", "Show where a training is right now."),
+        "profile": Verb("debug:profile", "Show where the time of a run went."),
+        "replay": Verb("debug:replay", "Decide a recorded run again."),
+        "bundle": Verb("debug:bundle", "Pack a run for a bug report."),
+        "mute": Verb("live_runs:mute", "Pause the handling of stalls."),
+        "prune": Verb("debug:prune", "Remove old runs."),
     },
 )
 

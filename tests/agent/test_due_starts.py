@@ -27,7 +27,7 @@ from stallguard.agent.due_starts import (
 from stallguard.agent.job import Schedule
 from stallguard.agent.job_memory import JobMemory
 from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD
-from stallguard.cli.morning import command as morning
+from stallguard.cli.history import morning
 from stallguard.host.darwin.machine import parse_wakes
 from stallguard.host.types import Sleep
 

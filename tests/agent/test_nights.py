@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from stallguard.agent import job_memory, launchd
 from stallguard.agent.job import AgentJob
-from stallguard.cli.morning import command as morning
+from stallguard.cli.history import morning
 from stallguard.storage import run_files
 from stallguard.storage.paths import list_runs
 from tests.agent.little_launchd import LittleLaunchd

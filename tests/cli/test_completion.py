@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from stallguard.cli._complete import answer
+from stallguard.cli.completion import answer
 from stallguard.cli.verbs import OLD_FORMS, TOP, cli
 from stallguard.storage import run_files
 

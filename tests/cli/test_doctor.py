@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.cli.doctor import lines, summary
+from stallguard.cli.rehearsal import lines, summary
 from stallguard.doctor.facts import FAIL, NOTE, OK, WARN, CheckResult
 from tests import command_line
 

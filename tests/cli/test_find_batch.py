@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.cli.drill import TRAIN
+from stallguard.cli.rehearsal import TRAIN
 from tests.guarded.runs import AT_ONCE, Guarded, guard, stallguard
 
 pytestmark = pytest.mark.live

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stallguard.cli import learned, logs, ls, morning, report, status
+from stallguard.cli import history, logs, ls, report, status, tune
 from stallguard.cli.verbs import cli
 from stallguard.core.actions import Announce
 from stallguard.core.learned import BatchSizes
@@ -42,7 +42,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     return made
 
 
-@pytest.mark.parametrize("verb", [ls.command, status.command, morning.command, logs.command])
+@pytest.mark.parametrize("verb", [ls.command, status.command, history.morning, logs.command])
 def test_arguments_reach_the_terminal_as_text(run: paths.RunDir, verb) -> None:
     shown = CliRunner().invoke(verb, []).output
 
@@ -55,7 +55,7 @@ def test_a_list_has_one_line_a_run(run: paths.RunDir) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "more"), [(status.command, []), (morning.command, []), (logs.command, []), (report.command, [])]
+    ("verb", "more"), [(status.command, []), (history.morning, []), (logs.command, []), (report.command, [])]
 )
 def test_the_command_is_one_line_wherever_it_is_shown(run: paths.RunDir, verb, more: list[str]) -> None:
     shown = CliRunner().invoke(verb, more).output.splitlines()
@@ -94,7 +94,7 @@ def test_the_command_to_copy_is_one_line_that_a_shell_reads_as_it_was() -> None:
 def test_a_script_of_which_something_was_learned_is_text_on_one_line(run: paths.RunDir) -> None:
     key = learned_store.CommandKey(("train.py", ESCAPES, "two\nlines"), "/", "digest", "machine")
     learned_store.keep_sizes(key, BatchSizes(rows=8))
-    [line] = CliRunner().invoke(learned.command, ["show"]).output.splitlines()
+    [line] = CliRunner().invoke(tune.learned, ["show"]).output.splitlines()
 
     assert "train.py" in line
     assert not [character for character in STEERING if character in line]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from stallguard.cli import ls, mute, restart, status, stop
+from stallguard.cli import live_runs, ls, status
 from stallguard.core.events import Event
 from stallguard.errors import StallguardError
 from stallguard.report import status_rows
@@ -242,11 +242,11 @@ def test_ps_lists_a_run_that_does_not_answer(home, life, other):
 @pytest.mark.parametrize(
     ("command", "words", "wish"),
     [
-        (stop.command, (), ("stop", "")),
-        (restart.command, ("one", "--from-scratch"), ("restart", "from scratch")),
-        (mute.command, (), ("mute", "3600.0")),
-        (mute.command, ("90s",), ("mute", "90.0")),
-        (mute.command, ("0", "--run", "one"), ("mute", "0.0")),
+        (live_runs.stop, (), ("stop", "")),
+        (live_runs.restart, ("one", "--from-scratch"), ("restart", "from scratch")),
+        (live_runs.mute, (), ("mute", "3600.0")),
+        (live_runs.mute, ("90s",), ("mute", "90.0")),
+        (live_runs.mute, ("0", "--run", "one"), ("mute", "0.0")),
     ],
 )
 def test_an_order_reaches_the_run_and_nothing_is_said_on_standard_output(life, command, words, wish):
@@ -258,17 +258,17 @@ def test_an_order_reaches_the_run_and_nothing_is_said_on_standard_output(life, c
 
 def test_a_restart_without_a_checkpoint_is_wanted_in_so_many_words(life):
     with pytest.raises(StallguardError) as error:
-        say(restart.command)
+        say(live_runs.restart)
     assert error.value.code == 2
     assert "--from-scratch" in error.value.cure
     assert life.wishes() == []
 
     (life.run.checkpoints / "process" / "fit-0001" / "g1").mkdir(parents=True)
-    assert "from its last checkpoint" in say(restart.command).stderr
+    assert "from its last checkpoint" in say(live_runs.restart).stderr
     assert life.wishes() == [("restart", "")]
 
 
-@pytest.mark.parametrize("command", [stop.command, restart.command, mute.command])
+@pytest.mark.parametrize("command", [live_runs.stop, live_runs.restart, live_runs.mute])
 def test_an_order_without_a_name_is_refused_where_it_could_mean_two(life, other, command):
     with pytest.raises(StallguardError) as error:
         say(command)
@@ -281,10 +281,10 @@ def test_an_order_without_a_name_is_refused_where_it_could_mean_two(life, other,
 def test_an_order_for_a_run_that_is_over_is_a_no(home):
     over(home)
     with pytest.raises(StallguardError) as error:
-        say(stop.command, "ended")
+        say(live_runs.stop, "ended")
     assert error.value.code == 1
     with pytest.raises(StallguardError) as error:
-        say(stop.command)
+        say(live_runs.stop)
     assert error.value.code == 3
 
 
@@ -301,7 +301,7 @@ def test_a_pause_is_shown_wherever_the_run_is(life):
 @pytest.mark.parametrize("words", ["a while", "-5m"])
 def test_a_time_that_is_none_is_wrong_usage(life, words):
     with pytest.raises(StallguardError) as error:
-        say(mute.command, words)
+        say(live_runs.mute, words)
 
     assert error.value.code == 2
     assert "mute 0" in error.value.cure

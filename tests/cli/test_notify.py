@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -37,7 +38,8 @@ def stallguard(tmp_path, monkeypatch):
 def test_each_channel_is_tried_and_its_end_is_said(stallguard, tmp_path):
     tell = f'notify.command=printf %s "$STALLGUARD_TITLE" > {tmp_path}/told'
     done = stallguard("notify", "test", *NO_DESKTOP, "--set", tell)
-    assert (done.returncode, done.stdout) == (0, "the command: accepted, in 0.0 s\n")
+    assert done.returncode == 0
+    assert re.fullmatch(r"the command: accepted, in \d+\.\d s\n", done.stdout)
     assert (tmp_path / "told").read_text() == "stallguard: a test"
 
 

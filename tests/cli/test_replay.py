@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.benches.detection import traces
-from stallguard.cli.replay import command
+from stallguard.cli.debug import replay as command
 from stallguard.core.actions import Collect, Launch, Signal
 from stallguard.core.events import Collected, Event, Exited, Heartbeat, Launched, ProcessLeft
 from stallguard.errors import StallguardError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from stallguard.cli import learned as verb
+from stallguard.cli.tune import learned as verb
 from stallguard.core.detection import detector
 from stallguard.core.learned import BatchSizes, Learned
 from stallguard.storage import learned_store
@@ -126,6 +126,6 @@ def test_what_is_kept_is_listed_and_can_be_forgotten(place, words):
     assert "up to 512 rows survive" in announced
     assert len(announced) == 2
 
-    assert CliRunner().invoke(verb.command, ["show"]).output.count("train.py") == 2
-    assert CliRunner().invoke(verb.command, ["forget", "train.py"]).exit_code == 0
+    assert CliRunner().invoke(verb, ["show"]).output.count("train.py") == 2
+    assert CliRunner().invoke(verb, ["forget", "train.py"]).exit_code == 0
     assert learned_store.everything() == []

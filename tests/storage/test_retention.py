@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.cli.prune import command
+from stallguard.cli.debug import prune as command
 from stallguard.config.table import KeepSettings
 from stallguard.storage import paths, retention, run_files
 from stallguard.storage.paths import RunDir, list_runs

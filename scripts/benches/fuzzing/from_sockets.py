@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fuzzing.targets import Target, encoded, filed
-from stallguard.cli._live import readable
+from stallguard.cli.live_runs import readable
 from stallguard.core.events import Event, Heartbeat, UserCommand
 from stallguard.errors import UNREADABLE, StallguardError
 from stallguard.host import darwin

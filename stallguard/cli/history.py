@@ -1,10 +1,12 @@
-"""`stallguard morning`: each run of the night in three lines."""
+"""What several runs show together: `stallguard morning`, the last night, and `incidents`, all kept runs by incident."""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
 import sys
+import textwrap
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +15,9 @@ import click
 from msgspec import UNSET
 
 from stallguard import config, jsontext, units
-from stallguard.cli._console import echo, note
-from stallguard.cli._fleet import in_fleet
-from stallguard.cli._json import prints_json
-from stallguard.errors import USAGE, StallguardError
+from stallguard.cli._console import console, echo, note, prints_json
+from stallguard.cli.live_runs import in_fleet
+from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError, nearest
 from stallguard.fleet import seam
 from stallguard.report.sanitize import plain
 from stallguard.storage import run_files
@@ -35,7 +36,7 @@ TITLE = "stallguard: the night"
 )
 @in_fleet
 @prints_json("One JSON object with all of them.", "stallguard.report.overnight:OvernightOutput")
-def command(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> None:
+def morning(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> None:
     """Summarize each run of the last night: whether it finished, its progress, the lost time, and what to do.
 
     On a machine of a fleet, or with --store, also the newest run of each job that other machines trained.
@@ -121,3 +122,42 @@ def _last_lived(run: RunDir) -> dt.datetime:
         newest = run.journal if run.journal.exists() else run.path
         return dt.datetime.fromtimestamp(newest.stat().st_mtime, dt.UTC)
     return dt.datetime.fromisoformat(end.ended)
+
+
+@click.command("incidents")
+@click.argument("name", required=False)
+@prints_json("One JSON object with all of them.", "stallguard.report.incident_history:Listing")
+def incidents(name: str | None, as_json: bool) -> None:
+    """List the incidents of all kept runs, or those whose name contains NAME: how often, when, and what helped.
+
+    The same hang has the same name in each run.
+
+    \b
+    Examples:
+      stallguard incidents
+      stallguard incidents busy-loop
+    """  # noqa: D301 - click wants the real backspace
+    from stallguard.report import incident_history
+
+    now = time.time()
+    found = incident_history.named(incident_history.of_runs(list_runs()), now)
+    shown = [one for one in found if name is None or name in one.name]
+    if name is not None and not shown:
+        near = nearest(name, [one.name for one in found])
+        raise StallguardError(
+            f"no incident of the kept runs is named {name!r}",
+            cure=f"did you mean {near}?" if near else "stallguard incidents lists them",
+            code=NO_SUCH_RUN,
+        )
+    if as_json:
+        echo(jsontext.readable(incident_history.Listing(incident_history.SCHEMA, shown)))
+        return
+    width = console().width
+    for one in shown:
+        first, *rest = incident_history.lines(one, now)
+        echo(plain(first))
+        for line in rest:
+            echo(plain(textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ",
+                                     break_long_words=False, break_on_hyphens=False)))  # fmt: skip
+    if not shown:
+        echo("no incident in the kept runs", err=True)

@@ -1,26 +1,96 @@
-"""`stallguard tune find-batch`: the largest batch that a training survives on this machine."""
+"""`stallguard tune find-batch` and `learned`: the largest batch that a training survives here, and what was learned.
+
+`Trials` runs one guarded trial after the other, each of the same command, for `compare` too; it must not judge what a
+trial showed.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
-from stallguard import jsontext
-from stallguard.cli._console import echo
+from stallguard import config, jsontext
+from stallguard.cli import completion
+from stallguard.cli._console import echo, prints_json
 from stallguard.cli._errors import INTERRUPTED
-from stallguard.cli._json import prints_json
 from stallguard.cli._options import given, settings
-from stallguard.cli._trials import Interrupted, Trials, TrialSetting, report_trial
 from stallguard.cli.run import RunCommand
+from stallguard.cli.verbs import VerbGroup
 from stallguard.core.text import counted
 from stallguard.core.trials import Trial
-from stallguard.errors import StallguardError
+from stallguard.errors import NO_SUCH_RUN, StallguardError
+from stallguard.report.sanitize import one_line
 from stallguard.storage import learned_store
+
+if TYPE_CHECKING:
+    from stallguard.core.actions import Launch
+    from stallguard.core.trials import Trial
+    from stallguard.supervisor.trial import TrialRun
+
+
+class Interrupted(Exception):
+    """The user ended the trials."""
+
+
+class TrialSetting(NamedTuple):
+    """What a trial is run with.  `flags`: settings of stallguard, over those of the command line."""
+
+    label: str
+    flags: Mapping[str, Any]
+    env: Mapping[str, str]
+    launch: Launch
+
+
+class Trials:
+    """Runs trials of one command."""
+
+    def __init__(
+        self, words: tuple[str, ...], flags: Mapping[str, Any], steps: int, seconds: float = 0.0
+    ) -> None:
+        """`flags`: settings as given on the command line; `steps`, `seconds`: as for TrialRun."""
+        self.words, self.flags, self._steps, self._seconds = words, dict(flags), steps, seconds
+        self.cwd = Path.cwd()
+
+    def load(self, more: Mapping[str, Any], env: Mapping[str, str]) -> config.Loaded:
+        """Return the settings of a trial.  Raises StallguardError."""
+        from stallguard.supervisor.trial import SETTINGS
+
+        return config.load({**self.flags, **SETTINGS, **more}, env, self.cwd)
+
+    def run(self, setting: TrialSetting, kept: list[int]) -> TrialRun:
+        """Run one trial to its end.  `kept`: signals that arrived before.
+
+        Raises StallguardError if it cannot begin, and Interrupted if the user has ended the trials already.
+        """
+        from stallguard.launch.request import prepare
+        from stallguard.supervisor.trial import TrialRun
+
+        if kept:
+            raise Interrupted
+        loaded = self.load(setting.flags, setting.env)
+        request = prepare(self.words, loaded, setting.env, self.cwd, trial=True)
+        trial = TrialRun(
+            request, loaded, setting.env, steps=self._steps, seconds=self._seconds, launch=setting.launch
+        )
+        trial.guard(kept)
+        return trial
+
+
+def report_trial(label: str, trial: Trial, good: str) -> None:
+    """Print the outcome of one trial, while others follow."""
+    outcome = f"fails: {trial.trouble}" if trial.trouble else good
+    notes = "; ".join(
+        filter(None, (counted(trial.batches, "batch", "batches"), trial.note, f"run {trial.run}"))
+    )
+    echo(f"stallguard: {label}: {outcome} ({notes})", err=True)
+
 
 SCHEMA = 1
 NONE_SURVIVES = 1  # the exit code
@@ -55,10 +125,10 @@ class FoundBatch(msgspec.Struct, frozen=True):
 @click.option(
     "--most", type=click.IntRange(1), help="Largest number of rows to try.  [16 times the script's batch]"
 )
-@prints_json("Print the result as JSON.", "stallguard.cli.find_batch:FoundBatch")
+@prints_json("Print the result as JSON.", "stallguard.cli.tune:FoundBatch")
 @settings()
 @click.pass_context
-def command(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, **parameters: Any) -> None:
+def find_batch(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, **parameters: Any) -> None:
     """Find the largest batch that a training survives here; `run` uses it from then on.
 
     Each size is tried in a guarded run of its own that ends after some batches. If the size can be
@@ -185,3 +255,68 @@ class Finder:
 
 def _say(words: str) -> None:
     echo(f"stallguard: {words}", err=True)
+
+
+class LearnedScript(msgspec.Struct, frozen=True):
+    """What was learned of one script on this machine."""
+
+    name: str  # for `learned forget`
+    saved: float  # seconds since the epoch
+    what: str  # in words
+    command: list[str]
+    directory: str
+
+
+class LearnedScripts(msgspec.Struct, frozen=True):
+    """What was learned, the newest last."""
+
+    schema: int
+    learned: list[LearnedScript]
+
+
+@click.group("learned", cls=VerbGroup)
+def learned() -> None:
+    """Show or delete what was learned of each script by runs and find-batch: its usual gaps, and surviving batches."""
+
+
+@learned.command("show")
+@prints_json("One JSON object.", "stallguard.cli.tune:LearnedScripts")
+def show(as_json: bool) -> None:
+    """Show what was learned of each script on this machine, the newest last."""
+    kept = learned_store.everything()
+    if as_json:
+        rows = [
+            LearnedScript(one.name, one.saved, one.what, list(one.key.command), one.key.directory)
+            for one in kept
+        ]
+        echo(jsontext.readable(LearnedScripts(SCHEMA, rows)))
+        return
+    for one in kept:
+        script = one_line(f"{' '.join(one.key.command)}  ({one.key.directory})")
+        day = dt.datetime.fromtimestamp(one.saved).astimezone()
+        echo(f"{one.name}  {day:%Y-%m-%d}  {one.what:<34}  {script}")
+    if not kept:
+        echo("nothing has been learned yet", err=True)
+
+
+@learned.command("forget")
+@click.argument("name", required=False, shell_complete=completion.learned)
+@click.option("--all", "everything", is_flag=True, help="Everything of every script.")
+def forget(name: str | None, everything: bool) -> None:
+    """Delete what was learned under NAME, as `learned show` prints it, or of scripts whose command contains NAME."""
+    if name is None and not everything:
+        raise click.UsageError("give a NAME, or --all")
+    gone = [
+        one
+        for one in learned_store.everything()
+        if everything or (name and (one.name.startswith(name) or name in " ".join(one.key.command)))
+    ]
+    if not gone and not everything:
+        raise StallguardError(
+            f"nothing has been learned of {name!r}",
+            cure="stallguard tune learned show lists it",
+            code=NO_SUCH_RUN,
+        )
+    for one in gone:
+        one.path.unlink(missing_ok=True)
+    echo(f"forgot {counted(len(gone), 'file')}", err=True)
