@@ -270,7 +270,7 @@ MEANINGS: dict[str, str] = {
     "replay.ReplayResult.actions": "what would have been done",
     "replay.ReplayResult.slowdowns": "when it would have been called slow",
     "replay.ReplayResult.verdicts": "when a stall would have been suspected, found, and seen to be over",
-    "evidence_text.File.name": "in the directory of the evidence",
+    "collectors.File.name": "in the directory of the evidence",
     "_fleet_output.FleetLiving.runs": "as `status --json` has each",
     "_fleet_output.FleetRuns.runs": "of this machine",
     "live_status.Living.runs": "as `status --json` has each",

@@ -1,22 +1,26 @@
-"""Collectors: each gathers one kind of evidence about a process that may be stuck, within its budget.
+"""Collectors: each gathers one kind of evidence about a process that can be stuck, within its budget.
 
-A plug-in adds one through the entry-point group "stallguard.collectors": a Collector.  A collector writes
-through its Sheet, which removes secrets and enforces the budget of bytes.  The budget of seconds is enforced by the
-bundle, which runs each collector on a thread and abandons the thread when the time is up.
+A plug-in adds one through the entry-point group "stallguard.collectors": a Collector.  A collector writes its files
+through its Sheet: without secrets, within its budget of bytes, not after its time.  A full disk is recorded, not
+raised: the collector's facts are useful without its files.  The budget of seconds is enforced by the bundle, which runs
+each collector on a thread and abandons the thread when the time is up.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
+
+from stallguard import jsontext
+from stallguard.collectors.redact import Redactor
+from stallguard.storage import private
 from stallguard.storage.run_files import Identity
-
-if TYPE_CHECKING:
-    from stallguard.collectors.evidence_text import Sheet
 
 PLUGINS = "stallguard.collectors"
 BUDGET = 10.0  # seconds for all collectors together: a restart waits no longer for its evidence
@@ -27,6 +31,8 @@ MOVING, NEXT_DUMP = (
     "\n-------- next dump\n",
 )  # further dumps of a script that runs, and what separates them
 COUNTERS = ("beats", "changes")  # of the probe's record: batches, and progress of any kind
+
+HALF_SECRET = 512  # bytes left out at a cut in a text without lines
 
 
 class Nothing(Exception):
@@ -81,3 +87,76 @@ class Collector:
     first: bool = False
     deep: bool = False  # pauses the process for seconds: only if the context allows that
     outlasts: bool = False
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file of the bundle.  `cut`: there was more than the budget allows."""
+
+    name: str
+    size: int  # bytes
+    cut: bool = False
+
+
+class Sheet:
+    """Writes files into `directory` until `limit` bytes are spent or the sheet is closed."""
+
+    def __init__(self, directory: Path, limit: int, redactor: Redactor) -> None:
+        """`redactor`: one per collector, because it counts."""
+        self.redactor = redactor
+        self.trouble = ""
+        self._directory, self._left = directory, limit
+        self._files: dict[str, File] = {}
+        self.closed = False
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """What has been written."""
+        return tuple(self._files.values())
+
+    @property
+    def left(self) -> int:
+        """Bytes that can still be written."""
+        return self._left
+
+    def close(self) -> None:
+        """Refuse further writes: the collector's time is up."""
+        self.closed = True
+
+    def text(self, name: str, text: str) -> None:
+        """Write a text; a second one of the same name replaces it."""
+        self.data(name, text.encode(errors="surrogateescape"))
+
+    def data(self, name: str, data: bytes) -> None:
+        """Write bytes."""
+        fitting = fit(data, self._left)
+        clean = self.redactor.data(fitting)
+        self._write(name, clean[: self._left], cut=len(fitting) < len(data) or len(clean) > self._left)
+
+    def json(self, name: str, value: Any) -> None:
+        """Write a value as JSON."""
+        self.clean_json(name, self.redactor.value(msgspec.to_builtins(value)))
+
+    def clean_json(self, name: str, value: Any) -> None:
+        """Write a value without secrets as JSON."""
+        encoded = msgspec.json.format(jsontext.readable(value), indent=1)
+        self._write(name, encoded[: self._left], cut=len(encoded) > self._left)
+
+    def _write(self, name: str, data: bytes, *, cut: bool) -> None:
+        if self.closed:
+            return
+        draft = self._directory / f".{name}.part"
+        try:
+            private.write(draft, data)
+            os.replace(draft, self._directory / name)  # noqa: PTH105 - both are paths already
+        except OSError as error:
+            self.trouble = f"{name}: {error.strerror}"
+            return
+        self._left -= len(data) - (self._files[name].size if name in self._files else 0)
+        self._files[name] = File(name, len(data), cut)
+
+
+def fit(data: bytes, limit: int) -> bytes:
+    """Return the beginning of `data` that fits, in whole lines: a part of a secret would not be recognised."""
+    if len(data) <= limit:
+        return data
+    return data[: data.rfind(b"\n", 0, limit) + 1 or max(0, limit - HALF_SECRET)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from stallguard import host, plugins
 from stallguard.collectors import (
@@ -21,13 +20,12 @@ from stallguard.collectors import (
     EvidenceContext,
     Facts,
     Nothing,
-    native,
-    stack_request,
+    Sheet,
     stacks,
     surroundings,
+    training_process,
 )
-from stallguard.collectors.evidence_text import Sheet
-from stallguard.collectors.frames import LOCK, USER
+from stallguard.collectors.stacks import LOCK, USER
 from stallguard.host import tool as host_tool
 from stallguard.host.types import Table, Tool
 from stallguard.probe import wire
@@ -72,13 +70,13 @@ def python_stacks(context: EvidenceContext, sheet: Sheet) -> Facts:
     first, facts = _taken("stacks.txt", context, sheet)
     dumps: list[str] = []
     if stacks.runs_the_script(stacks.parse(first)):
-        before = stack_request.cpu_seconds(context.pid)
+        before = training_process.cpu_seconds(context.pid)
         time.sleep(LOOKED)
-        runs = stack_request.cpu_seconds(context.pid) - before >= RUNS
+        runs = training_process.cpu_seconds(context.pid) - before >= RUNS
         until = time.monotonic() + IN_ALL
         while runs and len(dumps) < DUMPS and time.monotonic() < until:
             try:
-                dumps.append(stack_request.stacks(context, until - time.monotonic(), QUIET))
+                dumps.append(training_process.request_stacks(context, until - time.monotonic(), QUIET))
             except (Nothing, OSError):  # it ended, or it does not answer any more
                 break
     if any(text != first for text in dumps):
@@ -98,7 +96,7 @@ def _taken(name: str, context: EvidenceContext, sheet: Sheet) -> tuple[str, Fact
         record = wire.unpack(context.stacks.with_suffix(".page").read_bytes())
     except OSError:
         record = None
-    text = stack_request.stacks(context, ANSWER)
+    text = training_process.request_stacks(context, ANSWER)
     sheet.text(name, text)
     main_wait = EVIDENCE_TOOLS.main_wait(context.pid)
     reading = stacks.read(text, context.cwd, main_wait)
@@ -121,8 +119,8 @@ def _table(table: Table) -> Collector:
 
 
 _READ: dict[str, Callable[[str], tuple[str, ...]]] = {
-    "sample": lambda text: native.classes(native.parse_sample(text)),
-    "gdb": lambda text: native.classes(native.parse_gdb(text), sampled=False),
+    "sample": lambda text: stacks.native_classes(stacks.parse_sample(text)),
+    "gdb": lambda text: stacks.native_classes(stacks.parse_gdb(text), sampled=False),
 }
 
 
@@ -136,10 +134,3 @@ def _tool(tool: Tool) -> Collector:
         return {"classes": list(read(result.text))} if read else None
 
     return Collector(tool.name, gather, tool.seconds, tool.size, deep=tool.deep, outlasts=tool.outlasts)
-
-
-def script_of(argv: tuple[str, ...], cwd: str) -> Path | None:
-    """Return the script's file, if a word of the command line names one."""
-    named = [word for word in argv if word.endswith(".py")]
-    path = Path(cwd, named[0]) if named else None
-    return path if path is not None and path.is_file() else None

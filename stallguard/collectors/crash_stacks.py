@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from stallguard.collectors import frames, stacks
+from stallguard.collectors import stacks
 from stallguard.storage import private
 
 MOST = (
@@ -103,7 +103,7 @@ def line(text: str, cwd: str) -> str:
     crashed = next((one for one in threads if one.current), None)
     if crashed is None or not crashed.frames:
         return ""
-    own = next((frame for frame in crashed.frames if frames.is_own(frame)), crashed.frames[0])
+    own = next((frame for frame in crashed.frames if stacks.is_own(frame)), crashed.frames[0])
     return stacks.place(own, cwd)
 
 

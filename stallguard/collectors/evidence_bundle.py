@@ -20,8 +20,17 @@ from typing import Any
 import msgspec
 
 from stallguard import jsontext
-from stallguard.collectors import COUNTERS, STACKS, STACKS_AGAIN, Collector, EvidenceContext, Facts, Nothing
-from stallguard.collectors.evidence_text import File, Sheet
+from stallguard.collectors import (
+    COUNTERS,
+    STACKS,
+    STACKS_AGAIN,
+    Collector,
+    EvidenceContext,
+    Facts,
+    File,
+    Nothing,
+    Sheet,
+)
 from stallguard.collectors.redact import Redactor
 from stallguard.core.events import Collected
 from stallguard.host import system

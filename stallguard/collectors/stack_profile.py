@@ -9,8 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from stallguard.collectors import frames
-from stallguard.collectors.frames import FRAMEWORK, Frame
+from stallguard.collectors import stacks
+from stallguard.collectors.stacks import FRAMEWORK, Frame
 from stallguard.core.profile import PAUSED, TRAINING, Function, Profile, Spot
 from stallguard.storage.stack_samples import StackSamples
 
@@ -20,7 +20,7 @@ _WRAPPER = re.compile(
     r"/traceback_utils\.py$"
 )  # around each of Keras' and TensorFlow's functions; it says nothing
 BUILT_IN = "<built-in>"  # as probe/stack_sampler.py has it
-_WAITS = {"lock": frames.LOCK, "timed": frames.LOCK, "sleep": "sleep", "io": "io"}
+_WAITS = {"lock": stacks.LOCK, "timed": stacks.LOCK, "sleep": "sleep", "io": "io"}
 _OUTSIDE = re.compile(
     r"/lib/python[\d.]+t?/(socket|ssl|selectors|subprocess)\.py$"
 )  # waits for another process or host
@@ -39,7 +39,7 @@ def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
         places[_spot(one.role, one.phase, stack)] += seconds
         if one.role == TRAINING:
             phases[one.phase] += seconds
-            executing += seconds if one.phase not in PAUSED and stack and frames.executes(stack[0]) else 0.0
+            executing += seconds if one.phase not in PAUSED and stack and stacks.executes(stack[0]) else 0.0
     ranked = sorted(places.items(), key=lambda item: item[1], reverse=True)
     named = [item for item in ranked if item[0].file or item[0].does][:spots]
     total = sum(places.values())
@@ -61,7 +61,7 @@ def _functions(samples: StackSamples, spots: Sequence[Spot]) -> tuple[Function, 
     """Return the measured functions, each with its line that the samples show most.  `spots`: the heaviest first."""
     found = []
     for one in sorted(samples.functions, key=lambda one: one.milliseconds, reverse=True)[:FUNCTIONS]:
-        if not one.calls or not frames.is_own(Frame(one.file, one.line, one.function)):
+        if not one.calls or not stacks.is_own(Frame(one.file, one.line, one.function)):
             continue
         same = (spot.line for spot in spots if (spot.file, spot.function) == (one.file, one.function))
         line = next(same, one.line)
@@ -78,11 +78,11 @@ def _with_time(spot: Spot, seconds: float) -> Spot:
 
 def _spot(role: str, phase: str, stack: Sequence[Frame]) -> Spot:
     """Return the place of a stack, innermost frame first, without its time."""
-    at = next((index for index, frame in enumerate(stack) if frames.is_own(frame)), None)
+    at = next((index for index, frame in enumerate(stack) if stacks.is_own(frame)), None)
     # The probe names the kind of wait of a function in C, which has no frame, in a line of its own.
     wait = stack[0].function if stack and stack[0].file == BUILT_IN else ""
-    does = frames.classify(stack[1:] if wait else stack)
-    if does in ("", frames.USER, frames.LOCK):
+    does = stacks.classify(stack[1:] if wait else stack)
+    if does in ("", stacks.USER, stacks.LOCK):
         does = _WAITS.get(wait) or ("io" if stack and _OUTSIDE.search(stack[0].file) else does)
     if at is None:
         return Spot(role, phase, 0.0, does=does)
@@ -93,9 +93,9 @@ def _spot(role: str, phase: str, stack: Sequence[Frame]) -> Spot:
     )
     inner = [frame for frame in stack[:at] if not _WRAPPER.search(frame.file) and frame.file != BUILT_IN]
     calls = _called(inner[-1]) if inner else ""
-    caller = next((frame for frame in stack[at:] if not frames.is_own(frame)), None)
+    caller = next((frame for frame in stack[at:] if not stacks.is_own(frame)), None)
     called_by = _called(caller) if caller is not None and FRAMEWORK.search(caller.file) else ""
-    feeds = frames.is_called_by_library(stack)
+    feeds = stacks.is_called_by_library(stack)
     return Spot(role, phase, 0.0, own.file, own.line, named.function, calls, does, called_by, feeds)
 
 

@@ -208,7 +208,7 @@ class Collected(Event, frozen=True, tag="evidence.ready"):
     incident: int
     seconds: float
     where: str = ""  # "file.py:12 in function", the script's own line that hangs
-    stacks: tuple[str, ...] = ()  # classes of the innermost frames found (see collectors.frames)
+    stacks: tuple[str, ...] = ()  # classes of the innermost frames found (see collectors.stacks)
     fingerprint: str = ""  # equal for two dumps whose innermost frames are the same
     missing: tuple[str, ...] = ()
 

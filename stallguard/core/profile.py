@@ -33,7 +33,7 @@ class Spot(msgspec.Struct, frozen=True, omit_defaults=True):
     line: int = 0
     function: str = ""
     calls: str = ""  # the library's function that the line calls, with its module
-    does: str = ""  # the class of the stack: user, tf_wait, lock, generator ... (collectors.frames)
+    does: str = ""  # the class of the stack: user, tf_wait, lock, generator ... (collectors.stacks)
     called_by: str = ""  # the library's function that calls this code of the script, with its module
     feeds: bool = False  # a library calls this code to get data: a generator, a mapped function, a PyDataset
 

@@ -1,8 +1,8 @@
 """The evidence of an incident as it lies on the disk, and its stacks for a reader.
 
 Reads incidents/<n>/ and nothing else; what is missing or damaged is simply not there.  Of the stacks, threads that do
-the same are one, and calls inside a library are one line; how a dump is read is collectors.stacks, what a frame means
-collectors.frames.
+the same are one, and calls inside a library are one line; how a dump is read, and what a frame means, is in
+collectors.stacks.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from stallguard.collectors import MOVING, NEXT_DUMP, frames, stacks
-from stallguard.collectors.frames import Frame
-from stallguard.collectors.stacks import Thread
+from stallguard.collectors import MOVING, NEXT_DUMP, stacks
+from stallguard.collectors.stacks import Frame, Thread
 from stallguard.errors import UNREADABLE
 from stallguard.report.sanitize import screen
 
@@ -34,7 +33,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class GroupedStacks(msgspec.Struct, frozen=True):
-    """Threads that do the same.  `kind`: a class of collectors.frames, or empty."""
+    """Threads that do the same.  `kind`: a class of collectors.stacks, or empty."""
 
     threads: tuple[str, ...]
     main: bool
@@ -70,7 +69,7 @@ def fold(text: str, cwd: str = "") -> list[GroupedStacks]:
         folded.append(GroupedStacks(
             threads=tuple(thread.name or thread.ident for thread in group),
             main=group[0] is main,
-            kind=frames.classify(group[0].frames),
+            kind=stacks.classify(group[0].frames),
             segments=tuple(segments),
         ))  # fmt: skip
     return folded
@@ -91,7 +90,7 @@ def package(frame: Frame) -> str:
     """Return the package that a frame belongs to; empty for the script's own code."""
     if _OURS.search(frame.file):
         return "stallguard"
-    if frames.is_own(frame):
+    if stacks.is_own(frame):
         return ""
     inside = _PACKAGE.search(frame.file)
     return inside[1] if inside else "Python"

@@ -35,9 +35,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from stallguard.collectors import frames
-from stallguard.collectors.frames import Frame
+from stallguard.collectors import stacks
 from stallguard.collectors.stack_profile import BUILT_IN
+from stallguard.collectors.stacks import Frame
 from stallguard.core.profile import TRAINING
 from stallguard.report import evidence_files
 from stallguard.storage.stack_samples import CodeLine, StackSamples
@@ -148,7 +148,7 @@ def _call(line: CodeLine, cwd: str) -> CallNode:
     if frame.file == BUILT_IN:
         return CallNode(LIBRARY, WAITS.get(frame.function, frame.function), "", "Python")
     package = evidence_files.package(frame)
-    if frames.is_own(frame) and not package:
+    if stacks.is_own(frame) and not package:
         return CallNode(OWN, _named(line.function), f"{own_file(line.file, cwd)}:{line.line}")
     return CallNode(LIBRARY, _named(line.function), library_file(line.file, package), package or "Python")
 

@@ -21,7 +21,7 @@ Calls are written so that only a change of the hang changes them:
   several; no line, because an edit above it would change the name.  Two hangs in one function have one name.
 - Calls in a row inside libraries are one: the package, and the public function that the script called (`keras.fit`,
   `Python.join`).  What lies below differs between versions of Python and of the library; it shows as a class of
-  collectors.frames (waits for a lock, for the library, for a batch), which is the same for all ways to wait there.
+  collectors.stacks (waits for a lock, for the library, for a batch), which is the same for all ways to wait there.
 - Decorators, comprehensions (Python 3.12 has no frame for them) and stallguard's own frames are left out, and so is
   what began a thread.  Digits in a file's name, and long numbers in a function's, are replaced: notebooks and temporary
   files have new ones in each process.
@@ -45,9 +45,8 @@ from pathlib import Path, PurePath
 import msgspec
 
 from stallguard import jsontext
-from stallguard.collectors import frames, stacks
-from stallguard.collectors.frames import Frame
-from stallguard.collectors.stacks import Thread
+from stallguard.collectors import stacks
+from stallguard.collectors.stacks import Frame, Thread
 from stallguard.core import messages
 from stallguard.core.diagnosis import causes, known_problems, signatures
 from stallguard.core.diagnosis.causes import title
@@ -92,13 +91,13 @@ def stall_place(threads: Sequence[Thread]) -> tuple[str, ...]:
     if main is None:
         return ()
     others: Iterable[Thread] = ()
-    kind = frames.classify(main.frames)
+    kind = stacks.classify(main.frames)
     if not any(
-        frames.is_own(frame) for frame in main.frames
+        stacks.is_own(frame) for frame in main.frames
     ):  # the script is over, and a thread of it is not
-        others = (one for one in threads if any(frames.is_own(frame) for frame in one.frames))
-    elif kind in frames.WAITS_FOR_OTHERS:
-        others = (one for one in threads if frames.is_called_by_library(one.frames))
+        others = (one for one in threads if any(stacks.is_own(frame) for frame in one.frames))
+    elif kind in stacks.WAITS_FOR_OTHERS:
+        others = (one for one in threads if stacks.is_called_by_library(one.frames))
     beside = {f"beside: {_line(one.frames)}" for one in others if one is not main}
     return (f"main: {_line(main.frames)}", *sorted(beside))
 
@@ -123,7 +122,7 @@ def end_place(printed: Iterable[str], how: str, exception: str) -> tuple[str, ..
 
 def _line(called: Sequence[Frame]) -> str:
     """Return the calls of a thread as one line, the innermost first."""
-    return " < ".join((frames.classify(called), *_calls(called)))
+    return " < ".join((stacks.classify(called), *_calls(called)))
 
 
 def _calls(called: Sequence[Frame]) -> Iterator[str]:
@@ -133,7 +132,7 @@ def _calls(called: Sequence[Frame]) -> Iterator[str]:
         for one in called
         if evidence_files.package(one) != "stallguard" and one.function not in _COMPREHENSIONS
     ]
-    runs = [(own, list(run)) for own, run in groupby(shown, key=frames.is_own)]
+    runs = [(own, list(run)) for own, run in groupby(shown, key=stacks.is_own)]
     while runs and not runs[-1][0]:  # what began the thread, or runs the script
         runs.pop()
     texts = [text for own, run in runs for text in (map(_own_call, run) if own else [_library_call(run)])]
@@ -166,7 +165,7 @@ GOOD_ENDS = frozenset(
     {"finished", "stopped", "interrupted"}
 )  # states of a run whose last attempt was healthy
 ITSELF, SAME, SMALLER, CPU = "itself", "same", "smaller", "cpu"  # remedies
-ON_METAL = frozenset({frames.METAL_WAIT, frames.MPS_COMPILE})
+ON_METAL = frozenset({stacks.METAL_WAIT, stacks.MPS_COMPILE})
 
 
 class Sighting(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -181,7 +180,7 @@ class Sighting(msgspec.Struct, frozen=True, omit_defaults=True):
     where: str = ""
     number: int = 0  # of its directory of evidence, 0 without one
     attempt: int = 1
-    classes: tuple[str, ...] = ()  # what its threads did (collectors.frames)
+    classes: tuple[str, ...] = ()  # what its threads did (collectors.stacks)
     printed: tuple[str, ...] = ()  # ids of the known lines that the attempt had printed
     metal: bool = False  # it trained on an Apple GPU
     remedy: str = ""  # what came next: itself (it recovered), same (a restart), smaller, cpu

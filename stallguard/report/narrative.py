@@ -285,7 +285,7 @@ STORY = {
     "secrets": "secrets were removed from what is shown here ({rules}); look before you send it",
     "nothing removed": "nothing was found here that looks like a secret; look before you send it",
 }
-# What a thread does, by its class in collectors.frames.
+# What a thread does, by its class in collectors.stacks.
 DOES = {
     "metal_wait": "waits for the GPU",
     "compile": "builds or compiles a graph",

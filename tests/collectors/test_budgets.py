@@ -8,8 +8,7 @@ import time
 
 import msgspec
 
-from stallguard.collectors import Collector, Nothing, collector_registry, evidence_bundle
-from stallguard.collectors.evidence_text import fit
+from stallguard.collectors import Collector, Nothing, collector_registry, evidence_bundle, fit
 from stallguard.host.types import Tool
 from tests.collectors.stuck import LONG, SECRET, context, item
 from tests.host.children import eventually

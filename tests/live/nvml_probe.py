@@ -27,8 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from stallguard.host.clock import SystemClock
 from stallguard.sensors import Target
-from stallguard.sensors.process_usage import ProcessSensor
-from stallguard.sensors.sensor_registry import DeviceSensor
+from stallguard.sensors.sensor_registry import DeviceSensor, ProcessSensor
 
 PHASES = ("train", "wait", "spin", "train again")  # what the child does, one after another
 EVERY = 1.0  # seconds between two readings

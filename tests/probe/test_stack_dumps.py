@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.collectors import EvidenceContext, Nothing, stack_request, stacks
+from stallguard.collectors import EvidenceContext, Nothing, stacks, training_process
 from tests.probe.receiver import ROOT, Heard, python, until
 
 # The C library's handlers of exit run after the interpreter is gone; here one of them never returns.
@@ -123,13 +123,13 @@ def request(receiver, child, **more):
         "incident": 1, "pid": child.pid, "armed": True, "directory": receiver.folder / "1",
         "stacks": receiver.folder / "probe" / f"{child.pid}.stacks",
     }  # fmt: skip
-    return stack_request.stacks(EvidenceContext(**given | more), 60.0)
+    return training_process.request_stacks(EvidenceContext(**given | more), 60.0)
 
 
 def test_the_probes_thread_writes_the_stacks_so_that_no_signal_meets_running_python(
     receiver, any_python, monkeypatch
 ):
-    monkeypatch.setattr(stack_request, "ASKED", 60.0)  # the machine can be busy
+    monkeypatch.setattr(training_process, "ASKED", 60.0)  # the machine can be busy
     command = [any_python, "-c", CALLS]
     child = receiver.start(command, stdin=subprocess.PIPE)
     assert child.stdout.readline() == "go\n"

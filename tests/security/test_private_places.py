@@ -59,7 +59,7 @@ def test_all_of_a_run_is_the_owners_alone(home: Path, umask: None) -> None:
         log.close()
         environment.run_seed(run.checkpoints)
         learned_store.keep_sizes(
-            learned_store.CommandKey(("train.py",), "/", "", ""), learned_store.Sizes(rows=8)
+            learned_store.CommandKey(("train.py",), "/", "", ""), learned_store.BatchSizes(rows=8)
         )
         found = [*home.rglob("*"), home, home.parent, place, *place.iterdir()]
         wrong = {
@@ -82,7 +82,7 @@ def test_a_data_directory_that_was_open_to_others_is_closed(home: Path) -> None:
     paths.new_run("train", "20260101-000000")
     paths.remove_sockets(paths.socket_dir())
     learned_store.keep_sizes(
-        learned_store.CommandKey(("train.py",), "/", "", ""), learned_store.Sizes(rows=8)
+        learned_store.CommandKey(("train.py",), "/", "", ""), learned_store.BatchSizes(rows=8)
     )
 
     assert [oct(mode(home / name)) for name in ("runs", "s", "learned")] == ["0o700"] * 3

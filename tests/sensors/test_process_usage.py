@@ -10,8 +10,7 @@ import pytest
 
 from stallguard.core.readings import Device, Process
 from stallguard.sensors import SensedTraining, Target
-from stallguard.sensors.process_usage import ProcessSensor
-from stallguard.sensors.sensor_registry import DeviceSensor
+from stallguard.sensors.sensor_registry import DeviceSensor, ProcessSensor
 from tests.host.children import eventually, running
 from tests.sensors.clocks import Hands
 

@@ -16,9 +16,8 @@ from stallguard.core.events import Event, Sampled
 from stallguard.core.readings import Machine, Memory, Process, Reading
 from stallguard.host.clock import SystemClock
 from stallguard.sensors import Target
-from stallguard.sensors.process_usage import ProcessSensor, SharingSensor
 from stallguard.sensors.sampler import Samplers
-from stallguard.sensors.sensor_registry import sensors
+from stallguard.sensors.sensor_registry import ProcessSensor, SharingSensor, sensors
 from stallguard.worker import living
 from tests.host.children import eventually, running
 from tests.sensors.clocks import Hands

@@ -30,7 +30,7 @@ _SEES_HANDLERS = Change(
     "",
 )
 # While Python runs, the probe's thread answers before a signal would be sent.
-_ASKS_PYTHON = Change("collectors/stack_request.py", "if not (_asks(context) and", "if not (False and")
+_ASKS_PYTHON = Change("collectors/training_process.py", "if not (_asks(context) and", "if not (False and")
 _SENT_AFTER_RESET = (
     _ASKS_PYTHON,
     _STILL_OURS,
@@ -38,7 +38,7 @@ _SENT_AFTER_RESET = (
     Change("launch/environment.py", "int(signal.SIGURG)", "int(signal.SIGUSR1)"),
     Change("collectors/__init__.py", "int(signal.SIGURG)", "int(signal.SIGUSR1)"),
     Change("probe/sender.py", "if self._mail.armed and is_caught(self._signal) is False:", "if False:"),
-    Change("collectors/stack_request.py", "if system.catches(context.pid, context.signal) is False:", "if False:"),
+    Change("collectors/training_process.py", "if system.catches(context.pid, context.signal) is False:", "if False:"),
 )
 _APPEARS = Change(
     "probe/bootstrap.py",

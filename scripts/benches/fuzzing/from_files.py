@@ -17,7 +17,7 @@ from stallguard import config, jsontext, units
 from stallguard.agent import job_memory, launchd, systemd
 from stallguard.agent.job import AgentJob, Schedule, read_back
 from stallguard.cli import logs, ls
-from stallguard.collectors import gpu_reports, native, stacks
+from stallguard.collectors import stacks, surroundings
 from stallguard.collectors.redact import Redactor
 from stallguard.config.table import KEYS
 from stallguard.core.learned import BatchSizes, Learned
@@ -330,13 +330,13 @@ def _of_evidence(place: Path) -> Iterator[Target]:
 
     yield Target("stacks of faulthandler", dumps, text(grouped))
     samples = [path.read_bytes()[:1200] for path in sorted((RECORDINGS / "macos").glob("sample_*"))]
-    yield Target("sample (macOS)", samples, text(native.parse_sample))
+    yield Target("sample (macOS)", samples, text(stacks.parse_sample))
     gdb = b"Thread 1 (LWP 7):\n#0  0x00007f in futex_wait () from /lib/libc.so.6\n#1  0x55 in main (argc=1) at a.c:3\n"
-    yield Target("gdb", [gdb], text(native.parse_gdb))
+    yield Target("gdb", [gdb], text(stacks.parse_gdb))
     reports = [
         path.read_bytes() for path in sorted((RECORDINGS / "macos").glob("*")) if path.suffix in (".ips", ".json")
     ]
-    yield Target("crash reports (macOS)", reports, text(gpu_reports.parse))
+    yield Target("crash reports (macOS)", reports, text(surroundings.parse_report))
     manifest = {
         "seconds": 1.5,
         "size": 10,

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from stallguard.collectors import stacks
-from stallguard.collectors.frames import Frame
+from stallguard.collectors.stacks import Frame
 from stallguard.core.events import Heartbeat, ProbeConnected
 from stallguard.core.profile import FEEDER, TRAINING, Profile
 from stallguard.storage import journal

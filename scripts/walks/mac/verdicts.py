@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mac.table import UNASKED, Row, judged
 from stallguard.agent import launchctl_answers
-from stallguard.collectors import native
+from stallguard.collectors.stacks import parse_sample
 from stallguard.host.darwin import parsers as parse
 from stallguard.host.darwin.machine import memory_reading
 
@@ -71,7 +71,7 @@ def surroundings(therm: str, power: str) -> Row:
 
 def sample(name: str, text: str, code: int, seconds: float) -> Row:
     """Whether `sample` shows the native stacks of a Python of ours."""
-    threads = native.parse_sample(text)
+    threads = parse_sample(text)
     return judged(
         f"sample {name}", code == 0 and threads, f"{len(threads)} threads in {seconds:.1f} s",
         "native stacks are part of the evidence", "for this Python only the Python stacks are gathered",

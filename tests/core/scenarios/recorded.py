@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from stallguard.collectors import native
+from stallguard.collectors import stacks
 from stallguard.core.diagnosis.signatures import matches
 from stallguard.core.readings import Device, Memory
 from stallguard.host.darwin import machine, parsers
@@ -39,4 +39,4 @@ def signatures(name: str) -> list[tuple[str, str]]:
 
 
 def stack_classes(name: str) -> tuple[str, ...]:
-    return native.classes(native.parse_sample(text(name)))
+    return stacks.native_classes(stacks.parse_sample(text(name)))

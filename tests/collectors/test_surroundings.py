@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.collectors.gpu_reports import newer, parse
+from stallguard.collectors.surroundings import newer_reports, parse_report
 
 MACOS = Path(__file__).parent.parent / "recordings/macos"
 
@@ -20,7 +20,7 @@ def recorded(name):
 
 
 def test_a_gpu_restart_is_read():
-    report = parse(recorded("gpuEvent_firmware_lockup_macos27.ips"))
+    report = parse_report(recorded("gpuEvent_firmware_lockup_macos27.ips"))
     assert (report.kind, report.process, report.system) == (
         "gpu restart", "DrewsChessMachin", "macOS 27.2 (26B5091g)",
     )  # fmt: skip
@@ -30,7 +30,7 @@ def test_a_gpu_restart_is_read():
 
 
 def test_a_body_without_its_header_is_read_too():
-    report = parse(recorded("gpuEvent_python314_macos26_body_excerpt.json"))
+    report = parse_report(recorded("gpuEvent_python314_macos26_body_excerpt.json"))
     assert (report.kind, report.process) == ("gpu restart", "python3.14")
 
 
@@ -42,7 +42,7 @@ def test_a_jetsam_report_names_whom_it_killed_and_how_large_they_were():
         {"name": "python3.11", "pid": 4242, "rpages": 500_000, "reason": "vm-compressor-space-shortage"},
         {"name": "Finder", "pid": 1, "rpages": 10},
     ]
-    report = parse(f"{header.strip()}\n{json.dumps(body)}")
+    report = parse_report(f"{header.strip()}\n{json.dumps(body)}")
     assert report.kind == "jetsam"
     assert report.victims == (4242,)
     assert report.facts["killed"] == "python3.11 (pid 4242, 8.2 GB): vm-compressor-space-shortage"
@@ -50,8 +50,8 @@ def test_a_jetsam_report_names_whom_it_killed_and_how_large_they_were():
 
 
 def test_a_header_alone_still_says_what_it_is():
-    assert parse(recorded("jetsam_event_macos26_header_line.txt")).kind == "jetsam"
-    assert parse("{}", "gpuEvent-x.ips") is None
+    assert parse_report(recorded("jetsam_event_macos26_header_line.txt")).kind == "jetsam"
+    assert parse_report("{}", "gpuEvent-x.ips") is None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_header_alone_still_says_what_it_is():
 def test_a_report_cut_at_any_byte_is_survived(name):
     text = recorded(name)
     for end in range(len(text)):
-        parse(text[:end])
+        parse_report(text[:end])
 
 
 KEYS = st.sampled_from(
@@ -71,8 +71,10 @@ LEAVES = st.none() | st.integers() | st.text()
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
 def test_fields_of_another_shape_are_left_out(value):
-    parse(json.dumps(value), "JetsamEvent-x.ips")
-    parse(json.dumps({"bug_type": "298", "processes": [value], "memoryStatus": value, "analysis": value}))
+    parse_report(json.dumps(value), "JetsamEvent-x.ips")
+    parse_report(
+        json.dumps({"bug_type": "298", "processes": [value], "memoryStatus": value, "analysis": value})
+    )
 
 
 def test_only_reports_that_concern_us_and_are_new_are_taken_newest_first(tmp_path):
@@ -87,5 +89,5 @@ def test_only_reports_that_concern_us_and_are_new_are_taken_newest_first(tmp_pat
     for age, name in enumerate(names):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1000 - age * 10, 1000 - age * 10))
-    found = newer([tmp_path, tmp_path / "absent"], since=975)
+    found = newer_reports([tmp_path, tmp_path / "absent"], since=975)
     assert [path.name for path in found] == ["gpuEvent-a.ips", "JetsamEvent-b.ips", "python3.11-c.ips"]
