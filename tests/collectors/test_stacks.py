@@ -1,4 +1,4 @@
-"""A stack says which line of the script hangs and what kind of wait it is, as faulthandler, `sample` and gdb print it."""
+"""A stack, of faulthandler, `sample` or gdb, says which line of the script hangs and what kind of wait it is."""
 
 from __future__ import annotations
 
