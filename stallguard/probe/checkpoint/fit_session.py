@@ -269,8 +269,12 @@ class CheckpointSession:
 
     def compare_first(self, fit: Fit, batch: Any) -> None:
         """Compare the first batch of a finished fit, None if there is none; raises StartOver if it differs."""
-        found = self.guarded("comparing a batch", lambda: tensors.of_first([] if batch is None else [batch]))
-        if found is not None and tensors.differ(fit.first_batch, found, fit.ordinal in self._drawn):
+        found = self.guarded(
+            "comparing a batch", lambda: tensors.fingerprint_of_first([] if batch is None else [batch])
+        )
+        if found is not None and tensors.fingerprints_differ(
+            fit.first_batch, found, fit.ordinal in self._drawn
+        ):
             self._choice.doubt(fit, announcements.OTHER_FIRST)
 
     def began(self, fit: Fit) -> None:
@@ -337,7 +341,7 @@ class CheckpointSession:
                 self.guarded(
                     "looking at the first batch",
                     lambda: self.lookahead.arrange(
-                        fit.model, lambda batches: fit.seen(place, tensors.of_first(batches))
+                        fit.model, lambda batches: fit.seen(place, tensors.fingerprint_of_first(batches))
                     ),
                 )
 
@@ -352,8 +356,8 @@ class CheckpointSession:
         wanted = saved.prints.get(place)
         if wanted is None or not saved.verified:
             return
-        found = self.guarded("comparing a batch", lambda: tensors.of_first(batches))
-        if found is None or not tensors.differ(wanted, found, fit.ordinal in self._drawn):
+        found = self.guarded("comparing a batch", lambda: tensors.fingerprint_of_first(batches))
+        if found is None or not tensors.fingerprints_differ(wanted, found, fit.ordinal in self._drawn):
             return
         saved.verified = False  # reported once
         epoch, batch = place.split(":")

@@ -320,7 +320,7 @@ class CheckpointSaver:
         place, store = fit.place(), fit.store
 
         def look(batches: list[Any]) -> None:
-            found = tensors.of_first(batches)
+            found = tensors.fingerprint_of_first(batches)
             fit.seen(place, found)
             self._writer.add(lambda: note(found))
 

@@ -129,7 +129,7 @@ END = "end"  # instead of a fingerprint: the data have ended
 RESIZED = "another size"  # of the first batch of a fit that went on with batches of another size
 
 
-def of(batch: Any) -> str:
+def fingerprint_of(batch: Any) -> str:
     """Return the fingerprint of a batch (nested tuples, lists and dicts of arrays or tensors): 12 hex digits a leaf."""
     found = []
     for name, leaf in _leaves(batch, ""):
@@ -145,12 +145,12 @@ def of(batch: Any) -> str:
     return ".".join(found)
 
 
-def of_first(batches: list[Any]) -> str:
+def fingerprint_of_first(batches: list[Any]) -> str:
     """Return the fingerprint of the first of `batches`, END if there is none."""
-    return of(batches[0]) if batches else END
+    return fingerprint_of(batches[0]) if batches else END
 
 
-def differ(one: str, other: str, drawn: bool) -> bool:
+def fingerprints_differ(one: str, other: str, drawn: bool) -> bool:
     """Return whether two fingerprints are those of different batches.
 
     `drawn`: the pipeline draws random values that cannot be repeated, such as an augmentation.  Then batches are in the

@@ -83,7 +83,7 @@ BATCH = {"x": np.arange(60.0).reshape(6, 10), "y": (np.ones(6), np.array([b"a", 
 
 def test_equal_batches_have_equal_fingerprints():
     copy = {"x": BATCH["x"].copy(), "y": (np.ones(6), np.array([b"a", "b"], object))}
-    assert tensors.of(copy) == tensors.of(BATCH)
+    assert tensors.fingerprint_of(copy) == tensors.fingerprint_of(BATCH)
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,16 @@ def test_equal_batches_have_equal_fingerprints():
     ids=["order", "type", "rows", "text", "one more"],
 )
 def test_others_have_others(other):
-    assert tensors.differ(tensors.of(BATCH), tensors.of(other), drawn=False)
+    assert tensors.fingerprints_differ(
+        tensors.fingerprint_of(BATCH), tensors.fingerprint_of(other), drawn=False
+    )
 
 
 def test_an_augmentation_that_nothing_can_repeat_is_distinguished_from_another_order():
-    one = tensors.of((np.array([1.0, 2.0]), np.array([3, 4])))
-    augmented = tensors.of((np.array([1.5, 2.5]), np.array([3, 4])))
-    reordered = tensors.of((np.array([2.5, 1.5]), np.array([4, 3])))
-    assert tensors.differ(one, augmented, drawn=False)
-    assert not tensors.differ(one, augmented, drawn=True)
-    assert tensors.differ(one, reordered, drawn=True)
-    assert tensors.differ(one, tensors.END, drawn=True)
+    one = tensors.fingerprint_of((np.array([1.0, 2.0]), np.array([3, 4])))
+    augmented = tensors.fingerprint_of((np.array([1.5, 2.5]), np.array([3, 4])))
+    reordered = tensors.fingerprint_of((np.array([2.5, 1.5]), np.array([4, 3])))
+    assert tensors.fingerprints_differ(one, augmented, drawn=False)
+    assert not tensors.fingerprints_differ(one, augmented, drawn=True)
+    assert tensors.fingerprints_differ(one, reordered, drawn=True)
+    assert tensors.fingerprints_differ(one, tensors.END, drawn=True)
