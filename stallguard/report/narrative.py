@@ -31,7 +31,7 @@ MESSAGES = {
     "run.taken_over": Message(
         "stallguard ended unexpectedly during run {run}; it guards the run again: {what}", level="warning"
     ),
-    "run.stopping": Message("ending the training, because you asked for it"),
+    "run.stopping": Message("ending the training: stallguard was asked to"),
     "run.end_is_due": Message(
         "{why}: ending the training after this batch, with a checkpoint if one can be made"
     ),
