@@ -166,7 +166,7 @@ def find_batch(ctx: click.Context, /, steps: int, most: int | None, as_json: boo
         elif found["factor"] == 1:
             echo("the whole batch survives")
         else:
-            echo(f"batches survive in {found['factor']} parts")
+            echo(f"batches survive in {found['factor']} slices")
     sys.exit(INTERRUPTED if is_interrupted else 0 if any(found.values()) else NONE_SURVIVES)
 
 
@@ -216,9 +216,9 @@ class Finder:
         failed, least = 0, self.limits.microbatches
         while (slices := trials.next_slices(failed, MOST_SLICES, least)) is not None:
             if self._survives(slices, {}, 0, kept):
-                return self._keep("factor", slices)
+                return self._keep("slices", slices)
             failed = slices
-        return self._keep("factor", 0)
+        return self._keep("slices", 0)
 
     def _survives(self, slices: int, flags: Mapping[str, Any], rows: int, kept: list[int]) -> bool:
         """Run one trial and print its result.  Raises StallguardError if no other size could do better."""
@@ -250,7 +250,7 @@ class Finder:
             key = learned_store.key_of(batch_option.unsized(self._argv, self.limits), self._trials.cwd)
             known = msgspec.structs.replace(learned_store.sizes(key, _say), **{name: value})
             learned_store.keep_sizes(key, known, _say)
-        return {name: value}
+        return {"rows" if name == "rows" else "factor": value}  # as --json calls it
 
 
 def _say(words: str) -> None:
