@@ -35,7 +35,7 @@ from stallguard.agent.launchctl_answers import (
     Answer,
     answer,
 )
-from stallguard.agent.manager_protocol import KnownJob, Places, Said
+from stallguard.agent.manager_protocol import KnownJob, Places, ToolAnswer
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import system
 from stallguard.storage import private
@@ -55,7 +55,7 @@ DONE = "done"
 PAUSE = 0.25  # seconds between two tries
 
 
-def ask(words: Sequence[str]) -> Said:
+def ask(words: Sequence[str]) -> ToolAnswer:
     """Ask launchctl."""
     return manager_protocol.ask(
         "launchctl", words, PATIENCE, cure="stallguard agent show prints the job without installing it"
@@ -69,7 +69,7 @@ class Launchd:
         self,
         places: Places,
         uid: int,
-        launchctl: Callable[[Sequence[str]], Said] = ask,
+        launchctl: Callable[[Sequence[str]], ToolAnswer] = ask,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`uid`: the user whose graphical session the jobs belong to."""
@@ -326,16 +326,16 @@ def uninstall(exit_timeout: float) -> Steps:
 def play(
     steps: Steps,
     names: Mapping[str, str],
-    launchctl: Callable[[Sequence[str]], Said],
+    launchctl: Callable[[Sequence[str]], ToolAnswer],
     sleep: Callable[[float], None],
-) -> list[tuple[str, Said]]:
+) -> list[tuple[str, ToolAnswer]]:
     """Execute `steps` from the first to DONE; return each step with launchctl's answer.
 
     `names` fills {domain}, {target}, {file}.  Raises StallguardError if an answer has no next step, or if a
     step was tried too often.
     """
     visits: dict[str, int] = dict.fromkeys(steps, 0)
-    story: list[tuple[str, Said]] = []
+    story: list[tuple[str, ToolAnswer]] = []
     name = next(iter(steps))
     while name != DONE:
         step = steps[name]
@@ -353,7 +353,7 @@ def play(
     return story
 
 
-def _last_reason(story: list[tuple[str, Said]]) -> Answer:
+def _last_reason(story: list[tuple[str, ToolAnswer]]) -> Answer:
     """Return the last answer that gives a reason: a failed bootstrap rather than the `print` after it."""
     reasons = [answer(*said) for _, said in story if answer(*said).meaning not in (OK, ABSENT)]
     return reasons[-1] if reasons else answer(*story[-1][1])

@@ -105,14 +105,14 @@ class Manager(Protocol):
         """Return what the user should know after an install."""
 
 
-class Said(NamedTuple):
+class ToolAnswer(NamedTuple):
     """An exit code, and standard output and error together."""
 
     code: int
     text: str
 
 
-def ask(program: str, words: Sequence[str], patience: float, cure: str) -> Said:
+def ask(program: str, words: Sequence[str], patience: float, cure: str) -> ToolAnswer:
     """Run `program` in the C locale.
 
     Raises StallguardError if it is missing (exit code 126, with `cure`) or does not end within `patience` seconds.
@@ -125,4 +125,4 @@ def ask(program: str, words: Sequence[str], patience: float, cure: str) -> Said:
     if result.code is None:
         why = f"{program} {' '.join(words[:2])}: {result.incomplete} (after {patience:g} s)"
         raise StallguardError(f"{program} does not answer", why=why, cure="log out and in, and try again")
-    return Said(result.code, result.text)
+    return ToolAnswer(result.code, result.text)

@@ -17,7 +17,7 @@ from stallguard import units
 from stallguard.agent import due_starts, launchctl_answers, manager_protocol, preflight
 from stallguard.agent.job import AN_HOUR, AgentJob, is_ours, unit
 from stallguard.agent.launchctl_answers import PrintedService
-from stallguard.agent.manager_protocol import KnownJob, Places, Said
+from stallguard.agent.manager_protocol import KnownJob, Places, ToolAnswer
 from stallguard.core.text import whole_number
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import system
@@ -37,7 +37,7 @@ STARTLESS = {
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%": "%%"}
 
 
-def ask(words: Sequence[str]) -> Said:
+def ask(words: Sequence[str]) -> ToolAnswer:
     """Ask the user's own systemd."""
     return manager_protocol.ask("systemctl", ("--user", "--no-pager", *words), PATIENCE, cure=_BY_HAND)
 
@@ -51,7 +51,7 @@ class Systemd:
     def __init__(
         self,
         places: Places,
-        systemctl: Callable[[Sequence[str]], Said] = ask,
+        systemctl: Callable[[Sequence[str]], ToolAnswer] = ask,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Manage the units in `places`."""

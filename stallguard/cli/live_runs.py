@@ -16,7 +16,7 @@ from stallguard import units
 from stallguard.cli import completion
 from stallguard.cli._console import echo, note
 from stallguard.core.text import counted
-from stallguard.core.text import duration as said
+from stallguard.core.text import duration as duration_text
 from stallguard.errors import GAVE_UP, NO_SUCH_RUN, STRANGE, USAGE, StallguardError
 from stallguard.fleet import seam
 from stallguard.launch import earlier_run
@@ -172,5 +172,5 @@ def mute(duration: str, run: str | None) -> None:
         ) from error
     which = only_live(run)
     ask(which, "mute", str(seconds))
-    state = f"paused for {said(seconds)}" if seconds else "on again"
+    state = f"paused for {duration_text(seconds)}" if seconds else "on again"
     echo(f"run {which.id}: stall handling is {state}", err=True)

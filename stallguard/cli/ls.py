@@ -178,12 +178,12 @@ def live_job_line(job: seam.JobRow) -> str:
 
     snapshot, old = seam.snapshot(job), seam.age(job.heard) if job.heard else None
     try:
-        told = progress(snapshot.get("progress") or {}, snapshot.get("rates", {}).get("batches"))
+        pace = progress(snapshot.get("progress") or {}, snapshot.get("rates", {}).get("batches"))
         shown = live_line(snapshot, job.machine or "-")
     except STRANGE:
-        told, shown = "", live_line({"run": job.job, "state": job.state}, job.machine or "-")
+        pace, shown = "", live_line({"run": job.job, "state": job.state}, job.machine or "-")
     late = f"last report {duration(old)} ago" if old is not None and old > LATE else ""
-    return one_line("  ".join(filter(None, (shown, told, late, job.why))))
+    return one_line("  ".join(filter(None, (shown, pace, late, job.why))))
 
 
 def live_line(snapshot: dict[str, Any], machine: str | None = None) -> str:

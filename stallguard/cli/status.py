@@ -57,8 +57,8 @@ def command(run: str | None, store_url: str | None, as_json: bool) -> None:
     """  # noqa: D301 - click wants the real backspace
     found = seam.meant(run, store_url, note, copied=False)
     if found is not None and not (found.is_here and not as_json):
-        well, told = _of_job(found, as_json=as_json)
-        echo(told if as_json else plain(told))
+        well, shown = _of_job(found, as_json=as_json)
+        echo(shown if as_json else plain(shown))
         sys.exit(0 if well else NO)
     which = found.run if found and found.run else pick(run)
     if run_files.state(which) == "running":
@@ -95,7 +95,7 @@ def _of_job(found: seam.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
         from stallguard.cli._fleet_output import JobStatus
 
         return well, jsontext.readable(JobStatus(1, found.seen.place.url, job))
-    told = [
+    facts = [
         ("machine", f"{job.machine}, holder {job.number}" if job.machine else ""),
         ("since", seam.moment(job.since)),
         ("as of", seam.moment(job.heard)),
@@ -105,7 +105,7 @@ def _of_job(found: seam.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
         ("submitted", f"by {job.by} at {seam.moment(job.submitted)}" if job.by else ""),
         ("more", f"stallguard report {job.job}" if job.number else ""),
     ]
-    rows += [(name, text) for name, text in told if text]
+    rows += [(name, text) for name, text in facts if text]
     head = one_line(f"{job.job}  {' '.join(job.command)}".rstrip())
     return well, "\n".join([head, *(f"  {name:<10}  {one_line(text)}" for name, text in rows)])
 

@@ -13,7 +13,7 @@ import pytest
 
 from stallguard.agent.job import AgentJob, Schedule
 from stallguard.agent.launchd import Launchd
-from stallguard.agent.manager_protocol import LAUNCHD, Said, places
+from stallguard.agent.manager_protocol import LAUNCHD, ToolAnswer, places
 from tests.agent.fake_launchctl import Fake
 
 FAKE = Path(__file__).with_name("fake_launchctl.py")
@@ -33,12 +33,12 @@ class FakeLaunchd:
     def set(self, **knobs) -> None:
         (self.place / "state.json").write_text(json.dumps(self.state | knobs))
 
-    def ask(self, words) -> Said:
+    def ask(self, words) -> ToolAnswer:
         """Answer as the program would, without starting one."""
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             code = Fake(self.place).call(list(words))
-        return Said(code, out.getvalue())
+        return ToolAnswer(code, out.getvalue())
 
     @property
     def calls(self) -> list[str]:

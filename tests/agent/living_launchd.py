@@ -9,7 +9,7 @@ import plistlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from stallguard.agent.manager_protocol import Said
+from stallguard.agent.manager_protocol import ToolAnswer
 from tests.agent.fake_launchctl import Fake
 from tests.agent.little_launchd import LittleLaunchd
 
@@ -26,13 +26,13 @@ class LivingLaunchd:
         file = self.place / "state.json"
         return json.loads(file.read_text()) if file.exists() else {"jobs": {}}
 
-    def ask(self, words: Sequence[str]) -> Said:
+    def ask(self, words: Sequence[str]) -> ToolAnswer:
         self._look()
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             code = Fake(self.place).call(list(words))
         self._follow(words)
-        return Said(code, out.getvalue())
+        return ToolAnswer(code, out.getvalue())
 
     def _look(self) -> None:
         """Write down what has become of the processes."""
