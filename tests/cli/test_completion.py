@@ -210,7 +210,7 @@ HEAVY = {"numpy", "rich", "jinja2", "structlog", "stallguard.core.fold", "stallg
 # Completes the options of each verb in a fork of an interpreter that has imported no verb, and prints what it imported.
 COMPLETE_EACH = """
 import json, os, sys
-from stallguard.cli import main, verbs, _complete
+from stallguard.cli import completion, main, verbs
 for verb in sys.argv[1:]:
     pid = os.fork()
     if not pid:
