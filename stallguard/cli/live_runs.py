@@ -172,5 +172,5 @@ def mute(duration: str, run: str | None) -> None:
         ) from error
     which = only_live(run)
     ask(which, "mute", str(seconds))
-    state = f"paused for {duration_text(seconds)}" if seconds else "on again"
-    echo(f"run {which.id}: stall handling is {state}", err=True)
+    state = f"left alone for {duration_text(seconds)}" if seconds else "acted upon again"
+    echo(f"run {which.id}: stalls are {state}", err=True)

@@ -125,9 +125,9 @@ class _ShownRuns:
             if order == screen.DUMP:
                 self._said = _order(self.which, "a dump is being kept as evidence", "dump")
             elif order == screen.UNMUTE:
-                self._said = _order(self.which, "stall handling is on again", "mute", "0")
+                self._said = _order(self.which, "stalls are acted upon again", "mute", "0")
             elif order == screen.MUTE:
-                self._said = _order(self.which, "stall handling is paused for an hour", "mute")
+                self._said = _order(self.which, "stalls are left alone for an hour", "mute")
         return False
 
 

@@ -363,7 +363,7 @@ def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
         os.write(mine, b"d")
         seen += until(mine, b"a dump is being kept")
         os.write(mine, b"m")
-        seen += until(mine, b"is paused for an hour")
+        seen += until(mine, b"are left alone for an hour")
         life.snapshot = life.snapshot | {"muted": 3599.0}
         seen += until(mine, b"stall handling paused until")
         os.write(mine, b"m")

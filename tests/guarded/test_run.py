@@ -308,7 +308,7 @@ def test_a_deadlock_after_a_second_of_steps_is_named(tmp_path: Path) -> None:
     assert run.code == 124, run.err
     assert (
         run.announced("training.stalled")[0]["what"]
-        == "nothing in the process can wake its threads, and the processor is idle"
+        == "its threads wait, and nothing in the process can wake them"
     )
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
 

@@ -114,7 +114,7 @@ def test_top_shows_curves_switches_runs_and_pauses_at_60_x_20(screen: Screen) ->
     paused = screen.until("paused", "stall handling paused until")
     assert any(re.search(r"stall handling paused until \d\d:\d\d", line) for line in paused)
     screen.type("m")
-    screen.until("stall handling is on again")
+    screen.until("stalls are acted upon again")
 
     screen.type("\t")
     screen.until("-alpha", "pace")

@@ -144,7 +144,7 @@ def test_what_would_have_been_done_is_reported_with_the_verdicts():
 
     assert [v.step for v in found.verdicts] == ["suspect", "stalled"]
     assert [deed.action for deed in found.actions] == ["dump", "restart"]
-    assert "nothing in the process can wake its threads" in found.actions[0].why
+    assert "nothing in the process can wake them" in found.actions[0].why
 
 
 def test_a_contended_machine_is_reported_as_slow_or_not_at_all_but_never_as_a_stall():
