@@ -14,7 +14,7 @@ import pytest
 from stallguard.cli.run import RunCommand
 from stallguard.cli.verbs import HELP, OLD_FORMS, cli
 from stallguard.core.bottleneck_kinds import KINDS
-from stallguard.core.diagnosis.causes import CAUSES, FINISH, STOP, Remedy
+from stallguard.core.diagnosis.causes import CAUSES, FINISH, STOP, Remedy, title
 from stallguard.doctor.environment_checks import PIN
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +46,7 @@ def test_each_cause_has_one_row_and_each_row_a_cause() -> None:
 def test_the_row_of_a_cause_has_its_sentence_and_its_remedy(key: str) -> None:
     remedy = CAUSES[key].remedy
     ((heading, cells),) = [(heading, cells) for heading, name, cells in rows("docs/causes.md") if name == key]
-    assert cells[0].split(";")[0] == CAUSES[key].title
+    assert cells[0].split(";")[0] == title(key, phase="step")
     if remedy.ladder:
         written = re.split(r"; |, after ", cells[1])[0]
         assert written == steps(remedy)
