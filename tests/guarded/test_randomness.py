@@ -41,7 +41,7 @@ def drawn(tmp_path: Path, script: str, *words: str) -> list[str]:
     (tmp_path / "train.py").write_text(script)
     run = guard(tmp_path / "home", *words, "train.py", cwd=tmp_path)
     assert run.code == 0, run.err
-    assert "attempt 2" in run.err
+    assert "starting the training again" in run.err
     return [line for line in run.out.decode().splitlines() if line.startswith("drawn:")]
 
 
