@@ -1,4 +1,4 @@
-"""What the core orders, as values.  supervisor.executor carries them out; the journal keeps them.
+"""What the core orders, as values.  supervisor.guard carries them out; the journal keeps them.
 
 This module must not do anything.
 """

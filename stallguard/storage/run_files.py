@@ -83,7 +83,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
-    """elsewhere.json: the directory is a copy of a run of another machine (fleet.mirror), as of `at`."""
+    """elsewhere.json: the directory is a copy of a run of another machine (fleet.jobs.mirror), as of `at`."""
 
     schema: int
     job: str

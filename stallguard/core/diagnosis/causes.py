@@ -4,7 +4,7 @@ Adding a cause takes a row here and a pattern of clues in core.diagnosis.pattern
 `Cause`; a row returns its key, so that code names a cause as causes.DEVICE_WAIT and a journal as "device-wait".
 
 A remedy is a value that core.policy.decide reads.  Its ladder lists the steps that are taken one after the other
-against one trouble (core.policy.attempts.one_trouble):
+against one trouble (core.policy.one_trouble):
 
     same    a new process from the last checkpoint, with the same batch
     half    the same in twice as many micro-batches: half the memory a step, the same batch for the optimizer

@@ -9,7 +9,7 @@ it by its dotted name, which is so part of what scheduler and worker say to each
 
 **Its ports.**  Who reaches a port of Dask's scheduler or worker and is accepted can run code there (it unpickles what
 it gets), so each port asks for a certificate of the fleet before it reads anything.  Measured with what a process of
-each kind listens on (test_security.py):
+each kind listens on (test_dask_engine_security.py):
 
 - the ports of scheduler and worker: TLS, certificates verified on both sides, none of them in the list of revoked ones;
 - the HTTP servers that Dask starts beside them ask for no certificate, even with TLS.  Here they open no port
@@ -250,7 +250,7 @@ def drop(server: Any, signatures: Signatures) -> set[str]:
     """
     dropped, stream = set(), getattr(server, "batched_stream", None)
     own = [stream.comm] if stream is not None and stream.comm is not None else []
-    for comm in [*server._comms, *own]:  # noqa: SLF001 - Dask has no other list of them; test_security.py needs it
+    for comm in [*server._comms, *own]:  # noqa: SLF001 - Dask has no other list of them; test_dask_engine_security.py needs it
         name, serial = _peer(comm)
         if signatures.is_revoked(serial):
             dropped.add(name)

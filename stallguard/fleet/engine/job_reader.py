@@ -2,7 +2,7 @@
 
 A store with a thousand machines has 100,000 jobs that are over and 10,000 that wait, and each request takes 20 ms.  So:
 
-- a job that is over is in the archive (fleet.archive), and is read no more;
+- a job that is over is in the archive (fleet.jobs.archive), and is read no more;
 - all names of jobs are listed seldom, if they are many: a member that orders or reads something leaves a note in
   `news`;
 - of a job without a holder one listing shows whether there is a log, an order to stop it, a refusal; it is read before

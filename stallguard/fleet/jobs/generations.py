@@ -21,7 +21,7 @@ Steps as in joblog.py.
 They are linked, not copied: a generation is never changed, only replaced, and a link keeps its content when it goes.
 The copies of what callbacks write (`files/`) grow in place, so those are copied.  A training that saves meanwhile would
 mix two moments, as no interruption could leave them: then the links are made again.  The layout is that of
-probe/checkpoint (store.py, generations.py), which is loaded by path and cannot be imported.
+probe/checkpoint (generations.py), which is loaded by path and cannot be imported.
 
 **Got** is a published generation whole and verified, or not at all (`fetch_generation`).  Which one a run of this
 machine goes on from is one small file in its directory (Lineage): if that is still the newest of the job, the

@@ -1,4 +1,4 @@
-"""Tries whether a store keeps the promises of store.py: with several threads, and with a second process.
+"""Tries whether a store keeps the promises of the class Store: with several threads, and with a second process.
 
 A promise that is broken is named with what was seen.  What is tried here is on this machine; whether another machine
 sees the same depends on the server and on the options of the mount, which docs/fleet.md lists.

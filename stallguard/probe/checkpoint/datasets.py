@@ -85,7 +85,7 @@ class Openings:
             fit = self._running()
             if fit is None or self.silent:
                 return original(dataset)
-            caller = sys._getframe(2)  # 1 is the frame around each wrapper (own_frames.py)
+            caller = sys._getframe(2)  # 1 is the frame around each wrapper (patches.py)
             if caller.f_locals.get("self") is fit.iterator:
                 return original(dataset)
             try:
