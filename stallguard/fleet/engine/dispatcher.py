@@ -1,9 +1,9 @@
 """Reads the jobs of a store, and gives the engine those that may start.
 
 It holds nothing that matters: after a restart it reads the same from the store, so a scheduler can be ended and started
-at any time.  What it reads, and when, is in job_reader.py.  Its watch of a lease is its own (fleet.machines.lease): clocks of
-machines are never compared.  Jobs that are over it adds to the archive, and keeps a table of the others for those who
-read (fleet.jobs.archive).
+at any time.  What it reads, and when, is in job_reader.py.  Its watch of a lease is its own (fleet.machines.lease):
+clocks of machines are never compared.  Jobs that are over it adds to the archive, and keeps a table of the others for
+those who read (fleet.jobs.archive).
 
 `match` pairs waiting jobs with free machines.  Dask binds a task to a machine when it gets it, so a task of low
 priority that is bound to a free machine runs before one of high priority that is bound to a busy one.  Therefore the
