@@ -104,7 +104,7 @@ class TestVerdicts:
     def test_slices_that_were_asked_for_must_be_answered(self, tmp_path):
         from exactness import verdicts
 
-        asked = Launched(at=0.0, attempt=1, pid=1, factor=2)
+        asked = Launched(at=0.0, attempt=1, pid=1, slices=2)
         write_journal(tmp_path / "silent", events=(asked,))
         write_journal(tmp_path / "cut", (0.5, "micro", "each batch is trained in 2 slices"), events=(asked,))
         write_journal(tmp_path / "whole", (0.5, "whole", "batches stay whole"), events=(asked,))
