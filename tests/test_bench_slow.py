@@ -96,18 +96,17 @@ def test_samplers_differ_if_their_first_lines_are_clearly_not_the_same():
 
 
 @pytest.mark.live
-def test_a_program_is_run_under_guard_and_both_samplers_see_its_slow_line(tmp_path):
-    from slowness import independent, runs
-    from slowness.cases import Case
+def test_a_program_is_run_under_guard_and_both_samplers_see_its_slow_line(tmp_path, monkeypatch):
+    from slowness import cases, independent, runs
 
-    program = tmp_path / "loop.py"
-    program.write_text(LOOP)
-    (one,) = runs.run(Case("loop", str(program.with_suffix("")), "slow-script"), tmp_path / "runs")
-    line = LOOP.splitlines().index("    time.sleep(0.1)  # slow") + 1
+    monkeypatch.setattr(cases, "PROGRAMS", tmp_path)
+    loop = cases.Case("loop", f"A loop that waits in each batch.\n{LOOP}", "slow-script")
+    (one,) = runs.run(loop, tmp_path / "runs")
+    (line,) = loop.marked
     assert one.code == 0
     assert one.profile is not None
-    assert independent.sampled(one.profile, program)[TRAINING, line] > 0.5
-    assert independent.seen(one.dumps, program)[TRAINING, line] > 0.5
+    assert independent.sampled(one.profile, loop.path)[TRAINING, line] > 0.5
+    assert independent.seen(one.dumps, loop.path)[TRAINING, line] > 0.5
 
 
 LOOP = """\

@@ -87,7 +87,7 @@ def test_of_a_callback_that_sleeps_the_log_says_so_and_what_would_be_a_stall() -
     [facts] = world.facts_of("training.suspected")
     words = sentence("training.suspected", facts)
     assert words.startswith("possible stall: no progress for 1 min between two steps; ")
-    assert words.endswith("because the script sleeps; 15 min would be a stall")
+    assert words.endswith("; the script sleeps; 15 min would be a stall")
 
 
 def test_a_callback_that_sleeps_as_long_as_it_did_before_is_no_news() -> None:
