@@ -207,7 +207,7 @@ class SensorThreads:
             return
         self._tuned = (run, limits)
         wanted = trainings.wanted(run, limits)
-        self._samplers.urgent(any(want.period < 1.0 for _, want in wanted))
+        self._samplers.urgent(any(want.closely for _, want in wanted))
         if self._memory is not None:
             self._memory.period = (
                 min(CLOSE, self._memory_period) if run.current.memory.is_near else self._memory_period

@@ -57,6 +57,9 @@ CENSUS_EVERY = 10.0  # seconds while all is well
 # A stall of which nothing follows is read every APART-th part of its length, and FARTHEST seconds apart at most: half
 # of DetectorLimits.stale_device, from which on a reading proves nothing.
 APART, FARTHEST = 100.0, 2.5
+# Times DetectorLimits.act_after for which all sensors are read closely in a stall.  A verdict on a busy device holds
+# only while the device is seen to be busy; what was not acted upon by then is only observed.
+CLOSELY = 10.0
 _NOT_BY_PROGRESS = (verdict.DEVICE, verdict.OUTSIDE)  # rows that are not judged by when the last progress was
 LATE = 0.5  # of the silence that is suspected: older progress, when its record comes, ends no suspicion and no stall
 # What was learned holds for one version of each library that trains: another changes the time of a step.  The hello has
@@ -65,10 +68,14 @@ _NO_LIBRARIES = ("python", "machine")
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """How the process sensor is to read now.  `period`: seconds between two readings."""
+    """How the process sensor is to read now.  `period`: seconds between two readings.
+
+    `closely`: whether the other sensors are to be read often too.
+    """
 
     period: float
     census: bool
+    closely: bool = False
 
 
 def start(limits: DetectorLimits, learned: Learned | None = None) -> DetectorState:
@@ -233,10 +240,12 @@ def wanted(detector_state: DetectorState, limits: DetectorLimits) -> Wanted:
     """
     gap = detector_state.clock.now - detector_state.began
     if detector_state.judgement.step in _FINAL:
-        is_acted_upon = gap <= limits.act_after * limits.patience + CENSUS_EVERY
-        return Wanted(1.0 if is_acted_upon else min(FARTHEST, max(1.0, gap / APART)), census=True)
+        act_after = limits.act_after * limits.patience
+        is_acted_upon = gap <= act_after + CENSUS_EVERY
+        period = 1.0 if is_acted_upon else min(FARTHEST, max(1.0, gap / APART))
+        return Wanted(period, census=True, closely=gap <= CLOSELY * act_after)
     if gap > 1.0:
-        return Wanted(0.25, gap > limits.near - 0.25)
+        return Wanted(0.25, gap > limits.near - 0.25, closely=True)
     learning = detector_state.stepping and not knows_timers(detector_state, limits)
     return Wanted(1.0, learning or detector_state.clock.now - detector_state.census_at >= CENSUS_EVERY)
 

@@ -9,6 +9,7 @@ from stallguard.core.detection import detector
 from stallguard.core.events import Sampled, SensorBlocked
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
+from stallguard.sensors.sensor_registry import DeviceSensor
 from tests.simulation.alone import LIMITS, Alone
 from tests.simulation.program import OWN
 
@@ -248,13 +249,26 @@ def test_it_wants_dense_readings_with_a_census_only_inside_a_silence():
 
     assert detector.wanted(scene.detector_state, LIMITS).period == 1.0
     scene.silent(4)
-    assert detector.wanted(scene.detector_state, LIMITS) == detector.Wanted(0.25, True)
+    assert detector.wanted(scene.detector_state, LIMITS) == detector.Wanted(0.25, True, closely=True)
+
+
+def test_the_device_is_read_closely_until_a_stall_is_acted_upon():
+    """Its slow readings are too old to be used: then a verdict on a busy device would no longer hold."""
+    assert 2 * DeviceSensor.urgent_period <= LIMITS.stale_device < DeviceSensor.period
+    scene = Alone().train(60)
+    assert not detector.wanted(scene.detector_state, LIMITS).closely
+    scene.silent(2)
+    while scene.now < scene.heartbeat.progress_at + 5 * LIMITS.act_after:
+        assert detector.wanted(scene.detector_state, LIMITS).closely
+        scene.silent(1)
+    scene.silent(3600)
+    assert not detector.wanted(scene.detector_state, LIMITS).closely
 
 
 def test_a_stall_that_is_only_observed_is_read_less_the_longer_it_lasts():
     scene = Alone().train(60)
     scene.silent_until("stalled")
-    assert detector.wanted(scene.detector_state, LIMITS) == detector.Wanted(1.0, True)
+    assert detector.wanted(scene.detector_state, LIMITS) == detector.Wanted(1.0, True, closely=True)
     scene.silent(3600)
     wanted = detector.wanted(scene.detector_state, LIMITS)
     assert wanted.census
