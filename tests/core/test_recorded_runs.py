@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from stallguard.core import fold
-from stallguard.core.actions import Action, Collect
+from stallguard.core.actions import Action, Collect, Signal
 from stallguard.core.events import Heartbeat, Sampled
 from stallguard.core.limits import Limits
 from stallguard.core.readings import Device
@@ -29,3 +29,22 @@ def test_keras_on_a_real_gpu_that_stalls_inside_a_step_is_judged_within_31_secon
     assert at - last_batch <= 31.5
     assert max(device.utilisation or 0.0 for device in devices) > 0.2, "the device was seen at work"
     assert devices[-1].utilisation == 0.0, "and idle in the stall"
+
+
+def test_a_gpu_that_is_busy_without_end_is_acted_upon_after_two_minutes() -> None:
+    """A loop of torch 2.11 on an NVIDIA H200; a kernel without end below `loss.item()`, and a GPU that reads 100 %."""
+    events = list(journal.events(RECORDED / "h200_torch_kernel_without_end.jsonl"))
+    run, _ = fold.begin(Limits(), events[0].at)
+    done: list[tuple[float, Action]] = []
+    for event in events:
+        run, actions = fold.advance(run, event, Limits())
+        done += [(event.at, action) for action in actions if isinstance(action, Collect | Signal)]
+    last_batch = max(event.progress_at for event in events if isinstance(event, Heartbeat))
+    devices = [e.reading for e in events if isinstance(e, Sampled) and isinstance(e.reading, Device)]
+
+    [(collected, _), (ended, signal)] = done
+    assert collected - last_batch <= 46.5
+    assert 119.0 <= ended - last_batch <= 121.0
+    assert isinstance(signal, Signal)
+    assert signal.name == "TERM"
+    assert devices[-1].utilisation == 1.0, "the device seemed to work until then"
