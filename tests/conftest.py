@@ -197,7 +197,7 @@ def leaves_nothing_behind():
     pause = 0.002
     while (left := _left(before)) and time.monotonic() < deadline:
         if pause > 0.1:  # what is just ending has ended by now; it costs as much as a hundred tests
-            gc.collect()  # an object that nobody holds any more is not a leak
+            gc.collect()  # an object without a reference is no leak
         time.sleep(pause)
         pause = min(2 * pause, 0.2)
     if left:

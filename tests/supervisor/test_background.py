@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from stallguard.config.table import RunSettings
-from stallguard.core import fold
+from stallguard.core import fold, lifecycle
 from stallguard.core.events import OutputHeld
 from stallguard.core.limits import Limits
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor import background
 from stallguard.supervisor.background import NAME_EVERY, HeldOutput, SupervisorName
+from tests.simulation.simulation import Simulation
 
 at = dt.datetime.fromisoformat  # local, without an offset
 EVENING = at("2026-11-20T23:00:00")
@@ -97,3 +98,17 @@ def test_output_that_is_held_is_posted_every_two_seconds_and_output_that_is_read
     assert 4 <= len(posted) <= 5
     assert all(isinstance(one, OutputHeld) for one in posted)
     assert posted[0].seconds == pytest.approx(1.0, abs=0.15)
+
+
+def test_all_sensors_read_closely_while_a_stall_is_held_and_not_while_a_training_trains() -> None:
+    """A verdict on a busy GPU holds only by readings that are not too old, until it is acted upon."""
+    told: list[bool] = []
+    context = SimpleNamespace(settings=SimpleNamespace(config=Limits()))
+    threads = background.SensorThreads(context, SimpleNamespace(), SimpleNamespace(), {})  # type: ignore[arg-type]
+    threads._samplers = SimpleNamespace(urgent=told.append)  # type: ignore[assignment]
+    world = Simulation(Limits()).train(60)
+    threads.tune(world.run)
+    world.silent(60, "no census")
+    assert world.run.state == lifecycle.HOLDING
+    threads.tune(world.run)
+    assert told == [False, True]

@@ -214,10 +214,15 @@ def _prepare3(fit: Fit) -> None:
     dataset = getattr(fit.iterator, "_distributed_dataset", None)
     if dataset is None:  # torch and JAX build before training begins
         return
+    _make_missing(fit, dataset, lambda: fit.model._symbolic_build(data_batch=dataset.element_spec))
+
+
+def _make_missing(fit: Fit, dataset: Any, build: Callable[[], object]) -> None:
+    """Trace the step; if variables are still missing, `build` the model, then the optimizer."""
     trouble: Exception | None = None
     for make in (
         lambda: variables.trace(train_function(fit.model), pipelines.spec_of_iterator(dataset)),
-        lambda: fit.model._symbolic_build(data_batch=dataset.element_spec),
+        build,
         lambda: variables.build_optimizer_if(fit.model, fit.past.groups()),
     ):
         if not fit.missing():
@@ -413,7 +418,6 @@ def _prepare2(fit: Fit) -> None:
     """Create the variables that the first batch would create, as in Keras 3; raise StartOver if that fails."""
     home = sys.modules[type(fit.iterator).__module__]  # the data_adapter of Keras 2 or of tf_keras
     dataset = fit.iterator._dataset
-    trouble: Exception | None = None
 
     def first_batch(data: Any) -> None:
         x, y, _ = home.unpack_x_y_sample_weight(data)
@@ -421,20 +425,11 @@ def _prepare2(fit: Fit) -> None:
         fit.model.compiled_loss.build(predicted)
         fit.model.compiled_metrics.build(predicted, y)
 
-    for make in (
-        lambda: variables.trace(train_function(fit.model), pipelines.spec_of_iterator(dataset)),
+    _make_missing(
+        fit,
+        dataset,
         lambda: home.tf.function(first_batch, autograph=False).get_concrete_function(dataset.element_spec),
-        lambda: variables.build_optimizer_if(fit.model, fit.past.groups()),
-    ):
-        if not fit.missing():
-            return
-        try:
-            make()
-        except Exception as error:
-            trouble = error
-    missing = fit.missing()
-    if missing:
-        raise StartOver(announcements.UNBUILT % (trouble or missing)) from trouble
+    )
 
 
 _STEP = 1_000_003  # between the seeds of two fits
