@@ -7,6 +7,7 @@ run or starts a program that prints), a test calls `process`.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import subprocess
@@ -35,6 +36,7 @@ def stallguard(*words: str, env: Mapping[str, str], cwd: Path) -> subprocess.Com
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
+        gc.enable()  # `main` disables it
         sys.stdin, sys.path[:] = stdin, path
         _set_environment(before)
         os.chdir(place)

@@ -122,6 +122,9 @@ def _is_of_whole_runs(item: pytest.Item) -> bool:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Let the collector of garbage pass over what lives until the end: the tests and all modules, a million objects."""
+    # Hypothesis makes its random generator at its first use, and asks the collector who holds it; of what is frozen
+    # the collector says nothing.
+    hypothesis.given(hypothesis.strategies.none())(lambda _: None)()
     gc.collect()
     gc.freeze()
 

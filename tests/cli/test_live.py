@@ -367,7 +367,7 @@ def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
         life.snapshot = life.snapshot | {"muted": 3599.0}
         seen += until(mine, b"stall handling paused until")
         os.write(mine, b"m")
-        until(mine, b"is on again")
+        until(mine, b"are acted upon again")
         os.write(mine, b"q")
         seen += until(mine, b"\x1b[?1049l")
         assert process.wait(10) == 0
