@@ -24,7 +24,7 @@ CALLS = frozenset(
     "enable_unsafe_deserialization".split()
 )
 ARGUMENTS = {"shell": True, "allow_pickle": True, "safe_mode": False, "weights_only": False}
-# It loads what a key of the user has signed: tests/probe/checkpoint/test_whole_objects.py.
+# It loads what a key of the user has signed: tests/probe/checkpoint/test_pickled.py.
 SIGNED = {"probe/checkpoint/pickled.py": {"pickle"}}
 OWN_PARTS = {"probe/bootstrap.py", "probe/libraries.py"}  # import modules of their own package by name
 # The command of `notify.command` is a line for a shell because the user writes it as one; the texts of a notification

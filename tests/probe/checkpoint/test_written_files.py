@@ -4,23 +4,18 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import importlib
 import io
 import json
 import logging
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from stallguard.probe.checkpoint import file_events
 from stallguard.probe.checkpoint.object_walk import Walk
 from stallguard.probe.checkpoint.written_files import WrittenFiles
 from tests.probe.checkpoint.restarts import Restarts
@@ -46,14 +41,6 @@ def walked(*callbacks):
     for index, callback in enumerate(callbacks):
         found.enter(callback, f"callbacks[{index}]")
     return found
-
-
-@pytest.fixture
-def files(tmp_path):
-    found = WrittenFiles(str(tmp_path / "copies"))
-    found.begin()
-    yield found
-    found.end()
 
 
 def again(tmp_path):
@@ -257,35 +244,6 @@ def test_what_is_written_as_a_whole_or_read_is_left_alone(tmp_path, files):
     assert files.keep(walked(), []) == []
 
 
-def test_after_the_fit_nothing_is_registered_and_open_was_never_replaced(tmp_path):
-    before = builtins.open, io.open, os.open
-    found = again(tmp_path)
-    assert (builtins.open, io.open, os.open) == before
-    found.end()
-    append(tmp_path / "log.txt", "1\n")
-    assert found.keep(walked(), []) == []
-
-
-@pytest.mark.parametrize(
-    ("event", "arguments"),
-    [
-        ("open", ()),
-        ("open", ("a", "w", None)),
-        ("open", (object(), "w", os.O_WRONLY)),
-        ("open", ([], "r", os.O_RDONLY)),
-        ("open", ("\0", "a", os.O_WRONLY | os.O_APPEND)),
-        ("sqlite3.connect", ()),
-        ("sqlite3.connect", (object(),)),
-        ("os.rename", ()),
-        ("os.rename", ([], [])),
-    ],
-)
-def test_an_event_of_any_form_is_heard_without_an_error(files, event, arguments):
-    with open(__file__):  # else no renaming is looked at
-        sys.audit(event, *arguments)
-    assert files.keep(walked(), []) == []
-
-
 @pytest.mark.parametrize("fact", ["is written while the script does not write", "grows beyond a position"])
 def test_a_log_that_another_process_writes_to_is_not_cut(tmp_path, files, fact):
     log = tmp_path / "log.txt"
@@ -320,54 +278,6 @@ def test_a_log_that_grows_between_the_resume_and_its_opening_is_not_cut(tmp_path
     subprocess.run(["sh", "-c", f"echo another >> '{log}'"], check=True)
     append(log, "2 again\n")
     assert log.read_text() == "1\n2\nanother\n2 again\n"
-
-
-def test_a_child_that_writes_by_the_descriptor_of_the_script_is_no_other_process(tmp_path, files):
-    with open(tmp_path / "log.txt", "a", buffering=1) as log:
-        log.write("1\n")
-        subprocess.run(["echo", "2"], stdout=log, check=True)
-        ((_, _, size, _),) = files.keep(walked(), [])
-    assert size == 4
-
-
-def test_looking_at_a_database_keeps_the_locks_of_the_script(tmp_path, files, monkeypatch):
-    path = tmp_path / "rows.db"
-    mine = sqlite3.connect(path, isolation_level=None)
-    mine.execute("create table rows (line text)")
-    mine.execute("begin exclusive")
-    monkeypatch.setattr(file_events.events, "changed", {})  # as if a library had opened it
-    files.end()
-    files = again(tmp_path)
-    assert files.changing(walked(), []) == {str(path): "an SQLite database"}
-    assert files.keep(walked(), []) == []
-    other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('begin immediate')"
-    found = subprocess.run([sys.executable, "-c", other, path], capture_output=True, text=True, check=False)
-    assert "database is locked" in found.stderr
-    mine.execute("rollback")
-    mine.close()
-
-
-def test_a_database_that_is_only_read_is_not_named(tmp_path, files):
-    with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as database:
-        database.execute("create table rows (line text)")
-    files.end()
-    second = again(tmp_path)
-    with contextlib.closing(sqlite3.connect(f"file:{tmp_path}/rows.db?mode=ro", uri=True)) as database:
-        database.execute("select * from rows").close()
-    assert second.changed() == {}
-    with contextlib.closing(sqlite3.connect(tmp_path / "rows.db")) as database:
-        database.execute("select * from rows").close()
-    assert second.changed() == {}
-
-
-def test_what_a_library_writes_by_itself_is_its_own_matter(tmp_path, files):
-    library = tmp_path / "site-packages" / "library.py"
-    library.parent.mkdir()
-    code = compile(f"with open({str(tmp_path / 'its.log')!r}, 'a') as file: file.write('1')", library, "exec")
-    thread = threading.Thread(target=exec, args=(code, {}))
-    thread.start()
-    thread.join()
-    assert files.keep(walked(), []) == []
 
 
 OPENED = {
@@ -473,28 +383,6 @@ def test_a_file_that_is_new_in_the_first_attempt_and_appended_to_in_the_next_beg
     assert log.read_text() == "header\n1\n"
 
 
-def test_the_lines_of_a_file_that_is_opened_again_under_its_descriptors_number_are_written_before_they_are_kept(
-    tmp_path,
-):
-    log, lengths = tmp_path / "log.txt", []
-    for text in ("1\n", "2 of more\n"):
-        with open(log, "w") as handle:
-            write(handle, text)
-            kept = again(tmp_path).keep(walked(), [])
-            lengths += [size for name, _, size, _ in kept if name.endswith("log.txt")]
-    assert lengths == [len("1\n"), len("2 of more\n")]
-
-
-def test_a_file_that_is_opened_again_beside_its_closed_object_is_written_before_it_is_kept(tmp_path):
-    handles = []
-    for text in ("1\n", "2 of more\n"):
-        handles.append((tmp_path / "log.txt").open("w"))
-        write(handles[-1], text)
-        kept = again(tmp_path).keep(walked(), [])
-        close(handles[-1])
-    assert [size for name, _, size, _ in kept if name.endswith("log.txt")] == [len("2 of more\n")]
-
-
 @pytest.mark.parametrize("how", OPENED)
 def test_a_fit_that_starts_over_after_its_files_were_restored_begins_with_them_as_they_were(tmp_path, how):
     log = tmp_path / "log.txt"
@@ -524,23 +412,6 @@ def test_a_fit_that_starts_over_after_its_files_were_restored_begins_with_them_a
     close(handle)
     third.end()
     assert log.read_text() == "header\n"
-
-
-def test_the_bytecode_that_python_writes_anew_is_no_file_of_the_script(tmp_path, files, monkeypatch):
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    source = tmp_path / "a_helper_of_the_script.py"
-    source.write_text("n = 1")
-    helper = importlib.import_module(source.stem)
-    (compiled,) = (tmp_path / "__pycache__").iterdir()
-    first = compiled.read_bytes()
-    source.write_text("n = 1000")
-    try:
-        assert importlib.reload(helper).n == 1000
-    finally:
-        del sys.modules[source.stem]
-    assert compiled.read_bytes() != first  # it was read, and written anew
-    assert not any("__pycache__" in path for path in files.changed())  # the source is this test's own file
 
 
 CHILD = Path(__file__).parent / "children" / "files.py"

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.probe.microbatch import slice_plan
-from stallguard.probe.microbatch.deferred_update import HeldUpdate, shadowed
 
 
 @given(batch=st.integers(1, 5000), factor=st.integers(1, 600))
@@ -44,24 +43,3 @@ def test_one_masked_loss_has_its_own_divisor_and_two_have_none_in_common():
     slice_.losses = 2
     assert slice_.divisor is None
     assert slice_.uneven
-
-
-class Optimizer:
-    def apply_gradients(self, pairs):
-        raise AssertionError("applied")
-
-
-def test_a_held_optimizer_applies_nothing_and_is_itself_again_afterwards():
-    optimizer, held = Optimizer(), HeldUpdate(None)
-    with shadowed(optimizer, held, "apply_gradients"):
-        optimizer.apply_gradients(zip([1, 2], "ab", strict=True))
-    assert (held.gradients, held.variables) == ([1, 2], ["a", "b"])
-    assert vars(optimizer) == {}
-
-
-def test_what_an_instance_had_of_its_own_comes_back():
-    optimizer, mine = Optimizer(), object()
-    optimizer.apply_gradients = mine
-    with shadowed(optimizer, HeldUpdate(None), "apply_gradients"):
-        pass
-    assert optimizer.apply_gradients is mine

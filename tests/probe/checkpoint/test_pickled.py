@@ -34,20 +34,12 @@ import pydantic
 import pytest
 
 from stallguard.probe import settings
-from stallguard.probe.checkpoint import announcements, object_kinds, object_walk, pickled
+from stallguard.probe.checkpoint import announcements, object_walk, pickled
 from stallguard.probe.checkpoint.object_state import NoPlace, Restoration, keep
 from stallguard.probe.settings import ProbeSettings
 from tests.probe.checkpoint.test_object_state import Script
 
-
-@pytest.fixture(autouse=True)
-def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The key of the user."""
-    file = tmp_path / "signing.key"
-    file.write_bytes(os.urandom(32))
-    file.chmod(0o600)
-    monkeypatch.setenv(settings.VARIABLE, settings.encode(ProbeSettings(key=str(file))))
-    return file
+pytestmark = pytest.mark.usefixtures("key")
 
 
 class Dict(dict):
@@ -245,16 +237,6 @@ def test_what_cannot_be_read_is_named(name):
     assert list(script.baseline.named) == ["holder.one"]
 
 
-def test_the_two_ends_of_a_pipe_are_named_and_two_other_numbers_are_not():
-    ends = os.pipe()
-    holder = types.SimpleNamespace(pipe=ends, inside=[{"ends": ends}], size=ends[::-1], one=(ends[0], 999))
-    named = Script(holder=holder).baseline.named
-    for one in ends:
-        os.close(one)
-    assert named == {"holder.pipe": "a pipe"}  # the second place is a name of the first
-    assert Script(holder=types.SimpleNamespace(pipe=ends)).baseline.named == {}
-
-
 def test_what_has_a_hash_of_its_value_is_replaced_because_a_cache_can_have_it():
     first = ipaddress.ip_address("10.0.0.1")
     before, after = types.SimpleNamespace(one=first), types.SimpleNamespace(one=first)
@@ -282,15 +264,6 @@ def test_what_has_a_hash_of_its_identity_is_changed_in_place():
     assert held.tolist() == [2.0]
 
 
-def test_a_lock_that_is_held_is_seen():
-    holder = types.SimpleNamespace(one=threading.Lock())
-    script = Script(holder=holder)
-    assert script.baseline.named == {}
-    with holder.one:
-        assert list(script.save()[2]) == ["holder.one"]
-    assert script.save()[2] == {}
-
-
 def test_an_object_in_a_whole_one_that_is_also_elsewhere_is_not_doubled():
     frame, values = table(), [1.0]
     frame.attrs["values"] = values
@@ -307,36 +280,6 @@ def test_an_object_in_a_whole_one_that_is_also_elsewhere_is_not_doubled():
     Script(holder=types.SimpleNamespace(a=again, frame=back)).restore(entries, arrays)
     assert back.attrs["values"] is again
     assert again == values
-
-
-@pytest.mark.parametrize(
-    ("kind", "hides"),
-    [
-        (Attrs, False), (Frozen, False), (Private, False), (collections.UserDict, False), (pd.DataFrame, False),
-        (threading.Event, False), (types.SimpleNamespace, False), (Model, False),
-        (dict, True), (Dict, True), (Pair, True), (Failed, True), (int, True), (re.Pattern, True),
-        (sqlite3.Connection, True),
-        (threading.local, True), (memoryview, True), (queue.SimpleQueue, True), (np.ndarray, True),
-        (zlib.compressobj, True),
-    ],
-)  # fmt: skip
-def test_memory_of_compiled_code_is_seen_by_the_size_of_its_objects(kind, hides):
-    kind = kind if isinstance(kind, type) else type(kind())
-    assert object_kinds.hides_state(kind) is hides
-
-
-class Generator:
-    """Has the name of a class of TensorFlow that has no state but its variables."""
-
-    def __init__(self):
-        self.connection = sqlite3.connect(":memory:")
-
-
-def test_a_class_is_proven_by_its_package_and_not_by_its_name(monkeypatch):
-    monkeypatch.setattr(Generator, "__module__", "another_library")
-    made = Generator()
-    assert list(Script(holder=types.SimpleNamespace(one=made)).baseline.named) == ["holder.one"]
-    made.connection.close()
 
 
 def test_what_ends_something_when_it_goes_is_not_copied(tmp_path):
