@@ -8,8 +8,10 @@ really did, with none of the product's code.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from random import Random
 
@@ -30,21 +32,48 @@ LOST = object()
 class Disk(dict):
     """The store's content, with the promises of store.Store."""
 
+    def __init__(self):
+        super().__init__()
+        self.inside = defaultdict(Counter)  # by folder: the keys below each name in it
+
+    def __setitem__(self, key, data):
+        if key not in self:
+            self._count(key, 1)
+        super().__setitem__(key, data)
+
+    def __delitem__(self, key):
+        super().__delitem__(key)
+        self._count(key, -1)
+
+    def _count(self, key, change):
+        folder, _, name = key.rpartition("/")
+        while folder:
+            self.inside[folder][name] += change
+            if not self.inside[folder][name]:
+                del self.inside[folder][name]
+            folder, _, name = folder.rpartition("/")
+
     def do(self, request):
         method, key, data = request
         if method == "create":
-            return self.setdefault(key, data) == data
+            if key not in self:
+                self[key] = data
+            return self[key] == data
         if method in ("replace", "put"):
             self[key] = data
         elif method == "read":
             return self.get(key)
         elif method == "names":
-            inside = (one[len(key) + 1 :] for one in self if one.startswith(f"{key}/"))
-            return sorted({one.partition("/")[0] for one in inside})
+            return sorted(self.inside[key])
         elif method == "remove":
-            for one in [one for one in self if one == key or one.startswith(f"{key}/")]:
-                del self[one]
+            for name in list(self.inside[key]):
+                self.do((method, f"{key}/{name}", None))
+            if key in self:
+                del self[key]
         return None
+
+
+parsed = functools.cache(json.loads)  # what is in a log is never changed, and looked at each second
 
 
 @dataclass
@@ -355,13 +384,12 @@ class World:
     def apply(self, sent):
         """Do a request, once; return True."""
         if sent.answer is LOST:
-            before = set(self.disk)
+            do, key, _ = sent.request
+            is_new = do == "create" and key not in self.disk
             sent.answer = self.disk.do(sent.request)
-            new = set(self.disk) - before
-            for key in new:
-                if "/log/" in key and json.loads(self.disk[key])["entry"] == "claim":
-                    self.claims.append((self.now, json.loads(self.disk[key])))
-                    self.check_punctual()
+            if is_new and parsed(self.disk[key])["entry"] == "claim":
+                self.claims.append((self.now, parsed(self.disk[key])))
+                self.check_punctual()
         return True
 
     def check_replaced(self):
@@ -395,14 +423,10 @@ class Checker:
         self.world = world
 
     def log(self):
-        prefix = f"jobs/{JOB}/log/"
-        found = {
-            int(key.removeprefix(prefix)): data
-            for key, data in self.world.disk.items()
-            if key.startswith(prefix)
-        }
+        folder = f"jobs/{JOB}/log"
+        found = {int(name): self.world.disk[f"{folder}/{name}"] for name in self.world.disk.inside[folder]}
         assert sorted(found) == list(range(1, len(found) + 1)), "a slot is missing"
-        return [(slot, json.loads(found[slot])) for slot in sorted(found)]
+        return [(slot, parsed(found[slot])) for slot in sorted(found)]
 
     def check(self):
         """Raise AssertionError if progress was published twice, or an old holder got something in."""
