@@ -28,7 +28,6 @@ from stallguard.agent.job import Schedule
 from stallguard.agent.job_memory import JobMemory
 from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD
 from stallguard.cli.history import morning
-from stallguard.host.darwin.machine import parse_wakes
 from stallguard.host.types import Sleep
 
 ZONE = dt.timezone(dt.timedelta(hours=2))
@@ -245,26 +244,6 @@ def test_a_job_that_is_started_by_hand_misses_nothing():
 
 
 NIGHTLY = Schedule(at=("23:00",))
-SCHED = """Repeating power events:
-  wakepoweron at 10:59PM every day
-  sleep at 8:30AM every day
-Scheduled power events:
- [0]  wake at 11/22/2026 04:00:00 by 'com.apple.alarm.user-visible' every day
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "times"),
-    [
-        (SCHED, ("22:59",)),
-        ("Repeating power events:\n  wakepoweron at 12:05AM every day\n", ("00:05",)),
-        ("Repeating power events:\n  wakepoweron at 22:59 every day\n", ("22:59",)),
-        ("Repeating power events:\n  wakepoweron at 10:59PM weekdays only\n", ()),
-        ("", ()),
-    ],
-)
-def test_the_daily_wake_ups_of_pmset_are_read(text, times):
-    assert parse_wakes(text) == times
 
 
 def test_a_mac_that_sleeps_gets_the_command_that_wakes_it():

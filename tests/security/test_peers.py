@@ -16,7 +16,6 @@ import pytest
 
 from stallguard.core.events import Heartbeat, ProbeNote
 from stallguard.errors import StallguardError
-from stallguard.host import darwin
 from stallguard.probe import wire
 from stallguard.storage import paths
 from stallguard.supervisor import control
@@ -162,12 +161,3 @@ def test_a_client_asks_no_server_of_another_user(
         control.ask(impostor[1], "status")
 
     assert "another user" in error.value.why
-
-
-def test_the_kernels_answer_on_macos_is_read() -> None:
-    whole = darwin._XUCRED.pack(0, 501, 2, *range(16))
-
-    assert len(whole) == 76
-    assert darwin.user_in(whole) == 501
-    assert darwin.user_in(b"\x01" + whole[1:]) is None  # another version
-    assert darwin.user_in(whole[:5]) is None

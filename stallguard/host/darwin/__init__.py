@@ -17,15 +17,9 @@ import time
 from pathlib import Path
 
 from stallguard.host.darwin import libproc
-from stallguard.host.darwin.machine import (
-    AppleGpu as Gpu,
-)
-from stallguard.host.darwin.machine import (
-    DarwinMachineWatch as MachineWatch,
-)
-from stallguard.host.darwin.machine import (
-    JetsamWatch as MemoryKill,
-)
+from stallguard.host.darwin.machine import AppleGpu as Gpu
+from stallguard.host.darwin.machine import DarwinMachineWatch as MachineWatch
+from stallguard.host.darwin.machine import JetsamWatch as MemoryKill
 from stallguard.host.darwin.machine import (
     cuda_cards,
     daily_wakes,
@@ -36,9 +30,7 @@ from stallguard.host.darwin.machine import (
     preferences,
     sleep_settings,
 )
-from stallguard.host.darwin.process_tree import (
-    DarwinTree as Tree,
-)
+from stallguard.host.darwin.process_tree import DarwinTree as Tree
 from stallguard.host.darwin.process_tree import (
     alive,
     census,
@@ -51,36 +43,11 @@ from stallguard.host.darwin.process_tree import (
 )
 
 __all__ = [
-    "Gpu",
-    "MachineWatch",
-    "MemoryKill",
-    "Tree",
-    "alive",
-    "asleep",
-    "boot",
-    "catches",
-    "census",
-    "cuda_cards",
-    "daily_wakes",
-    "facts",
-    "has_battery",
-    "has_gpu",
-    "is_remote",
-    "main_site",
-    "memory",
-    "monotonic",
-    "name_senders",
-    "overcount",
-    "peer_user",
-    "preferences",
-    "program_image",
-    "receive",
-    "reserve",
-    "sleep_settings",
-    "start_time",
-    "throttled",
-    "user_data",
-]
+    "Gpu", "MachineWatch", "MemoryKill", "Tree", "alive", "asleep", "boot", "catches", "census", "cuda_cards",
+    "daily_wakes", "facts", "has_battery", "has_gpu", "is_remote", "main_site", "memory", "monotonic",
+    "name_senders", "overcount", "peer_user", "preferences", "program_image", "receive", "reserve", "sleep_settings",
+    "start_time", "throttled", "user_data",
+]  # fmt: skip
 
 # <sys/un.h>: SOL_LOCAL, LOCAL_PEERCRED; <sys/ucred.h>: xucred has version, uid, number of groups and 16 groups.
 _SOL_LOCAL, _LOCAL_PEERCRED, _VERSION = 0, 1, 0

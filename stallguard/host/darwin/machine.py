@@ -9,17 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 import select
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import msgspec
-
 from stallguard.core.readings import Device, Machine, Memory
 from stallguard.core.text import whole_number
-from stallguard.errors import UNREADABLE
 from stallguard.host import process_end, tool
 from stallguard.host.darwin import libproc
 from stallguard.host.darwin import parsers as parse
@@ -47,17 +43,11 @@ SLOW_EVERY = 30.0  # seconds between two readings of what changes rarely
 THERMAL = {0: "nominal", 1: "fair", 2: "serious"}  # moderate, heavy; above: trapping, sleeping
 
 PROFILER = ["/usr/sbin/system_profiler", "SPDisplaysDataType", "-json"]  # 1 to 3 s
-LOW_POWER = 1  # of `powermode`, which newer systems print for `lowpowermode`: 0 automatic, 1 low, 2 high
-NEVER, MINUTE = 0.0, 60.0
 
-# PowerManagement's pmset.c: `  wakepoweron at 10:58PM every day`; other days of the week are no help every night.
-_WAKE = re.compile(
-    r"^\s*wake\w*\s+at\s+(\d{1,2}):(\d\d)(?::\d\d)?\s*(?:([AP])M)?\s+every\s*day",
-    re.MULTILINE | re.IGNORECASE,
-)
-# One setting a line, indented by a space in most versions; names may hold spaces ("Sleep On Power Button").
-# Nine digits at most: int() refuses thousands of them, and no setting has more.
-_SETTING = re.compile(r"\s*([A-Za-z]\w*)\s+(-?\d{1,9})\b(?:\s+\((?:\w+ prevented by )([^)]*)\))?", re.ASCII)
+
+def _said(argv: list[str], seconds: float = PATIENCE) -> str:
+    """Return what a tool prints, "" if it fails.  Raises TimeoutError."""
+    return tool.output(argv, seconds) or ""
 
 
 def _sysctl(names: tuple[str, ...]) -> dict[str, str]:
@@ -66,10 +56,7 @@ def _sysctl(names: tuple[str, ...]) -> dict[str, str]:
 
 def memory(_pid: int | None = None) -> Memory:
     """Return the machine's memory.  macOS has no memory limit of a process that could be read."""
-    sysctl = _sysctl(MEMORY_NAMES)
-    return memory_reading(
-        sysctl, parse.pages(tool.output(VM_STAT, PATIENCE) or tool.output(MEMORY_PRESSURE, PATIENCE) or "")
-    )
+    return memory_reading(_sysctl(MEMORY_NAMES), parse.pages(_said(VM_STAT) or _said(MEMORY_PRESSURE)))
 
 
 def memory_reading(sysctl: Mapping[str, str], pages: parse.Pages | None) -> Memory:
@@ -113,7 +100,7 @@ def cuda_cards() -> int | None:
 
 def has_battery() -> bool | None:
     """Return whether the machine has a battery; None if the system does not say."""
-    return parse.has_battery(tool.output([*PMSET, "ps"], PATIENCE) or "")
+    return parse.has_battery(_said([*PMSET, "ps"]))
 
 
 class AppleGpu:
@@ -125,12 +112,10 @@ class AppleGpu:
 
     def read(self, pids: Collection[int]) -> Device | None:
         """Return the GPU's reading, with what the processes `pids` do on it; None if ioreg shows no GPU."""
-        gpus = parse.accelerators(tool.output([*IOREG, "-c", "IOAccelerator"], PATIENCE) or "")
+        gpus = parse.accelerators(_said([*IOREG, "-c", "IOAccelerator"]))
         if not gpus:
             return None
-        return self.reading(
-            gpus, parse.clients(tool.output([*IOREG, "-c", "AGXDeviceUserClient"], PATIENCE) or ""), pids
-        )
+        return self.reading(gpus, parse.clients(_said([*IOREG, "-c", "AGXDeviceUserClient"])), pids)
 
     def reading(
         self, gpus: list[parse.Accelerator], clients: list[parse.Client], pids: Collection[int]
@@ -174,21 +159,19 @@ class DarwinMachineWatch:
         `now`: monotonic seconds; `ours`: pids that are not "others"; `asleep`: what Clock.asleep says.
         """
         if now - self._slow_at >= SLOW_EVERY:
-            heat = parse.thermal(tool.output([*PMSET, "therm"], PATIENCE) or "")
+            heat = parse.thermal(_said([*PMSET, "therm"]))
             settings = sleep_settings()
             self._slow = {
-                "power": parse.power(tool.output([*PMSET, "ps"], PATIENCE) or ""),
+                "power": parse.power(_said([*PMSET, "ps"])),
                 "thermal": thermal_level(libproc.thermal_pressure(), heat.level),
                 "cpu_limit": heat.cpu_limit,
                 "low_power": settings.low_power if settings else None,
-                "lid_closed": parse.lid_closed(
-                    tool.output([*IOREG, "-k", "AppleClamshellState"], PATIENCE) or ""
-                ),
+                "lid_closed": parse.lid_closed(_said([*IOREG, "-k", "AppleClamshellState"])),
             }
             self._slow_at = now
         return Machine(
             idle=self._idle(),
-            busiest=busiest(parse.ps(tool.output(PS, PATIENCE) or ""), ours),
+            busiest=busiest(parse.ps(_said(PS)), ours),
             cores=os.cpu_count(),
             load=os.getloadavg()[0],
             asleep=round(asleep, 3),
@@ -225,7 +208,7 @@ def thermal_level(pressure: int | None, warned: str | None) -> str | None:
 
 def facts() -> dict[str, str | int | bool | None]:
     """Return what does not change while the machine runs; None: not known here."""
-    return facts_from(_sysctl(FACT_NAMES), parse.versions(tool.output(["/usr/bin/sw_vers"], PATIENCE) or ""))
+    return facts_from(_sysctl(FACT_NAMES), parse.sysctl(_said(["/usr/bin/sw_vers"])))
 
 
 def facts_from(sysctl: Mapping[str, str], version: Mapping[str, str]) -> dict[str, str | int | bool | None]:
@@ -276,7 +259,7 @@ class JetsamWatch:
 def sleep_settings() -> Sleep | None:
     """Return the settings in use; None if pmset does not answer."""
     with contextlib.suppress(TimeoutError):
-        return parse_sleep(tool.output(PMSET, 5.0) or "")
+        return parse.sleep(_said(PMSET, 5.0))
     return None
 
 
@@ -285,55 +268,15 @@ def preferences() -> Preferences:
     return Preferences(sleep_settings(), listed_gpus(), daily_wakes())
 
 
-def parse_sleep(text: str) -> Sleep | None:
-    """Return the settings of `pmset -g`; None if they have no line `sleep`."""
-    found = {match[1]: match for line in text.splitlines() if (match := _SETTING.match(line))}
-    if "sleep" not in found:
-        return None
-    off = "SleepDisabled" in found and found["SleepDisabled"][2] != "0"
-    names = (found["sleep"][3] or "").split(",")
-    mode = found.get("lowpowermode") or found.get("powermode")
-    return Sleep(
-        after=NEVER if off else max(NEVER, float(found["sleep"][2]) * MINUTE),
-        prevented_by=tuple(dict.fromkeys(name.strip() for name in names if name.strip())),
-        low_power=int(mode[2]) == LOW_POWER if mode else None,
-    )
-
-
 def daily_wakes() -> tuple[str, ...]:
     """Return the times of day at which the Mac wakes each day; none if pmset does not answer."""
     with contextlib.suppress(TimeoutError):
-        return parse_wakes(tool.output([*PMSET, "sched"], 5.0) or "")
+        return parse.wakes(_said([*PMSET, "sched"], 5.0))
     return ()
-
-
-def parse_wakes(text: str) -> tuple[str, ...]:
-    """Return the daily wake-ups, as 22:58, in the repeating events of `pmset -g sched`."""
-    repeating = text.partition("Repeating power events:")[2].partition("Scheduled power events:")[0]
-    found = []
-    for hour, minute, half in _WAKE.findall(repeating):
-        hours = int(hour) % 12 + (12 if half == "P" else 0) if half else int(hour)
-        found.append(f"{hours:02}:{minute}")
-    return tuple(found)
 
 
 def listed_gpus() -> tuple[ListedGpu, ...] | None:
     """Return the GPUs; None if system_profiler does not answer."""
     with contextlib.suppress(TimeoutError):
-        return parse_displays(tool.output(PROFILER, 15.0) or "")
-    return None
-
-
-def parse_displays(text: str) -> tuple[ListedGpu, ...] | None:
-    """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None if it is something else."""
-    with contextlib.suppress(KeyError, TypeError, *UNREADABLE):
-        entries = msgspec.json.decode(text.encode())["SPDisplaysDataType"]
-        found = []
-        for entry in entries:
-            if isinstance(entry, dict):
-                # _name can be an untranslated key such as kHW_AppleM1Item; sppci_model is absent on some systems.
-                name = str(entry.get("sppci_model") or entry.get("_name") or "unknown")
-                number = whole_number(str(entry.get("sppci_cores", "")))  # a string, if it is there at all
-                found.append(ListedGpu(name, number, virtual="paravirtual" in name.lower()))
-        return tuple(found)
+        return parse.displays(_said(PROFILER, 15.0))
     return None

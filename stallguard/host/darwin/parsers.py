@@ -7,18 +7,20 @@ This module must not run anything.
 from __future__ import annotations
 
 import contextlib
-import plistlib
 import re
 from typing import NamedTuple
-from xml.parsers.expat import ExpatError
+
+import msgspec
 
 from stallguard.core.text import whole_number
+from stallguard.errors import UNREADABLE
+from stallguard.host.types import ListedGpu, Sleep
 
 PERCENT = 100
 
 
 class Accelerator(NamedTuple):
-    """A GPU's node in the IORegistry: `ioreg -r -d 1 -w 0 -c IOAccelerator`, with or without -a."""
+    """A GPU's node in the IORegistry: `ioreg -r -d 1 -w 0 -c IOAccelerator`."""
 
     kind: str | None  # AGXAcceleratorG14X ...; AppleParavirtGPU in a virtual machine
     model: str | None
@@ -34,47 +36,23 @@ _PAIR = re.compile(r'"([^"]+)"\s*=\s*(\d{1,20})')
 
 
 def accelerators(text: str) -> list[Accelerator]:
-    """Return the GPUs in the output of ioreg, text or property list."""
-    if text.lstrip().startswith("<?xml"):
-        return _accelerators_plist(text)
+    """Return the GPUs in the output of ioreg."""
     found = []
     for kind, _, node in _nodes(text):
         if "PerformanceStatistics" in node:
             # The statistics stand in one line; elsewhere (IOReportLegend) the same names are only titles.
             numbers = {key: int(value) for key, value in _PAIR.findall(node["PerformanceStatistics"])}
-            found.append(_made(kind, node["model"].strip('"<>') if "model" in node else None, numbers))
-    return found
-
-
-def _accelerators_plist(text: str) -> list[Accelerator]:
-    """Return the GPUs in a property list; none if one node of it has another shape."""
-    with contextlib.suppress(
-        plistlib.InvalidFileException,
-        ExpatError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-    ):
-        found = []
-        for node in plistlib.loads(text.encode()):
-            statistics = node.get("PerformanceStatistics")
-            if not isinstance(statistics, dict):
-                continue
-            numbers = {
-                key: value for key, value in statistics.items() if isinstance(value, int) and value >= 0
-            }
-            kind, model = node.get("IOObjectClass"), node.get("model")
+            busy = numbers.get("Device Utilization %")
             found.append(
-                _made(
-                    kind if isinstance(kind, str) else None,
-                    model if isinstance(model, str) else None,
-                    numbers,
+                Accelerator(
+                    kind=kind,
+                    model=node["model"].strip('"<>') if "model" in node else None,
+                    utilisation=busy / PERCENT if busy is not None and busy <= PERCENT else None,
+                    memory=numbers.get("In use system memory"),
+                    recoveries=numbers.get("recoveryCount"),
                 )
             )
-        return found
-    return []
+    return found
 
 
 def _nodes(text: str) -> list[tuple[str | None, str | None, dict[str, str]]]:
@@ -90,17 +68,6 @@ def _nodes(text: str) -> list[tuple[str | None, str | None, dict[str, str]]]:
             nodes = nodes or [(None, None, {})]
             nodes[-1][2].setdefault(found[1], found[2])
     return nodes
-
-
-def _made(kind: str | None, model: str | None, numbers: dict[str, int]) -> Accelerator:
-    busy = numbers.get("Device Utilization %")
-    return Accelerator(
-        kind=kind,
-        model=model,
-        utilisation=busy / PERCENT if busy is not None and busy <= PERCENT else None,
-        memory=numbers.get("In use system memory"),
-        recoveries=numbers.get("recoveryCount"),
-    )
 
 
 class Client(NamedTuple):
@@ -130,7 +97,7 @@ def clients(text: str) -> list[Client]:
 
 
 def sysctl(text: str) -> dict[str, str]:
-    """Return the `name: value` lines of sysctl."""
+    """Return the `name: value` lines of sysctl, and of sw_vers (ProductVersion, BuildVersion)."""
     pairs = (line.partition(":") for line in text.splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon and " " not in name.strip()}
 
@@ -243,7 +210,54 @@ def ps(text: str) -> list[ProcessRow]:
     return found
 
 
-def versions(text: str) -> dict[str, str]:
-    """Return the lines of sw_vers: ProductName, ProductVersion, BuildVersion."""
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
+LOW_POWER = 1  # of `powermode`, which newer systems print for `lowpowermode`: 0 automatic, 1 low, 2 high
+NEVER, MINUTE = 0.0, 60.0
+
+# PowerManagement's pmset.c: `  wakepoweron at 10:58PM every day`; other days of the week are no help every night.
+_WAKE = re.compile(
+    r"^\s*wake\w*\s+at\s+(\d{1,2}):(\d\d)(?::\d\d)?\s*(?:([AP])M)?\s+every\s*day",
+    re.MULTILINE | re.IGNORECASE,
+)
+# One setting a line, indented by a space in most versions; names may hold spaces ("Sleep On Power Button").
+# Nine digits at most: int() refuses thousands of them, and no setting has more.
+_SETTING = re.compile(r"\s*([A-Za-z]\w*)\s+(-?\d{1,9})\b(?:\s+\((?:\w+ prevented by )([^)]*)\))?", re.ASCII)
+
+
+def sleep(text: str) -> Sleep | None:
+    """Return the settings of `pmset -g`; None if they have no line `sleep`."""
+    found = {match[1]: match for line in text.splitlines() if (match := _SETTING.match(line))}
+    if "sleep" not in found:
+        return None
+    off = "SleepDisabled" in found and found["SleepDisabled"][2] != "0"
+    names = (found["sleep"][3] or "").split(",")
+    mode = found.get("lowpowermode") or found.get("powermode")
+    return Sleep(
+        after=NEVER if off else max(NEVER, float(found["sleep"][2]) * MINUTE),
+        prevented_by=tuple(dict.fromkeys(name.strip() for name in names if name.strip())),
+        low_power=int(mode[2]) == LOW_POWER if mode else None,
+    )
+
+
+def wakes(text: str) -> tuple[str, ...]:
+    """Return the daily wake-ups, as 22:58, in the repeating events of `pmset -g sched`."""
+    repeating = text.partition("Repeating power events:")[2].partition("Scheduled power events:")[0]
+    found = []
+    for hour, minute, half in _WAKE.findall(repeating):
+        hours = int(hour) % 12 + (12 if half == "P" else 0) if half else int(hour)
+        found.append(f"{hours:02}:{minute}")
+    return tuple(found)
+
+
+def displays(text: str) -> tuple[ListedGpu, ...] | None:
+    """Return the GPUs in `system_profiler SPDisplaysDataType -json`; None if it is something else."""
+    with contextlib.suppress(KeyError, TypeError, *UNREADABLE):
+        entries = msgspec.json.decode(text.encode())["SPDisplaysDataType"]
+        found = []
+        for entry in entries:
+            if isinstance(entry, dict):
+                # _name can be an untranslated key such as kHW_AppleM1Item; sppci_model is absent on some systems.
+                name = str(entry.get("sppci_model") or entry.get("_name") or "unknown")
+                number = whole_number(str(entry.get("sppci_cores", "")))  # a string, if it is there at all
+                found.append(ListedGpu(name, number, virtual="paravirtual" in name.lower()))
+        return tuple(found)
+    return None

@@ -13,6 +13,7 @@ This module must not judge how near is too near.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from stallguard.core.readings import Memory
@@ -23,9 +24,23 @@ from stallguard.host.linux.procfs import slurp
 CGROUPS = "/sys/fs/cgroup"
 NO_LIMIT = 1 << 60  # version 1 says 9223372036854771712 for "none"
 
-V2 = 2
-# Of cpu.stat, by version of the hierarchy: the counter, and the seconds of its unit.
-_COUNTERS = {V2: ("throttled_usec", 1e-6), 1: ("throttled_time", 1e-9)}
+
+class GroupFiles(NamedTuple):
+    """The names of a group's files; of cpu.stat, the counter of the time held back and the seconds of its unit."""
+
+    most: str
+    used: str
+    events: str  # with the line `oom_kill N`
+    quota: str
+    counter: bytes
+    unit: float
+
+
+_FILES = {  # by version of the hierarchy
+    1: GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control", "cpu.cfs_quota_us",
+                  b"throttled_time", 1e-9),
+    2: GroupFiles("memory.max", "memory.current", "memory.events", "cpu.max", b"throttled_usec", 1e-6),
+}  # fmt: skip
 
 
 def memory(pid: int | None = None) -> Memory:
@@ -36,6 +51,7 @@ def memory(pid: int | None = None) -> Memory:
     tight = tightest(limits(pid))
     stalls = parse_pressure(slurp("/proc/pressure/memory") or b"")
     swap_used = None if swap is None or swap_free is None else swap - swap_free
+    group = group_of(pid)
     return Memory(
         total=info.get("MemTotal"),
         available=info.get("MemAvailable"),
@@ -48,7 +64,7 @@ def memory(pid: int | None = None) -> Memory:
         stall_full=stalls.get("full"),
         limit=tight.most if tight else None,
         limit_used=tight.used if tight else None,
-        oom_kills=oom_kills(group_of(pid)),
+        oom_kills=oom_kills(group),
     )
 
 
@@ -96,47 +112,54 @@ def limits(pid: int | None) -> list[Limit]:
 
 
 class ControlGroup(NamedTuple):
-    """A control group that accounts for memory: where it is, and which file names it has."""
+    """A control group: where it is, and the version of its hierarchy, which says how its files are named."""
 
     path: str
     version: int
 
+    def levels(self) -> Iterator[str]:
+        """Yield the group and each one above it, up to the root: what is set for one holds for all below."""
+        root, path = CGROUPS, self.path
+        if self.version == 1:
+            root += f"/{path[len(CGROUPS) + 1 :].partition('/')[0]}"
+        while path.startswith(root):
+            yield path
+            path = path.rpartition("/")[0]
+
+
+def groups_of(pid: int | None, controller: str) -> list[ControlGroup]:
+    """Return the groups of `pid` (this process if None) that have a controller."""
+    return parse_groups((slurp(f"/proc/{pid or 'self'}/cgroup") or b"").decode(errors="replace"), controller)
+
 
 def group_of(pid: int | None) -> ControlGroup | None:
-    """Return the memory control group of `pid` (this process if None)."""
-    text = slurp(f"/proc/{pid or 'self'}/cgroup") or b""
-    return parse_group(text.decode(errors="replace"), CGROUPS)
+    """Return the memory control group of `pid`; of a hybrid, version 1's, which accounts for memory there."""
+    return min(groups_of(pid, "memory"), key=lambda group: group.version, default=None)
 
 
-def parse_group(text: str, mount: str) -> ControlGroup | None:
-    """Return the group named in a /proc/PID/cgroup (cgroups(7)); version 1's memory hierarchy comes first."""
-    hierarchies = [line.split(":", 2)[1:] for line in text.splitlines()]
-    for version, prefix, wanted in ((1, "/memory", "memory"), (2, "", "")):
-        for hierarchy in hierarchies:
-            if len(hierarchy) > 1 and wanted in hierarchy[0].split(","):
-                return ControlGroup(f"{mount}{prefix}{hierarchy[1]}".rstrip("/"), version)
-    return None
-
-
-_FILES = {  # version -> limit, usage, file with the line `oom_kill N`
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"),
-    2: ("memory.max", "memory.current", "memory.events"),
-}
+def parse_groups(text: str, controller: str) -> list[ControlGroup]:
+    """Return the groups in a /proc/PID/cgroup (cgroups(7)) that can have a controller."""
+    found = []
+    for line in text.splitlines():
+        if line.count(":") < 2:  # noqa: PLR2004 - number, controllers, path
+            continue
+        _, names, path = line.split(":", 2)
+        if not names:
+            found.append(ControlGroup(f"{CGROUPS}{path}".rstrip("/"), 2))
+        elif controller in names.split(","):
+            found.append(ControlGroup(f"{CGROUPS}/{names}{path}".rstrip("/"), 1))
+    return found
 
 
 def _group_limits(group: ControlGroup | None) -> list[Limit]:
     if group is None:
         return []
-    limit_file, usage_file, _ = _FILES[group.version]
-    root = f"{CGROUPS}/memory" if group.version == 1 else CGROUPS
-    known = []
-    path = group.path
-    while path.startswith(root):  # every level above has its own limit, and each holds
-        most, used = _number(f"{path}/{limit_file}"), _number(f"{path}/{usage_file}")
+    known, files = [], _FILES[group.version]
+    for path in group.levels():
+        most, used = procfs.number(f"{path}/{files.most}"), procfs.number(f"{path}/{files.used}")
         if most is not None and used is not None and 0 < most < NO_LIMIT:
             cached = parse_file_pages(slurp(f"{path}/memory.stat", 1 << 14) or b"")
             known.append(Limit(most, max(0, used - cached)))
-        path = path.rpartition("/")[0]
     return known
 
 
@@ -152,14 +175,9 @@ def parse_file_pages(stat: bytes) -> int:
     return sum(sizes.get(b"total_" + name, sizes.get(name, 0)) for name in names)
 
 
-def _number(path: str) -> int | None:
-    text = (slurp(path, 64) or b"").strip()
-    return whole_number(text)  # "max" is no number
-
-
 def oom_kills(group: ControlGroup | None) -> int | None:
     """Return how many processes of the group the kernel has killed for memory, under any limit."""
-    return None if group is None else _counter(f"{group.path}/{_FILES[group.version][2]}", b"oom_kill")
+    return None if group is None else _counter(f"{group.path}/{_FILES[group.version].events}", b"oom_kill")
 
 
 # The rlimits that end a training, and the line of /proc/PID/status that fills each (proc_pid_limits(5)).
@@ -212,46 +230,17 @@ class OomWatch:
 
 def throttled(pid: int | None) -> float | None:
     """Return the seconds for which quotas have held back the group of `pid`; None if no quota holds for it."""
-    groups = parse_groups((slurp(f"/proc/{pid or 'self'}/cgroup") or b"").decode(errors="replace"))
-    for version, group in groups:
-        found, path = [], group
-        root = f"{CGROUPS}/{group[len(CGROUPS) + 1 :].partition('/')[0]}" if version == 1 else CGROUPS
-        while path.startswith(root):  # a quota of each level above holds too
-            if has_quota(slurp(f"{path}/{'cpu.max' if version == V2 else 'cpu.cfs_quota_us'}") or b""):
-                found.append(parse_throttled(slurp(f"{path}/cpu.stat") or b"", version))
-            path = path.rpartition("/")[0]
-        known = [seconds for seconds in found if seconds is not None]
+    for group in groups_of(pid, "cpu"):
+        files = _FILES[group.version]
+        quotas = (path for path in group.levels() if has_quota(slurp(f"{path}/{files.quota}") or b""))
+        found = [_counter(f"{path}/cpu.stat", files.counter) for path in quotas]
+        known = [count for count in found if count is not None]
         if known:
-            return max(known)
+            return round(max(known) * files.unit, 4)
     return None
-
-
-def parse_groups(text: str, mount: str = CGROUPS) -> list[tuple[int, str]]:
-    """Return the version and the directory of the groups in a /proc/PID/cgroup that can have a quota."""
-    found = []
-    for line in text.splitlines():
-        if line.count(":") < 2:  # noqa: PLR2004 - number, controllers, path
-            continue
-        _, names, path = line.split(":", 2)
-        if not names:
-            found.append((V2, f"{mount}{path}".rstrip("/")))
-        elif "cpu" in names.split(","):
-            found.append((1, f"{mount}/{names}{path}".rstrip("/")))
-    return found
 
 
 def has_quota(text: bytes) -> bool:
     """Return whether the content of a cpu.max ("max 100000") or a cpu.cfs_quota_us ("-1") is a limit."""
     first = text.split()[:1]
     return bool(first) and first[0].isdigit()
-
-
-def parse_throttled(text: bytes, version: int) -> float | None:
-    """Return the seconds in a cpu.stat for which the group was held back."""
-    name, unit = _COUNTERS[version]
-    for line in text.splitlines():
-        key, _, value = line.partition(b" ")
-        count = whole_number(value.strip())
-        if key == name.encode() and count is not None:
-            return round(count * unit, 4)
-    return None

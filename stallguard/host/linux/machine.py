@@ -30,6 +30,7 @@ FREQUENCY = "/sys/devices/system/cpu/cpu0/cpufreq"
 LOGIND = "/etc/systemd/logind.conf"
 IDLE, UNIT = 1800.0, {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}  # logind.conf(5)
 NEVER = 0.0
+SLEEPS = ("suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate")  # values of IdleAction
 
 
 class LinuxMachineWatch:
@@ -51,12 +52,15 @@ class LinuxMachineWatch:
         idle = total = 0
         if before is not None and self._times is not None:
             idle, total = (after - earlier for after, earlier in zip(self._times, before, strict=True))
-        throttled, self._throttled = self._throttled, _number(THROTTLE)
+        throttled, self._throttled = self._throttled, procfs.number(THROTTLE)
         thermal = None
         if self._throttled is not None:
             thermal = "serious" if throttled is not None and self._throttled > throttled else "nominal"
         profile = _word("/sys/firmware/acpi/platform_profile")
-        allowed, possible = _number(f"{FREQUENCY}/scaling_max_freq"), _number(f"{FREQUENCY}/cpuinfo_max_freq")
+        allowed, possible = (
+            procfs.number(f"{FREQUENCY}/scaling_max_freq"),
+            procfs.number(f"{FREQUENCY}/cpuinfo_max_freq"),
+        )
         lids = glob.glob("/proc/acpi/button/lid/*/state")  # noqa: PTH207
         return Machine(
             idle=round(min(1.0, max(0.0, idle / total)), 4) if total > 0 else None,
@@ -95,11 +99,6 @@ def parse_times(text: bytes) -> tuple[int, int] | None:
     if line[:1] != [b"cpu"] or len(known) < len(_KINDS):
         return None
     return known["idle"] + known["iowait"], sum(known.values())
-
-
-def _number(path: str) -> int | None:
-    text = (slurp(path, 64) or b"").strip()
-    return whole_number(text)
 
 
 def has_battery() -> bool | None:
@@ -171,18 +170,9 @@ def parse_logind(texts: Iterable[str]) -> Sleep:
             AttributeError,
         ):  # the latter for a line that continues a name without a value
             continue  # logind skips what it cannot read, too
-        login |= (
-            {name: value or "" for name, value in parser.items("Login")}
-            if parser.has_section("Login")
-            else {}
-        )
-    sleeps = login.get("idleaction", "ignore") in (
-        "suspend",
-        "hibernate",
-        "hybrid-sleep",
-        "suspend-then-hibernate",
-    )
-    if not sleeps:
+        if parser.has_section("Login"):
+            login |= {name: value or "" for name, value in parser.items("Login")}
+    if login.get("idleaction", "ignore") not in SLEEPS:
         return Sleep(after=NEVER)
     parts = re.findall(r"(\d+)\s*([a-z]*)", login.get("idleactionsec", ""))
     return Sleep(after=sum(float(number) * UNIT.get(unit, 1.0) for number, unit in parts) or IDLE)

@@ -59,6 +59,11 @@ def slurp(path: str, size: int = 4096) -> bytes | None:
         os.close(fd)
 
 
+def number(path: str) -> int | None:
+    """Return the number that a file holds; None if it holds another word, such as "max", or cannot be read."""
+    return whole_number((slurp(path, 64) or b"").strip())
+
+
 def parse_stat(line: bytes) -> Stat | None:
     """Return a stat line as values; None if it is not one.  The name may hold spaces and parentheses."""
     begin, end = line.find(b"("), line.rfind(b")")

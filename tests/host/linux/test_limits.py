@@ -18,18 +18,13 @@ from stallguard.host.linux.limits import (
     has_quota,
     memory,
     parse_file_pages,
-    parse_group,
     parse_groups,
     parse_limits,
     parse_pressure,
-    parse_throttled,
 )
 from tests.host.children import eventually, running
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-QUOTA_V1 = "9:name=systemd:/\n4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n0::/\n"
-QUOTA_V2 = "0::/user.slice/train.service\n"
 
 
 @linux
@@ -62,17 +57,32 @@ def test_the_limit_nearest_to_full_is_reported() -> None:
     assert limits.tightest([]) is None
 
 
-V1 = "9:name=systemd:/\n4:memory:/docker/abc\n1:cpu,cpuacct:/\n0::/\n"
-V2 = "0::/user.slice/user-1000.slice/session-2.scope\n"
+V1 = "9:name=systemd:/\n4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n0::/\n"
+V2 = "0::/user.slice/train.service\n"
 
 
-def test_the_memory_group_is_found_in_both_versions_and_in_a_hybrid() -> None:
-    assert parse_group(V1, "/sys/fs/cgroup") == ControlGroup("/sys/fs/cgroup/memory/docker/abc", 1)
-    assert parse_group(V2, "/sys/fs/cgroup") == ControlGroup(
-        "/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope", 2
+def test_the_groups_that_can_have_a_controller_are_found_in_both_versions_and_in_a_hybrid() -> None:
+    root = limits.CGROUPS
+    assert parse_groups(V2, "cpu") == [ControlGroup(f"{root}/user.slice/train.service", 2)]
+    assert parse_groups(V1, "cpu") == [
+        ControlGroup(f"{root}/cpu,cpuacct/docker/abc", 1),
+        ControlGroup(root, 2),
+    ]
+    assert parse_groups(V1, "memory") == [ControlGroup(f"{root}/memory/docker/abc", 1), ControlGroup(root, 2)]
+    assert parse_groups("nonsense", "cpu") == []
+
+
+def test_of_a_hybrid_the_first_version_accounts_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        limits, "slurp", lambda _path: "".join(reversed(V1.splitlines(keepends=True))).encode()
     )
-    assert parse_group("0::/\n", "/sys/fs/cgroup") == ControlGroup("/sys/fs/cgroup", 2)
-    assert parse_group("rubbish", "/x") is None
+    assert limits.group_of(None) == ControlGroup(f"{limits.CGROUPS}/memory/docker/abc", 1)
+
+
+def test_the_levels_of_a_group_end_at_the_root_of_its_hierarchy() -> None:
+    root = limits.CGROUPS
+    assert list(ControlGroup(f"{root}/a/b", 2).levels()) == [f"{root}/a/b", f"{root}/a", root]
+    assert list(ControlGroup(f"{root}/memory/a", 1).levels()) == [f"{root}/memory/a", f"{root}/memory"]
 
 
 @pytest.fixture
@@ -216,21 +226,10 @@ def test_rubbish_is_unknown_never_an_error(rubbish: bytes) -> None:
     text = rubbish.decode("latin-1")
     parse_pressure(rubbish)
     parse_limits(text)
-    parse_group(text, "/x")
+    parse_groups(text, "cpu")
     procfs.sizes(rubbish)
     procfs.parse_io(rubbish)
     procfs.parse_stat(rubbish)
-
-
-def test_sizes_are_bytes_and_counts_stay_counts() -> None:
-    text = b"VmRSS:\t    1764 kB\nThreads:\t9\nName:\tcat\n"
-    assert procfs.sizes(text) == {"VmRSS": 1764 * 1024, "Threads": 9}
-
-
-def test_the_groups_that_can_have_a_quota_are_found() -> None:
-    assert parse_groups(QUOTA_V2, "/cg") == [(2, "/cg/user.slice/train.service")]
-    assert parse_groups(QUOTA_V1, "/cg") == [(1, "/cg/cpu,cpuacct/docker/abc"), (2, "/cg")]
-    assert parse_groups("nonsense", "/cg") == []
 
 
 @pytest.mark.parametrize(
@@ -241,21 +240,25 @@ def test_a_quota_is_a_number(text: bytes, limited: bool) -> None:
     assert has_quota(text) is limited
 
 
-def test_the_time_held_back_is_in_seconds_and_unknown_if_it_is_not_there() -> None:
-    assert parse_throttled(b"usage_usec 9\nnr_throttled 3\nthrottled_usec 2500000\n", 2) == 2.5
-    assert parse_throttled(b"nr_periods 9\nthrottled_time 2500000000\n", 1) == 2.5
-    assert parse_throttled(b"usage_usec 9\n", 2) is None
+QUOTAS = {  # of a hierarchy: the file of the quota, without and with one; the time held back
+    1: ("cpu.cfs_quota_us", "-1", "20000", "nr_periods 9\nthrottled_time 7000000000\n"),
+    2: ("cpu.max", "max 100000", "50000 100000", "usage_usec 9\nnr_throttled 3\nthrottled_usec 7000000\n"),
+}
 
 
-@linux
-def test_a_quota_of_a_group_above_holds_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = tmp_path / "user.slice" / "train.service"
+@pytest.mark.parametrize("version", QUOTAS)
+def test_a_quota_of_a_group_above_holds_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    file, none, some, stat = QUOTAS[version]
+    group = tmp_path / "cpu" / "train.service"
     group.mkdir(parents=True)
-    (group / "cpu.max").write_text("max 100000")
-    (tmp_path / "user.slice" / "cpu.max").write_text("50000 100000")
-    (tmp_path / "user.slice" / "cpu.stat").write_text("throttled_usec 7000000")
+    (group / file).write_text(none)
+    (tmp_path / "cpu" / file).write_text(some)
     monkeypatch.setattr(limits, "CGROUPS", str(tmp_path))
-    monkeypatch.setattr(limits, "parse_groups", lambda _text: [(2, str(group))])
+    monkeypatch.setattr(limits, "groups_of", lambda *_words: [ControlGroup(str(group), version)])
+    assert limits.throttled(os.getpid()) is None, "the file does not say it"
+    (tmp_path / "cpu" / "cpu.stat").write_text(stat)
     assert limits.throttled(os.getpid()) == 7.0
-    (tmp_path / "user.slice" / "cpu.max").write_text("max 100000")
+    (tmp_path / "cpu" / file).write_text(none)
     assert limits.throttled(os.getpid()) is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.host.linux import machine
-from stallguard.host.linux.machine import LinuxMachineWatch, facts, parse_times
+from stallguard.host.linux.machine import LinuxMachineWatch, facts, parse_logind, parse_times
 from tests.host.children import running
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -109,3 +109,15 @@ def test_facts_name_the_machine_and_admit_what_they_do_not_know() -> None:
     assert isinstance(known["memory"], int)
     assert known["python"] == sys.version.split()[0]
     assert known["rosetta"] is None
+
+
+def test_logind_leaves_an_idle_machine_alone_unless_configured():
+    assert parse_logind(["[Login]\n#IdleAction=suspend\n"]).after == 0.0
+    assert parse_logind([]).after == 0.0
+
+
+def test_a_later_file_of_logind_wins():
+    first, second = "[Login]\nIdleAction=suspend\nIdleActionSec=1h 5min\n", "[Login]\nIdleActionSec=20min\n"
+    assert parse_logind([first]).after == 3900.0
+    assert parse_logind([first, second]).after == 1200.0
+    assert parse_logind([first, "[Login]\nIdleAction=ignore\n"]).after == 0.0

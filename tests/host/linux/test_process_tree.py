@@ -152,13 +152,6 @@ def test_a_process_that_replaces_itself_by_the_same_program_has_another_image() 
         assert eventually(lambda: process_tree.program_image(child.pid) not in (before, None))
 
 
-def test_a_process_that_ends_or_is_another_users_has_no_image_that_can_be_compared() -> None:
-    line = b"7 (a b) S " + b" ".join(b"%d" % number for number in range(4, 53))
-    assert procfs.program_image(line) == "26-28"
-    assert procfs.program_image(line.replace(b" 28 ", b" 0 ")) is None
-    assert procfs.program_image(b"") is None
-
-
 def test_the_state_reported_is_that_of_the_process_that_trains() -> None:
     with running(PARENT) as child:
         tree = process_tree.LinuxTree(child.pid)
@@ -227,22 +220,6 @@ print(flush=True); time.sleep(60)
         tree.set_shared(shared)
         footprint = tree.read().footprint or 0
         assert 55 << 20 < footprint < 120 << 20
-
-
-def test_a_stat_line_with_a_hostile_name_is_read() -> None:
-    line = b"7 (a) b (c) ) R 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 9 0 1234 100 10 x y\n"
-    stat = procfs.parse_stat(line)
-    assert stat is not None
-    assert (stat.name, stat.state, stat.parent) == ("a) b (c) ", "running", 1)
-    assert (stat.threads, stat.start) == (9, 1234)
-    assert stat.cpu == (5 + 6 + 7 + 8) / procfs.TICKS
-    assert stat.system == (6 + 8) / procfs.TICKS
-    assert stat.minor_faults == 3
-
-
-@pytest.mark.parametrize("line", [b"", b"7", b"7 (x) R 1 2", b"7 (x R 1", b") (", b"7 (x) R " + b"z " * 30])
-def test_a_torn_stat_line_is_no_reading(line: bytes) -> None:
-    assert procfs.parse_stat(line) is None
 
 
 def test_a_tree_of_ten_processes_is_read_in_about_a_millisecond() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from stallguard.core.readings import Memory, Process, Reading
 from stallguard.host import darwin, system
+from stallguard.host.types import Preferences
 
 if sys.platform == "linux":
     from stallguard.host import linux as other
@@ -53,3 +54,7 @@ def test_the_system_is_chosen_by_the_platform() -> None:
 @pytest.mark.parametrize("reading", [Process(), Memory()])
 def test_what_is_not_reported_is_unknown_and_takes_no_room(reading: Reading) -> None:
     assert all(getattr(reading, field) is None for field in reading.__struct_fields__ if field != "pid")
+
+
+def test_this_machine_answers():
+    assert isinstance(system.preferences(), Preferences)
