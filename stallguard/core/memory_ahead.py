@@ -48,7 +48,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -57,9 +57,9 @@ from stallguard.core import lifecycle, policy, shutdown, trainings
 from stallguard.core.actions import Action, Announce, Ask, Diagnosed
 from stallguard.core.diagnosis import causes, diagnose, metrics
 from stallguard.core.diagnosis.clues import script
-from stallguard.core.history import History
+from stallguard.core.history import History, TimedReading
 from stallguard.core.limits import Limits
-from stallguard.core.readings import Memory
+from stallguard.core.readings import Memory, Process
 from stallguard.core.run import MemoryWatch, Run, Training, is_muted, with_attempt
 from stallguard.core.shutdown import Step, attempts_so_far
 from stallguard.core.text import duration, quantity
@@ -238,14 +238,26 @@ def _ceiling(history: History, now: float) -> float | None:
 
     The median of the last readings, because two sensors never read at quite the same time.
     """
-    used = [
-        (seen.at, seen.reading.footprint) for seen in history.process if seen.reading.footprint is not None
-    ]
     memory = [seen for seen in history.memory[-READ:] if now - seen.at <= FRESH]
-    rooms = [(seen.at, left) for seen in memory if (left := room(seen.reading)) is not None]
-    if not used or not rooms:
-        return None
-    return statistics.median_low(left + min(used, key=lambda one: abs(one[0] - at))[1] for at, left in rooms)
+    ceilings = [
+        left + used
+        for seen in memory
+        if (left := room(seen.reading)) is not None
+        and (used := _footprint_at(history.process, seen.at)) is not None
+    ]
+    return statistics.median_low(ceilings) if ceilings else None
+
+
+def _footprint_at(readings: Sequence[TimedReading[Process]], at: float) -> int | None:
+    """Return the footprint that was read nearest to this time.  The newest are looked at first: few are newer."""
+    nearest: TimedReading[Process] | None = None
+    for seen in reversed(readings):
+        if seen.reading.footprint is None:
+            continue
+        if nearest is not None and abs(seen.at - at) > abs(nearest.at - at):
+            break
+        nearest = seen
+    return None if nearest is None else nearest.reading.footprint
 
 
 def room(memory: Memory | None) -> float | None:
@@ -429,9 +441,7 @@ def forecast(points: Points, ceiling: float, mark: int = 0) -> Forecast | None:
     """
     if len(points) < LEAST_POINTS or ceiling <= 0:
         return None
-    marks = [max(mark, points[0][2])]
-    for _, _, high in points[1:]:
-        marks.append(max(marks[-1], high))
+    marks = list(accumulate((high for _, _, high in points), max, initial=mark))[1:]
     times = [at for at, _, _ in points]
     total, watched, middle = marks[-1] - marks[0], times[-1] - times[0], len(times) // 2
     if watched <= 0 or total < max(LEAST_GROWTH, GROWTH_SHARE * ceiling):
