@@ -84,16 +84,11 @@ class PhaseTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "the callbacks of the epoch's end run; a healthy one was idle for 7.75 s",
     )] = _row((20, 120, 300, 300), (45, 600, 1800, 1800), 2)
     validation_first_step: Annotated[PhaseLimits, _phase(
-        "the first batch of a validation",
-    )] = _row((20, 120, 300, 600), (45, 300, 900, 900), 2)
-    validation_step: Annotated[PhaseLimits, _phase(
-        "a validation step",
-        "as a training step",
-    )] = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
-    save: Annotated[PhaseLimits, _phase(
-        "a checkpoint",
-        "a healthy save was idle for 5.75 s",
-    )] = _row((20, 120, 300, 600), (45, 600, 900, 900), 2)
+        "the first batch of a validation")] = _row((20, 120, 300, 600), (45, 300, 900, 900), 2)
+    validation_step: Annotated[PhaseLimits, _phase("a validation step",
+        "as a training step")] = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
+    save: Annotated[PhaseLimits, _phase("a checkpoint",
+        "a healthy save was idle for 5.75 s")] = _row((20, 120, 300, 600), (45, 600, 900, 900), 2)
     batch_callbacks: Annotated[PhaseLimits, _phase(
         "callbacks after a batch",
         "thousands of empty ones must not tighten what the one evaluation needs",
@@ -106,26 +101,18 @@ class PhaseTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "the end of the process",
         "an interpreter that does not end was observed with tf.data generators",
     )] = _row((60, 300, NEVER, NEVER), (60, 300, NEVER, NEVER), 1)
-    importing: Annotated[PhaseLimits, _phase(
-        "the code before the first training",
-        "the script's own code can be busy for hours",
-    )] = _row((120, 1800, NEVER, NEVER), (120, 1800, NEVER, NEVER), 1)
-    idle: Annotated[PhaseLimits, _phase(
-        "the code between two trainings",
-        "the script's own code can be busy for hours",
-    )] = _row((300, 1800, NEVER, NEVER), (300, 1800, NEVER, NEVER), 1)
-    named: Annotated[PhaseLimits, _phase(
-        "a phase that the script names",
-        "the script can name what takes an hour",
-    )] = _row((120, 900, 1800, 3600), (120, 900, 1800, 3600), 1)
+    importing: Annotated[PhaseLimits, _phase("the code before the first training",
+        "the script's own code can be busy for hours")] = _row((120, 1800, NEVER, NEVER), (120, 1800, NEVER, NEVER), 1)
+    idle: Annotated[PhaseLimits, _phase("the code between two trainings",
+        "the script's own code can be busy for hours")] = _row((300, 1800, NEVER, NEVER), (300, 1800, NEVER, NEVER), 1)
+    named: Annotated[PhaseLimits, _phase("a phase that the script names",
+        "the script can name what takes an hour")] = _row((120, 900, 1800, 3600), (120, 900, 1800, 3600), 1)
     outside: Annotated[PhaseLimits, _phase(
         "a program without a probe",
         "only an idle tree counts, and it is announced, never acted upon",
     )] = _row((1800, 1800, NEVER, NEVER), (1800, 1800, NEVER, NEVER), 1)
-    device: Annotated[PhaseLimits, _phase(
-        "a device while beats go on",
-        "the device has not answered the poll thread",
-    )] = _row((75, 75, 120, 120), (300, 300, 300, 300), 16)
+    device: Annotated[PhaseLimits, _phase("a device while beats go on",
+        "the device has not answered the poll thread")] = _row((75, 75, 120, 120), (300, 300, 300, 300), 16)
 
 
 class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,41 +123,28 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows: PhaseTable = PhaseTable()
 
     # the watched clock
-    longest_tick: Annotated[float, Row(
-        "s", "Time that one event may add to the watched clock.",
-        "a pause of stallguard or of the machine is no time in which the training stood still",
-    )] = 1.0
-    starved: Annotated[float, Row(
-        "s", "Pause between two events above which stallguard itself did not run.",
-        "Cassandra's failure detector guards against a local pause of its own for the same reason",
-    )] = 2.0
-    grace: Annotated[float, Row(
-        "s", "Time without a verdict after stallguard did not run, or the machine slept.",
-        "as Cassandra's, which stays silent for one more pause",
-    )] = 10.0
+    longest_tick: Annotated[float, Row("s", "Time that one event may add to the watched clock.",
+        "a pause of stallguard or of the machine is no time in which the training stood still")] = 1.0
+    starved: Annotated[float, Row("s", "Pause between two events above which stallguard itself did not run.",
+        "Cassandra's failure detector guards against a local pause of its own for the same reason")] = 2.0
+    grace: Annotated[float, Row("s", "Time without a verdict after stallguard did not run, or the machine slept.",
+        "as Cassandra's, which stays silent for one more pause")] = 10.0
 
     # evidence
     window: Annotated[float, Row("s", "Length of the readings from which the activity is classified.")] = 2.0
-    idle_cpu: Annotated[float, Row(
-        "cores", "Processor use of the process tree below which it counts as idle.",
-        "a deadlock with a poller of 20 Hz beside it was measured at 0.00 to 0.02 cores",
-    )] = 0.02
-    idle_share: Annotated[float, Row(
-        "share", "The same, as a share of the processor use inside steps.",
-        "a run is compared with its own healthy level; idle_cpu is the floor",
-    )] = 0.05
-    idle_io: Annotated[float, Row(
-        "bytes/s", "Bytes a second read and written below which there is no input or output.",
-    )] = 65536.0
+    idle_cpu: Annotated[float, Row("cores", "Processor use of the process tree below which it counts as idle.",
+        "a deadlock with a poller of 20 Hz beside it was measured at 0.00 to 0.02 cores")] = 0.02
+    idle_share: Annotated[float, Row("share", "The same, as a share of the processor use inside steps.",
+        "a run is compared with its own healthy level; idle_cpu is the floor")] = 0.05
+    idle_io: Annotated[float, Row("bytes/s",
+        "Bytes a second read and written below which there is no input or output.")] = 65536.0
     productive_faults: Annotated[float, Row(
         "1/s", "Page faults a second above which a busy process touches new memory.",
         "measured: XLA compiles 4,600 to 7,600, tracing 2,800 to 8,500, saving 52,600 and more, an endless loop 0",
     )] = 200.0
     idle_gpu: Annotated[float, Row("share", "GPU utilisation below which the device counts as idle.")] = 0.05
-    wedged_power: Annotated[float, Row(
-        "share", "Share of its usual power below which a busy GPU counts as idle.",
-        "a wedged NCCL job reports 100 % at 40 to 47 of 250 W (horovod #3611)",
-    )] = 0.4
+    wedged_power: Annotated[float, Row("share", "Share of its usual power below which a busy GPU counts as idle.",
+        "a wedged NCCL job reports 100 % at 40 to 47 of 250 W (horovod #3611)")] = 0.4
     stale_census: Annotated[float, Row("s", "Age from which a census of the threads is not used.")] = 3.0
     stale_device: Annotated[float, Row("s", "Age from which a reading of the GPU or of the tree is not used.")] = 5.0
 
@@ -179,94 +153,68 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "s",
         "Time that a busy thread can stay in a few lines, without new memory or files, in a phase with a known pace.",
     )] = 120.0
-    busy_device: Annotated[float, Row(
-        "s", "Time that a thread can wait in one call for a GPU that is busy at an even power, in such a phase.",
-    )] = 45.0
+    busy_device: Annotated[float, Row("s",
+        "Time that a thread can wait in one call for a GPU that is busy at an even power, in such a phase.")] = 45.0
 
     # judging
-    near: Annotated[float, Row(
-        "s", "Time without progress below which a stall is never suspected.",
-        "a healthy TensorFlow is idle for 1.25 s at the end of an epoch",
-    )] = 2.5
-    stopped: Annotated[float, Row(
-        "s", "Time after which a stopped process (SIGSTOP, debugger) is reported as stopped.",
-        "the system says so: it is no statistic",
-    )] = 5.0
+    near: Annotated[float, Row("s", "Time without progress below which a stall is never suspected.",
+        "a healthy TensorFlow is idle for 1.25 s at the end of an epoch")] = 2.5
+    stopped: Annotated[float, Row("s",
+        "Time after which a stopped process (SIGSTOP, debugger) is reported as stopped.",
+        "the system says so: it is no statistic")] = 5.0
     suspect_share: Annotated[float, Row("share", "Share of a stall's threshold from which a stall is suspected.")] = 0.5
-    local: Annotated[float, Row(
-        "x", "Factor on the floor for an idle wait in a step, in a job without remote connections.",
-        "30 s instead of 75 s: no other machine can answer late", 0.1,
-    )] = 0.4
-    remote_deadlock: Annotated[float, Row(
-        "s", "Least time without progress for a deadlock in a job with remote connections.",
-        "what looks like a deadlock can wait for another machine",
-    )] = 30.0
-    learning: Annotated[float, Row(
-        "s", "Least time without progress on an idle processor for a stall in the first steps of a run.",
-        "the pace is not known yet",
-    )] = 120.0
+    local: Annotated[float, Row("x",
+        "Factor on the floor for an idle wait in a step, in a job without remote connections.",
+        "30 s instead of 75 s: no other machine can answer late", 0.1)] = 0.4
+    remote_deadlock: Annotated[float, Row("s",
+        "Least time without progress for a deadlock in a job with remote connections.",
+        "what looks like a deadlock can wait for another machine")] = 30.0
+    learning: Annotated[float, Row("s",
+        "Least time without progress on an idle processor for a stall in the first steps of a run.",
+        "the pace is not known yet")] = 120.0
     learning_beats: Annotated[int, Row("count", "Batches that count as the first steps of a run.")] = 8
-    habitual_idle: Annotated[float, Row(
-        "share", "Usual idleness of a phase from which idleness is no sign of a stall.",
-    )] = 0.25
-    no_evidence: Annotated[float, Row(
-        "s", "Time without progress that is a stall in a step whose idleness is no sign of a stall.",
-    )] = 300.0
-    cap: Annotated[float, Row(
-        "s", "Most that statistics of slow batches add to the threshold for a busy processor.",
-    )] = 900.0
-    burst: Annotated[float, Row(
-        "s", "Visible work in a step above which a new shape was compiled.",
-        "XLA compiles a partial last batch in 0.6 to 1.1 s, in the midst of a run",
-    )] = 0.5
+    habitual_idle: Annotated[float, Row("share",
+        "Usual idleness of a phase from which idleness is no sign of a stall.")] = 0.25
+    no_evidence: Annotated[float, Row("s",
+        "Time without progress that is a stall in a step whose idleness is no sign of a stall.")] = 300.0
+    cap: Annotated[float, Row("s",
+        "Most that statistics of slow batches add to the threshold for a busy processor.")] = 900.0
+    burst: Annotated[float, Row("s", "Visible work in a step above which a new shape was compiled.",
+        "XLA compiles a partial last batch in 0.6 to 1.1 s, in the midst of a run")] = 0.5
     burst_gaps: Annotated[int, Row("count", "Gaps for which such a burst counts.")] = 64
-    most_strikes: Annotated[float, Row(
-        "x", "Most false suspicions that are counted against the detector.",
-        least=1.0,
-    )] = 8.0
-    most_health: Annotated[float, Row(
-        "x", "Most by which a busy machine multiplies the thresholds.",
-        "the local health of Lifeguard (arXiv 1707.00788), with a ceiling", 1.0,
-    )] = 8.0
-    crowded: Annotated[float, Row(
-        "x", "Factor on the wait for a core below which other processes are not the cause.",
-        "threads of a healthy TensorFlow step wait for each other's cores",
-    )] = 1.6
-    first_censuses: Annotated[int, Row(
-        "count", "Censuses of the threads at the start, for the timers of the framework's runtime.",
-        "every healthy TensorFlow step has a sleep and a timed wait of its own",
-    )] = 8
+    most_strikes: Annotated[float, Row("x", "Most false suspicions that are counted against the detector.",
+        least=1.0)] = 8.0
+    most_health: Annotated[float, Row("x", "Most by which a busy machine multiplies the thresholds.",
+        "the local health of Lifeguard (arXiv 1707.00788), with a ceiling", 1.0)] = 8.0
+    crowded: Annotated[float, Row("x", "Factor on the wait for a core below which other processes are not the cause.",
+        "threads of a healthy TensorFlow step wait for each other's cores")] = 1.6
+    first_censuses: Annotated[int, Row("count",
+        "Censuses of the threads at the start, for the timers of the framework's runtime.",
+        "every healthy TensorFlow step has a sleep and a timed wait of its own")] = 8
     recovered_after: Annotated[int, Row("count", "Events of progress after which a suspicion is dropped.")] = 3
     half_life: Annotated[float, Row("number", "Gaps after which an observation counts half.", least=1.0)] = 2048.0
 
     # acting
-    act_after: Annotated[float, Row(
-        "s", "Time without progress before action on a stall that can still end by itself.",
-        "waits for a device of 48 to 75 s have recovered by themselves",
-    )] = 120.0
+    act_after: Annotated[float, Row("s",
+        "Time without progress before action on a stall that can still end by itself.",
+        "waits for a device of 48 to 75 s have recovered by themselves")] = 120.0
 
     # slow, not stalled
     slow_window: Annotated[float, Row("s", "Length of one measurement of the speed.")] = 10.0
     slow_steps: Annotated[int, Row("count", "Batches that such a measurement needs.")] = 16
     slow_history: Annotated[int, Row("count", "Measurements that are kept.")] = 120
-    slow_least: Annotated[int, Row(
-        "count", "Measurements needed before a slowdown can be reported.",
-        "the mean of none has no value", 1.0,
-    )] = 12
+    slow_least: Annotated[int, Row("count", "Measurements needed before a slowdown can be reported.",
+        "the mean of none has no value", 1.0)] = 12
     slow_ratio: Annotated[float, Row("x", "Factor on the usual batch time from which a training is slow.")] = 1.5
     slow_over_p95: Annotated[float, Row("x", "Factor on the 95th percentile of batch times that is also needed.")] = 1.2
     slow_windows: Annotated[int, Row("count", "Slow measurements in a row that are needed.")] = 6
     slow_fast_ratio: Annotated[float, Row("x", "Factor from which a slowdown is reported sooner.")] = 2.5
     slow_fast_windows: Annotated[int, Row("count", "Slow measurements in a row for that.")] = 2
-    slow_leave_ratio: Annotated[float, Row(
-        "x", "Factor below which a slowdown is over.",
-        "below slow_ratio, so that it does not come and go",
-    )] = 1.3
+    slow_leave_ratio: Annotated[float, Row("x", "Factor below which a slowdown is over.",
+        "below slow_ratio, so that it does not come and go")] = 1.3
     slow_leave_windows: Annotated[int, Row("count", "Measurements in a row below it.")] = 3
-    slow_clip: Annotated[float, Row(
-        "x", "Factor on the median batch to which a single pause is limited.",
-        "one long pause is no slowdown",
-    )] = 8.0
+    slow_clip: Annotated[float, Row("x", "Factor on the median batch to which a single pause is limited.",
+        "one long pause is no slowdown")] = 8.0
     slow_normal: Annotated[float, Row("s", "Time after which the new speed is the usual one.")] = 900.0
 # fmt: on
 
