@@ -25,7 +25,7 @@ from stallguard import units
 from stallguard.agent import job_memory
 from stallguard.agent.job import Schedule, read_back
 from stallguard.agent.job_memory import JobMemory, Moment
-from stallguard.agent.manager_protocol import LAUNCHD, Manager
+from stallguard.agent.service_manager import LAUNCHD, Manager
 from stallguard.config.table import AgentSettings
 from stallguard.core.text import counted
 from stallguard.host.types import Sleep

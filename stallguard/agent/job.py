@@ -80,7 +80,7 @@ class AgentJob(msgspec.Struct, frozen=True):
     throttle: int = 30  # seconds between two starts, at least
     max_restarts: int = (
         AgentSettings().max_restarts
-    )  # deaths of stallguard within an hour after which the job gives up
+    )  # deaths of stallguard within an hour: then the job gives up
     is_service: bool = False
 
     @property

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from stallguard.agent import preflight
 from stallguard.agent.job import AgentJob, Schedule, checked_name, exit_timeout
-from stallguard.agent.manager_protocol import Places
+from stallguard.agent.service_manager import Places
 from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.host import tool

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from stallguard.agent import due_starts, job_memory
 from stallguard.agent.job import Schedule, command_in, read_back
 from stallguard.agent.job_memory import JobMemory, Moment
-from stallguard.agent.manager_protocol import Manager
+from stallguard.agent.service_manager import Manager
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 

@@ -16,7 +16,6 @@ import msgspec
 
 _LINE = re.compile(r"(?:\t| {4})([A-Za-z][\w ()]*?) = (.*)")
 _FIRST = frozenset({"path", "type", "state", "program", "managed_by"})  # printed above the arguments
-_ROW = re.compile(r"(-|\d+)\t(-|-?\d+)\t(\S.*)")
 _LEADING_NUMBER = re.compile(r"-?\d+")
 _TRAILING_NUMBER = re.compile(r"(\d+)\s*$")
 
@@ -28,15 +27,11 @@ class PrintedService(msgspec.Struct, frozen=True):
     path: str = ""
     pid: int | None = None
     runs: int | None = None
-    exit_code: int | None = None  # of the previous run, if the job runs now
-    exit_words: str = ""
+    exit_code: int | None = None  # of the previous run, if the job runs now; None too if it never ended
     signal: int | None = None  # that ended it; there is no exit code then
     reason: str = ""  # OS_REASON_DYLD, OS_REASON_TCC, ...
-    crashes: int | None = None  # in a row
-    minimum_runtime: int | None = None  # ThrottleInterval, seconds
     exit_timeout: int | None = None  # seconds
     spawn_type: str = ""
-    properties: tuple[str, ...] = ()
 
     @property
     def running(self) -> bool:
@@ -59,21 +54,16 @@ def fields(text: str) -> dict[str, str]:
 def parse(text: str) -> PrintedService:
     """Return the values in the output of `launchctl print gui/UID/LABEL`."""
     said = fields(text)
-    exit_words = said.get("last exit code", "")
     return PrintedService(
         state=said.get("state", ""),
         path=said.get("path", ""),
         pid=_number(said.get("pid")),
         runs=_number(said.get("runs")),
-        exit_code=_number(exit_words),
-        exit_words=exit_words,
+        exit_code=_number(said.get("last exit code")),
         signal=_trailing(said.get("last terminating signal", "")),
         reason=said.get("last exit reason", ""),
-        crashes=_number(said.get("successive crashes")),
-        minimum_runtime=_number(said.get("minimum runtime")),
         exit_timeout=_number(said.get("exit timeout")),
         spawn_type=said.get("spawn type", ""),
-        properties=tuple(part for part in said.get("properties", "").split(" | ") if part),
     )
 
 
@@ -85,31 +75,6 @@ def _number(text: str | None) -> int | None:
 def _trailing(text: str) -> int | None:
     match = _TRAILING_NUMBER.search(text)
     return int(match[1]) if match and len(match[1]) < 4 else None  # noqa: PLR2004 - signals have two digits
-
-
-class ListedService(msgspec.Struct, frozen=True):
-    """One job of `launchctl list`.  `status`: exit code, or the negative of a signal's number."""
-
-    label: str
-    pid: int | None
-    status: int | None
-
-
-def parse_list(text: str) -> list[ListedService]:
-    """Return the jobs of `launchctl list`: three columns, without the header."""
-    rows = map(_ROW.fullmatch, text.splitlines())
-    return [ListedService(row[3], _number(row[1]), _number(row[2])) for row in rows if row]
-
-
-def parse_entry(text: str) -> ListedService | None:
-    """Return the job of `launchctl list LABEL`, an old-style dictionary; its LastExitStatus is a wait status."""
-    said = dict(re.findall(r'^\t"(\w+)" = "?(.*?)"?;$', text, re.MULTILINE))
-    if "Label" not in said:
-        return None
-    status = _number(said.get("LastExitStatus"))
-    if status is not None:
-        status = status >> 8 if status & 0x7F == 0 else -(status & 0x7F)
-    return ListedService(said["Label"], _number(said.get("PID")), status)
 
 
 def parse_disabled(text: str) -> frozenset[str]:

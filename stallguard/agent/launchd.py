@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from xml.parsers.expat import ExpatError
 
 from stallguard import units
-from stallguard.agent import due_starts, launchctl_answers, manager_protocol, preflight
+from stallguard.agent import due_starts, launchctl_answers, preflight, service_manager
 from stallguard.agent.job import AgentJob, is_ours, label
 from stallguard.agent.launchctl_answers import (
     ABSENT,
@@ -35,7 +35,7 @@ from stallguard.agent.launchctl_answers import (
     Answer,
     answer,
 )
-from stallguard.agent.manager_protocol import KnownJob, Places, ToolAnswer
+from stallguard.agent.service_manager import KnownJob, Places, ToolAnswer
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import system
 from stallguard.storage import private
@@ -57,7 +57,7 @@ PAUSE = 0.25  # seconds between two tries
 
 def ask(words: Sequence[str]) -> ToolAnswer:
     """Ask launchctl."""
-    return manager_protocol.ask(
+    return service_manager.ask(
         "launchctl", words, PATIENCE, cure="stallguard agent show prints the job without installing it"
     )
 
@@ -220,7 +220,7 @@ def _write(file: Path, data: bytes) -> None:
         draft.write_bytes(data)
         draft.chmod(0o644)
         if shutil.which("plutil") is not None:
-            said = manager_protocol.ask("plutil", ("-lint", str(draft)), PATIENCE, cure="")
+            said = service_manager.ask("plutil", ("-lint", str(draft)), PATIENCE, cure="")
             if said.code:
                 raise StallguardError("the property list is malformed", why=said.text.strip())
         draft.replace(file)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import stallguard
 from stallguard.agent.job import AgentJob
-from stallguard.agent.manager_protocol import LAUNCHD
+from stallguard.agent.service_manager import LAUNCHD
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host.guarded_folders import guarded
 

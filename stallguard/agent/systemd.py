@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from stallguard import units
-from stallguard.agent import due_starts, launchctl_answers, manager_protocol, preflight
+from stallguard.agent import due_starts, launchctl_answers, preflight, service_manager
 from stallguard.agent.job import AN_HOUR, AgentJob, is_ours, unit
 from stallguard.agent.launchctl_answers import PrintedService
-from stallguard.agent.manager_protocol import KnownJob, Places, ToolAnswer
+from stallguard.agent.service_manager import KnownJob, Places, ToolAnswer
 from stallguard.core.text import whole_number
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import system
@@ -39,7 +39,7 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "%"
 
 def ask(words: Sequence[str]) -> ToolAnswer:
     """Ask the user's own systemd."""
-    return manager_protocol.ask("systemctl", ("--user", "--no-pager", *words), PATIENCE, cure=_BY_HAND)
+    return service_manager.ask("systemctl", ("--user", "--no-pager", *words), PATIENCE, cure=_BY_HAND)
 
 
 _BY_HAND = "stallguard agent show prints the unit; cron or any other program can run its ExecStart"
@@ -167,7 +167,7 @@ class Systemd:
         found = []
         if shutil.which("loginctl") is not None:
             words = ("show-user", str(os.getuid()), "-p", "Linger", "--value")
-            said = manager_protocol.ask("loginctl", words, PATIENCE, cure="")
+            said = service_manager.ask("loginctl", words, PATIENCE, cure="")
             if said.code == 0 and said.text.strip() == "no":
                 found.append("your jobs end when you log out; to keep them running: loginctl enable-linger")
         return found + due_starts.warning(

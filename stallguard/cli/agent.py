@@ -16,11 +16,10 @@ import click
 from msgspec.structs import replace
 
 from stallguard import config, jsontext
-from stallguard.agent import job_memory, job_status
+from stallguard.agent import job_memory, job_status, manager
 from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, command_in, read_back
 from stallguard.agent.job import schedule as schedule_of
-from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD, Manager
-from stallguard.agent.service_manager import manager, own_places, own_system
+from stallguard.agent.service_manager import LAUNCHD, SYSTEMD, Manager, own_system, places
 from stallguard.cli import completion
 from stallguard.cli._console import echo, prints_json, write
 from stallguard.cli._options import as_words, given, settings
@@ -50,7 +49,7 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
     from stallguard.agent import runner as working
 
     with contextlib.suppress(OSError):  # else the service manager would start the job again and again
-        working.trim(own_places(own_system(), os.environ).log(name))
+        working.trim(places(own_system(), os.environ).log(name))
     working.detach_output()
 
     def now() -> dt.datetime:
@@ -222,7 +221,7 @@ def _made(
     flags = given(rest)
     loaded = config.load(flags, os.environ, Path.cwd())
     asked = JobRequest(name, schedule_of(at, every), as_words(flags), words, environment)
-    return make(asked, loaded.config, os.environ, Path.cwd(), own_places(system, os.environ))
+    return make(asked, loaded.config, os.environ, Path.cwd(), places(system, os.environ))
 
 
 @command.command("install", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")

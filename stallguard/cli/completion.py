@@ -98,9 +98,9 @@ def _command(run: RunDir) -> str | None:
 
 def jobs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:
     """Offer the names of the jobs that are installed."""
-    from stallguard.agent.service_manager import own_places, own_system
+    from stallguard.agent.service_manager import own_system, places
 
-    return begun(incomplete, ((name, "") for name in own_places(own_system(), os.environ).names()))
+    return begun(incomplete, ((name, "") for name in places(own_system(), os.environ).names()))
 
 
 def learned(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items:

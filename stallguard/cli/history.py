@@ -48,8 +48,8 @@ def morning(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> 
       stallguard morning --since 3d
       stallguard morning --notify
     """  # noqa: D301 - click wants the real backspace
-    from stallguard.agent import due_starts
-    from stallguard.agent.service_manager import manager, own_system
+    from stallguard.agent import due_starts, manager
+    from stallguard.agent.service_manager import own_system
     from stallguard.report.overnight import SCHEMA, MissedStart, OvernightOutput
 
     try:

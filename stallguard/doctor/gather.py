@@ -21,8 +21,8 @@ from pathlib import Path
 import psutil
 
 from stallguard import collectors, notify, plugins, sensors
-from stallguard.agent import due_starts
-from stallguard.agent.service_manager import manager, own_system
+from stallguard.agent import due_starts, manager
+from stallguard.agent.service_manager import own_system
 from stallguard.config import Config
 from stallguard.core.readings import Device
 from stallguard.doctor.facts import (

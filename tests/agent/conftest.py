@@ -13,7 +13,7 @@ import pytest
 
 from stallguard.agent.job import AgentJob, Schedule
 from stallguard.agent.launchd import Launchd
-from stallguard.agent.manager_protocol import LAUNCHD, ToolAnswer, places
+from stallguard.agent.service_manager import LAUNCHD, ToolAnswer, places
 from tests.agent.fake_launchctl import Fake
 
 FAKE = Path(__file__).with_name("fake_launchctl.py")
@@ -72,13 +72,13 @@ def home(tmp_path):
 @pytest.fixture
 def manager(home, fake):
     """launchd's verbs for user 501, without pauses."""
-    return Launchd(places(LAUNCHD, {}, home), 501, fake.ask, sleep=lambda _: None)
+    return Launchd(places(LAUNCHD, {"HOME": str(home)}), 501, fake.ask, sleep=lambda _: None)
 
 
 @pytest.fixture
 def asking(home, fake):
     """The same, by way of the program on PATH."""
-    return Launchd(places(LAUNCHD, {}, home), 501, sleep=lambda _: None)
+    return Launchd(places(LAUNCHD, {"HOME": str(home)}), 501, sleep=lambda _: None)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def job(home):
         python=sys.executable,
         run=("--", str(home / "train" / "train.py"), "--epochs", "200"),
         cwd=str(home / "train"),
-        log=str(places(LAUNCHD, {}, home).log("night")),
+        log=str(places(LAUNCHD, {"HOME": str(home)}).log("night")),
         schedule=Schedule(at=("23:00",)),
         env={"PATH": "/usr/bin:/bin"},
     )

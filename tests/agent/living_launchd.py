@@ -9,7 +9,7 @@ import plistlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from stallguard.agent.manager_protocol import ToolAnswer
+from stallguard.agent.service_manager import ToolAnswer
 from tests.agent.fake_launchctl import Fake
 from tests.agent.little_launchd import LittleLaunchd
 

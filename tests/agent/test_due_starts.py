@@ -26,7 +26,7 @@ from stallguard.agent.due_starts import (
 )
 from stallguard.agent.job import Schedule
 from stallguard.agent.job_memory import JobMemory
-from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD
+from stallguard.agent.service_manager import LAUNCHD, SYSTEMD
 from stallguard.cli.history import morning
 from stallguard.host.types import Sleep
 
@@ -280,7 +280,7 @@ def slept(manager, job, monkeypatch, tmp_path):
     now = dt.datetime.now().astimezone()
     hour = now - dt.timedelta(hours=9)
     job_memory.keep("night", job_memory.JobMemory(installed=now - dt.timedelta(days=3), missed=hour))
-    monkeypatch.setattr("stallguard.agent.service_manager.manager", lambda _system, _env: manager)
+    monkeypatch.setattr("stallguard.agent.manager", lambda _system, _env: manager)
     return hour
 
 

@@ -1,4 +1,4 @@
-"""What `launchctl print` and `list` say, read from recordings and from what could be made to deceive."""
+"""What `launchctl print` says, read from recordings and from what could be made to deceive."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 
 from stallguard.agent.launchctl_answers import (
     ANSWERS,
-    ListedService,
     answer,
     ending,
     fields,
     parse,
     parse_disabled,
-    parse_entry,
-    parse_list,
 )
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "macos"
@@ -27,15 +24,15 @@ def recorded(name: str) -> str:
     return (RECORDINGS / f"launchctl_{name}.txt").read_text()
 
 
-# name: (state, pid, runs, exit code, signal, minimum runtime, exit timeout, keepalive)
+# name: (state, pid, runs, exit code, signal, exit timeout, spawn type)
 EXPECTED = {
-    "print_running_runatload": ("running", 48630, 1, None, None, 10, 5, False),
-    "print_not_running_exit0": ("not running", None, 1, 0, None, 10, 5, False),
-    "print_calendar_not_running_exit127": ("not running", None, 2, 127, None, 10, 5, False),
-    "print_calendar_running_after_sigterm": ("running", 4669, 2, None, 15, 10, 5, False),
-    "print_keepalive_successfulexit_smappservice": ("running", 28474, 3, 1, None, 10, 30, False),
-    "print_user_domain_calendar": ("not running", None, 1, 0, None, 10, 5, False),
-    "print_spawn_scheduled_crashloop_excerpt": ("spawn scheduled", None, 5282, 1, None, 10, None, True),
+    "print_running_runatload": ("running", 48630, 1, None, None, 5, True),
+    "print_not_running_exit0": ("not running", None, 1, 0, None, 5, True),
+    "print_calendar_not_running_exit127": ("not running", None, 2, 127, None, 5, True),
+    "print_calendar_running_after_sigterm": ("running", 4669, 2, None, 15, 5, True),
+    "print_keepalive_successfulexit_smappservice": ("running", 28474, 3, 1, None, 30, True),
+    "print_user_domain_calendar": ("not running", None, 1, 0, None, 5, True),
+    "print_spawn_scheduled_crashloop_excerpt": ("spawn scheduled", None, 5282, 1, None, None, False),
 }
 
 
@@ -44,8 +41,7 @@ def test_each_recording_is_read_as_it_stands(name):
     job = parse(recorded(name))
 
     assert EXPECTED[name] == (
-        job.state, job.pid, job.runs, job.exit_code, job.signal, job.minimum_runtime, job.exit_timeout,
-        "keepalive" in job.properties,
+        job.state, job.pid, job.runs, job.exit_code, job.signal, job.exit_timeout, bool(job.spawn_type),
     )  # fmt: skip
 
 
@@ -56,7 +52,7 @@ def test_every_recording_of_print_is_expected_here():
 
 def test_a_job_that_never_ended_has_no_ending():
     job = parse(recorded("print_running_runatload"))
-    assert (job.exit_words, ending(job)) == ("(never exited)", "")
+    assert (job.exit_code, ending(job)) == (None, "")
 
 
 def test_the_nested_states_of_a_coalition_are_not_the_jobs():
@@ -87,8 +83,6 @@ def test_any_key_may_be_absent(line):
 @given(st.text())
 def test_no_text_brings_an_error(text):
     parse(text)
-    parse_list(text)
-    parse_entry(text)
     parse_disabled(text)
 
 
@@ -101,23 +95,6 @@ def test_numbers_beyond_all_measure_count_as_unknown(number):
 
 def test_fields_take_the_first_level_only():
     assert fields("a = {\n\tk = v\n\tblock = {\n\t\tk = w\n\t}\n}") == {"k": "v"}
-
-
-def test_the_list_has_its_columns():
-    assert parse_list(recorded("list_table_lines")) == [
-        ListedService("space.plainlist.wepaper", None, 1),
-        ListedService("com.ace777.superviseur", None, 0),
-    ]
-    assert parse_list("PID\tStatus\tLabel\n77\t-15\tcom.x y\n") == [ListedService("com.x y", 77, -15)]
-
-
-def test_an_entry_of_the_old_form_has_a_wait_status():
-    text = recorded("list_label_recorded_not_running")
-    assert parse_entry(text) == ListedService("com.feng.record", None, 0)
-    for status, means in ((256, 1), (15, -15), (0, 0)):
-        changed = text.replace('"LastExitStatus" = 0;', f'"LastExitStatus" = {status};')
-        assert parse_entry(changed) == ListedService("com.feng.record", None, means)
-    assert parse_entry(text.replace('"TimeOut" = 30;', '"TimeOut" = 30;\n\t"PID" = 812;')).pid == 812
 
 
 def test_disabled_labels_are_read_in_both_forms():

@@ -221,17 +221,6 @@ def test_a_property_list_that_plutil_refuses_is_not_installed(fake, manager, job
     assert "bootstrap" not in fake.calls
 
 
-def test_a_silent_launchctl_is_given_up(fake, asking, tmp_path, monkeypatch):
-    (tmp_path / "bin" / "launchctl").write_text("#!/bin/sh\nexec sleep 30\n")
-    monkeypatch.setattr("stallguard.agent.launchd.PATIENCE", 0.2)
-    assert "does not answer" in said(refused(asking.ready))
-
-
-def test_without_launchctl_the_error_names_the_way_out(home, tmp_path, monkeypatch, asking):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "agent show" in said(refused(asking.ready))
-
-
 def test_a_start_of_a_job_that_launchd_has_just_started_is_no_failure(fake, manager, job):
     manager.install(job)
     fake.set(kickstart=[37])
@@ -313,11 +302,6 @@ def test_a_command_line_is_read_back_as_it_was_written(words, schedule):
 @given(st.binary(max_size=200))
 def test_a_damaged_property_list_has_no_command_line(data):
     assert launchd.program(data) == ()
-
-
-def test_a_foreign_command_line_is_not_read_back():
-    assert read_back(("/usr/bin/python3", "-m", "http.server")) is None
-    assert read_back(()) is None
 
 
 def test_a_long_interval_is_looked_at_by_the_calendar_because_its_timer_stands_still_in_sleep():

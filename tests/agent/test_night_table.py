@@ -11,8 +11,8 @@ import pytest
 
 from stallguard.agent import due_starts, job_memory, launchd
 from stallguard.agent.job import AgentJob, Schedule
-from stallguard.agent.manager_protocol import LAUNCHD
 from stallguard.agent.runner import JobRunner
+from stallguard.agent.service_manager import LAUNCHD
 from tests.agent.mac_calendar import ASLEEP, LID_CLOSED, LOGGED_OUT, OFF, MacCalendar, Span
 
 ZONE = ZoneInfo("Europe/Berlin")

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.agent import preflight
-from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD
+from stallguard.agent.service_manager import LAUNCHD, SYSTEMD
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import guarded_folders
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from stallguard.agent import job_memory
 from stallguard.agent.job import Schedule
-from stallguard.agent.manager_protocol import LAUNCHD
 from stallguard.agent.runner import JobRunner, trim
+from stallguard.agent.service_manager import LAUNCHD
 from stallguard.errors import StallguardError
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
@@ -175,12 +175,6 @@ def test_a_training_is_supervised_again_although_the_start_cannot_be_counted(kep
     assert any("this start is not counted" in line for line in said)
 
 
-def test_a_damaged_memory_is_begun_anew(kept):
-    job_memory.keep("night", job_memory.JobMemory())
-    job_memory.file("night").write_text("{")
-    assert any(": begin, " in line for line in at_work())
-
-
 def test_a_log_is_cut_to_its_newer_half_at_a_line(tmp_path):
     log = tmp_path / "night.log"
     log.write_text("".join(f"line {number}\n" for number in range(1000)))
@@ -246,61 +240,3 @@ def test_the_hourly_look_at_a_long_interval_does_not_fill_the_log(kept):
         LAUNCHD,
     ).do()
     assert said == []
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"started": 7}'])
-def test_a_job_whose_memory_is_damaged_goes_on_with_the_training_that_it_left(kept, text):
-    run = RunDir(kept / "runs" / "run-1")
-    run.path.mkdir(parents=True)
-    ended_process = run_files.Identity(pid=1, started=0.0)
-    asked = run_files.RunRequest(
-        schema=1,
-        id="run-1",
-        command=["train.py"],
-        argv=[],
-        cwd="/",
-        began="2026-11-02T12:00:00Z",
-        supervisor=ended_process,
-    )
-    run_files.write(run.asked, asked)
-    job_memory.file("night").parent.mkdir()
-    job_memory.file("night").write_text(text)
-    begun, found = [], []
-
-    said = at_work(lambda _remember: begun.append(1), lambda run, end: found.append((run, end)))
-
-    assert (begun, found) == ([], [(run, False)])
-    assert "cannot be read" in said[0]
-    assert not job_memory.recall("night").damaged
-    assert job_memory.recall("night").run == "run-1"
-    assert job_memory.file("night").with_suffix(".damaged").read_text() == text
-
-
-def test_a_job_whose_memory_is_damaged_does_not_begin_twice_in_a_night(kept):
-    run = RunDir(kept / "runs" / "run-1")
-    run.path.mkdir(parents=True)
-    ended_process = run_files.Identity(pid=1, started=0.0)
-    began = NOW.astimezone(datetime.UTC).isoformat()
-    asked = run_files.RunRequest(
-        schema=1, id="run-1", command=["train.py"], argv=[], cwd="/", began=began, supervisor=ended_process
-    )
-    run_files.write(run.asked, asked)
-    end = run_files.Outcome(
-        schema=1, code=1, why="", ended=began, seconds=1.0, batches=0, incidents=0, attempts=1, lost=0.0
-    )
-    run_files.write(run.path / "outcome.json", end)
-    job_memory.file("night").parent.mkdir()
-    job_memory.file("night").write_text("")
-    begun: list[int] = []
-
-    at_work(lambda _remember: begun.append(1), now=NOW.replace(minute=10))
-
-    assert begun == []
-
-
-def test_a_damaged_memory_of_a_job_that_never_ran_keeps_no_night_from_beginning(kept):
-    job_memory.file("night").parent.mkdir()
-    job_memory.file("night").write_text("")
-    begun: list[int] = []
-    at_work(lambda _remember: begun.append(1))
-    assert begun == [1]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import stallguard.cli.agent as verbs
 from stallguard.agent import job_memory
 from stallguard.agent.launchd import Launchd
-from stallguard.agent.manager_protocol import LAUNCHD, places
+from stallguard.agent.service_manager import LAUNCHD, places
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.host.types import Sleep
 
@@ -25,7 +25,7 @@ def agent(fake, home, monkeypatch, tmp_path):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "kept"))
     monkeypatch.chdir(home / "train")
     (home / "train" / "train.py").write_text("")
-    mac = Launchd(places(LAUNCHD, {}, home), 501, fake.ask, sleep=lambda _: None)
+    mac = Launchd(places(LAUNCHD, {"HOME": str(home)}), 501, fake.ask, sleep=lambda _: None)
     monkeypatch.setattr(verbs, "own_system", lambda: LAUNCHD)
     monkeypatch.setattr(verbs, "manager", lambda _system, _env: mac)
 

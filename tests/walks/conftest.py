@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import stallguard.cli.agent as verbs
 from stallguard.agent.launchd import Launchd
-from stallguard.agent.manager_protocol import LAUNCHD, places
+from stallguard.agent.service_manager import LAUNCHD, places
 from stallguard.errors import StallguardError
 from tests.agent.living_launchd import LivingLaunchd
 
@@ -46,7 +46,7 @@ def scene(tmp_path, monkeypatch, launchd):
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(home)
-    own = Launchd(places(LAUNCHD, {}, user), 501, launchd.ask)
+    own = Launchd(places(LAUNCHD, {"HOME": str(user)}), 501, launchd.ask)
     monkeypatch.setattr(verbs, "own_system", lambda: LAUNCHD)
     monkeypatch.setattr(verbs, "manager", lambda _system, _env: own)
 

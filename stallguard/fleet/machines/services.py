@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stallguard import config
-from stallguard.agent import preflight, runner
+from stallguard.agent import manager, preflight, runner
 from stallguard.agent.job import AgentJob, Schedule, exit_timeout, is_ours
 from stallguard.agent.job_builder import environment
-from stallguard.agent.manager_protocol import Places
-from stallguard.agent.service_manager import manager, own_system
+from stallguard.agent.service_manager import Places, own_system
 from stallguard.config import Config
 from stallguard.errors import NO_SUCH_RUN, StallguardError
 from stallguard.fleet.store import membership

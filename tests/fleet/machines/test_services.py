@@ -11,7 +11,7 @@ import pytest
 from stallguard.agent import launchd, systemd
 from stallguard.agent.job import SERVICES, checked_name, is_ours, read_back
 from stallguard.agent.launchd import Launchd
-from stallguard.agent.manager_protocol import LAUNCHD, SYSTEMD, places
+from stallguard.agent.service_manager import LAUNCHD, SYSTEMD, places
 from stallguard.config import Config
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.fleet.machines import services
@@ -28,7 +28,9 @@ WORDS = ("--name", "studio", "--slots", "1", "--between", "22:00", "07:00", "--m
 def worker(home):
     (home / "train").mkdir()
     env = ENV | {"HOME": str(home)}
-    return services.service("worker", WORDS, Config(), env, home / "train", places(SYSTEMD, {}, home))
+    return services.service(
+        "worker", WORDS, Config(), env, home / "train", places(SYSTEMD, {"HOME": str(home)})
+    )
 
 
 def test_launchd_starts_a_worker_at_login_and_after_each_end(worker):
@@ -77,7 +79,7 @@ def test_a_service_is_ours_and_no_job_of_a_night(worker):
 def mac(home, fake, monkeypatch):  # noqa: F811 - the fixture
     """launchd of user 501; the verbs of the fleet use it."""
     monkeypatch.chdir(home)
-    own = Launchd(places(LAUNCHD, {}, home), 501, fake.ask, sleep=lambda _: None)
+    own = Launchd(places(LAUNCHD, {"HOME": str(home)}), 501, fake.ask, sleep=lambda _: None)
     monkeypatch.setattr(services, "manager", lambda _system, _env: own)
     return fake
 
