@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from stallguard.report import html_page
+from stallguard.report import document, html_page
+from stallguard.report.subprocess_writer import NAME
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from tests.report.browser import MISSING, Browser
@@ -53,7 +54,8 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as place:
             for name, run in runs(Path(place)).items():
-                file = html_page.write(run.path, environment={})
+                file = run.path / NAME
+                file.write_text(html_page.render(document.make(run, {}), beside=True))
                 for width, height in SIZES:
                     for scheme in SCHEMES:
                         browser.show(file, width=width, height=height, scheme=scheme)

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -76,9 +76,8 @@ def console() -> Console:
     return PlainConsole(width=width, color_system=None if plain else "auto")
 
 
-def show(blocks: Iterable[RenderableType]) -> None:
+def print_blocks(blocks: Iterable[RenderableType], target: Console) -> None:
     """Print parts of a page from the top down; no line ends in blanks."""
-    target = console()
     with target.capture() as captured:
         for block in blocks:
             target.print(block, highlight=False)
@@ -86,10 +85,20 @@ def show(blocks: Iterable[RenderableType]) -> None:
 
 
 @contextlib.contextmanager
-def writing(target: Path, option: str) -> Iterator[None]:
-    """Raise StallguardError if the block cannot write `target`.  `option`: what names another file."""
+def writing(target: Path, option: str) -> Iterator[BinaryIO]:
+    """Yield a file that is `target` when the block has ended without an error; before, `target` is as it was.
+
+    `option`: what names another file.  Raises StallguardError if `target` cannot be written.
+    """
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        yield
+        draft.unlink(missing_ok=True)
+        try:
+            with draft.open("xb") as file:  # never through a link: this can be /tmp
+                yield file
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
         raise StallguardError(
             f"cannot write {target}", why=error.strerror or str(error), cure=f"choose another: {option} FILE",

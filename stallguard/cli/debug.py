@@ -20,7 +20,7 @@ import msgspec
 
 from stallguard import config, jsontext
 from stallguard.cli import completion
-from stallguard.cli._console import echo, prints_json, show, writing
+from stallguard.cli._console import console, echo, print_blocks, prints_json, writing
 from stallguard.cli.live_runs import pick
 from stallguard.config.table import TUNING_FILE
 from stallguard.core.text import counted, quantity
@@ -31,7 +31,6 @@ from stallguard.storage.paths import RunDir, find_run, list_runs, runs_dir
 
 if TYPE_CHECKING:
     from stallguard.collectors import training_process
-    from stallguard.collectors.redact import Redactor
     from stallguard.report.sampled_stacks import SampledTrainings
     from stallguard.storage.paths import RunDir
 
@@ -152,9 +151,9 @@ def profile(run: str | None, speedscope_file: str | None, as_json: bool) -> None
     if as_json:
         echo(jsontext.readable(made))
         return
-    from stallguard.report import profile_table
+    from stallguard.report import terminal_page
 
-    show(profile_table.blocks(made))
+    print_blocks(terminal_page.profile(made), console())
 
 
 def _export(run: RunDir, found: SampledTrainings, target: str, *, err: bool) -> None:
@@ -170,17 +169,9 @@ def _export(run: RunDir, found: SampledTrainings, target: str, *, err: bool) -> 
     if target == STDOUT:
         echo(text)
         return
-    path = Path(target)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path, "--speedscope"):
-        draft.unlink(missing_ok=True)
-        try:
-            with draft.open("xb") as out:  # never through a link: this can be /tmp
-                out.write(text)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    echo(path, err=err)
+    with writing(Path(target), "--speedscope") as out:
+        out.write(text)
+    echo(Path(target), err=err)
 
 
 @click.command("replay")
@@ -240,8 +231,10 @@ def replay(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool
 def bundle(run: str | None, output: str | None, as_json: bool) -> None:
     """Pack RUN (default: the newest) into one file without secrets, to be attached to a bug report."""
     from stallguard.collectors.bundle_archive import PackedBundle, pack
+    from stallguard.report.sampled_stacks import redactor_of
 
     which = find_run(run)
+    redactor = redactor_of(which, os.environ)  # this shell's secrets too: the training probably had the same
     if output == "-":
         if sys.stdout.isatty():
             raise StallguardError(
@@ -249,18 +242,11 @@ def bundle(run: str | None, output: str | None, as_json: bool) -> None:
                 cure="choose a file: -o FILE",
                 code=USAGE,
             )
-        pack(which, _redactor(which), sys.stdout.buffer)
+        pack(which, redactor, sys.stdout.buffer)
         return
     path = Path(output or f"{which.id}.tar.gz")
-    draft = path.with_name(f".{path.name}.part")
-    with writing(path, "-o"):
-        draft.unlink(missing_ok=True)
-        try:
-            with draft.open("xb") as file:  # never through a link: this can be /tmp
-                contents = pack(which, _redactor(which), file)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+    with writing(path, "-o") as file:
+        contents = pack(which, redactor, file)
     if as_json:
         echo(jsontext.readable(PackedBundle(contents.schema, str(path), contents)))
         return
@@ -270,14 +256,6 @@ def bundle(run: str | None, output: str | None, as_json: bool) -> None:
         f"{counted(len(contents.files), 'file')}; removed: {removed or 'nothing'}; check it before you send it",
         err=True,
     )
-
-
-def _redactor(run: RunDir) -> Redactor:
-    """The secrets in this shell's environment are removed too: the training probably had the same."""
-    from stallguard.collectors.redact import Redactor
-
-    asked = run_files.asked(run)
-    return Redactor(os.environ, asked.argv if asked else (), str(Path.home()))
 
 
 class PrunedRun(msgspec.Struct, frozen=True):

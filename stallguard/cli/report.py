@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import webbrowser
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
 
 from stallguard import jsontext
 from stallguard.cli import completion, live_runs
-from stallguard.cli._console import console, echo, note, prints_json, write, writing
+from stallguard.cli._console import console, echo, note, print_blocks, prints_json, write, writing
 from stallguard.cli.live_runs import in_fleet
 from stallguard.errors import StallguardError
 from stallguard.fleet import seam
 from stallguard.storage import private, run_files
 from stallguard.storage.paths import NEWEST, RunDir, find_run, list_runs
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 IN_THE_RUN = ""  # of --html without a file: report.html in the run's directory
 PAGES = (".html", ".htm")
@@ -101,59 +107,90 @@ def command(
     if is_fleet:
         if run is not None or compare or live:
             raise click.UsageError("--fleet is the page of all jobs: leave out RUN, --compare and --live")
-        _page_of_fleet(store_url, html_file, as_json=as_json, show=show)
-        return
-    if live:
+        report = _of_fleet(store_url)
+    elif live:
         if compare or html_file is not None:
             raise click.UsageError("--live serves the page of one run: leave out --html and --compare")
         _serve(live_runs.pick(run), as_json=as_json, show=show)
         return
-    if compare:
+    elif compare:
         if run is not None:
             raise click.UsageError("--compare names both runs: leave out RUN")
-        _compare(find_run(compare[0]), find_run(compare[1]), html_file, as_json=as_json, show=show)
-        return
-    found = seam.meant(run, store_url, note)
-    which = seam.readable(found) if found else find_run(run)
-    if html_file == STDOUT:
-        from stallguard.report import document, html_page
+        report = _of_two(find_run(compare[0]), find_run(compare[1]))
+    else:
+        found = seam.meant(run, store_url, note)
+        report = _of_run(seam.readable(found) if found else find_run(run))
+    _put_out(report, html_file, as_json=as_json, show=show)
 
-        page = html_page.render(document.make(which, os.environ))
-        write(page.encode(errors="replace"))
-        return
-    if html_file is not None or show:
+
+class Report(NamedTuple):
+    """A report in each form.  `value`: for --json; `page`: the HTML for a file, or for standard output (None)."""
+
+    value: msgspec.Struct
+    page: Callable[[Path | None], str]
+    file: Path  # of the page, if no other is named
+    blocks: (
+        Callable[[int], Iterable[RenderableType]] | None
+    )  # for so many columns; None: there is only a page
+
+
+def _of_run(run: RunDir) -> Report:
+    from stallguard.report import document
+    from stallguard.report.subprocess_writer import NAME
+
+    made = document.make(run, os.environ)
+
+    def page(target: Path | None) -> str:
         from stallguard.report import html_page
 
-        target = None if html_file in (None, IN_THE_RUN) else Path(html_file)
-        with writing(target or which.path, "--html"):
-            path = html_page.write(which.path, target)
-        _announce(path, as_json=as_json, show=show)
-    if as_json or (html_file is None and not show):
-        _print(which, as_json=as_json)
+        beside = target is not None and target.resolve().parent == run.path.resolve()
+        return html_page.render(made, beside=beside)
+
+    def blocks(width: int) -> Iterable[RenderableType]:
+        from stallguard.report import terminal_page
+
+        return terminal_page.blocks(made, width)
+
+    return Report(made, page, run.path / NAME, blocks)
 
 
-def _page_of_fleet(store_url: str | None, html_file: str | None, *, as_json: bool, show: bool) -> None:
-    from stallguard.report import html_page
+def _of_two(first: RunDir, second: RunDir) -> Report:
+    from stallguard.report import comparison, document, html_page, terminal_page
 
+    made = comparison.comparison(document.make(first, os.environ), document.make(second, os.environ))
+    return Report(
+        made, lambda _: html_page.page("compare.html.j2", compared=made), second.path / COMPARED,
+        lambda _: terminal_page.comparison(made),
+    )  # fmt: skip
+
+
+def _of_fleet(store_url: str | None) -> Report:
     made = seam.read_page(store_url, note)
+    return Report(made, lambda _: seam.page_as_html(made), seam.page_file(), None)
+
+
+def _put_out(report: Report, html_file: str | None, *, as_json: bool, show: bool) -> None:
+    """Write the page, and print its place, if one is wanted; print JSON, or without either lay the report out."""
     if html_file == STDOUT:
-        write(seam.page_as_html(made).encode(errors="replace"))
+        write(report.page(None).encode(errors="replace"))
         return
-    if html_file is not None or show or not as_json:
-        path = Path(html_file) if html_file else seam.page_file()
-        with writing(path, "--html"):
-            if not html_file:
+    has_page = html_file is not None or show or (report.blocks is None and not as_json)
+    if has_page:
+        path = Path(html_file) if html_file else report.file
+        text = report.page(path).encode(errors="replace")
+        if not html_file:
+            with contextlib.suppress(OSError):  # `writing` says it
                 private.ensure(path.parent)
-            html_page.put(path, seam.page_as_html(made))
-        _announce(path, as_json=as_json, show=show)
+        with writing(path, "--html") as file:
+            file.write(text)
+        echo(path, err=as_json)
+        if show:
+            webbrowser.open(path.resolve().as_uri())
     if as_json:
-        echo(jsontext.readable(made))
-
-
-def _announce(path: Path, *, as_json: bool, show: bool) -> None:
-    echo(path, err=as_json)
-    if show:
-        webbrowser.open(path.resolve().as_uri())
+        echo(jsontext.readable(report.value))
+    elif report.blocks is not None and not has_page:
+        target = console()
+        print_blocks(report.blocks(target.width), target)
 
 
 class LiveAddress(msgspec.Struct, frozen=True):
@@ -183,39 +220,8 @@ def _serve(run: RunDir, *, as_json: bool, show: bool) -> None:
     server.serve(lambda: run_files.state(run) == "running")
 
 
-def _compare(first: RunDir, second: RunDir, html_file: str | None, *, as_json: bool, show: bool) -> None:
-    """Print two runs side by side, or write them as a page: by default compared.html in the second run's directory."""
-    from stallguard.report import comparison, document, html_page, terminal_page
-
-    compared = comparison.comparison(document.make(first, os.environ), document.make(second, os.environ))
-    if html_file == STDOUT:
-        write(html_page.render_comparison(compared).encode(errors="replace"))
-        return
-    if html_file is not None or show:
-        path = Path(html_file) if html_file else second.path / COMPARED
-        with writing(path, "--html"):
-            html_page.put(path, html_page.render_comparison(compared))
-        _announce(path, as_json=as_json, show=show)
-    if as_json:
-        echo(jsontext.readable(compared))
-    elif html_file is None and not show:
-        terminal_page.show_blocks(terminal_page.comparison(compared), console())
-
-
 def _names_a_run(text: str) -> bool:
     """Return whether the word after --html is a run, and not the file to write.  Ids of runs have dashes."""
     if text in (IN_THE_RUN, STDOUT) or text.endswith(PAGES):
         return False
     return text in NEWEST or any(text in run.id for run in list_runs())
-
-
-def _print(run: RunDir, *, as_json: bool) -> None:
-    from stallguard.report import document
-
-    made = document.make(run, os.environ)
-    if as_json:
-        echo(jsontext.readable(made))
-        return
-    from stallguard.report import terminal_page
-
-    terminal_page.show(made, console())

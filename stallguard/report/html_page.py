@@ -12,9 +12,8 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import hashlib
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,12 @@ from markupsafe import Markup
 
 from stallguard import __version__, jsontext
 from stallguard.core.messages import duration
-from stallguard.report import document, labels
-from stallguard.report.comparison import Comparison
+from stallguard.report import labels
 from stallguard.report.document import Document, IncidentText
 from stallguard.report.live_server import Rendered
 from stallguard.report.sanitize import one_line
-from stallguard.report.subprocess_writer import NAME
 from stallguard.report.svg_chart import chart, lane
 from stallguard.report.timeline import Timeline
-from stallguard.storage.paths import RunDir
 
 ASSETS = Path(__file__).parent / "assets"
 TEMPLATES = jinja2.Environment(
@@ -49,90 +45,51 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|#@~])")
 STACKS, OUTPUT = 6, 15  # stacks, and lines of output, at most: an issue is read by people
 
 
-def write(run_dir: Path, target: Path | None = None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Write the report of the run in `run_dir`; return its path, report.html there by default.
-
-    `environment`: whose secrets are left out.  Raises OSError.
-    """
-    path = target or run_dir / NAME
-    beside = path.resolve().parent == run_dir.resolve()
-    put(path, render(document.make(RunDir(run_dir), environment), beside=beside))
-    return path
-
-
-def put(path: Path, text: str) -> None:
-    """Write a page: the file is whole or not there.  Raises OSError."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.unlink(missing_ok=True)
-        with draft.open("x", encoding="utf-8", errors="replace") as file:  # never through a link
-            file.write(text)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def render(made: Document, *, beside: bool = False) -> str:
     """Return the report as HTML.  `beside`: it lies in the run's directory, so it can link to the evidence there."""
-    names = ["theme", "uPlot.iife.min", "report"] + (["flame"] if made.flames.graphs else [])
-    scripts = {name: _asset(f"{name}.js") for name in names}
-    style = _asset("uPlot.min.css") + _asset("report.css")
-    template = TEMPLATES.get_template("report.html.j2")
-    return template.render(
-        **_values(made, beside=beside, policy=policy(style, scripts.values())),
-        data=data(made.timeline),
-        style=Markup(style),  # noqa: S704 - our own file
-        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
+    scripts = ["theme", "uPlot.iife.min", "report"] + (["flame"] if made.flames.graphs else [])
+    values = _values(made, beside=beside)
+    return page(
+        "report.html.j2", scripts, ("uPlot.min.css", "report.css"), data=data(made.timeline), **values
     )
 
 
 def render_live(made: Document) -> tuple[str, Rendered, str]:
     """Return a page that follows its run, what an open page replaces, and the policy for the page's header."""
-    scripts = {name: _asset(f"{name}.js") for name in ("theme", "uPlot.iife.min", "report", "flame", "live")}
-    style = _asset("uPlot.min.css") + _asset("report.css")
-    values = _values(made, beside=False, policy="")
-    points = _json(made.timeline)
-    page = TEMPLATES.get_template("report.html.j2").render(
+    scripts, styles = ("theme", "uPlot.iife.min", "report", "flame", "live"), ("uPlot.min.css", "report.css")
+    values, points = _values(made, beside=False), data(made.timeline)
+    whole = page("report.html.j2", scripts, styles, data=points, **values, policy="")
+    body = TEMPLATES.get_template("report_body.html.j2").render(**values, **_written(), policy="")
+    changed = Rendered(f"{title(made)} · stallguard", body, str(points))
+    return whole, changed, f"{policy(scripts, styles)}; connect-src 'self'; img-src data:"
+
+
+def page(
+    template: str,
+    scripts: Sequence[str] = ("theme", "report"),
+    styles: Sequence[str] = ("report.css",),
+    **values: Any,
+) -> str:
+    """Return a page as HTML: our own scripts and styles, which its policy names, and `values` for the template."""
+    return TEMPLATES.get_template(template).render({
+        "scripts": {name: Markup(_asset(f"{name}.js")) for name in scripts},  # noqa: S704 - our own files
+        "style": Markup("".join(map(_asset, styles))),  # noqa: S704 - our own files
+        "policy": policy(scripts, styles),
+        **_written(),
         **values,
-        data=Markup(points),  # noqa: S704 - no markup can begin in it
-        style=Markup(style),  # noqa: S704 - our own file
-        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
-    )
-    body = TEMPLATES.get_template("report_body.html.j2").render(**values)
-    changed = Rendered(f"{title(made)} · stallguard", body, points)
-    return page, changed, f"{policy(style, scripts.values())}; connect-src 'self'; img-src data:"
+    })  # fmt: skip
 
 
-def render_comparison(compared: Comparison) -> str:
-    """Return two runs side by side as HTML."""
-    return page("compare.html.j2", compared=compared)
+def _written() -> dict[str, str]:
+    return {"generated": f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC", "version": __version__}
 
 
-def page(template: str, **values: Any) -> str:
-    """Return a page that is no run's report as HTML: what all of them have, and `values` for the template."""
-    scripts = {name: _asset(f"{name}.js") for name in ("theme", "report")}
-    style = _asset("report.css")
-    return TEMPLATES.get_template(template).render(
-        **values,
-        style=Markup(style),  # noqa: S704 - our own file
-        scripts={name: Markup(text) for name, text in scripts.items()},  # noqa: S704 - our own files
-        policy=policy(style, scripts.values()),
-        generated=_now(),
-        version=__version__,
-    )
-
-
-def _now() -> str:
-    return f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _values(made: Document, *, beside: bool, policy: str) -> dict[str, Any]:
+def _values(made: Document, *, beside: bool) -> dict[str, Any]:
     return {
         "report": made, "words": labels, "duration": duration, "title": title(made), "markdown": incident,
         "advice": [labels.advice(text) for text in made.advice],
         "sketches": {panel.key: chart(panel, made.timeline) for panel in made.timeline.panels},
-        "lane": lane(made.timeline), "generated": _now(), "version": __version__,
-        "beside": beside, "policy": policy,
+        "lane": lane(made.timeline), "beside": beside,
     }  # fmt: skip
 
 
@@ -144,20 +101,17 @@ def title(made: Document) -> str:
 
 def data(timeline: Timeline) -> Markup:
     """Return the timeline as JSON that may stand inside a script element."""
-    return Markup(_json(timeline))  # noqa: S704 - no markup can begin in it
-
-
-def _json(timeline: Timeline) -> str:
     text = jsontext.readable(timeline).decode()
     for character, escape in ESCAPES.items():
         text = text.replace(character, escape)
-    return text
+    return Markup(text)  # noqa: S704 - no markup can begin in it
 
 
-def policy(style: str, scripts: Any) -> str:
+def policy(scripts: Iterable[str], styles: Iterable[str]) -> str:
     """Return the content security policy: no request at all, these scripts, these styles."""
-    allowed = " ".join(_hash(script) for script in scripts)
-    return f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    allowed = " ".join(_hash(_asset(f"{name}.js")) for name in scripts)
+    style = _hash("".join(map(_asset, styles)))
+    return f"default-src 'none'; script-src {allowed}; style-src {style}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:

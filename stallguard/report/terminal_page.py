@@ -1,26 +1,30 @@
-"""The report on a terminal, through rich; plain if colours are off.
+"""The report of a run, two runs compared, and the profile of a run, on a terminal through rich.
 
 Lays out a document.  Foreign text travels as Text objects, never as markup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stallguard.core.text import per_second, sparkline
-from stallguard.report import labels
-from stallguard.report.comparison import ComparedRow, Comparison
-from stallguard.report.document import Document, IncidentText
+from stallguard.core.text import count, duration, per_second, sparkline
+from stallguard.report import flame_graph, labels
 from stallguard.report.incidents import CRASH
-from stallguard.report.narrative import prose, sentence
+from stallguard.report.narrative import DOES, prose, sentence
 from stallguard.report.sanitize import one_line
-from stallguard.report.timeline import Series, Timeline
+
+if TYPE_CHECKING:  # a profile must not wait for the arrays of a report
+    from stallguard.report.comparison import ComparedRow, Comparison
+    from stallguard.report.document import Document, IncidentText
+    from stallguard.report.sampled_stacks import LineTime, ProfileDocument, TrainingProfile
+    from stallguard.report.timeline import Series, Timeline
 
 ACCENT, DIM, HEAD = "dark_orange3", "dim", "bold"
 MARKS = {"stall": "!", "crash": "x", "restart": ">", "recovered": "<"}
@@ -28,26 +32,17 @@ PEAK = 1.5  # times the usual throughput: a few cells above it must not flatten 
 CHART = 72  # columns at most
 OUTPUT = 12  # lines of the last output: a traceback's end
 ADVICE = 2  # pieces for each bottleneck
-
-
-def show(document: Document, console: Console) -> None:
-    """Print the report; no line of it ends in blanks."""
-    show_blocks(blocks(document, console.width), console)
-
-
-def show_blocks(parts: Iterable[RenderableType], console: Console) -> None:
-    """Print parts of a page; no line of them ends in blanks."""
-    with console.capture() as captured:
-        for block in parts:
-            console.print(block, highlight=False)
-    console.file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+NUMBERS = ("time", "share", "calls")  # columns of a profile
+LINES = 12  # of each role in a profile
+LEAST = 0.005  # share from which on a line of a profile is shown
+SIDE_BY_SIDE = "Threads run side by side, so shares of different threads do not add up to 100 %."
 
 
 def blocks(document: Document, width: int) -> Iterator[RenderableType]:
     """Yield the parts of the report from the top down."""
     yield Text(one_line(" ".join(document.command)) or document.run, style=HEAD)
     yield Text(" · ".join(filter(None, (document.began, document.zone, document.run))), style=DIM)
-    yield from (Padding(Text(text), (1, 0, 0, 0), expand=False) for text in document.story)
+    yield from (_heading(text, "") for text in document.story)
     yield from chart(document.timeline, min(CHART, width - 4))
     for equal in labels.alike(document.incidents):
         yield from _trouble(equal)
@@ -65,10 +60,7 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
         yield from (_indented(Text(line, style=DIM)) for line in document.output[-OUTPUT:])
     if document.trainings:
         yield _heading("The trainings")
-        grid = Table.grid(padding=(0, 2))
-        for _ in labels.TRAINING:
-            grid.add_column(overflow="fold")
-        grid.add_row(*(Text(name, style=DIM) for name in labels.TRAINING))
+        grid = _grid(labels.TRAINING)
         for row in labels.trainings(document):
             grid.add_row(*map(Text, row))
         yield _indented(grid)
@@ -85,7 +77,7 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
 def comparison(compared: Comparison) -> Iterator[RenderableType]:
     """Yield two runs side by side."""
     yield Text(" and ".join(compared.runs), style=HEAD)
-    yield Padding(Text(compared.summary), (1, 0, 0, 0), expand=False)
+    yield _heading(compared.summary, "")
     yield _heading("In numbers")
     yield _compared(compared.rows)
     yield _heading("What they were started with")
@@ -109,8 +101,17 @@ def _compared(rows: Sequence[ComparedRow]) -> RenderableType:
     return _indented(grid)
 
 
-def _heading(text: str) -> RenderableType:
-    return Padding(Text(text, style=HEAD), (1, 0, 0, 0), expand=False)
+def _grid(names: Sequence[str]) -> Table:
+    """Return a table without lines, with a dim head."""
+    table = Table.grid(padding=(0, 2))
+    for name in names:
+        table.add_column(justify="right" if name in NUMBERS else "left", overflow="fold")
+    table.add_row(*(Text(name, style=DIM) for name in names))
+    return table
+
+
+def _heading(text: str, style: str = HEAD, by: int = 0) -> RenderableType:
+    return Padding(Text(text, style=style), (1, 0, 0, by), expand=False)
 
 
 def _indented(block: RenderableType, by: int = 2) -> RenderableType:
@@ -208,3 +209,74 @@ def _trouble(equal: Sequence[IncidentText]) -> Iterator[RenderableType]:
     if trouble.announced:
         yield _indented(Text("what was done", style=DIM))
         yield _indented(_table([(line.clock, line.text) for line in trouble.announced]), 4)
+
+
+# ---- the profile of a run -----------------------------------------------------------------------------------------
+
+
+def profile(document: ProfileDocument) -> Iterator[RenderableType]:
+    """Yield the parts of the profile from the top down."""
+    yield Text(one_line(" ".join(document.command)) or document.run, style=HEAD)
+    yield Text(f"{document.run} · {document.state}", style=DIM)
+    for note in document.notes:
+        yield Text(note, style=ACCENT)
+    for one in document.trainings:
+        yield from _training(one)
+    if any(one.feeders for one in document.trainings):
+        yield _heading(SIDE_BY_SIDE, DIM)
+
+
+def _training(one: TrainingProfile) -> Iterator[RenderableType]:
+    title = one_line(one.title)
+    yield _heading(f"{title[:1].upper()}{title[1:]}" if title else "Where the time went")
+    older = "; from the journal, because its file of samples is not readable" if one.from_journal else ""
+    yield Text(f"{one.coverage}{older}", style=DIM)
+    yield _heading("By phase", "", 2)
+    phases = _grid(("time", "share", "phase"))
+    for phase in one.phases:
+        phases.add_row(duration(phase.seconds), percent(phase.share), flame_graph.phase_name(phase.phase))
+    yield _indented(phases, 4)
+    for name, lines in (
+        (flame_graph.role_name("training"), one.training),
+        (flame_graph.FEEDERS, one.feeders),
+    ):
+        if lines:
+            yield _heading(f"By line of the script: {name}", "", 2)
+            yield _indented(_lines(lines), 4)
+    if one.functions:
+        yield _heading("Functions of the script inside graphs, each call measured", "", 2)
+        grid = _grid(("time", "share", "calls", "line", "for"))
+        for each in one.functions:
+            calls = count(each.calls, "", "").strip()
+            where = Text(one_line(each.where), ACCENT)
+            grid.add_row(duration(each.seconds), percent(each.share), calls, where, one_line(each.purpose))
+        yield _indented(grid, 4)
+
+
+def _lines(lines: Sequence[LineTime]) -> Table:
+    shown = [one for place, one in enumerate(lines) if place < LINES and (one.share >= LEAST or not place)]
+    grid = _grid(("time", "share", "line", "what it does", "phase"))
+    for one in shown:
+        around = f"calls {short(one.calls)}" if one.calls else ""
+        around = around or (f"called by {short(one.called_by)}" if one.called_by else "")
+        words = Text(DOES.get(one.does, "")).append(f"\n{one_line(around)}" if around else "", DIM)
+        where = Text(one_line(one.where), ACCENT) if one.where else Text("no line of the script", DIM)
+        grid.add_row(
+            duration(one.seconds), percent(one.share), where, words, flame_graph.phase_name(one.phase)
+        )
+    rest = lines[len(shown) :]
+    if rest:
+        seconds, share = sum(one.seconds for one in rest), sum(one.share for one in rest)
+        grid.add_row(duration(seconds), percent(share), Text(f"{len(rest)} more", DIM), "", "")
+    return grid
+
+
+def short(function: str) -> str:
+    """Return a function of a library by its package, module and name: "keras: trainer.fit"."""
+    package, *inside = function.split(".")
+    return f"{package}: {'.'.join(inside[-2:])}" if len(inside) > 2 else function  # noqa: PLR2004 - it is short
+
+
+def percent(share: float) -> str:
+    """Return a share as a user reads it: 46 %, 0.4 %."""
+    return f"{share * 100:.0f} %" if share >= 0.1 or not share else f"{share * 100:.1f} %"  # noqa: PLR2004

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 import msgspec
 
 from stallguard.core.actions import Action
 from stallguard.core.events import Event
+from stallguard.report import document, html_page
 from stallguard.storage.paths import RunDir
 from tests.storage.lines import encoded
 
+EMPTY: Mapping[str, str] = MappingProxyType({})
 BENCH = Path(__file__).parents[2] / "scripts" / "benches" / "report.py"
 
 
@@ -31,6 +34,14 @@ bench = _bench()
 def night(place: Path, minutes: float = 20, rate: int = 20, stalls: int = 2) -> RunDir:
     """Write a run of so many minutes with so many stalls; return its directory."""
     return RunDir(bench.make(place / "runs" / "night", bench.Night(minutes / 60, rate, stalls)))
+
+
+def page(run: RunDir, target: Path | None = None, environment: Mapping[str, str] = EMPTY) -> Path:
+    """Write the page of a run, by default beside it; return its path."""
+    path = target or run.path / "report.html"
+    text = html_page.render(document.make(run, environment), beside=path.parent == run.path)
+    path.write_text(text, "utf-8", "replace")
+    return path
 
 
 def line(second: float, **fields: object) -> bytes:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.report import html_page
+from stallguard.storage.paths import RunDir
 from tests.report.browser import MISSING, Browser
 from tests.report.hostile import EVIL, hostile
-from tests.report.nights import night
+from tests.report.nights import night, page
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 PANEL = '[data-panel="rate"]'
@@ -20,8 +20,8 @@ def files(tmp_path_factory):
     """An ordinary night and a hostile one."""
     place = tmp_path_factory.mktemp("reports")
     ordinary = night(place / "a", minutes=40, rate=50, stalls=2)
-    return {"ordinary": html_page.write(ordinary.path, environment={}),
-            "hostile": html_page.write(hostile(place / "b").path, environment={})}  # fmt: skip
+    return {"ordinary": page(ordinary),
+            "hostile": page(hostile(place / "b"))}  # fmt: skip
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_links_to_the_evidence_lead_to_files_and_only_beside_the_run(browser, fi
 
     assert "incidents/1/stacks.txt" in links
     assert all((files["ordinary"].parent / link).is_file() for link in links)
-    elsewhere = html_page.write(files["ordinary"].parent, tmp_path / "shared.html", environment={})
+    elsewhere = page(RunDir(files["ordinary"].parent), tmp_path / "shared.html")
     assert "incidents/1/stacks.txt" not in elsewhere.read_text()
 
 
@@ -302,7 +302,7 @@ def test_hostile_text_is_shown_and_never_run(browser, files):
 
 
 def test_it_prints_on_a_few_pages_with_its_timeline(browser, tmp_path):
-    file = html_page.write(night(tmp_path, minutes=100, stalls=10).path, environment={})
+    file = page(night(tmp_path, minutes=100, stalls=10))
     browser.show(file)
 
     pages = browser.paper().count(b"/Type /Page\n")

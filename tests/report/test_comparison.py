@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from stallguard.cli._console import print_blocks
 from stallguard.report import comparison, document, html_page, terminal_page
 from stallguard.report.comparison import change, points
 from stallguard.storage import run_files
@@ -99,7 +100,7 @@ def test_a_share_changes_by_points_and_by_what_is_seen():
 
 def test_a_terminal_shows_it(compared):
     console = Console(width=100, file=io.StringIO())
-    terminal_page.show_blocks(terminal_page.comparison(compared), console)
+    print_blocks(terminal_page.comparison(compared), console)
     text = console.file.getvalue()
 
     for piece in (
@@ -134,8 +135,8 @@ def test_the_verb_prints_json_and_writes_a_page(runs):
 def test_the_page_in_a_browser(runs, compared, tmp_path, leaves_nothing_behind):
     evil = comparison.comparison(document.make(hostile(tmp_path), {}), document.make(runs[1], {}))
     files = {"plain": tmp_path / "plain.html", "evil": tmp_path / "evil.html"}
-    html_page.put(files["plain"], html_page.render_comparison(compared))
-    html_page.put(files["evil"], html_page.render_comparison(evil))
+    files["plain"].write_text(html_page.page("compare.html.j2", compared=compared))
+    files["evil"].write_text(html_page.page("compare.html.j2", compared=evil), errors="replace")
     browser = Browser()
     try:
         for name, file in files.items():

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stallguard.report import html_page
 from tests.report.browser import MISSING, Browser
-from tests.report.nights import night
+from tests.report.nights import night, page
 from tests.report.sampled import of_keras, write
 from tests.report.test_browser import is_still_and_offline
 
@@ -31,7 +30,7 @@ KEY = """
 def file(tmp_path_factory):
     run = night(tmp_path_factory.mktemp("report"), minutes=4, stalls=0)
     write(run, 4001, of_keras())
-    return html_page.write(run.path, environment={})
+    return page(run)
 
 
 @pytest.fixture

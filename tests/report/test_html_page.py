@@ -17,7 +17,7 @@ from stallguard.core.diagnosis import known_problems
 from stallguard.report import document, html_page, labels
 from stallguard.report.timeline import Mark, Timeline
 from tests.report.hostile import EVIL, HEBREW, SECRET, hostile
-from tests.report.nights import night
+from tests.report.nights import night, page
 
 
 class Page(HTMLParser):
@@ -50,13 +50,13 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> Page:
     run = night(tmp_path_factory.mktemp("night"), minutes=20, stalls=4)
-    return Page(html_page.write(run.path, environment={}).read_text())
+    return Page(page(run).read_text())
 
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory) -> Page:
     run = hostile(tmp_path_factory.mktemp("hostile"))
-    return Page(html_page.write(run.path, environment={}).read_text())
+    return Page(page(run).read_text())
 
 
 def test_nothing_is_fetched(written):
@@ -123,7 +123,7 @@ def test_secrets_of_the_command_line_are_nowhere(attacked, tmp_path):
     run = hostile(tmp_path)
     assert SECRET in run.asked.read_text()
 
-    text = html_page.write(run.path, environment={}).read_text()
+    text = page(run).read_text()
 
     assert SECRET not in text
     assert "[removed: secret]" in text
@@ -135,11 +135,8 @@ def test_a_secret_of_the_environment_is_removed_wherever_it_was_printed(tmp_path
     run = night(tmp_path, minutes=4, stalls=0)
     run.output.write_text("connected with swordfish-12\n")
 
-    assert "swordfish-12" in html_page.write(run.path, environment={}).read_text()
-    assert (
-        "swordfish-12"
-        not in html_page.write(run.path, environment={"DB_PASSWORD": "swordfish-12"}).read_text()
-    )
+    assert "swordfish-12" in page(run).read_text()
+    assert "swordfish-12" not in page(run, environment={"DB_PASSWORD": "swordfish-12"}).read_text()
 
 
 def test_data_can_hold_no_markup():
@@ -166,17 +163,6 @@ def test_all_ten_kinds_of_content_are_there(written):
         "Attempts", "killed by SIGTERM", "Evidence kept in incidents/1", "it did not end in time",
     ):  # fmt: skip
         assert piece in labels, piece
-
-
-def test_a_report_that_cannot_be_written_leaves_nothing_half_made(tmp_path):
-    run = night(tmp_path, minutes=4, stalls=0)
-    with pytest.raises(OSError, match="absent"):
-        html_page.write(run.path, tmp_path / "absent" / "r.html", environment={})
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(OSError, match="taken"):
-        html_page.write(run.path, tmp_path / "taken", environment={})
-
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs", "taken"]
 
 
 def test_times_are_those_of_the_clock_on_the_wall(tmp_path):

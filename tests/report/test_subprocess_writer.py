@@ -8,10 +8,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from stallguard.report import html_page, subprocess_writer
-from stallguard.storage.paths import RunDir
+from stallguard.report import subprocess_writer
 from tests import examples
-from tests.report.nights import night
+from tests.report.nights import night, page
 
 DAMAGED = ("journal.jsonl", "run.json", "outcome.json", "output.log", "incidents/1/manifest.json",
            "incidents/1/stacks.txt", "incidents/1/output.txt")  # fmt: skip
@@ -57,7 +56,7 @@ def test_whatever_is_damaged_there_is_a_report(run, tmp_path, damages):
         for name, (place, garbage) in damages.items():
             at = place % (len(whole[name]) + 1)
             (run.path / name).write_bytes(whole[name][:at] + garbage + whole[name][at + len(garbage) :])
-        made = html_page.write(RunDir(run.path).path, tmp_path / "r.html", {})
+        made = page(run, tmp_path / "r.html")
     finally:
         for name, data in whole.items():
             (run.path / name).write_bytes(data)

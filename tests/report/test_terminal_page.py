@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from stallguard.cli._console import print_blocks
 from stallguard.core.actions import Announce
 from stallguard.core.events import Exited, Launched
 from stallguard.report import document, terminal_page, timeline
@@ -19,7 +20,9 @@ from tests.report.nights import journal, night
 
 def printed(run, width=100, **more):
     out = io.StringIO()
-    terminal_page.show(document.make(run, {}, dt.UTC), Console(file=out, width=width, **more))
+    print_blocks(
+        terminal_page.blocks(document.make(run, {}, dt.UTC), width), Console(file=out, width=width, **more)
+    )
     return out.getvalue()
 
 
@@ -73,7 +76,8 @@ def test_stacks_seen_before_are_not_shown_again(tmp_path):
     first, *_, fourth = made.incidents
     fourth = msgspec.structs.replace(fourth, causes=[])  # of the same stacks, and for another cause
     out = io.StringIO()
-    terminal_page.show(msgspec.structs.replace(made, incidents=[first, fourth]), Console(file=out, width=100))
+    two = msgspec.structs.replace(made, incidents=[first, fourth])
+    print_blocks(terminal_page.blocks(two, 100), Console(file=out, width=100))
 
     assert out.getvalue().count("tensorflow: 25 calls") == 1
     assert "its stacks are those of stall 1" in out.getvalue()
