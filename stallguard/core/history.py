@@ -130,7 +130,7 @@ class History(msgspec.Struct, frozen=True):
     exited: Exited | None = None
     broken_loss: ProbeNote | None = None  # that the loss is not finite, if it is so now
     rows: int | None = None  # of a whole batch
-    outside: str = ""  # how the attempt is watched from outside only (supervisor.heartbeats)
+    outside: str = ""  # how the attempt is watched from outside only (supervisor.attempt_watch)
     dtype: str = ""  # in which the model computes, if the probe noted it
     feed: str = ""  # what the batches come from (the probe's notes "feed"); "": not known
     grows: tuple[

@@ -1,54 +1,46 @@
 """Receives the probes' records and notes, and posts to the mailbox what is new.
 
-One thread owns the socket and the pages.  It keeps one Track a program (program_record.py): a run is often several
-processes.  It merges records so that the core gets about one a second of each while all is well, and one at once when
-progress resumes after a pause.  It reads the mapped page of a program that sends nothing, and of one that never could
-because the socket had no name when it began.  It finds out when a program has ended without a last record, and reads
-all of them once more after the child's end, before it posts the exit.  Must not judge anything.
+One thread owns the socket and the pages.  It keeps one Track a program: a run is often several processes.  It merges
+records so that the core gets about one a second of each while all is well, and one at once when progress resumes after
+a pause.  It reads the mapped page of a program that sends nothing, and of one that never could because the socket had
+no name when it began.  It finds out when a program has ended without a last record, and reads all of them once more
+after the child's end, before it posts the exit.  Must not judge anything.
+
+A program is known by its process' number and the time at which it began: a process can replace itself (os.execv), and
+then another program has the same number.  One without a probe sends nothing; only another image of the process shows
+it (host: program_image), if the first image was read before the program sent a record.  Any other silent program lives.
+An open descriptor of the page shows nothing: on Python 3.13 a mapping needs none, and a program can close it.
 
 Any process of this user can write to the socket.  So the token is compared before anything is decoded, what does not
 carry it is counted and dropped, and an error in one message never ends the thread.  On Linux the kernel says the user
 of each sender, and what another user sends is dropped as well.
-
-`watched_from_outside` says whether an attempt is watched from outside only, and why.  A probe waits in each Python
-process until a training library is imported, or the script calls stallguard; before that it sends nothing.  So silence
-alone shows neither that no library was loaded nor that there is a probe.
-
-`ProfileWatch` posts where the time of each training goes, from the stacks that its probe samples: ever more rarely, and
-at its end.  It reads the probe's file of samples, so a training that is killed has a profile too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
+import mmap
 import os
 import select
 import selectors
 import socket
+import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 
 from stallguard import jsontext
-from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft, Profiled
+from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.host import system
 from stallguard.probe import wire
-from stallguard.storage import stack_samples
+from stallguard.storage import private
 from stallguard.storage.paths import BEATS
 from stallguard.supervisor import notices, signals
-from stallguard.supervisor.program_record import (
-    PAGE_AFTER,
-    REPLACED,
-    SOON,
-    VANISHED,
-    Record,
-    Track,
-    heartbeat,
-    is_news,
-)
+from stallguard.supervisor.attempt_watch import OutsideWatch, ProfileWatch, Program
 from stallguard.supervisor.sockets import LOOK, Named
 from stallguard.worker import Worker
 
@@ -62,17 +54,27 @@ ANOTHERS = "of another user"
 ROOT = 0
 NOWHERE = "?"  # the place of a process that could not determine its own
 
-# Seconds.  An import of TensorFlow from a slow disk begins within seconds; its probe reports as it begins.
-OUTSIDE_AFTER = 60.0
-NO_LIBRARY = "watched from outside only: no training library was loaded"
-NO_PROBE = "watched from outside only: no report from a probe"
-LIBRARY_LOADED = (
-    "a training library was loaded, or the script called stallguard: no longer watched from outside only"
-)
 
-PROFILE_FIRST = 15.0  # seconds from the first batch to the first profile, and between the first ones
-PROFILE_LONGEST = 300.0  # seconds between two at most
-PROFILE_SHARE = 0.25  # of the training's age, from one profile to the next: 1 MB of journal a day
+# Seconds between two merged records while beats come.  With the pause of the receiver, which comes on top, it is less
+# than the second without progress from which on the detector wants closer readings (detector.wanted).
+EVERY = 0.75
+SOON = 0.25  # seconds, the same when the phase changed: as often as the detector wants readings in a gap
+SILENT = 1.0  # seconds without progress after which the next progress is news at once
+PAGE_AFTER = 2.0  # seconds without a record, which a probe sends once a second, after which the page is read
+# How a program left that sent a last record, by whether an exception ended it.
+HOW_LEFT = {False: "ended", True: "failed"}
+VANISHED, REPLACED = "vanished", "replaced"
+_CALLBACKS = wire.SOURCES.index("callbacks")
+_BYE, _FINISHING = wire.KINDS.index("bye"), wire.PHASES.index("finishing")
+_COMMAND = struct.Struct("<q")
+_TIMES = ("beat", "phase", "progress", "sent", "iterations", "poll", "wait")
+_COUNTS = (
+    "pid beats changes fits fit_beats epoch epochs batch batches checks traces iterations saves factor skipped wakers"
+).split()
+# The same object as the default value: msgspec omits a field only if it holds that object.
+_ZERO = Heartbeat(at=0.0, attempt=0).beat_at
+
+Record = dict[str, int]
 
 
 class _Note(msgspec.Struct):
@@ -106,14 +108,13 @@ class HeartbeatListener:
         """
         self.path, self._observe = directory / BEATS, observe
         self._pages, self._post, self._now = pages, post, now
-        self.barred = ""  # why the command cannot get a probe, if that is known
         self._named = Named(self.path, socket.SOCK_DGRAM, buffer=RECEIVE_BUFFER)
         self._prepare()
-        self._bound_at, self._unbound, self._looked = now(), False, 0.0
+        self._bound_at, self._unbound = now(), False
         self._ended, self._wake = os.pipe()
         self._thread: Worker | None = None
         self._tracks: dict[int, Track] = {}
-        self._profiles = ProfileWatch(pages, post)
+        self._profiles, self.outside = ProfileWatch(pages, post), OutsideWatch(pages, post)
         self._reset(0, 0)
 
     def _prepare(self) -> None:
@@ -126,15 +127,13 @@ class HeartbeatListener:
         self._attempt, self._token = attempt, token
         self._asked: tuple[str, ...] = ()
         self._dropped = Counter[str]()  # messages, by why
-        self._newest: dict[
-            int, Record
-        ] = {}  # the newest record of each program that was received and not judged
+        # The newest record of each program that was received and not judged.
+        self._newest: dict[int, Record] = {}
         self._exit: tuple[int | None, bool | None] | None = None
         self._crashed = ("", "")
-        # Programs of this attempt that are over: number, when they began.
-        self._over: set[tuple[int, int]] = set()
-        self._searched = self._since = self._now()
-        self._outside = ""  # how the attempt is watched from outside only
+        self._over: set[Program] = set()  # programs of this attempt that are over
+        self._searched = self._now()
+        self.outside.begin(attempt, self._searched)
 
     def follow(self, attempt: int, token: int, known: Collection[int] = ()) -> None:
         """Begin to receive for `attempt`; call before its child starts, and after the one before has ended.
@@ -165,8 +164,7 @@ class HeartbeatListener:
     def ask(self, command: str) -> bool:
         """Pass a command (actions.Ask) to each program of the attempt; return False if none can read it."""
         if command == "stalled":  # for the samples of its stacks; no hook reads it
-            marked = [track.mark_stall(self._now()) for track in list(self._tracks.values())]
-            return any(marked)
+            return self._profiles.mark_stall(list(self._tracks), self._now())
         if command in STICKY:
             self._asked = (command,)
         asked = [track.ask(command) for track in list(self._tracks.values())]
@@ -195,10 +193,9 @@ class HeartbeatListener:
             if self._attempt >= 0:
                 self._post_the_last()
         except Exception as error:  # noqa: BLE001 - a training must not look silent because nothing is received
-            now, facts = self._now(), {"trace": notices.error_trace(error)}
-            why = notices.error_words(error)
+            now, why = self._now(), notices.error_words(error)
             text = f"stallguard itself failed at listening to the probe ({why}); guarding from outside"
-            self._post(ProbeNote(at=now, attempt=self._attempt, kind="trouble", text=text, facts=facts))
+            self._note("trouble", text, error)
             known = [track.last for track in self._tracks.values() if track.last is not None]
             for last in known or [Heartbeat(at=now, attempt=self._attempt)]:
                 self._post(msgspec.structs.replace(last, at=now, aside=True))  # it is not to be judged
@@ -208,7 +205,7 @@ class HeartbeatListener:
         if self._dropped:
             counts = ", ".join(f"{number} {why}" for why, number in self._dropped.items())
             text = f"messages on the probe's socket that were left out: {counts}"
-            self._post(ProbeNote(at=self._now(), attempt=self._attempt, kind="dropped", text=text))
+            self._note("dropped", text)
         (code, memory_kill), (place, process) = self._exit or (0, None), self._crashed
         self._post(
             Exited(
@@ -227,7 +224,8 @@ class HeartbeatListener:
                 self._drain()
                 self._look()
                 self._find_silent()
-                self._look_outside()
+                if not (self._tracks or self._over):
+                    self.outside.look(self._now())
                 self._keep_the_name(selector)
                 if is_ready and self._exit is None:
                     select.select([self._ended], [], [], REST)
@@ -253,7 +251,11 @@ class HeartbeatListener:
             self._prepare()
             selector.register(self._named.socket, selectors.EVENT_READ)
             self._unbound = False
-        self._post(ProbeNote(at=now, attempt=self._attempt, kind="trouble", text=text))
+        self._note("trouble", text)
+
+    def _note(self, kind: str, text: str, error: Exception | None = None) -> None:
+        facts = {} if error is None else {"trace": notices.error_trace(error)}
+        self._post(ProbeNote(at=self._now(), attempt=self._attempt, kind=kind, text=text, facts=facts))
 
     def _drain(self) -> None:
         for _ in range(1000):  # a flood must not keep us from the exit
@@ -271,15 +273,11 @@ class HeartbeatListener:
                 self._take(data)
             except Exception as error:  # noqa: BLE001 - one message must not end the thread
                 self._dropped[UNREADABLE] += 1
-                if self._dropped[UNREADABLE] > 1:
-                    continue
-                text = (
-                    f"a message of the probe cannot be taken ({notices.error_words(error)}): it is left out"
-                )
-                facts = {"trace": notices.error_trace(error)}
-                self._post(
-                    ProbeNote(at=self._now(), attempt=self._attempt, kind="trouble", text=text, facts=facts)
-                )
+                if self._dropped[UNREADABLE] == 1:
+                    why = notices.error_words(error)
+                    self._note(
+                        "trouble", f"a message of the probe cannot be taken ({why}): it is left out", error
+                    )
 
     def _take(self, data: bytes) -> None:
         if data.startswith(b'{"token":%d,' % self._token):  # probe/outbox.py puts it first
@@ -323,11 +321,11 @@ class HeartbeatListener:
                 self._post(shown)
             elif how := track.ended(now):
                 self._end(track, how)
-        self._profiles.look(self._tracks.values(), self._attempt, now)
+        training = [track.program for track in self._tracks.values() if track.trains]
+        self._profiles.look(training, self._attempt, now)
 
     def _begin(self, record: Record) -> Track:
-        if self._outside:
-            self._watch_outside("")
+        self.outside.reported(self._now())
         track = self._tracks[record["pid"]] = Track(record, self._attempt, self._pages, self._now())
         for command in self._asked:
             track.ask(command)
@@ -351,26 +349,6 @@ class HeartbeatListener:
                 continue
             self._post(self._begin(record).event(now, page=True))
 
-    def _look_outside(self) -> None:
-        """Post whether no program of the attempt has a probe that reports, and why."""
-        now = self._now()
-        if self._tracks or self._over or now - self._since < OUTSIDE_AFTER or now - self._looked < LOOK:
-            return
-        self._looked, waiting, loading = now, False, False
-        with contextlib.suppress(OSError):  # for a moment there can be no descriptor
-            for path in self._pages.iterdir():
-                pid, _, kind = path.name.partition(".")
-                waiting |= kind == "waiting" and pid.isdecimal() and system.start_time(int(pid)) is not None
-                loading |= kind == "loading"
-        found = watched_from_outside(ProbeReports(False, waiting, loading), now - self._since, self.barred)
-        if found != self._outside:
-            self._watch_outside(found)
-
-    def _watch_outside(self, how: str) -> None:
-        self._outside, facts = how, {"outside": how}
-        text = how or LIBRARY_LOADED
-        self._post(ProbeNote(at=self._now(), attempt=self._attempt, kind="outside", text=text, facts=facts))
-
     def _unknown_pages(self) -> list[Record]:
         """Return the records in the pages of programs of this attempt that are not followed."""
         records: list[Record] = []
@@ -392,11 +370,11 @@ class HeartbeatListener:
         track.read_page_once_more()
         if track.pending:
             self._post(track.event(self._now()))
-        self._profiles.ended(track, self._attempt, self._now())
+        self._profiles.ended(track.program, self._attempt, self._now(), trained=track.trains)
         self._post(ProcessLeft(at=self._now(), attempt=self._attempt, pid=track.pid, how=how))
         del self._tracks[track.pid]
         self._newest.pop(track.pid, None)
-        self._over.add((track.pid, track.began))
+        self._over.add(track.program)
         track.close()
 
     def _post_the_last(self) -> None:
@@ -409,7 +387,7 @@ class HeartbeatListener:
             if track.pending:
                 self._post(track.event(self._now()))
             if self._exit is not None and self._exit[0] == 0 and not track.sent_record:
-                self._profiles.ended(track, self._attempt, self._now())
+                self._profiles.ended(track.program, self._attempt, self._now(), trained=track.trains)
                 continue  # it had no socket for a last record; in an attempt that ended with 0 it was not killed
             if track.leaving or not track.lives():
                 self._end(track, track.leaving or VANISHED)
@@ -430,79 +408,192 @@ def _note_event(note: _Note, attempt: int, at: float) -> ProbeConnected | ProbeN
     )  # fmt: skip
 
 
-class ProbeReports(NamedTuple):
-    """What is known of the probes of an attempt."""
+class Track:
+    """One program of an attempt, from its first record on.  All times: seconds on the supervisor's clock."""
 
-    ever: bool  # one sent a record: its process imported a library, or called stallguard
-    waiting: bool  # one waits for a training library, in a process that lives
-    loading: bool  # a process imported one, and sends nothing before it trains: a worker of a pool
+    def __init__(self, record: Record, attempt: int, pages: Path, now: float) -> None:
+        """`pages`: the directory of the pages."""
+        self.pid, self.began = record["pid"], record["began_ns"]
+        self.record = record
+        self.last: Heartbeat | None = None
+        self.sent_record = False  # over the socket; a program without one is followed by its page alone
+        self.pending = False  # there is something that the core does not know yet
+        # How it left, once it sent its last record: its process can still hang in the interpreter's end.
+        self.leaving = ""
+        self._attempt = attempt
+        self._start = system.start_time(self.pid)
+        self._image, self._image_at, self._is_proven = system.program_image(self.pid), now, False
+        self._longest = self._longest_phase = 0
+        self._received = self._checked = now
+        self._page: mmap.mmap | None = None  # without one the program is followed by the socket alone
+        with (
+            contextlib.suppress(OSError, ValueError),
+            open(pages / f"{self.pid}.page", "r+b", opener=private.opener) as file,
+        ):
+            self._page = mmap.mmap(file.fileno(), wire.SIZE)
+
+    @property
+    def program(self) -> Program:
+        """Its process' number, and when it began."""
+        return self.pid, self.began
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has trained, by what was posted."""
+        return self.last is not None and self.last.trains
+
+    def is_of(self, record: Record) -> bool:
+        """Return whether the same program made this record."""
+        return record["pid"] == self.pid and record["began_ns"] == self.began
+
+    def take(self, record: Record, now: float) -> None:
+        """Take a record from the socket."""
+        self._merge(record)
+        if self._image is None:  # as in the middle of execve(2), or of another user
+            self._image, self._image_at, self._is_proven = system.program_image(self.pid), now, False
+        self._received, self.pending, self.sent_record = now, True, True
+        if record["kind"] == _BYE:
+            self.leaving = HOW_LEFT[bool(record["flags"] & wire.FLAG_FAILED)]
+
+    def is_due(self, now: float) -> bool:
+        """Return whether what was merged has waited for long enough."""
+        return self.pending and self.last is not None and now - self.last.at >= EVERY
+
+    def event(self, now: float, *, page: bool = False) -> Heartbeat:
+        """Return the record as an event, which the caller posts: nothing is pending after this."""
+        self.last = heartbeat(self.record, self._attempt, now, self._longest, page=page)
+        self._longest, self.pending = 0, False
+        return self.last
+
+    def read_page(self, now: float) -> Heartbeat | None:
+        """Read the page of a program that has sent nothing for PAGE_AFTER; return its record if that is new."""
+        if now - self._received < PAGE_AFTER or not self._read():
+            return None
+        return self.event(now, page=True)
+
+    def read_page_once_more(self) -> None:
+        """Take what was stored in the page and not sent, at the end of the program.
+
+        Only the page shows how a program left that could send nothing.
+        """
+        self.pending = self._read() or self.pending
+        if not self.sent_record and self.record["phase"] == _FINISHING:
+            self.leaving = HOW_LEFT[bool(self.record["flags"] & wire.FLAG_FAILED)]
+
+    def _read(self) -> bool:
+        """Take the record in the page if it is of this program and new; return whether it is."""
+        record = wire.unpack(self._page[:]) if self._page is not None else None
+        if record is None or not self.is_of(record) or record["token"] != self.record["token"]:
+            return False
+        record = with_last_batches(record, self.record)
+        known = self.last
+        new = known is None or (record["changes"], record["beats"]) != (known.changes, known.beats)
+        if new:
+            self._merge(record)
+        return new
+
+    def _merge(self, record: Record) -> None:
+        """Take a newer record; the longest pause since the last event, and its phase, stay those of the longest."""
+        self.record = record
+        self._is_proven = self._is_proven or record["sent_ns"] / 1e9 > self._image_at
+        if record["longest_ns"] >= self._longest:
+            self._longest, self._longest_phase = record["longest_ns"], record["longest_phase"]
+        else:
+            self.record = {**record, "longest_phase": self._longest_phase}
+
+    def lives(self) -> bool:
+        """Return whether its process exists."""
+        return self._start is not None and system.alive(self.pid, self._start)
+
+    def ended(self, now: float) -> str:
+        """Return how a program ended that sent its last record or is silent; "" while nothing shows its end.
+
+        The process of a program that replaced itself lives, and has another image.
+        """
+        pause = SOON if self.leaving else PAGE_AFTER
+        if now - max(self._checked, 0.0 if self.leaving else self._received) < pause:
+            return ""
+        self._checked = now
+        if not self.lives():
+            return self.leaving or VANISHED
+        image = system.program_image(self.pid)
+        return REPLACED if self._is_proven and image and self._image and image != self._image else ""
+
+    def ask(self, command: str) -> bool:
+        """Store a command (wire.COMMANDS) in the program's page, for the hooks to find; return False if it has none."""
+        page = self._page
+        if page is None:
+            return False
+        with contextlib.suppress(ValueError):  # closed meanwhile: that program is gone
+            _COMMAND.pack_into(page, wire.SLOT["command"] * 8, wire.COMMANDS.index(command))
+        return True
+
+    def close(self) -> None:
+        """Unmap the page."""
+        if self._page is not None:
+            self._page.close()
+        self._page = None
 
 
-def watched_from_outside(reports: ProbeReports, seconds: float, barred: str = "") -> str:
-    """Return how an attempt of this age is watched from outside only, "" if it is not, or if that is not known yet.
+def heartbeat(record: Record, attempt: int, at: float, longest: int, *, page: bool = False) -> Heartbeat:
+    """Return the record as an event.  `longest`: nanoseconds, the longest pause since the last event."""
+    seconds: dict[str, Any] = {f"{name}_at": _seconds(record[f"{name}_ns"]) for name in _TIMES}
+    # In the page a hook may have stored a beat alone; what follows from it waits for the probe's thread to run.
+    seconds["progress_at"] = max(seconds["progress_at"], seconds["beat_at"])
+    counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
+    loss, broken = wire.bits_float(record["loss_bits"]) + 0.0, bool(record["flags"] & wire.FLAG_LOSS_BROKEN)
+    return Heartbeat(
+        at=at,
+        attempt=attempt,
+        phase=_name(wire.PHASES, record["phase"]),
+        longest=_seconds(longest),
+        longest_phase=_name(wire.PHASES, record["longest_phase"]),
+        source=_name(wire.SOURCES, record["source"]),
+        loss=loss if record["loss_bits"] and math.isfinite(loss) else None,
+        loss_not_finite=f"{loss:g}" if broken and not math.isfinite(loss) else "",
+        loss_of_epoch=bool(record["flags"] & wire.FLAG_LOSS_OF_EPOCH),
+        input_s=_seconds(record["input_ns"]),
+        step_s=_seconds(record["step_ns"]),
+        expect_until=_seconds(record["expect_ns"]),
+        page=page,
+        aside=bool(record["flags"] & wire.FLAG_STEPPED_ASIDE),
+        trains=bool(record["flags"] & wire.FLAG_TRAINS),
+        wait=_name(wire.WAITS, record["wait"]) if record["wait"] else "",
+        **seconds,
+        **counts,
+    )
 
-    `barred`: why the command cannot get a probe, if that is known.
+
+def _seconds(nanoseconds: int) -> float:
+    return round(nanoseconds / 1e9, 6) if nanoseconds else _ZERO
+
+
+def _name(names: tuple[str, ...], index: int) -> str:
+    return names[index] if 0 <= index < len(names) else names[0]
+
+
+def is_news(old: Heartbeat | None, record: Record, now: float) -> bool:
+    """Return whether a record is posted now, rather than merged with the next one.  `old`: posted last."""
+    if old is None:
+        return True
+    waited = now - old.at
+    if waited >= EVERY:
+        return True
+    changed = record["changes"] != old.changes
+    silence_ends = changed and record["progress_ns"] / 1e9 - old.progress_at > SILENT
+    phase_moved = _name(wire.PHASES, record["phase"]) != old.phase
+    begins = bool(record["flags"] & wire.FLAG_TRAINS) and not old.trains
+    return silence_ends or begins or (phase_moved and waited >= SOON)
+
+
+def with_last_batches(record: Record, before: Record) -> Record:
+    """Return a record of the page in which the batches of fit and epoch are those that `beats` has.
+
+    The probe's thread derives them, at most 50 ms later (probe/beats.py).  `before`: an earlier record that was sent,
+    which shows how many beats there were when the fit began.
     """
-    if reports.ever or reports.loading or seconds < OUTSIDE_AFTER:
-        return ""
-    if reports.waiting:
-        return NO_LIBRARY
-    return f"{NO_PROBE}: {barred}" if barred else NO_PROBE
-
-
-class ProfileWatch:
-    """Knows of each program when its next profile is due."""
-
-    def __init__(self, probe: Path, post: Callable[[Event], None]) -> None:
-        """`probe`: the directory of the probe's files; `post`: takes the events."""
-        self._probe, self._post = probe, post
-        self._since: dict[tuple[int, int], float] = {}  # program -> when it was first seen to train
-        self._due: dict[tuple[int, int], float] = {}
-        self._posted: dict[tuple[int, int], int] = {}  # samples of the last profile
-        self._failed = False  # an error of ours was reported
-
-    def look(self, tracks: Iterable[Track], attempt: int, now: float) -> None:
-        """Post the profiles that are due."""
-        for track in tracks:
-            if track.last is None or not track.last.trains:
-                continue
-            key = (track.pid, track.began)
-            since = self._since.setdefault(key, now)
-            if now < self._due.setdefault(key, now + PROFILE_FIRST):
-                continue
-            self._due[key] = now + min(PROFILE_LONGEST, max(PROFILE_FIRST, PROFILE_SHARE * (now - since)))
-            self._post_profile(track, attempt, now)
-
-    def ended(self, track: Track, attempt: int, now: float) -> None:
-        """Post the last profile of a program that is over."""
-        key = (track.pid, track.began)
-        if key in self._since or (track.last is not None and track.last.trains):
-            self._post_profile(track, attempt, now)
-        for known in (self._since, self._due, self._posted):
-            known.pop(key, None)
-
-    def _post_profile(self, track: Track, attempt: int, now: float) -> None:
-        """Post a profile; an error in it must not end the thread that receives the records."""
-        try:
-            self._read(track, attempt, now)
-        except Exception as error:  # noqa: BLE001 - reported, once
-            if self._failed:
-                return
-            self._failed = True
-            text = f"where the time goes cannot be read ({notices.error_words(error)})"
-            facts = {"trace": notices.error_trace(error)}
-            self._post(ProbeNote(at=now, attempt=attempt, kind="trouble", text=text, facts=facts))
-
-    def _read(self, track: Track, attempt: int, now: float) -> None:
-        from stallguard.collectors import stack_profile  # after the first attempt is started
-
-        try:
-            samples = stack_samples.read(stack_samples.path(self._probe, track.pid))
-        except OSError:
-            return  # a probe that cannot sample, or could not write: there is no profile
-        key = (track.pid, track.began)
-        if samples is None or samples.began != track.began or self._posted.get(key) == samples.samples:
-            return
-        self._posted[key] = samples.samples
-        profile = stack_profile.summarise(samples)
-        self._post(Profiled(at=now, attempt=attempt, pid=track.pid, profile=profile))
+    late = (record["beats"] - record["fit_beats"]) - (before["beats"] - before["fit_beats"])
+    same_fit = record["fits"] == before["fits"]
+    if late <= 0 or not same_fit or record["source"] != _CALLBACKS or record["batch"] < 0:
+        return record
+    return {**record, "fit_beats": record["fit_beats"] + late, "batch": record["batch"] + late}

@@ -85,7 +85,7 @@ class Session:
         self._beats = HeartbeatListener(
             sockets, request.run.probe, mailbox.post, clock.monotonic, options.observe
         )
-        self._beats.barred = request.reach.why
+        self._beats.outside.barred = request.reach.why
         self.context = RunContext(
             request=request, env=env, settings=CurrentSettings(loaded), sockets=sockets, clock=clock,
             began=clock.monotonic(), mailbox=mailbox, journal=journal, current=current, reporter=reporter,

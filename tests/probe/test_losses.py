@@ -12,7 +12,7 @@ from stallguard.probe import outbox, wire
 from stallguard.probe.beats import Beats
 from stallguard.probe.frameworks import keras
 from stallguard.probe.losses import Losses
-from stallguard.supervisor.program_record import heartbeat
+from stallguard.supervisor.heartbeats import heartbeat
 
 NAN, INF = math.nan, math.inf
 

@@ -18,7 +18,7 @@ from stallguard.probe import outbox, stack_sampler, wire
 from stallguard.probe.sender import TICK
 from stallguard.probe.stack_sampler import LONGEST, MOST, PERIOD, StackSampler
 from stallguard.storage import stack_samples
-from stallguard.supervisor.program_record import Track
+from stallguard.supervisor.attempt_watch import ProfileWatch
 
 SECOND = 1_000_000_000
 
@@ -166,8 +166,7 @@ def test_a_function_that_hung_in_a_stall_is_not_slow_for_it(beats, tmp_path):
 
 def mark_stall(tmp_path: Path, now: int) -> None:
     """Write into the samples that a stall was judged, as the supervisor does."""
-    track = Track({"pid": 7, "began_ns": 3}, 1, tmp_path, 0.0)
-    assert track.mark_stall(now / SECOND)
+    assert ProfileWatch(tmp_path, print).mark_stall([7], now / SECOND)
 
 
 def test_the_work_of_the_probe_in_the_training_thread_has_a_phase_of_its_own(sampler, beats, tmp_path):

@@ -6,37 +6,20 @@ import contextlib
 import queue
 import shutil
 import signal
-import struct
 import subprocess
 import time
-from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft, Profiled
+from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, ProbeNote, ProcessLeft
 from stallguard.host import system
 from stallguard.probe import wire
-from stallguard.storage import paths, stack_samples
-from stallguard.storage.stack_samples import StackSamples, StackTime
-from stallguard.supervisor import heartbeats
-from stallguard.supervisor.heartbeats import (
-    NO_LIBRARY,
-    NO_PROBE,
-    OUTSIDE_AFTER,
-    PROFILE_FIRST,
-    PROFILE_LONGEST,
-    HeartbeatListener,
-    ProbeReports,
-    ProfileWatch,
-    watched_from_outside,
-)
-from stallguard.supervisor.program_record import Track, is_news
+from stallguard.storage import paths
+from stallguard.supervisor import attempt_watch
+from stallguard.supervisor.heartbeats import HeartbeatListener, is_news
 from tests.host.children import eventually
 from tests.supervisor.listening import TOKEN, Ear, Probe
-
-PID, BEGAN = 2**30 + 7, 5  # the number of no process
 
 
 def test_a_record_arrives_as_an_event_in_seconds(ear: Ear) -> None:
@@ -422,134 +405,15 @@ def test_after_a_minute_it_is_said_that_no_library_was_loaded_and_later_that_one
     mark.touch()
     notes = []
     for clock[0] in (159.0, 161.0, 170.0):
-        listener._look_outside()
+        listener.outside.look(clock[0])
         notes.append(
             [(event.kind, event.facts["outside"]) for event in posted if isinstance(event, ProbeNote)]
         )
     probe.send(beats=1)
     listener._drain()
-    clock[0] = 180.0
-    listener._look_outside()
     listener.close()
     probe.end()
     shutil.rmtree(place)
 
-    assert notes == [[], *[[("outside", heartbeats.NO_LIBRARY)]] * 2]
+    assert notes == [[], *[[("outside", attempt_watch.NO_LIBRARY)]] * 2]
     assert [event.facts for event in posted if isinstance(event, ProbeNote)][1:] == [{"outside": ""}]
-
-
-def test_a_mark_of_a_process_that_is_gone_is_no_probe_that_waits(tmp_path: Path) -> None:
-    place, clock, posted = paths.socket_dir("/tmp"), [100.0], list[Event]()
-    listener = HeartbeatListener(place, tmp_path, posted.append, lambda: clock[0])
-    listener._reset(1, TOKEN)
-    listener.barred = "it is a shell"
-    process = subprocess.Popen(["true"])
-    process.wait()
-    (tmp_path / (wire.WAITING % process.pid)).touch()
-    clock[0] = 161.0
-    listener._look_outside()
-    listener.close()
-    shutil.rmtree(place)
-
-    notes = [event.text for event in posted if isinstance(event, ProbeNote)]
-    assert (notes, len(posted)) == ([f"{heartbeats.NO_PROBE}: it is a shell"], 1)
-
-
-@pytest.mark.parametrize(
-    ("reports", "seconds", "barred", "said"),
-    [
-        (ProbeReports(ever=False, waiting=True, loading=False), OUTSIDE_AFTER, "", NO_LIBRARY),
-        (ProbeReports(ever=False, waiting=True, loading=False), OUTSIDE_AFTER - 1, "", ""),
-        (ProbeReports(ever=False, waiting=False, loading=False), OUTSIDE_AFTER, "", NO_PROBE),
-        (
-            ProbeReports(ever=False, waiting=False, loading=False),
-            OUTSIDE_AFTER,
-            "it is a shell",
-            f"{NO_PROBE}: it is a shell",
-        ),
-        # A launcher that loads nothing waits as long as its child trains, and after that.
-        (ProbeReports(ever=True, waiting=True, loading=False), OUTSIDE_AFTER, "", ""),
-        # A worker of a pool imports a library, and sends nothing until it trains.
-        (ProbeReports(ever=False, waiting=True, loading=True), OUTSIDE_AFTER, "", ""),
-    ],
-)
-def test_only_what_is_known_is_said(reports: ProbeReports, seconds: float, barred: str, said: str) -> None:
-    assert watched_from_outside(reports, seconds, barred) == said
-
-
-@pytest.fixture
-def posted() -> list[Event]:
-    return []
-
-
-@pytest.fixture
-def watch(tmp_path: Path, posted: list[Event]) -> ProfileWatch:
-    return ProfileWatch(tmp_path, posted.append)
-
-
-@pytest.fixture
-def track(tmp_path: Path) -> Track:
-    """Return a program that trains."""
-    track = Track({"pid": PID, "began_ns": BEGAN}, 1, tmp_path, 0.0)
-    track.last = Heartbeat(at=0.0, attempt=1, pid=PID, trains=True)
-    return track
-
-
-def sampled(probe: Path, samples: int, began: int = BEGAN) -> None:
-    """Write what the probe of the program has sampled so far."""
-    stacks = [StackTime("training", "step", (), samples * 500)]
-    text = msgspec.json.encode(StackSamples(began, samples, samples * 500, [], stacks))
-    stack_samples.path(probe, PID).write_bytes(struct.pack("<2q", 2, len(text)) + text)
-
-
-def test_the_first_profile_comes_soon_and_the_next_ones_ever_more_rarely(
-    watch: ProfileWatch, track: Track, tmp_path: Path, posted: list[Event]
-) -> None:
-    for second in range(7200):
-        sampled(tmp_path, 2 * second + 1)
-        watch.look([track], 1, float(second))
-
-    times = [event.at for event in posted if isinstance(event, Profiled)]
-    pauses = [later - earlier for earlier, later in pairwise(times)]
-    assert times[0] == PROFILE_FIRST
-    assert pauses == sorted(pauses)
-    assert pauses[-1] == PROFILE_LONGEST
-
-
-def test_a_program_that_ends_has_a_last_profile_and_nothing_is_posted_twice(
-    watch: ProfileWatch, track: Track, tmp_path: Path, posted: list[Event]
-) -> None:
-    sampled(tmp_path, 100)
-    for second in (0.0, 20.0, 60.0):
-        watch.look([track], 1, second)
-    watch.ended(track, 1, 70.0)
-    assert [event.at for event in posted] == [20.0]
-
-    sampled(tmp_path, 140)
-    watch.ended(track, 1, 71.0)
-    assert [event.at for event in posted] == [20.0, 71.0]
-
-
-def test_samples_of_an_earlier_program_with_the_same_number_are_not_its_own(
-    watch: ProfileWatch, track: Track, tmp_path: Path, posted: list[Event]
-) -> None:
-    sampled(tmp_path, 100, began=BEGAN - 1)
-    watch.ended(track, 1, 70.0)
-    assert posted == []
-
-
-def test_an_error_of_ours_is_reported_once_and_later_records_are_still_taken(
-    watch: ProfileWatch, track: Track, posted: list[Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(file: Path) -> None:
-        raise ZeroDivisionError(f"of {file.name}")
-
-    monkeypatch.setattr(stack_samples, "read", fails)
-    for second in (0.0, 20.0, 60.0):
-        watch.look([track], 1, second)
-    watch.ended(track, 1, 70.0)
-
-    assert [(event.kind, event.text) for event in posted if isinstance(event, ProbeNote)] == [
-        ("trouble", f"where the time goes cannot be read (ZeroDivisionError: of {wire.PROFILE % PID})")
-    ]
-    assert len(posted) == 1

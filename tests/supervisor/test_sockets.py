@@ -13,7 +13,7 @@ import pytest
 from stallguard.core.events import Heartbeat, ProbeNote, ProcessLeft
 from stallguard.errors import StallguardError
 from stallguard.storage import paths
-from stallguard.supervisor import control, heartbeats, program_record
+from stallguard.supervisor import control, heartbeats
 from stallguard.supervisor.control import Control, ask
 from tests.supervisor.listening import TOKEN, Ear, Probe
 
@@ -76,8 +76,7 @@ def test_a_program_that_finds_no_socket_is_followed_by_its_page(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins after the directory was swept, and the socket cannot be bound again."""
-    for module in (heartbeats, program_record):
-        monkeypatch.setattr(module, "PAGE_AFTER", 0.4)
+    monkeypatch.setattr(heartbeats, "PAGE_AFTER", 0.4)
     ear = Ear(place, tmp_path)
     shutil.rmtree(place)
     place.write_text("in the way")

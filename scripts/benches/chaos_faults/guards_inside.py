@@ -118,7 +118,7 @@ _SIGNALS: Guards = {
     "killed-always": (_TRIES_ON,),
     "group-signalled": (Change(_CHILD, "start_new_session=True", "start_new_session=False"),),
     "fails-always": _NO_OWN_END,
-    "exits-abruptly": (Change("supervisor/program_record.py", "self.pending = self._read() or self.pending", "pass"),),
+    "exits-abruptly": (Change("supervisor/heartbeats.py", "self.pending = self._read() or self.pending", "pass"),),
     "training-killed": (Change("supervisor/launcher.py", "resume=action.resume, device", "resume=False, device"),),
     "training-stopped": (Change("core/detection/verdict.py", 'if seen.state == "stopped":', "if False:"),),
     "both-stopped": (

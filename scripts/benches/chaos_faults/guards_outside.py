@@ -97,8 +97,8 @@ _SOCKETS: Guards = {
             "            if error.errno not in BUSY:\n                self._hang_up()\n            return False",
             "            raise",
         ),
-        Change("supervisor/program_record.py", "self.pending = self._read() or self.pending", "pass"),
-        Change("supervisor/program_record.py", "if now - self._received < PAGE_AFTER or not self._read():", "if True:"),
+        Change("supervisor/heartbeats.py", "self.pending = self._read() or self.pending", "pass"),
+        Change("supervisor/heartbeats.py", "if now - self._received < PAGE_AFTER or not self._read():", "if True:"),
     ),
     "silent-clients": (
         Change(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.probe import wire
-from stallguard.supervisor.program_record import with_last_batches
+from stallguard.supervisor.heartbeats import with_last_batches
 
 SENT = dict.fromkeys(wire.FIELDS, 0) | {
     "fits": 1, "epoch": 2, "beats": 225, "fit_beats": 225, "batch": 25, "batches": 100,
