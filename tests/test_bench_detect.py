@@ -7,6 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from detection import nights, tables
+from detection.effective import DEFAULT, IMPORT, OFTEN, FourStalls
+from detection.peers import Akka, Cassandra, FiveTimesLongest, Fixed, Seen, SixTimesSlowest
+from detection.plans import KINDS, Plan
+from detection.simulation import OURS, World, simulate
+from harness.results import Goal, upper_bound, verdict
 
 from stallguard.core.limits import DetectorLimits
 
@@ -14,33 +20,20 @@ BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 RECORDINGS = Path(__file__).parent / "recordings" / "traces"
 
 
-@pytest.fixture(autouse=True)
-def benches(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHES))
-
-
 @pytest.mark.parametrize(
     ("count", "bound"), [(0, 2.996), (1, 4.744), (10, 16.96), (100, 118.1), (500, 538.0)]
 )
 def test_the_upper_bound_is_that_of_a_poisson_law(count, bound):
-    from harness.results import upper_bound
-
     assert upper_bound(count, 1000.0) == pytest.approx(bound, rel=0.01)
 
 
 def world(**more):
-    from detection import tables
-    from detection.simulation import World
-
     recorded = tables.recorded(tables.load(RECORDINGS))
     made_up = {one.name: one for one in tables.made_up(np.random.default_rng(0))}
     return World(recorded, made_up, DetectorLimits(), **more)
 
 
 def test_the_same_seed_gives_the_same_nights():
-    from detection.plans import KINDS
-    from detection.simulation import OURS, simulate
-
     first, again, other = (simulate(world(), 8.0, seed, KINDS[2:5]) for seed in (5, 5, 6))
 
     def seen(scores):
@@ -54,9 +47,6 @@ def test_the_same_seed_gives_the_same_nights():
 
 
 def test_nights_hold_what_their_plans_say():
-    from detection import nights
-    from detection.plans import Plan
-
     plan = Plan(batch=0.1, epoch_steps=600, compiles=4.0, checks=20, save_every=600, first=5.0)
     rng = np.random.default_rng(3)
     segments = list(nights.play(plan, world().recorded[0], rng, 8.0))
@@ -69,8 +59,6 @@ def test_nights_hold_what_their_plans_say():
 
 
 def test_the_others_rules_are_as_their_projects_state_them():
-    from detection.peers import Akka, Cassandra, FiveTimesLongest, Fixed, Seen, SixTimesSlowest
-
     rules = {
         rule.name: rule for rule in (Fixed(600.0), FiveTimesLongest(), SixTimesSlowest(), Akka(), Cassandra())
     }
@@ -85,8 +73,6 @@ def test_the_others_rules_are_as_their_projects_state_them():
 
 
 def test_phi_accrual_forgets_beyond_its_window():
-    from detection.peers import Cassandra, Seen
-
     rule = Cassandra()
     rule.learn(Seen(1000, 10.0, 100.0, 10.0))
     rule.learn(Seen(1000, 1.0, 1.0, 1.0))
@@ -95,18 +81,12 @@ def test_phi_accrual_forgets_beyond_its_window():
 
 
 def test_a_missed_goal_is_named_in_the_last_line():
-    from harness.results import Goal, verdict
-
     assert verdict([Goal("false alarms", 0.0, 2.0)]) == "all 1 goals hold"
     assert "slow 80 > 70" in verdict([Goal("slow", 80.0, 70.0), Goal("other", 1.0, 2.0)])
     assert "nothing nan" in verdict([Goal("nothing", math.nan, 2.0)])
 
 
 def test_four_stalls_cost_each_rule_its_silence_a_start_and_the_batches_since_the_checkpoint():
-    from detection.effective import DEFAULT, IMPORT, OFTEN
-    from detection.plans import KINDS
-    from detection.simulation import OURS, simulate
-
     [scores] = simulate(world(), 8.0, 3, KINDS[1:2]).values()
     often, seldom = (scores[OURS].accounts[every] for every in (OFTEN, DEFAULT))
     fixed = scores["fixed 10 min"].accounts[OFTEN]
@@ -120,9 +100,6 @@ def test_four_stalls_cost_each_rule_its_silence_a_start_and_the_batches_since_th
 
 
 def test_a_false_alarm_costs_a_restart():
-    from detection.effective import FourStalls
-    from detection.plans import Plan
-
     class Rules:
         alarms = 0
         rules = ()

@@ -11,6 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from exactness import verdicts
+from exactness.catalog import QUICK, SHAPES
+from exactness.cells import Shapes
+from exactness.runs import Attempt, Batch, Cell, Ran
+from exactness.scripts_loops import BESIDE
+from exactness.shape import DISTURBANCES, Shape
+from exactness.verdicts import from_the_beginning
 
 from stallguard.core.events import Launched, ProbeNote
 from stallguard.storage import journal
@@ -35,23 +42,14 @@ harness.finished()
 """
 
 
-@pytest.fixture(autouse=True)
-def benches(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHES))
-
-
 def ran(folder, values, code=0, err="", times=(1.0, 2.0)):
     """Return a run of one fit that showed `values`, its batches at those times."""
-    from exactness.runs import Attempt, Batch, Ran
-
     batches = [Batch("", 0, 0, number, time) for number, time in enumerate(times)]
     results = {name: {"float": value.hex()} for name, value in values.items()}
     return Ran(code, "", err, [Attempt(results, {}, batches)], folder, True, 1.0)
 
 
 def verdict(plain, made, **options):
-    from exactness import verdicts
-
     wrong = verdicts.differences(plain, plain.last.results, made, made.last.results, **options)
     return verdicts.crash(made, plain, "") or verdicts.compared(wrong, made)
 
@@ -102,8 +100,6 @@ class TestVerdicts:
         assert verdict(ran(tmp_path, {"loss": 1.0}), ran(tmp_path, {"loss": 2.0})).detail == "loss"
 
     def test_slices_that_were_asked_for_must_be_answered(self, tmp_path):
-        from exactness import verdicts
-
         asked = Launched(at=0.0, attempt=1, pid=1, slices=2)
         write_journal(tmp_path / "silent", events=(asked,))
         write_journal(tmp_path / "cut", (0.5, "micro", "each batch is trained in 2 slices"), events=(asked,))
@@ -121,9 +117,6 @@ class TestVerdicts:
         assert verdict(plain, ran(tmp_path, {"loss": 1.0}, err="UserWarning: 13 rows")).kind == "same"
 
     def test_a_training_that_begins_again_must_say_why(self, tmp_path):
-        from exactness.runs import Attempt, Batch
-        from exactness.verdicts import from_the_beginning
-
         def killed(first, second, *notes):
             made = ran(tmp_path / str(len(list(tmp_path.iterdir()))), {})
             made.folder.mkdir()
@@ -141,9 +134,6 @@ class TestVerdicts:
         assert not killed(range(2), range(9)), "it was killed before a checkpoint was due"
 
     def test_without_seeds_each_attempt_must_draw_the_same(self, tmp_path):
-        from exactness import verdicts
-        from exactness.runs import Attempt
-
         first, second = Attempt(drawn={"split": [1, 2]}), Attempt(drawn={"split": [2, 1]})
         assert verdicts.draws([first, first]) == []
         assert verdicts.draws([first, second]) == ["draw split: [1, 2] became [2, 1] in attempt 2"]
@@ -151,10 +141,6 @@ class TestVerdicts:
 
 class TestCatalog:
     def test_there_are_enough_scripts_and_each_can_be_run_and_edited(self):
-        from exactness.catalog import QUICK, SHAPES
-        from exactness.scripts_loops import BESIDE
-        from exactness.shape import DISTURBANCES
-
         shapes = {shape.name: shape for shape in SHAPES}
         assert len(shapes) == len(SHAPES) >= 80
         for shape in SHAPES:
@@ -169,9 +155,6 @@ class TestCatalog:
         assert all(set(cells) <= set(shapes[name].disturbances) for name, cells in QUICK.items())
 
     def test_no_script_is_left_out(self):
-        from exactness.catalog import SHAPES
-        from exactness.scripts_loops import BESIDE
-
         assert set(BESIDE) <= {file for shape in SHAPES for file in shape.texts(BESIDE)}
 
 
@@ -179,9 +162,6 @@ class TestHarness:
     @pytest.fixture
     def cell(self, tmp_path):
         """Return a function from a factor to a cell whose script multiplies by it."""
-        from exactness.runs import Cell
-        from exactness.shape import Shape
-
         return lambda factor="1.5": Cell(Shape("loop", text=LOOP.format(factor=factor)), tmp_path / "cell")
 
     def test_an_order_is_carried_out_once(self, cell):
@@ -219,9 +199,6 @@ class TestHarness:
         assert (made.files / "log.txt").read_text() == "batch " * 3
 
     def test_a_script_that_differs_by_itself_is_refused(self, tmp_path):
-        from exactness.cells import Shapes
-        from exactness.shape import Shape
-
         shape = Shape("loop", text=LOOP.format(factor="__import__('random').random()"))
         assert "value" in Shapes(shape, 0, tmp_path / "work", None).broken()[0]
 

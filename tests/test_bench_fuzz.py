@@ -8,9 +8,9 @@ import struct
 import subprocess
 from pathlib import Path
 
+import fuzz
 import pytest
 
-from scripts.benches import fuzz
 from stallguard.core.events import Heartbeat
 from stallguard.probe import wire
 

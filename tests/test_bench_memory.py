@@ -6,26 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from shortage import nights, watched
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 
 
-@pytest.fixture(autouse=True)
-def benches(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHES))
-
-
 def test_a_night_is_healthy_or_leaks_until_nothing_is_left():
-    from shortage import nights
-
     assert nights.healthy(np.random.default_rng(1)).over is None
     assert nights.leaking(np.random.default_rng(1), "linear").over is not None
 
 
 @pytest.mark.parametrize("shape", ["linear", "validation"])
 def test_a_simulated_leak_is_met_in_time(shape):
-    from shortage import nights, watched
-
     night = nights.leaking(np.random.default_rng((3, 1)), shape)
     seen = watched.watch(night)
 

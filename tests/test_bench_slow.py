@@ -5,6 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import slow
+from slowness import cases, independent, runs
+from slowness.cases import CASES
+from slowness.independent import PySpySampler, agree, seen
+from slowness.runs import Bottleneck, Ran, Report
+from slowness.surroundings import AROUND
 
 from stallguard.core.events import Profiled
 from stallguard.core.profile import FEEDER, TRAINING, Profile
@@ -13,34 +19,20 @@ BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 PROFILED = Profiled(at=1.0, attempt=1, pid=7, profile=Profile(60.0, 120, {"step": 60.0}))
 
 
-@pytest.fixture(autouse=True)
-def benches(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHES))
-
-
 def case(name):
-    from slowness.cases import CASES
-
     return next(one for one in CASES if one.name == name)
 
 
 def ran(*bottlenecks, others=0.0, code=0):
     """Return a run whose report names `bottlenecks`."""
-    from slowness.runs import Ran, Report
-
     return Ran(code, Report(list(bottlenecks)), [PROFILED], 60.0, others, ())
 
 
 def named(cause, program="", line=0):
-    from slowness.runs import Bottleneck
-
     return Bottleneck(cause, 30.0, 0.9, str(program), line)
 
 
 def test_every_program_has_one_bottleneck_and_at_most_one_is_healthy():
-    from slowness.cases import CASES
-    from slowness.surroundings import AROUND
-
     assert len(CASES) == len({one.name for one in CASES}) == 20
     assert [one.name for one in CASES if not one.expected] == ["healthy"]
     assert all(one.around in AROUND for one in CASES)
@@ -49,8 +41,6 @@ def test_every_program_has_one_bottleneck_and_at_most_one_is_healthy():
 
 
 def test_the_right_cause_at_the_wrong_line_misses_a_goal():
-    import slow
-
     generator = case("generator")
     right = slow.judge(generator, ran(named("input-starvation", generator.path, generator.marked[0])))
     wrong = slow.judge(generator, ran(named("input-starvation", generator.path, 1)))
@@ -62,8 +52,6 @@ def test_the_right_cause_at_the_wrong_line_misses_a_goal():
 
 
 def test_something_said_of_a_healthy_training_is_wrong_unless_other_programs_ran():
-    import slow
-
     healthy = case("healthy")
     assert slow.judge(healthy, ran()).is_cause_right
     assert not slow.judge(healthy, ran(named("tiny-batches"))).is_cause_right
@@ -74,9 +62,6 @@ def test_something_said_of_a_healthy_training_is_wrong_unless_other_programs_ran
 
 
 def test_a_report_without_the_field_is_never_right():
-    import slow
-    from slowness.runs import Ran, Report
-
     without = Ran(0, Report(), [PROFILED], 60.0, 0.0, ())
     assert not slow.judge(case("generator"), without).is_cause_right
     assert not slow.judge(case("healthy"), without).is_cause_right
@@ -85,8 +70,6 @@ def test_a_report_without_the_field_is_never_right():
 
 
 def test_samplers_differ_if_their_first_lines_are_clearly_not_the_same():
-    from slowness.independent import agree
-
     ours = {(TRAINING, 9): 1.0, (FEEDER, 3): 0.9}
     assert agree(ours, {(TRAINING, 9): 0.95, (FEEDER, 3): 0.8, (FEEDER, 4): 0.1})
     assert not agree(ours, {(TRAINING, 9): 0.95, (FEEDER, 4): 0.8})
@@ -97,8 +80,6 @@ def test_samplers_differ_if_their_first_lines_are_clearly_not_the_same():
 
 @pytest.mark.live
 def test_a_program_is_run_under_guard_and_both_samplers_see_its_slow_line(tmp_path, monkeypatch):
-    from slowness import cases, independent, runs
-
     monkeypatch.setattr(cases, "PROGRAMS", tmp_path)
     loop = cases.Case("loop", f"A loop that waits in each batch.\n{LOOP}", "slow-script")
     (one,) = runs.run(loop, tmp_path / "runs")
@@ -130,8 +111,6 @@ END
 
 
 def test_the_stacks_of_py_spy_are_counted_like_those_of_a_signal(tmp_path):
-    from slowness.independent import PySpySampler, seen
-
     program = tmp_path / "py-spy"
     program.write_text(PY_SPY)
     program.chmod(0o700)

@@ -9,35 +9,26 @@ import sys
 from pathlib import Path
 
 import pytest
+from endurance import week
+from endurance.week import slope
 
 from stallguard.storage import journal
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 
 
-@pytest.fixture(autouse=True)
-def benches(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHES))
-
-
 class TestSlope:
     def test_a_leak_is_seen_through_noise(self):
-        from endurance.week import slope
-
         dice = random.Random(1)
         leaking = [(x / 720, 1000 + 200 * x / 720 + dice.uniform(-4, 4)) for x in range(720)]
         assert 190 < slope(leaking) < 210
 
     def test_one_step_is_no_slope(self):
-        from endurance.week import slope
-
         assert slope([(float(x), 0.0 if x < 10 else 64.0) for x in range(100)]) == 0.0
         assert slope([(0.0, 5.0)]) == 0.0
 
 
 def test_hours_of_a_run_pass_in_seconds_with_pauses_and_a_crash(tmp_path, monkeypatch):
-    from endurance import week
-
     monkeypatch.setattr(week, "CRASHES", week.HOUR / 2)
     monkeypatch.setattr(week, "PAUSES", week.HOUR / 4)
     monkeypatch.setattr(week, "BOUND", 1 << 19)

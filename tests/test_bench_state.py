@@ -10,6 +10,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from stateful import judge
+from stateful.cases import DATA, PLACES, WITHOUT_FUNCTION, Case, drawn, parsed
+from stateful.children import Children
+from stateful.script import written
+from stateful.things import catalog
 
 ROOT = Path(__file__).parents[1]
 BENCHES = ROOT / "scripts" / "benches"
@@ -34,21 +39,12 @@ KINDS = """
 """
 
 
-@pytest.fixture(autouse=True)
-def benches(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHES))
-
-
 class TestCatalog:
     def test_there_are_enough_things_of_each_kind(self):
-        from stateful.things import catalog
-
         assert len(catalog()) >= 150
         assert set(KINDS.split()) <= set(catalog())
 
     def test_no_two_things_give_one_name_to_different_classes(self):
-        from stateful.things import catalog
-
         texts = {}
         for thing in catalog().values():
             for node in ast.parse(thing.setup).body:
@@ -57,10 +53,6 @@ class TestCatalog:
         assert [name for name, found in texts.items() if len(found) > 1] == []
 
     def test_each_is_python_at_each_place(self):
-        from stateful.cases import DATA, PLACES, Case
-        from stateful.script import written
-        from stateful.things import catalog
-
         for number, name in enumerate(catalog()):
             place, data = PLACES[number % len(PLACES)], DATA["tensorflow"][2 + number % 4]
             compile(written(Case("tensorflow", 2, 3, data, number, ((name, place),), ())), name, "exec")
@@ -68,17 +60,11 @@ class TestCatalog:
 
 class TestCases:
     def test_a_spec_is_the_case(self):
-        from stateful.cases import drawn, parsed
-        from stateful.things import catalog
-
         cases = list(drawn("torch", catalog(), 50, 1))
         assert [parsed(case.spec()) for case in cases] == cases
         assert list(drawn("torch", catalog(), 50, 1)) == cases != list(drawn("torch", catalog(), 50, 2))
 
     def test_each_thing_is_at_each_place_alone_before_several_are_together(self):
-        from stateful.cases import PLACES, drawn
-        from stateful.things import catalog
-
         things = dict(list(catalog().items())[:5])
         cases = list(drawn("tensorflow", things, 90, 1))
         alone, together = cases[: 5 * len(PLACES)], cases[5 * len(PLACES) :]
@@ -88,9 +74,6 @@ class TestCases:
         assert max(counted.values()) - min(counted.values()) <= 2
 
     def test_what_is_in_a_pipeline_has_data_with_a_function(self):
-        from stateful.cases import WITHOUT_FUNCTION, drawn
-        from stateful.things import catalog
-
         cases = [case for case in drawn("torch", catalog(), 200, 1) if "@pipeline" in case.spec()]
         assert cases
         assert not [case for case in cases if case.data in WITHOUT_FUNCTION]
@@ -101,8 +84,6 @@ def attempt(code=0, results=None, said=(), past=(), err=""):
 
 
 def verdict(reference, *attempts, things="list@callback", **more):
-    from stateful import judge
-
     spec = f"torch/2x3/arrays/1/{things}/batch0.5"
     return judge.judged({"spec": spec, "reference": reference, "attempts": list(attempts), **more})
 
@@ -179,9 +160,6 @@ class TestRuns:
     )
 
     def run(self, monkeypatch, tmp_path, probe):
-        from stateful.cases import parsed
-        from stateful.children import Children
-
         monkeypatch.setenv("STATE_PROBE", str(probe))
         found = []
         with Children("tensorflow", 1) as children:

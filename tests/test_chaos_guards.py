@@ -7,11 +7,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-
-from scripts.benches.chaos_faults import guardless
-from scripts.benches.chaos_faults.guardless import GUARDS, NO_GUARD
-from scripts.benches.chaos_faults.stage import living
-from scripts.benches.chaos_faults.table import FAULTS
+from chaos_faults import guardless
+from chaos_faults.guardless import GUARDS, NO_GUARD
+from chaos_faults.stage import living
+from chaos_faults.table import FAULTS
 
 PACKAGE = Path(__file__).parents[1] / "stallguard"
 BY_NAME = {fault.name: fault for fault in FAULTS}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matrix_cells.simulated import judged
+from matrix_cells.simulated_cells import draw, parsed
+from matrix_cells.simulated_play import play
 from msgspec.structs import replace
 
 from stallguard.core import policy
@@ -27,23 +30,12 @@ ONCE_WRONG = [  # each showed a defect of the product
 ]
 
 
-@pytest.fixture(autouse=True)
-def benches(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHES))
-
-
 def wrong(*specs):
     """Return what is wrong in cells: the promises, by cell."""
-    from matrix_cells.simulated import judged
-    from matrix_cells.simulated_cells import parsed
-
     return [{one.promise for one in judged(parsed(spec))} for spec in specs]
 
 
 def test_no_random_cell_is_wrong():
-    from matrix_cells.simulated import judged
-    from matrix_cells.simulated_cells import draw
-
     found = {cell.spec: bad for cell in map(draw, range(CELLS)) if (bad := judged(cell))}
 
     assert found == {}
@@ -55,9 +47,6 @@ def test_cells_that_were_wrong_are_right(spec):
 
 
 def test_a_cell_is_repeated_by_its_spec():
-    from matrix_cells.simulated_cells import draw, parsed
-    from matrix_cells.simulated_play import play
-
     for seed in range(20):
         cell = draw(seed)
         assert parsed(cell.spec) == cell

@@ -23,11 +23,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from chaos_faults.fault import Fault
 from chaos_faults.stage import Broken, Stage
 from chaos_faults.table import FAULTS
+from harness.results import Goal, concluded
 
 LEAST = 60  # rows
 WIDTHS = (34, 52, 52)  # columns of the table, in characters
@@ -141,10 +140,10 @@ def main() -> int:
     print(shown(results))
     broken = [result.fault.name for result in results if result.ok is False]
     made = sum(result.ok is not None for result in results)
-    few = made < LEAST and not options.only
-    verdict = f"broken: {', '.join(broken)}" if broken else f"fewer than {LEAST}" if few else "all promises kept"
-    print(f"\n{made} faults, {len(broken)} broken promises, {time.monotonic() - began:.0f} s; {verdict}")
-    return 1 if broken or few else 0
+    goals = [Goal("broken promises", len(broken), 0)]
+    goals += [] if options.only else [Goal(f"faults missing of {LEAST}", max(0, LEAST - made), 0)]
+    words = f"broken: {', '.join(broken)}; " if broken else ""
+    return concluded(goals, f"\n{made} faults, {time.monotonic() - began:.0f} s; {words}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -23,12 +24,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from harness.results import table
+from harness.children import ROOT
+from harness.results import Goal, concluded, table
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 GROUPS = (
     "hooks", "arrays", "sequences", "pipelines", "steps", "train_steps", "distributed", "callbacks", "stops",
@@ -192,9 +191,8 @@ def main() -> int:
     compared = sum(row.differs is not None for row in rows)
     missing = sorted({row.what for row in rows if row.differs is None})
     absent = f"; not here: {', '.join(missing)}" if missing else ""
-    verdict = f"{len(wrong)} differ" if wrong else "all are the same with stallguard and without"
-    print(f"\n{compared} comparisons, {time.monotonic() - began:.0f} s{absent}; {verdict}")
-    return 1 if wrong or not compared else 0
+    goals = [Goal("comparisons that differ", len(wrong) if compared else math.nan, 0)]
+    return concluded(goals, f"\n{compared} comparisons, {time.monotonic() - began:.0f} s{absent}; ")
 
 
 def said(row: Row) -> str:

@@ -21,8 +21,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from exactness.catalog import QUICK, SHAPES
 from exactness.cells import Result, Shapes
 from exactness.runs import end_all, interpreter

@@ -23,8 +23,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import psutil
 
 from fleets import idle, published, ray_cluster, s3_server, simulation

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -25,11 +26,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import psutil
 
 from chaos_faults.stage import MARK, Broken
+from harness.results import Goal, concluded
 from matrix_cells import cells, simulated, trial
 from matrix_cells.cells import Cell
 from stallguard.config.table import tuning_rows
@@ -166,14 +166,9 @@ def said(results: list[Result], drawn: list[Cell], unsteady: list[Result], seed:
     if missing := cells.missing():
         print(f"\nnot here: {', '.join(missing)}")
     tried_pairs, pairs = cells.pairs([result.cell for result in results]), cells.pairs(drawn)
-    once = f", {len(unsteady)} were when others ran" if unsteady else ""
-    part = "" if len(results) == len(drawn) else " as far as it was tried"
-    print(
-        f"\nmatrix, seed {seed}: {len(wrong)} of {len(results)} cells are wrong{once}, "
-        f"{tried_pairs} of {pairs} pairs were tried: "
-        f"the goal {'is missed' if wrong or not results else f'holds{part}'}"
-    )
-    return 1 if wrong or not results else 0
+    once = f", {len(unsteady)} wrong when others ran" if unsteady else ""
+    before = f"\nseed {seed}, {len(results)} cells{once}, {tried_pairs} of {pairs} pairs were tried; "
+    return concluded([Goal("wrong cells", len(wrong) if results else math.nan, 0)], before)
 
 
 if __name__ == "__main__":

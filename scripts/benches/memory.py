@@ -18,16 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import msgspec
 import numpy as np
 
 from harness.children import BENCHES, ended, guarding, started
+from harness.groups import Unavailable, group, inside
 from harness.results import Goal, concluded, quantile, table, upper_bound
 from shortage import nights, watched
 from shortage.nights import SHAPES
-from slowness.surroundings import Unavailable, group
 from stallguard.core.actions import Diagnosed
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import Exited
@@ -85,10 +83,9 @@ def run(shape: str, seed: int, place: Path) -> Ran:
     place.mkdir(parents=True)
     home = place / "home"
     seconds = float(np.random.default_rng(seed).uniform(*SECONDS))
-    limit = str(LEAST + LEAK)
-    with group("memory", {"memory.limit_in_bytes": limit}, {"memory.max": limit, "memory.swap.max": "0"}) as around:
+    with group(memory=LEAST + LEAK, swaps=False) as around:
         words = (str(CHILD), shape, str(LEAK), f"{seconds:.1f}", str(seed))
-        command = [*around.before, *guarding(*words, options=("--set", "notify.desktop=off"))]
+        command = [*inside(around), *guarding(*words, options=("--set", "notify.desktop=off"))]
         with started(command, home, place, place / "output.txt", TF_CPP_MIN_LOG_LEVEL="2") as guard:
             code = ended(guard, LONGEST)
     return _read(shape, place, code)

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from harness.results import Goal, concluded, table
 from stallguard.probe import settings
 from stallguard.probe.settings import ProbeSettings

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -21,19 +22,17 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import psutil
 
-from harness.children import environment, guarding, started
+from harness.children import BENCHES, ROOT, environment, guarding, started
+from harness.results import Goal, concluded, table
 
-ROOT = Path(__file__).resolve().parents[2]
 STARTS = 25
 PROCESSES = 5  # for each figure of a step
 BEATS_FOR = 20.0  # seconds
 BEATS_PER_SECOND = 200
 
-# (name, unit, goal: at most)
+# Goals, at most.
 STEP_CPU, SLOW_DOWN, START, MEMORY, CPU = 10.0, 0.5, 80.0, 35.0, 0.5
 CALLS = 1.5  # Python calls a step: the one that the stopwatch sees, and some in a few steps of a hundred
 
@@ -52,26 +51,23 @@ class Row(NamedTuple):
     what: str
     values: list[float]  # one a process; empty: could not be measured here
     goal: float | None  # at most
-    unit: str
 
     @property
-    def missed(self) -> bool:
-        """Whether the goal does not hold, or could not be looked at."""
-        return self.goal is not None and (not self.values or statistics.median(self.values) > self.goal)
+    def value(self) -> float:
+        """The median; not a number, which holds no goal, if it could not be looked at."""
+        return statistics.median(self.values) if self.values else math.nan
 
-    def line(self) -> str:
+    def cells(self) -> tuple[str, ...]:
         """Return what the table shows."""
-        shown = f"{statistics.median(self.values):.2f}" if self.values else "not here"
-        several = len(self.values) > 1
-        spread = f"{min(self.values):.1f} to {max(self.values):.1f}" if several else ""
-        goal = "" if self.goal is None else f"<= {self.goal:g}"
-        return f"{self.what:<52}{shown:>10} {self.unit:<12}{goal:>8}  {spread}".rstrip()
+        spread = f"{min(self.values):.1f} to {max(self.values):.1f}" if len(self.values) > 1 else ""
+        return (self.what, f"{self.value:.2f}", "" if self.goal is None else f"{self.goal:g}", spread)
 
 
 def step_cost(python: str, *options: str) -> dict[str, float] | None:
     """Return one child's measurements, or None if the interpreter has no TensorFlow."""
-    child = ROOT / "scripts" / "benches" / "overhead_child.py"
-    done = subprocess.run([python, str(child), *options], capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(
+        [python, str(BENCHES / "overhead_child.py"), *options], capture_output=True, text=True, check=False, cwd=ROOT
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         sys.stderr.write(done.stderr[-2000:])
@@ -99,21 +95,18 @@ def _rows(name: str, checkpoints: bool, found: list[dict[str, float]]) -> list[R
     where = f"{name}, checkpoints on" if checkpoints else name
     # What a fit costs once with checkpoints, 4 ms, is compared with a long fit: one of 400 steps is over in 0.4 s.
     short = (None, None) if checkpoints else (STEP_CPU, SLOW_DOWN)
-    return [
-        Row(f"CPU a step of a long fit, {where}", _column(found, "long_step_us"), STEP_CPU, "us"),
-        Row("  slow-down of 1 ms batches", _column(found, "long_slowdown_percent"), SLOW_DOWN, "%"),
-        Row("  CPU a step of a fit of 400 steps", _column(found, "step_us"), short[0], "us"),
-        Row("  slow-down of 1 ms batches", _column(found, "slowdown_percent"), short[1], "%"),
-        Row("  calls of Python functions a step", _column(found, "calls"), CALLS, ""),
-        Row("  once a fit (its share is in the step)", _column(found, "fit_us"), None, "us"),
-        Row("  once an epoch (the same)", _column(found, "epoch_us"), None, "us"),
-        Row("  a step, whole fits in and out", _column(found, "difference_us"), None, "us"),
-        Row("  the same of a wrapper that does nothing", _column(found, "control_us"), None, "us"),
-    ]
-
-
-def _column(found: list[dict[str, float]], name: str) -> list[float]:
-    return [one[name] for one in found]
+    figures = (
+        (f"CPU a step of a long fit, {where}, us", "long_step_us", STEP_CPU),
+        ("  slow-down of 1 ms batches, %", "long_slowdown_percent", SLOW_DOWN),
+        ("  CPU a step of a fit of 400 steps, us", "step_us", short[0]),
+        ("  slow-down of 1 ms batches then, %", "slowdown_percent", short[1]),
+        ("  calls of Python functions a step", "calls", CALLS),
+        ("  once a fit (its share is in the step), us", "fit_us", None),
+        ("  once an epoch (the same), us", "epoch_us", None),
+        ("  a step, whole fits in and out, us", "difference_us", None),
+        ("  the same of a wrapper that does nothing, us", "control_us", None),
+    )
+    return [Row(what, [one[name] for one in found], goal) for what, name, goal in figures]
 
 
 def first_line(command: list[str], env: dict[str, str]) -> float:
@@ -167,22 +160,18 @@ def keras2() -> str | None:
 
 
 def main() -> int:
-    """Measure, print a table, and say whether the goals hold."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(description="what the guard costs")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="for each figure of a step")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled
     rows = step_rows(parser.parse_args().processes)
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as place:
-        rows.append(Row("start to first line, added", start_cost(Path(place)), START, "ms"))
+        rows.append(Row("start to first line, added, ms", start_cost(Path(place)), START))
         memory, used = supervisor_cost(Path(place))
-    rows.append(Row("supervisor resident", [memory], MEMORY, "MB"))
-    rows.append(Row(f"supervisor CPU at {BEATS_PER_SECOND} beats/s", [used], CPU, "% of a core"))
-    print(f"{'added by the guard':<52}{'measured':>10} {'':<12}{'goal':>8}  range")
-    for row in rows:
-        print(row.line())
-    missed = [row.what for row in rows if row.missed]
-    print("goals hold" if not missed else f"goals missed: {', '.join(missed)}")
-    return 1 if missed else 0
+    rows.append(Row("supervisor resident, MB", [memory], MEMORY))
+    rows.append(Row(f"supervisor CPU at {BEATS_PER_SECOND} beats/s, % of a core", [used], CPU))
+    print(table(("added by the guard", "measured", "at most", "range"), [row.cells() for row in rows]) + "\n")
+    return concluded([Goal(row.what.strip(), row.value, row.goal) for row in rows if row.goal is not None])
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from harness.results import Goal, against, concluded
 from stallguard.host.clock import SystemClock
 from stallguard.sensors import Sensor, Target
 from stallguard.sensors.log_matcher import Matcher
@@ -176,22 +175,18 @@ def trouble(name: str, error: Exception) -> None:
 
 
 def main() -> int:
-    """Measure, print, and return 0 where every goal holds."""
+    """Measure and print; return the exit code."""
     with tempfile.TemporaryDirectory() as place, tree() as root:
         share, grown, p99 = hour(root, Path(place))
         running = live(root, Path(place))
-    results = [
-        ("all sensors, an hour's readings", share, CPU, "% of a core"),
-        (f"all sensors, {LIVE:.0f} s in their threads", running, CPU, "% of a core"),
-        ("growth in that hour", grown, GROWTH, "MB"),
-        ("longest p99 of a reading", p99, TICK, "ms"),
+    goals = [
+        Goal("all sensors, an hour's readings, % of a core", share, CPU),
+        Goal(f"all sensors, {LIVE:.0f} s in their threads, % of a core", running, CPU),
+        Goal("growth in that hour, MB", grown, GROWTH),
+        Goal("longest p99 of a reading, ms", p99, TICK),
     ]
-    print()
-    for name, value, goal, unit in results:
-        print(f"{name:38s} {value:8.3f} {unit:12s} goal {goal:g}{'' if value <= goal else '  MISSED'}")
-    missed = [name for name, value, goal, _ in results if value > goal]
-    print(f"\ngoals missed: {', '.join(missed)}" if missed else "\nall goals hold")
-    return 1 if missed else 0
+    print(f"\n{against('', goals)}\n")
+    return concluded(goals)
 
 
 if __name__ == "__main__":

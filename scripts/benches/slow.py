@@ -16,13 +16,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
+from harness.groups import Unavailable
 from harness.results import Goal, concluded, table
 from slowness import cost, independent
 from slowness.cases import CASES, Case
 from slowness.runs import Bottleneck, Ran, run
-from slowness.surroundings import Unavailable
 
 OTHERS = ("busy-machine", "low-priority")  # findings that are true if other programs run, the second if this is niced
 BUSY = 0.25  # cores that other programs take: from there, that they slow a training can be true

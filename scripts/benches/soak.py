@@ -17,8 +17,6 @@ from pathlib import Path
 
 import psutil
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from endurance import week
 from endurance.week import Reading, read, size_of, slope
 from harness.children import guarding, started

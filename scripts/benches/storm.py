@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from faults import outcome
 from faults.place import Place, Service, opened
 from faults.play import KINDS, Fault, Played, Player, plan
@@ -193,6 +191,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=FAULTS)
     parser.add_argument("--every", type=float, default=EVERY, help="seconds between two faults")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of pure training a night")
+    parser.add_argument("--epochs", type=int, default=0, help="of a night, in place of --minutes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", metavar="FAULT,...", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--keep", type=Path, help="where the nights with troubles stay")
@@ -204,7 +203,7 @@ def main() -> int:
     nights: list[Night] = []
     with tempfile.TemporaryDirectory(prefix="sg-storm-") as folder:
         plain = Path(folder) / "plain"
-        epochs = epochs_for(options.minutes, Path(folder) / "trial")
+        epochs = options.epochs or epochs_for(options.minutes, Path(folder) / "trial")
         seconds = undisturbed(plain, epochs)
         print(f"undisturbed: {epochs} epochs in {seconds:.0f} s", file=sys.stderr, flush=True)
         faults, left_out = chosen(options, wanted)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import psutil
 
+from harness.groups import Unavailable, group
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
@@ -67,7 +68,6 @@ def plan(seed: int, count: int, kinds: Sequence[str] = tuple(KINDS)) -> list[Fau
     return faults[:count]
 
 
-GROUPS = Path("/sys/fs/cgroup")
 LITTLE = 1 << 20  # bytes that a training may take more before the kernel kills it
 KERNEL = 4.0  # seconds that the kernel has for that: a checkpoint needs memory every two seconds
 
@@ -87,7 +87,10 @@ class Player:
         self._place, self._service = place, service
         self._timers: list[threading.Timer] = []
         self._taking_back: set[str] = set()
-        self.group = _memory_group()
+        self._closing = contextlib.ExitStack()
+        self.group: Path | None = None
+        with contextlib.suppress(Unavailable):
+            self.group = self._closing.enter_context(group(memory=LITTLE))
         self._plays: dict[str, Callable[[Fault], bool]] = {
             "kill": self._kill, "supervisor": self._kill_supervisor, "deadlock": self._order,
             "blocked": self._order, "stop": self._stop, "memory": self._take_memory, "full": self._fill,
@@ -109,9 +112,7 @@ class Player:
         """Take back what is still played."""
         for timer in self._timers:
             timer.join()
-        if self.group is not None:
-            with contextlib.suppress(OSError):
-                self.group.rmdir()
+        self._closing.close()
 
     # ---- whom it hits ------------------------------------------------------------------------------------------
 
@@ -238,18 +239,3 @@ def _signalled(pid: int | None, number: int) -> bool:
         os.kill(pid, number)
         return True
     return False
-
-
-def _memory_group() -> Path | None:
-    """Make a control group in which there is no memory; None if that is not possible here."""
-    unified = (GROUPS / "cgroup.controllers").exists()
-    group = (GROUPS if unified else GROUPS / "memory") / f"stallguard-bench-storm-{os.getpid()}"
-    with contextlib.suppress(OSError):
-        group.mkdir()
-        try:
-            (group / ("memory.max" if unified else "memory.limit_in_bytes")).write_text(str(LITTLE))
-        except OSError:
-            group.rmdir()
-        else:
-            return group
-    return None

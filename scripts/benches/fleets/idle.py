@@ -17,7 +17,7 @@ import psutil
 
 from fleets import published, s3_server
 from fleets.machines import wait_for
-from harness.results import Goal, number, table
+from harness.results import Goal, against, number
 from stallguard.fleet.store.opening import open_store
 
 SHARE = 0.5  # % of a core
@@ -69,8 +69,7 @@ def _watch(kind: str, place: Path, url: str, seconds: float, say: Callable[[str]
         Goal(f"idle worker, store {kind}, % of a core", share, SHARE),
         Goal(f"idle worker, store {kind}, MB", memory, MEMORY[kind]),
     ]
-    rows = [(one.name, number(one.at_most), number(one.value), "yes" if one.holds else "no") for one in goals]
-    print(table(("one worker", "at most", "measured", "holds"), [*rows, ("wake-ups a second", "", number(wakes), "")]))
+    print(against("one worker", goals, ("wake-ups a second", "", number(wakes), "")))
     return goals
 
 

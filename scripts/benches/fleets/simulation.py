@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleets.simulated_store import Memory, SimulatedStore
-from harness.results import Goal, number, table
+from harness.results import Goal, against, number, table
 from stallguard.fleet.engine.dispatcher import Deps, Dispatcher
 from stallguard.fleet.engine.scheduler_process import TURN
 from stallguard.fleet.engine.worker_process import LISTS_AT_LEAST, NAMES, RENEWS
@@ -355,8 +355,7 @@ def goals(found: Simulated, count: int, lasts: float) -> list[Goal]:
         Goal("a vanished machine is noticed, s", found.noticed, lasts + LATE),
         Goal("jobs trained a second time", found.again, 0),
     ]
-    rows = [(one.name, number(one.at_most), number(one.value), "yes" if one.holds else "no") for one in made]
-    print(table((f"{count} machines", "at most", "measured", "holds"), rows))
+    print(against(f"{count} machines", made))
     kinds = sorted({*found.scheduler, *found.machines})
     counted = [(kind, number(found.scheduler.get(kind, 0.0)), number(found.machines.get(kind, 0.0))) for kind in kinds]
     print(table(("requests a minute", "scheduler", "all machines"), counted))

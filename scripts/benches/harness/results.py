@@ -76,6 +76,12 @@ class Goal(NamedTuple):
         return self.value <= self.at_most
 
 
+def against(title: str, goals: Sequence[Goal], *more: Sequence[str]) -> str:
+    """Return a table of figures against their goals.  `more`: rows of figures that only inform."""
+    rows = [(one.name, f"{one.at_most:g}", number(one.value), "yes" if one.holds else "NO") for one in goals]
+    return table((title, "at most", "measured", "holds"), [*rows, *more])
+
+
 def verdict(goals: list[Goal]) -> str:
     """Return in words whether all goals hold."""
     missed = [goal for goal in goals if not goal.holds]

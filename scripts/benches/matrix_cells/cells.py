@@ -133,6 +133,7 @@ def possible(cell: Mapping[str, str]) -> bool:
     return all(rules)
 
 
+@cache
 def covering(strength: int, seed: int) -> list[Cell]:
     """Return cells of this machine's environments that cover all combinations of `strength` values.
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from harness.results import Goal, concluded
 from matrix_cells.simulated_cells import DIMENSIONS, Cell, Wrong, draw, parsed
 from matrix_cells.simulated_oracle import wrongs
 from matrix_cells.simulated_play import play
@@ -67,8 +68,7 @@ def one_cell(spec: str) -> int:
     print(cell.spec)
     for wrong in found:
         print(f"  {wrong.promise}: {wrong.difference}")
-    print(f"{int(bool(found))} of 1 cells are wrong")
-    return int(bool(found))
+    return concluded([Goal("wrong cells", int(bool(found)), 0)])
 
 
 def many(cells: int, seed: int, processes: int) -> int:
@@ -90,5 +90,4 @@ def many(cells: int, seed: int, processes: int) -> int:
     for cell, each in wrong[:SHOWN]:
         print(f"\n--cell {cell.spec}")
         print("\n".join(f"    {one.promise}: {one.difference}" for one in each))
-    print(f"\n{len(wrong)} of {cells} cells are wrong{'' if not wrong else ': the goal does not hold'}")
-    return int(bool(wrong))
+    return concluded([Goal("wrong cells", len(wrong), 0)], f"\n{cells} cells; ")

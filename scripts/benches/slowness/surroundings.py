@@ -8,31 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import itertools
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from harness.groups import group, inside
+
 LATENCY = 0.1  # seconds until the server answers
 QUOTA = 0.2  # of a core
 MEMORY = 900_000_000  # bytes: TensorFlow takes 600 MB of them
-ENDING = 10.0  # seconds until a process that stays in a group is killed
-PERIOD = 100_000  # microseconds, the kernel's default
-GROUPS = Path("/sys/fs/cgroup")
-NAME = "stallguard-bench"
-_NUMBER = itertools.count()  # of the groups of this process
-
-
-class Unavailable(Exception):
-    """It cannot be made on this machine; the text says why."""
 
 
 class Surroundings(NamedTuple):
@@ -73,46 +63,10 @@ def server() -> Iterator[Surroundings]:
 
 
 @contextlib.contextmanager
-def group(controller: str, limits: dict[str, str], unified: dict[str, str]) -> Iterator[Surroundings]:
-    """Make a control group; `limits` are the files of version 1 and what they get, `unified` those of version 2."""
-    is_unified = (GROUPS / "cgroup.controllers").exists()
-    place = (GROUPS if is_unified else GROUPS / controller) / f"{NAME}-{os.getpid()}-{next(_NUMBER)}"
-    try:
-        place.mkdir()
-    except OSError as error:
-        raise Unavailable(f"no control group can be made here: {error.strerror}") from error
-    try:
-        try:
-            for name, value in (unified if is_unified else limits).items():
-                (place / name).write_text(value)
-        except OSError as error:
-            raise Unavailable(f"this control group takes no limit: {error.strerror}") from error
-        yield Surroundings(before=("/bin/sh", "-c", f'echo $$ > {place}/cgroup.procs && exec "$@"', "sh"))
-    finally:
-        _empty(place / "cgroup.procs")
-        place.rmdir()
-
-
-def _empty(members: Path) -> None:
-    """Wait for the processes of a group that a run has left behind; end them if they stay."""
-    end = time.monotonic() + ENDING
-    while (left := members.read_text().split()) and time.monotonic() < end + 5:
-        time.sleep(0.1)
-        if time.monotonic() > end:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), signal.SIGKILL)
-
-
-def quota() -> contextlib.AbstractContextManager[Surroundings]:
-    """Give a run a part of a core."""
-    most = str(int(QUOTA * PERIOD))
-    return group("cpu", {"cpu.cfs_quota_us": most}, {"cpu.max": f"{most} {PERIOD}"})
-
-
-def little_memory() -> contextlib.AbstractContextManager[Surroundings]:
-    """Give a run less memory than it uses."""
-    return group("memory", {"memory.limit_in_bytes": str(MEMORY)}, {"memory.max": str(MEMORY)})
+def limited(*, memory: int = 0, cores: float = 0.0) -> Iterator[Surroundings]:
+    """Give a run a part of a core, or less memory than it uses."""
+    with group(memory=memory, cores=cores) as place:
+        yield Surroundings(before=inside(place))
 
 
 @contextlib.contextmanager
@@ -135,8 +89,8 @@ def busy_processes() -> Iterator[Surroundings]:
 AROUND: dict[str, Callable[[], contextlib.AbstractContextManager[Surroundings]]] = {
     "": lambda: contextlib.nullcontext(Surroundings()),
     "server": server,
-    "quota": quota,
-    "little memory": little_memory,
+    "quota": lambda: limited(cores=QUOTA),
+    "little memory": lambda: limited(memory=MEMORY),
     "busy processes": busy_processes,
     "the same again": lambda: contextlib.nullcontext(Surroundings(copies=2)),
 }
