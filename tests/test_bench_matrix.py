@@ -9,12 +9,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import matrix
 import pytest
+from matrix_cells import cells, expected, trial
 
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "scripts" / "benches" / "matrix.py"
-import matrix
-from matrix_cells import cells, expected, trial
 
 
 @pytest.mark.parametrize("strength", [2, pytest.param(3, marks=pytest.mark.whole)])

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 import slow
-from slowness import cases, independent, runs
+from slowness import cases, runs
 from slowness.cases import CASES
-from slowness.independent import PySpySampler, agree, seen
 from slowness.runs import Bottleneck, Ran, Report
 from slowness.surroundings import AROUND
 
 from stallguard.core.events import Profiled
-from stallguard.core.profile import FEEDER, TRAINING, Profile
+from stallguard.core.profile import Profile
 
 BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 PROFILED = Profiled(at=1.0, attempt=1, pid=7, profile=Profile(60.0, 120, {"step": 60.0}))
@@ -25,7 +24,7 @@ def case(name):
 
 def ran(*bottlenecks, others=0.0, code=0):
     """Return a run whose report names `bottlenecks`."""
-    return Ran(code, Report(list(bottlenecks)), [PROFILED], 60.0, others, ())
+    return Ran(code, Report(list(bottlenecks)), [PROFILED], 60.0, others)
 
 
 def named(cause, program="", line=0):
@@ -62,32 +61,25 @@ def test_something_said_of_a_healthy_training_is_wrong_unless_other_programs_ran
 
 
 def test_a_report_without_the_field_is_never_right():
-    without = Ran(0, Report(), [PROFILED], 60.0, 0.0, ())
+    without = Ran(0, Report(), [PROFILED], 60.0, 0.0)
     assert not slow.judge(case("generator"), without).is_cause_right
     assert not slow.judge(case("healthy"), without).is_cause_right
-    not_sampled = Ran(0, Report([]), [], 60.0, 0.0, ())
+    not_sampled = Ran(0, Report([]), [], 60.0, 0.0)
     assert not slow.judge(case("healthy"), not_sampled).is_cause_right
 
 
-def test_samplers_differ_if_their_first_lines_are_clearly_not_the_same():
-    ours = {(TRAINING, 9): 1.0, (FEEDER, 3): 0.9}
-    assert agree(ours, {(TRAINING, 9): 0.95, (FEEDER, 3): 0.8, (FEEDER, 4): 0.1})
-    assert not agree(ours, {(TRAINING, 9): 0.95, (FEEDER, 4): 0.8})
-    assert agree(ours, {(TRAINING, 9): 0.95, (FEEDER, 4): 0.5, (FEEDER, 3): 0.45})
-    assert agree(ours, {(TRAINING, 9): 0.95})
-    assert not agree({}, {(TRAINING, 9): 0.95})
-
-
 @pytest.mark.live
-def test_a_program_is_run_under_guard_and_both_samplers_see_its_slow_line(tmp_path, monkeypatch):
+def test_a_program_is_run_under_guard_and_the_sampler_sees_its_slow_line(tmp_path, monkeypatch):
     monkeypatch.setattr(cases, "PROGRAMS", tmp_path)
     loop = cases.Case("loop", f"A loop that waits in each batch.\n{LOOP}", "slow-script")
     (one,) = runs.run(loop, tmp_path / "runs")
     (line,) = loop.marked
     assert one.code == 0
     assert one.profile is not None
-    assert independent.sampled(one.profile, loop.path)[TRAINING, line] > 0.5
-    assert independent.seen(one.dumps, loop.path)[TRAINING, line] > 0.5
+    at_line = sum(
+        spot.seconds for spot in one.profile.spots if (spot.file, spot.line) == (str(loop.path), line)
+    )
+    assert at_line / one.profile.seconds > 0.5
 
 
 LOOP = """\
@@ -97,29 +89,3 @@ for number in range(80):
     time.sleep(0.1)  # slow
     stallguard.beat()
 """
-
-
-PY_SPY = """#!/bin/sh
-[ "$1 $2 $3 $4" = "dump --json --pid 7" ] || exit 1
-cat << END
-[{"pid": 7, "thread_id": 2, "thread_name": "MainThread", "frames": [
-  {"name": "load", "filename": "train.py", "line": 3, "locals": null},
-  {"name": "<module>", "filename": "train.py", "line": 9, "locals": null}]},
- {"pid": 7, "thread_id": 5, "frames": [{"name": "read", "filename": "train.py", "line": 5}]}]
-END
-"""
-
-
-def test_the_stacks_of_py_spy_are_counted_like_those_of_a_signal(tmp_path):
-    program = tmp_path / "py-spy"
-    program.write_text(PY_SPY)
-    program.chmod(0o700)
-    sampler = PySpySampler(tmp_path / "run", str(program))
-    sampler.sample()
-    assert list(sampler.dumps()) == [], "nothing trains"
-    sampler.pid = 7
-    sampler.sample()
-    sampler.pid = 8
-    sampler.sample()
-
-    assert seen(sampler.dumps(), Path("train.py")) == {(TRAINING, 3): 1.0, (FEEDER, 5): 1.0}

@@ -113,7 +113,6 @@ def chosen(only: str) -> list[Fault]:
 
 
 def main() -> int:
-    """Make the faults, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench chaos")
     parser.add_argument("--only", default="", metavar="NAME,...")
     parser.add_argument("--list", action="store_true")

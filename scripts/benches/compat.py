@@ -160,7 +160,6 @@ def errors(text: str) -> list[str]:
 
 
 def main() -> int:
-    """Run, compare, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench compat")
     names = [environment.name for environment in ENVIRONMENTS] + ["pythons"]
     parser.add_argument("--only", default=",".join(names), metavar="NAME,...")

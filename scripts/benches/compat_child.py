@@ -31,7 +31,6 @@ GROUPS = {}
 
 
 def group(function):
-    """Add a scenario."""
     GROUPS[function.__name__] = function
     return function
 
@@ -82,13 +81,11 @@ def recorder(events, **more):
 
 
 def data(rows=48):
-    """Return x and y."""
     x = np.random.default_rng(7).normal(size=(rows, 6)).astype("float32")
     return x, (x.sum(1, keepdims=True) > 0).astype("float32")
 
 
 def layers():
-    """Return the layers of a model."""
     dense = keras.layers.Dense
     return [dense(8, activation="relu"), keras.layers.Dropout(0.25), dense(1, activation="sigmoid")]
 
@@ -366,7 +363,6 @@ def exceptions():
 
 
 def main():
-    """Run the groups that are named, all if there are none; write the results."""
     if tf is not None and BACKEND == "tensorflow":
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

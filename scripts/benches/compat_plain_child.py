@@ -12,7 +12,6 @@ except ImportError:  # without stallguard around it
 
 
 def beat():
-    """Count a batch."""
     if stallguard is not None:
         stallguard.beat()
 
@@ -22,14 +21,12 @@ class Break(Exception):
 
 
 def work(number):
-    """Do a little in a thread."""
     if number == 2:
         raise Break("in a thread")
     time.sleep(0.01)
 
 
 def main():
-    """Train, and end by an error."""
     threading.excepthook = lambda args: print("thread:", args.exc_type.__name__, args.exc_value)
     seen = []
     for number in range(40):

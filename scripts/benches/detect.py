@@ -33,7 +33,7 @@ from stallguard.core.detection.detector import DetectorState
 from stallguard.core.events import Event, Heartbeat, Sampled
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
-from stallguard.report.replay import thinned
+from stallguard.report.replay import replay, thinned
 
 ROUNDS = 3000
 
@@ -185,12 +185,12 @@ def healthy(recordings: list[Trace], rng: np.random.Generator) -> list[Goal]:
     """Count suspicions and alarms in trainings in which nothing was wrong."""
     plain = asleep = starved = 0
     for trace in recordings:
-        events = real.all_events(trace)
-        plain += len(real.decided(events, LIMITS).verdicts)
+        events = list(traces.events(trace))
+        plain += len(replay(events, LIMITS).verdicts)
         for at in _moments(trace, rng):
             announced = bool(rng.random() < 0.5)
-            asleep += len(real.decided(real.asleep(events, at, 3600.0, announced=announced), LIMITS).verdicts)
-            starved += len(real.decided(real.starved(events, at, 8.0), LIMITS).verdicts)
+            asleep += len(replay(real.asleep(events, at, 3600.0, announced=announced), LIMITS).verdicts)
+            starved += len(replay(real.starved(events, at, 8.0), LIMITS).verdicts)
     seconds = sum(end - begin for begin, end in map(real.span, recordings))
     print(f"{len(recordings)} healthy recordings, {seconds:.0f} s of training: suspicions and alarms {plain};")
     print(f"with an hour of sleep put in {PLACES} times each {asleep}; with a supervisor starved for 8 s {starved}.")
@@ -214,8 +214,8 @@ def real_stalls(recordings: list[Trace]) -> list[Goal]:
         if began is None:
             continue
         held = trace.samples[-1]["t"] - began
-        found = real.first_stall(real.decided(traces.events(trace), LIMITS))
-        early = [v for v in real.decided(traces.events(trace), LIMITS).verdicts if v.at < began]
+        found = real.first_stall(replay(traces.events(trace), LIMITS))
+        early = [v for v in replay(traces.events(trace), LIMITS).verdicts if v.at < began]
         cells = (f"{found.at - began:.1f} s", found.cause, found.row) if found else ("not yet", "-", "-")
         rows.append((tables.name_of(trace), *cells, f"{held:.0f} s"))
         goals.append(Goal(f"verdicts before the stall of {tables.name_of(trace)}", float(len(early)), 0.0))
@@ -271,7 +271,7 @@ def _found_after(trace: Trace, at: float, name: str) -> tuple[float, str, bool]:
     events = real.remote(events) if remote else events
     events = events if census else real.without_census(events)
     events = real.locked(events, at) if name == LOCK else events
-    found = real.first_stall(real.decided(events, LIMITS))
+    found = real.first_stall(replay(events, LIMITS))
     beats = sum(1 for when, code, _ in stuck.marks if code == "e" and when <= at)
     if found is None:
         return np.inf, "", False
@@ -406,7 +406,7 @@ def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
 def costs(recordings: list[Trace]) -> list[Goal]:
     """Return what the detector costs."""
     named = {tables.name_of(trace): trace for trace in recordings}
-    taken = measured(real.all_events(named.get("lstm_small", recordings[0])), LIMITS)
+    taken = measured(list(traces.events(named.get("lstm_small", recordings[0]))), LIMITS)
     print(
         f"a record {taken.record:.0f} us (of all batches of a second), a reading {taken.healthy:.0f} us, "
         f"one in a silence {taken.silent:.0f} us; {taken.training:.4%} of a core while training, "
@@ -421,7 +421,6 @@ def costs(recordings: list[Trace]) -> list[Goal]:
 
 
 def main() -> int:
-    """Run the bench; 1 where a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=6000.0, help="simulated hours (default: %(default)g)")
     parser.add_argument("--curve", type=float, default=1500.0, help="hours for each patience (default: %(default)g)")

@@ -97,7 +97,6 @@ def shown(results: list[Result], broken: dict[str, list[str]], names: list[str])
 
 
 def goals(results: list[Result], broken: dict[str, list[str]]) -> list[Goal]:
-    """Return what must hold."""
     count = Counter(result.verdict.kind for result in results)
     cells = sum(count.values()) - count[NOT_REACHED]
     return [
@@ -118,7 +117,6 @@ def listing(plan: Plan) -> str:
 
 
 def main() -> int:
-    """Run, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench exact")
     parser.add_argument("--quick", action="store_true", help="a few cells, in at most five minutes")
     parser.add_argument("--only", default="", metavar="SHAPE,...")

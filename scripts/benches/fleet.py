@@ -83,12 +83,10 @@ class Feeder:
         self.submitted: list[str] = []
 
     def __enter__(self) -> Self:
-        """Begin."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Submit no more."""
         self._stopping.set()
         self._thread.join()
 
@@ -278,7 +276,6 @@ def print_table(found: list[Found]) -> list[Goal]:
 
 
 def main() -> int:
-    """Do it with each store, print the table; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", choices=["file", "s3"], help="only this one")
     parser.add_argument("--lease", type=float, help=f"seconds [60; with --simulate {lease.LASTS:g}]")

@@ -28,7 +28,6 @@ class Waits(keras.layers.Layer):
         self.queue = tf.queue.FIFOQueue(1, tf.float32, shapes=[()])
 
     def call(self, inputs):
-        """Return the inputs."""
         return inputs + tf.cond(self.armed, self.queue.dequeue, lambda: tf.zeros(()))
 
 
@@ -40,11 +39,9 @@ class Pace(keras.callbacks.Callback):
         self.trap, self.pause, self.seen = trap, pause, 0
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Say that it trains now."""
         print("trains", time.time(), flush=True)
 
     def on_train_batch_end(self, batch, logs=None):
-        """Count."""
         self.seen += 1
         if self.seen > 20 and WEDGED.exists():  # the detector has seen what is usual
             self.trap.armed.assign(True)

@@ -172,7 +172,6 @@ def row(one: Result) -> str:
 
 
 def main() -> int:
-    """Feed all decoders and print; return the exit code."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--inputs", type=int, default=INPUTS, help="for each decoder")
     options.add_argument("--seed", type=int, default=1)

@@ -244,7 +244,6 @@ def judged(found: dict[str, list[Found]]) -> list[Goal]:
 
 
 def main() -> int:
-    """Run every kind, print the table; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10, help="of each kind [10]")
     parser.add_argument("--jobs", type=int, default=4, help="at a time [4]")

@@ -18,7 +18,6 @@ BEATS, WORK = 100, 1_000_000  # batches of a child that only beats, and addition
 
 
 def beat(count=BEATS):
-    """Train for a while, or as good as."""
     import stallguard
 
     for _ in range(count):
@@ -50,7 +49,6 @@ def limit():
 
 
 def exception():
-    """Make a mistake."""
     raise ValueError("logits and labels must have the same shape")
 
 
@@ -61,7 +59,6 @@ def silent_exit():
 
 
 def neighbour():
-    """Train on and on."""
     import keras
     import numpy as np
 

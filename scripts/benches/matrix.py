@@ -54,7 +54,6 @@ class Undisturbed:
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def of(self, loop: str) -> float:
-        """Return the result of a loop."""
         with self._locks[loop]:
             if loop not in self._results:
                 self._results[loop] = trial.undisturbed(loop, self._place / f"plain-{loop}")
@@ -90,7 +89,6 @@ def chosen(options: argparse.Namespace) -> list[Cell]:
 
 
 def main() -> int:
-    """Run the cells, print the table, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench matrix")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--triples", action="store_true", help="cover all combinations of three values")
@@ -115,7 +113,6 @@ def main() -> int:
     place = Path(tempfile.mkdtemp(prefix="sgm-", dir="/tmp"))
 
     def ends(*_: object) -> None:
-        """End all that was started, and this."""
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.environ().get(MARK, "").startswith(str(place)):

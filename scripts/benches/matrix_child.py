@@ -98,12 +98,10 @@ def held_interpreter(_):
 
 
 def sleep(_):
-    """Sleep without end."""
     time.sleep(1e6)
 
 
 def spin(_):
-    """Loop without end."""
     while True:
         pass
 
@@ -153,7 +151,6 @@ def crash(_):
 
 
 def kill(_):
-    """Be killed."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -163,7 +160,6 @@ def memory(_):
 
 
 def error(_):
-    """Make a mistake."""
     raise ValueError("labels and logits differ")
 
 
@@ -188,7 +184,6 @@ def rows_of(array):
 
 
 def keras_module():
-    """Return Keras 3, or Keras 2."""
     if LOOP == "keras2":
         import tensorflow
 
@@ -240,7 +235,6 @@ def device_layer(keras, trouble):
 
 
 def keras_fit(trouble):
-    """Train with Model.fit."""
     import numpy as np
 
     keras = keras_module()
@@ -318,7 +312,6 @@ def by_hand(trouble, step, validate=None):
 
 
 def keras_batches(trouble):
-    """Train with train_on_batch."""
     import numpy as np
 
     keras = keras_module()
@@ -336,7 +329,6 @@ def keras_batches(trouble):
 
 
 def tape(trouble):
-    """Train with GradientTape in a tf.function."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -359,7 +351,6 @@ def tape(trouble):
 
 
 def torch_loop(trouble):
-    """Train with PyTorch."""
     import torch
 
     trouble.at("import")
@@ -387,7 +378,6 @@ def torch_loop(trouble):
 
 
 def beat(trouble):
-    """Train by hand, and count the batches with stallguard's API."""
     try:
         import stallguard
     except ImportError:  # the undisturbed run
@@ -413,7 +403,6 @@ LOOPS = {
 
 
 def main():
-    """Train."""
     result = LOOPS[LOOP](trouble)
     print(f"trained {result:.4f}", flush=True)
     (trouble.folder / "trained").write_text(f"{result:.6f}")

@@ -191,7 +191,6 @@ def real(count: int, seed: int, place: Path) -> list[Goal]:
 
 
 def main() -> int:
-    """Run the bench; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hours", type=float, default=HOURS, help="healthy hours to simulate")
     parser.add_argument("--leaking", type=int, default=LEAKING, help="leaking nights to simulate")

@@ -76,7 +76,6 @@ class Log(keras.callbacks.Callback):
     """Writes a line for each batch."""
 
     def on_train_batch_end(self, batch, logs=None):
-        """Write the line."""
         with open("batches.csv", "a") as file:
             file.write(f"{self.model.optimizer.iterations.numpy()}\n")
 
@@ -95,7 +94,6 @@ class Batches(keras.utils.PyDataset):
 
 
 def main():
-    """Train."""
     keras.utils.set_random_seed(SEED)
     if SHAPE == "big batch":
         deep = [keras.layers.Activation("tanh") for _ in range(DEEP)]

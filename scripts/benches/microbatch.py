@@ -62,7 +62,6 @@ def by_training(row: Row) -> float:
 
 
 def shown(row: Row, whole: Row) -> tuple[str, ...]:
-    """Return one line of the table."""
     return (
         str(row["factor"]), f"{row['peak'] / 1e6:.0f} MB", f"{row['peak'] / whole['peak']:.0%}",
         f"{by_training(row) / 1e6:.0f} MB", f"{row['seconds']:.2f} s", f"{apart(row, whole):.1e}",
@@ -70,7 +69,6 @@ def shown(row: Row, whole: Row) -> tuple[str, ...]:
 
 
 def goals(rows: list[Row]) -> list[Goal]:
-    """Return what must hold."""
     peaks = [row["peak"] for row in rows]
     rises = sum(after >= before for before, after in itertools.pairwise(peaks))
     quarter = [by_training(row) / by_training(rows[0]) for row in rows if row["factor"] == 4]
@@ -82,7 +80,6 @@ def goals(rows: list[Row]) -> list[Goal]:
 
 
 def main() -> int:
-    """Measure, print, and say whether the goals hold."""
     device = "default" if "--gpu" in sys.argv else "cpu"
     factors = [int(word) for word in sys.argv[1:] if word != "--gpu"] or FACTORS
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:

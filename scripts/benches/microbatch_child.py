@@ -19,7 +19,6 @@ UNIT = 1 if sys.platform == "darwin" else 1024  # bytes; of ru_maxrss
 
 
 def peak():
-    """Return the process' peak of resident memory in bytes."""
     return gpu_peak() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
 
 
@@ -49,12 +48,10 @@ class Times(keras.callbacks.Callback):
         self.ends = []
 
     def on_epoch_end(self, epoch, logs=None):
-        """Remember."""
         self.ends.append(time.monotonic())
 
 
 def main(weights):
-    """Train and report."""
     keras.utils.set_random_seed(0)
     layers = keras.layers
     model = keras.Sequential([

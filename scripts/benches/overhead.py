@@ -1,10 +1,11 @@
 """`scripts/bench overhead`: what the guard costs, as ratios and differences within one run.
 
 Measures the CPU that the hooks add to a step of a real `fit`, the slow-down of a `fit` with 1 ms batches, the
-time from `stallguard run` to the child's first line, and the supervisor's memory and CPU at 200 beats a second.
+time from `stallguard run` to the child's first line, the supervisor's memory and CPU at 200 beats a second, and how
+fast output is carried while it is searched for errors (beside it: not searched, and a plain pipe), and if it is whole.
 Each figure of a step is the median of several processes; the range beside it says how far these lie apart.  A long
-fit has 10,000 steps.  The rows
-without a goal inform: how overhead_child.py measures, and what they are for, stands there.
+fit has 10,000 steps.  The rows without a goal inform: how overhead_child.py measures, and what they are for, stands
+there.
 Interpreters: this one for Keras 3; STALLGUARD_PYTHON_KERAS2 or .venvs/keras2 for Keras 2.
 """
 
@@ -26,10 +27,20 @@ import psutil
 
 from harness.children import BENCHES, ROOT, environment, guarding, started
 from harness.results import Goal, concluded, table
+from stallguard.core.events import Event, ProbeNote
+from stallguard.sensors.log_matcher import Matcher
+from stallguard.supervisor.output import Matching, OutputCarrier
+from stallguard.supervisor.output_log import OutputLog
+from stallguard.supervisor.terminal_lines import Streams
 
 STARTS = 25
 PROCESSES = 5  # for each figure of a step
 BEATS_FOR = 20.0  # seconds
+SECONDS = 10.0  # of output
+# MB/s of output that is searched, at least; or this share of what a plain pipe carries: that of the machine on which
+# the figure was set.  Others are slower, or shared.
+OUTPUT, OUTPUT_SHARE = 300.0, 300 / 962
+MB = 1e6
 BEATS_PER_SECOND = 200
 
 # Goals, at most.
@@ -58,7 +69,6 @@ class Row(NamedTuple):
         return statistics.median(self.values) if self.values else math.nan
 
     def cells(self) -> tuple[str, ...]:
-        """Return what the table shows."""
         spread = f"{min(self.values):.1f} to {max(self.values):.1f}" if len(self.values) > 1 else ""
         return (self.what, f"{self.value:.2f}", "" if self.goal is None else f"{self.goal:g}", spread)
 
@@ -153,6 +163,83 @@ def _cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
+WRITER = """
+import os, sys, time
+line = b"%07d/9999999 [==========>........] - ETA: 12s - loss: 0.4512 - accuracy: 0.871\\n"
+chunk = b"".join(line % number for number in range(800))
+until, count = time.monotonic() + float(sys.argv[1]), 0
+while time.monotonic() < until:
+    rest = memoryview(chunk)
+    while rest:
+        rest = rest[os.write(1, rest):]
+    count += len(chunk)
+print(count, file=sys.stderr)
+"""
+READER = """
+import os, sys
+line = b"%07d/9999999 [==========>........] - ETA: 12s - loss: 0.4512 - accuracy: 0.871\\n"
+chunk = b"".join(line % number for number in range(800))
+pattern, count, wrong, buffer = memoryview(chunk * 3), 0, 0, bytearray(1 << 16)
+while size := os.readv(0, [buffer]):
+    offset = count % len(chunk)
+    wrong += memoryview(buffer)[:size] != pattern[offset:offset + size]
+    count += size
+print(count, wrong)
+"""
+
+
+def carried(seconds: float, *, through: bool, search: bool) -> tuple[float, int, list[str]]:
+    """Return MB/s, how many bytes are missing or differ (in chunks), and what was said.
+
+    `through`: an Output carries; `search`: it is searched too.
+    """
+    said: list[str] = []
+    ours, theirs = os.pipe()
+    reader = subprocess.Popen([sys.executable, "-c", READER], stdin=ours, stdout=subprocess.PIPE)
+    os.close(ours)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        output = _output(Path(place), theirs, said, search=search) if through else None
+        writer = subprocess.run(
+            [sys.executable, "-c", WRITER, str(seconds)], stdout=output.stdout if output else theirs,
+            stderr=subprocess.PIPE, check=True,
+        )  # fmt: skip
+        if output:
+            output.settle(60)
+            output.finish(60)
+        os.close(theirs)
+    count, wrong = map(int, reader.communicate()[0].split())
+    return count / MB / (time.monotonic() - began), abs(int(writer.stderr) - count) + wrong, said
+
+
+def _output(place: Path, target: int, said: list[str], *, search: bool) -> OutputCarrier:
+    def post(event: Event) -> None:
+        said.append(event.text if isinstance(event, ProbeNote) else repr(event))
+
+    matching = Matching(post, time.monotonic, lambda: 1)
+    matching.begin(Matcher())
+    log = OutputLog(place / "output.log", said.append, 16 << 20)
+    streams = Streams("pipe", "none")
+    return OutputCarrier(streams, log, said.append, matching.feed if search else None, (target, target))
+
+
+def output_rows(seconds: float) -> tuple[list[Row], int]:
+    """Return the rows about what a script prints, and the bytes that are missing or differ."""
+    found = [
+        carried(seconds, through=through, search=search)
+        for through, search in ((False, False), (True, False), (True, True))
+    ]
+    plain, unsearched, searched = (rate for rate, *_ in found)
+    wanted = min(OUTPUT, OUTPUT_SHARE * plain)
+    rows = [
+        Row("output through a plain pipe, MB/s", [plain], None),
+        Row("  through stallguard, not searched", [unsearched], None),
+        Row("  searched for errors", [searched], None),
+        Row("  MB/s that are wanted, for each of these", [wanted / searched], 1.0),
+    ]
+    return rows, sum(wrong for _, wrong, _ in found)
+
+
 def keras2() -> str | None:
     """Return the interpreter of the Keras 2 environment, if there is one."""
     named = os.environ.get("STALLGUARD_PYTHON_KERAS2") or str(ROOT / ".venvs" / "keras2" / "bin" / "python")
@@ -160,18 +247,22 @@ def keras2() -> str | None:
 
 
 def main() -> int:
-    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(description="what the guard costs")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="for each figure of a step")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled
-    rows = step_rows(parser.parse_args().processes)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of output")
+    asked = parser.parse_args()
+    rows = step_rows(asked.processes)
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as place:
         rows.append(Row("start to first line, added, ms", start_cost(Path(place)), START))
         memory, used = supervisor_cost(Path(place))
+    more, wrong = output_rows(asked.seconds)
+    rows += more
     rows.append(Row("supervisor resident, MB", [memory], MEMORY))
     rows.append(Row(f"supervisor CPU at {BEATS_PER_SECOND} beats/s, % of a core", [used], CPU))
     print(table(("added by the guard", "measured", "at most", "range"), [row.cells() for row in rows]) + "\n")
-    return concluded([Goal(row.what.strip(), row.value, row.goal) for row in rows if row.goal is not None])
+    goals = [Goal(row.what.strip(), row.value, row.goal) for row in rows if row.goal is not None]
+    return concluded([*goals, Goal("bytes of output that are missing or differ", wrong, 0)])
 
 
 if __name__ == "__main__":

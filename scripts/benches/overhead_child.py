@@ -92,7 +92,6 @@ class Control:
         self.owner = next(kind for kind in type(model).__mro__ if "fit" in vars(kind))
 
     def put_in(self):
-        """Wrap the `fit` that is there."""
         self.original = original = vars(self.owner)["fit"]
 
         def fit(*args, **named):
@@ -101,7 +100,6 @@ class Control:
         self.owner.fit = fit
 
     def take_out(self):
-        """Put that `fit` back."""
         self.owner.fit = self.original
 
 
@@ -193,14 +191,12 @@ def calls_added(patches, model, long, short):
 
 
 def version_of(name):
-    """Return the installed version of a package."""
     from importlib.metadata import version
 
     return version(name)
 
 
 def main():
-    """Measure and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--checkpoints", action="store_true", help="with the hooks of our own checkpoints in")
@@ -212,7 +208,6 @@ def main():
 
 
 def answer(patches, rounds):
-    """Return all measurements."""
     model, data = model_and_data()
     short = data.take(SHORT).cache()
     hook = Stopwatch(patches).step(lambda: model.fit(data, epochs=1, verbose=0), rounds // 3)

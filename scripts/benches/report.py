@@ -50,12 +50,10 @@ class Night(NamedTuple):
 
     @property
     def seconds(self) -> int:
-        """Its length."""
         return int(self.hours * 3600)
 
     @property
     def per_epoch(self) -> int:
-        """Batches of an epoch."""
         return int(EPOCH * self.rate)
 
     def stalled_at(self) -> list[int]:
@@ -294,7 +292,6 @@ def took(home: Path, *options: str) -> tuple[float, float, bytes]:
 
 
 def main() -> int:
-    """Measure, print, and return 0 where every goal holds."""
     with tempfile.TemporaryDirectory() as place:
         run = make(Path(place) / "runs" / "night", Night())
         size = (run / "journal.jsonl").stat().st_size

@@ -95,7 +95,6 @@ class Run:
         return None
 
     def written(self) -> int:
-        """Return how many bytes the harness has written."""
         return self._results.stat().st_size if self._results.exists() else 0
 
     def trains(self, since: int) -> bool:
@@ -132,7 +131,6 @@ class Chains:
         self._training = own[-1].time - own[0].time if own else 0.0  # from there to its last
 
     def kill(self, kills: int) -> None:
-        """Kill trainings so many times in all."""
         seen = self.seen
         while seen.kills < kills:
             planned = min(kills - seen.kills, self._dice.randint(4, 8))
@@ -255,7 +253,6 @@ class Place:
         self._socket.setblocking(False)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def attempt(self, kind: str, *, resume: bool, kill_after: float | None = None, guarded: bool = True) -> Start:
@@ -310,7 +307,6 @@ HEAD = (
 
 
 def row(name: str, seen: Kills) -> tuple[str, ...]:
-    """Return one line of the table of kills."""
     return (
         name, str(seen.kills), str(seen.early), str(seen.in_save), str(seen.trainings),
         f"{sum(seen.inside)} of {len(seen.inside)}", f"{sum(seen.again)}, at most {max(seen.again, default=0)}",
@@ -384,7 +380,6 @@ def costs() -> Goal:
 
 
 def main() -> int:
-    """Kill, measure, print; return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench resume")
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--seed", type=int, default=1)

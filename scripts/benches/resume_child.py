@@ -121,7 +121,6 @@ class Killed(keras.callbacks.Callback):
         self.at = None
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Remember the epoch."""
         self.at = epoch
 
     def on_train_batch_end(self, batch, logs=None):
@@ -152,7 +151,6 @@ def large():
 
 
 def main(kinds):
-    """Train one fit after the other."""
     for number, kind in enumerate(kinds):
         model, (positional, named) = network(kind), pipeline(kind)
         plateau = keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=1, min_delta=9.0, cooldown=1)

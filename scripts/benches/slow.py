@@ -1,9 +1,8 @@
 """`scripts/bench slow`: is the reason of a slow training named, and the line that is to blame?
 
 Runs 19 trainings with one bottleneck each, and a healthy one, under a real `stallguard run`, and reads their reports.
-A training that cannot be made here (a control group needs root) is not counted.  Meanwhile a second sampler looks at
-the same programs: see slowness/independent.py.  It takes half an hour on a machine that does nothing else; a finding
-about other processes is not counted if there were any.
+A training that cannot be made here (a control group needs root) is not counted.  It takes half an hour on a machine
+that does nothing else; a finding about other processes is not counted if there were any.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 from harness.groups import Unavailable
 from harness.results import Goal, concluded, table
-from slowness import cost, independent
+from slowness import cost
 from slowness.cases import CASES, Case
 from slowness.runs import Bottleneck, Ran, run
 
@@ -27,7 +26,7 @@ BUSY = 0.25  # cores that other programs take: from there, that they slow a trai
 WRONG = 1  # of all: the goal is 19 of 20
 SHARE = 0.001  # of a core: the sampler's cost
 THREADS = (3, 50)
-HEAD = ("program", "expected", "named first", "right", "line", "named", "seconds", "share", "at the line", "samplers",
+HEAD = ("program", "expected", "named first", "right", "line", "named", "seconds", "share", "at the line",
         "others, cores")  # fmt: skip
 
 
@@ -37,7 +36,6 @@ class Judged(NamedTuple):
     case: Case
     ran: Ran
     first: Bottleneck | None
-    agrees: bool | None  # the independent sampler; None if there is nothing to compare
 
     @property
     def is_cause_right(self) -> bool:
@@ -54,18 +52,18 @@ class Judged(NamedTuple):
         return first is not None and Path(first.file) == self.case.path and first.line in self.case.marked
 
     def row(self) -> tuple[str, ...]:
-        """Return its cells, below HEAD."""
         first = self.first or Bottleneck("nothing")
         is_read = self.ran.report.bottlenecks is not None
         profile = self.ran.profile
-        lines = independent.sampled(profile, self.case.path) if profile else {}
-        at_line = sum(share for (_, line), share in lines.items() if line in self.case.marked)
+        spots = [spot for spot in profile.spots if spot.file == str(self.case.path)] if profile else []
+        at_line = sum(spot.seconds for spot in spots if spot.line in self.case.marked)
+        at_line /= profile.seconds if profile else 1.0
         return (
             self.case.name, self.case.expected or "nothing", first.kind if is_read else "not in the report",
             "yes" if self.is_cause_right else f"exit {self.ran.code}" if self.ran.code else "NO",
             ", ".join(map(str, self.case.marked)) or "-", str(first.line or "-"), f"{first.seconds:.1f}",
             f"{first.share:.0%}", f"{at_line:.0%}" if self.case.marked else "-",
-            {None: "-", True: "agree", False: "DIFFER"}[self.agrees], f"{self.ran.others:.1f}",
+            f"{self.ran.others:.1f}",
         )  # fmt: skip
 
 
@@ -74,23 +72,13 @@ def judge(case: Case, ran: Ran) -> Judged:
     said = ran.report.bottlenecks or []
     disturbed = OTHERS if ran.others >= BUSY and case.expected not in OTHERS else ()
     counted = [one for one in said if one.kind not in disturbed]
-    agrees = None
-    if ran.profile and ran.dumps:
-        seen = independent.seen(ran.dumps, case.path)
-        agrees = independent.agree(independent.sampled(ran.profile, case.path), seen)
-    return Judged(case, ran, counted[0] if counted else None, agrees)
+    return Judged(case, ran, counted[0] if counted else None)
 
 
 def print_samples(judged: Judged) -> None:
     """Print where the time of a run went: what the findings are made of."""
     ran, profile = judged.ran, judged.ran.profile
-    seen = independent.seen(ran.dumps, judged.case.path)
-    print(f"{judged.case.name}: {len(ran.dumps)} dumps of the independent sampler: ", end="")
-    print(
-        ", ".join(
-            f"{role} {line} {share:.0%}" for (role, line), share in sorted(seen.items(), key=lambda one: -one[1])[:4]
-        )
-    )
+    print(f"{judged.case.name}:")
     if ran.last is not None:
         last = ran.last
         print(f"  {last.beats} batches, {last.traces} traces, {last.saves} saves, {last.checks} batches of validation")
@@ -105,16 +93,13 @@ def goals_of(judged: list[Judged], *, is_whole: bool) -> list[Goal]:
     names = {one.case.name for one in judged}
     wrong = {one.case.name for one in judged if not one.is_cause_right}
     lines = {one.case.name for one in judged if one.is_line_right is False}
-    differ = {one.case.name for one in judged if one.agrees is False}
     healthy = {one.case.name for one in judged if not one.case.expected}
     goals = [Goal(f"wrong causes of {len(names)}", float(len(wrong)), float(WRONG if is_whole else 0))]
     goals.append(Goal("wrong lines", float(len(lines)), 0.0))
-    goals.append(Goal("programs on which the independent sampler differs", float(len(differ)), 0.0))
     return [*goals, Goal("findings in a healthy training", float(len(healthy & wrong)), 0.0)] if healthy else goals
 
 
 def costs(place: Path) -> list[Goal]:
-    """Measure the sampler's cost."""
     goals = []
     for threads in THREADS:
         share = cost.share(threads, place)
@@ -124,7 +109,6 @@ def costs(place: Path) -> list[Goal]:
 
 
 def main() -> int:
-    """Run the programs, print the table; 1 if a goal is missed."""
     names = [case.name for case in CASES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -132,7 +116,6 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the programs, and run nothing")
     parser.add_argument("--samples", action="store_true", help="print the samples of each program too")
-    parser.add_argument("--py-spy", default="", metavar="PATH", help="sample with py-spy beside the probe")
     parser.add_argument("--keep", type=Path, help="where the runs stay that were judged wrong")
     asked = parser.parse_args()
     if asked.list:
@@ -143,7 +126,7 @@ def main() -> int:
     for case in [case for case in CASES if case.name in (asked.only or names)]:
         with tempfile.TemporaryDirectory(prefix="sg-slow-") as place:
             try:
-                found = [judge(case, ran) for ran in run(case, Path(place), asked.py_spy)]
+                found = [judge(case, ran) for ran in run(case, Path(place))]
             except Unavailable as error:
                 left_out.append(f"{case.name} is not run: {error}")
                 continue

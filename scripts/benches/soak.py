@@ -1,9 +1,9 @@
 """`scripts/bench soak [--minutes N]`: does stallguard stay small for long, and its journal within its bound?
 
 First a week in minutes: its own loop, journal and snapshots, with the time injected (endurance/week.py).  Then a real
-run: a program that reports 200 batches a second under `stallguard run` with every sensor, and what the process of
-stallguard takes.  `--minutes 145` is the full proof, all but the first 40 minutes; the slope of a shorter one is
-scaled to an hour, and too high.
+run: a program of 10 processes with 100 threads that reports 200 batches a second and prints a progress bar under
+`stallguard run` with every sensor, and what the process of stallguard takes.  `--minutes 145` is the full proof, all
+but the first 40 minutes; the slope of a shorter one is scaled to an hour, and too high.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from harness.children import guarding, started
 from harness.results import Goal, concluded, table
 from stallguard.config import Config
 
-ROOT = Path(__file__).resolve().parents[2]
 MINUTES, DAYS = 5.0, 7.0
 # Share of the time, and seconds, that are left out: while all is well a sensor is kept every 15 s, so its 150 readings
 # (core/history.py) fill up in 38 minutes, by some 500 KB an hour.  So the slope of a shorter run is an upper bound.
@@ -31,14 +30,22 @@ WARM, WARMEST = 0.5, 2400.0
 EVERY = 5.0  # seconds between two looks
 GROWTH, CPU, STEADY = (100.0, 0.5, 0.0)  # KB an hour; % of a core; descriptors and threads that are more in the end
 WEEK = 2000.0  # KB in the week after its first day
-RATE = 200
+RATE, LINES_A_SECOND = 200, 20
 BEATING = """
-import sys, time, stallguard
-begin = time.monotonic()
-number = 0
-while time.monotonic() < begin + float(sys.argv[1]):
+import os, sys, threading, time, stallguard
+begin, number = time.monotonic(), 0
+end = begin + float(sys.argv[1])
+is_child = any(os.fork() == 0 for _ in range(9))
+for _ in range(9):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+if is_child:
+    time.sleep(float(sys.argv[1]))
+    os._exit(0)
+while time.monotonic() < end:
     stallguard.beat()
     number += 1
+    if number % {every} == 0:
+        print("\\r%4d/1264 [====>....] - ETA: 12s - loss: 0.4512" % (number % 1264), end="", flush=True)
     time.sleep(max(0.0, begin + number / {rate} - time.monotonic()))
 """
 
@@ -79,7 +86,7 @@ def watched(minutes: float) -> list[Reading]:
     found = list[Reading]()
     with tempfile.TemporaryDirectory(prefix="sg-soak-") as folder:
         home, script = Path(folder) / "home", Path(folder) / "beating.py"
-        script.write_text(BEATING.format(rate=RATE))
+        script.write_text(BEATING.format(rate=RATE, every=RATE // LINES_A_SECOND))
         with started(guarding(str(script), str(minutes * 60)), home, Path(folder)) as guard:
             process, began = psutil.Process(guard.pid), time.monotonic()
             end = began + minutes * 60 - EVERY
@@ -126,7 +133,6 @@ def real(minutes: float) -> list[Goal]:
 
 
 def main() -> int:
-    """Measure, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench soak")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of the real run; 0: leave it out")
     parser.add_argument("--days", type=float, default=DAYS, help="of the accelerated run; 0: leave it out")

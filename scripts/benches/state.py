@@ -139,7 +139,6 @@ def shown(results: Results) -> str:
 
 
 def main() -> int:
-    """Run, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench state")
     parser.add_argument("--cases", type=int, metavar="N", help="of each backend")
     parser.add_argument("--minutes", type=float, default=math.inf, help="no case of a backend begins later")

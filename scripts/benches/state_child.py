@@ -43,7 +43,6 @@ class Ended(Exception):
 
 
 def main():
-    """Serve until the input ends."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     given = json.loads(sys.stdin.readline())
@@ -107,7 +106,6 @@ class Cases:
         self.socket.settimeout(0.004)
 
     def run(self):
-        """Return what was seen."""
         reference = self.plain("plain")
         found = {"spec": self.case["spec"], "reference": reference, "attempts": []}
         if reference["code"] != 0:
@@ -131,11 +129,9 @@ class Cases:
         return found
 
     def plain(self, name):
-        """Return the undisturbed run."""
         return self.attempt(self.place(name), False, ("", 0))
 
     def place(self, name):
-        """Return a folder with the script."""
         # The same length of path for each: it is in no result, but a script can print it.
         work = os.path.join(self.folder, name)
         os.makedirs(work)
@@ -203,7 +199,6 @@ class Cases:
         return True
 
     def read(self, notes, found):
-        """Read what the hook noted."""
         if not os.path.exists(notes):
             return
         with open(notes) as file:

@@ -85,7 +85,6 @@ def epochs_for(minutes: float, folder: Path) -> int:
 
 
 def job(place: Place, epochs: int) -> AgentJob:
-    """Return the job of a night, which starts once, now."""
     settings = [word for setting in SETTINGS for word in ("--set", setting)]
     command = ("--", str(SCRIPT), str(epochs), str(place.orders))
     return AgentJob(
@@ -175,7 +174,6 @@ def rows(nights: Sequence[Night]) -> list[tuple[str, ...]]:
 
 
 def goals(nights: Sequence[Night], asked: int) -> list[Goal]:
-    """Return what must hold."""
     played = sum(len(one.faults) for one in nights)
     lost = sum(math.isinf(taken) for one in nights for taken in one.recovered)
     return [
@@ -186,7 +184,6 @@ def goals(nights: Sequence[Night], asked: int) -> list[Goal]:
 
 
 def main() -> int:
-    """Train undisturbed, train in the storm, print, and return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/bench storm")
     parser.add_argument("--faults", type=int, default=FAULTS)
     parser.add_argument("--every", type=float, default=EVERY, help="seconds between two faults")

@@ -51,11 +51,9 @@ class BatchLog(keras.callbacks.Callback):
         self.epoch, self.log = 0, open("batches.csv", "w", buffering=1)  # noqa: SIM115
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Remember the epoch."""
         self.epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        """Write the line of a batch."""
         self.log.write(f"{self.epoch},{batch},{float(logs['loss']).hex()}\n")
 
 
@@ -65,11 +63,9 @@ class Halts(keras.callbacks.Callback):
     epoch = 0
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Remember the epoch."""
         self.epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        """Note the batch."""
         note(epoch=self.epoch, batch=batch)
         if is_ordered("deadlock"):
             lock = threading.Lock()
@@ -96,7 +92,6 @@ def pipeline(x, y):
 
 
 def main():
-    """Train, and write what came of it."""
     keras.utils.set_random_seed(7)
     generator = np.random.default_rng(7)
     x = generator.random((ROWS, WIDTH), dtype=np.float32)

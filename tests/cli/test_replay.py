@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from detection import traces
 
-from scripts.benches.detection import traces
 from stallguard.cli.debug import replay as command
 from stallguard.core.actions import Collect, Launch, Signal
 from stallguard.core.events import Collected, Event, Exited, Heartbeat, Launched, ProcessLeft

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from detection import real, traces
 
-from scripts.benches.detection import traces
 from stallguard.core.events import Collected, Exited, Launched, Sampled
 from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.readings import Process
@@ -19,14 +19,6 @@ SMALL = ROOT / "tests" / "recordings" / "traces"
 FULL = Path(os.environ.get("STALLGUARD_TRACES", ROOT.parent / "shared" / "recordings" / "traces"))
 LIMITS = DetectorLimits()
 HEALTHY = sorted(path.stem for path in SMALL.glob("*.jsonl") if not path.stem.startswith("stall_"))
-
-
-@pytest.fixture
-def real(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "benches"))
-    from detection import real as module
-
-    return module
 
 
 def decided(name: str, limits: DetectorLimits = LIMITS, where: Path = SMALL) -> Replayed:
@@ -67,41 +59,41 @@ def test_a_first_batch_that_never_comes_is_not_called_a_stall_in_its_first_minut
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_an_hour_of_sleep_raises_no_suspicion(name, real):
+def test_an_hour_of_sleep_raises_no_suspicion(name):
     trace = traces.read(SMALL / f"{name}.jsonl")
-    events = real.all_events(trace)
+    events = list(traces.events(trace))
     began, ended = real.span(trace)
     for part in (0.2, 0.5, 0.8):
         for announced in (True, False):
             at = began + part * (ended - began)
-            assert real.decided(real.asleep(events, at, 3600.0, announced=announced), LIMITS).verdicts == []
+            assert replay.replay(real.asleep(events, at, 3600.0, announced=announced), LIMITS).verdicts == []
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_starved_supervisor_raises_no_suspicion(name, real):
+def test_a_starved_supervisor_raises_no_suspicion(name):
     trace = traces.read(SMALL / f"{name}.jsonl")
-    events = real.all_events(trace)
+    events = list(traces.events(trace))
     began, ended = real.span(trace)
     for part in (0.2, 0.5, 0.8):
-        assert real.decided(real.starved(events, began + part * (ended - began), 8.0), LIMITS).verdicts == []
+        assert replay.replay(real.starved(events, began + part * (ended - began), 8.0), LIMITS).verdicts == []
 
 
 @pytest.mark.parametrize(("way", "at_most"), [("deadlock", 11.0), ("external wait", 31.0), ("spin", 122.0)])
-def test_a_stall_put_into_a_real_training_is_found_in_time(way, at_most, real):
+def test_a_stall_put_into_a_real_training_is_found_in_time(way, at_most):
     trace = traces.read(SMALL / "lstm_small.jsonl")
     at = next(at for at, code, batch in trace.marks if code == "b" and batch == "30" and at > 12) + 0.001
     stuck = real.stalled(trace, at, real.WAYS[way], 140.0)
-    found = real.first_stall(real.decided(traces.events(stuck), LIMITS))
+    found = real.first_stall(replay.replay(traces.events(stuck), LIMITS))
 
     assert found is not None
     assert found.cause == way
     assert found.at - at <= at_most
 
 
-def test_without_wait_sites_a_deadlock_takes_half_a_minute(real):
+def test_without_wait_sites_a_deadlock_takes_half_a_minute():
     trace = traces.read(SMALL / "stall_lock.jsonl")
     stuck = real.stalled(trace, 6.6, real.WAYS["deadlock"], 60.0)
-    found = real.first_stall(real.decided(real.without_census(traces.events(stuck)), LIMITS))
+    found = real.first_stall(replay.replay(real.without_census(traces.events(stuck)), LIMITS))
 
     assert found is not None
     assert found.cause == "external wait"

@@ -28,7 +28,6 @@ class Table:
     """Rows of one kind, in the order of the module that makes them."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self.rows: list[Fault] = []
 
     @overload

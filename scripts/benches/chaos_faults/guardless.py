@@ -99,7 +99,6 @@ def removed(fault: Fault) -> Removal:
 
 
 def main(faults: Sequence[Fault], table: Callable[[Sequence[str], Sequence[Sequence[str]]], str]) -> int:
-    """Make the faults without their guards, print with `table`, and return the exit code."""
     began, results = time.monotonic(), []
     with _folder() as folder:
         check_copy(folder)

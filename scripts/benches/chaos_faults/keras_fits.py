@@ -54,7 +54,6 @@ def _undisturbed() -> str:
 
 
 def _last(ended: Ended) -> str:
-    """Return the line with the results.  Raises Broken if it did not come to its own end."""
     expect(ended.code == 7, f"exit code {ended.code}: {ended.err[-400:]}")
     return ended.lines[-1]
 

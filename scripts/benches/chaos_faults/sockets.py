@@ -169,7 +169,6 @@ def false_beats(stage: Stage) -> str:
 
 
 def run_token(record: bytes) -> int:
-    """Return the token in a record."""
     found = wire.unpack(record)
     expect(found is not None, "the page cannot be read")
     return int(found["token"])  # type: ignore[index]

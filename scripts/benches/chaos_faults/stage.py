@@ -85,7 +85,6 @@ class Ended(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """Its output."""
         return self.out.decode(errors="replace").splitlines()
 
     @property
@@ -99,7 +98,6 @@ class Ended(NamedTuple):
 
 
 def living(folder: Path) -> list[psutil.Process]:
-    """Return the processes of the stage in `folder` that run."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -119,11 +117,9 @@ class Live:
 
     @property
     def pid(self) -> int:
-        """Of stallguard."""
         return self.process.pid
 
     def reached(self, count: int, seconds: float = LONG) -> None:
-        """Wait until so many lines were printed."""
         until(lambda: self.out.read_bytes().count(b"\n") >= count, f"{count} lines of output", seconds)
 
     def training(self) -> psutil.Process:
@@ -135,11 +131,9 @@ class Live:
         return psutil.Process(noted.process.pid)
 
     def signal(self, number: int) -> None:
-        """Send a signal to stallguard."""
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill stallguard, and wait for its end."""
         self.process.kill()
         self.ended()
 
@@ -150,11 +144,9 @@ class Live:
         return self.process.stdout
 
     def said(self, words: str, seconds: float = LONG) -> None:
-        """Wait until stallguard has written this on standard error."""
         until(lambda: words in self.err.read_text(errors="replace"), f"the words {words!r}", seconds)
 
     def ended(self, seconds: float = LONG) -> Ended:
-        """Wait for its end."""
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -184,11 +176,9 @@ class Stage:
         self._opened: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        """Return it."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """End what still runs."""
         for process in self.living():
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -198,16 +188,13 @@ class Stage:
                 opened.stdout.close()
 
     def living(self) -> list[psutil.Process]:
-        """Return the processes of this stage that run."""
         return living(self.folder)
 
     def script(self, text: str, name: str = "train.py") -> str:
-        """Write a script into the working directory; return its path."""
         (self.work / name).write_text(text)
         return str(self.work / name)
 
     def guarding(self, words: Sequence[str], options: Sequence[str] = ()) -> list[str]:
-        """Return the command that runs `words` under guard."""
         python = [sys.executable, "-P", "-m", "stallguard", "run", "--python", sys.executable]
         return [*python, *options, *(("--", *words) if words[0] in ("sh", sys.executable) else words)]
 
@@ -230,7 +217,6 @@ class Stage:
         return whole
 
     def guard(self, *words: str, options: Sequence[str] = (), **how: Any) -> Live:
-        """Start a run."""
         return self.start(self.guarding(words, options), **how)
 
     def watched(self, script: str, *words: str, **how: Any) -> Live:
@@ -245,7 +231,6 @@ class Stage:
         return self.start(command, **how).ended()
 
     def verb(self, *words: str) -> Ended:
-        """Run another verb of stallguard."""
         return self.start([sys.executable, "-P", "-m", "stallguard", *words]).ended()
 
     def ask(self, verb: str) -> dict[str, Any] | None:
@@ -262,19 +247,16 @@ class Stage:
         return list_runs(self.home / "runs")[-1]
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Return the lines of the newest run's journal with that event."""
         entries = journal.read(self.run().journal)
         return [json.loads(entry.raw) for entry in entries if entry.line.event == name]
 
     def outcome(self) -> run_files.Outcome:
-        """Return the outcome of the newest run."""
         found = run_files.outcome(self.run())
         expect(found is not None, "the run has no outcome")
         assert found is not None  # noqa: S101 - expected above
         return found
 
     def journal(self) -> str:
-        """Return the newest run's journal as text."""
         return "\n".join(entry.raw.decode(errors="replace") for entry in journal.read(self.run().journal))
 
     @contextlib.contextmanager

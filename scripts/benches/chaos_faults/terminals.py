@@ -41,7 +41,6 @@ class OnTerminal:
     """A command on a pseudo-terminal of its own; `master` is our side."""
 
     def __init__(self, stage: Stage, command: Sequence[str], how: str = "") -> None:
-        """Start it."""
         self.master, slave = os.openpty()
         words = [sys.executable, "-c", ON_A_TERMINAL, how or "plain", *command]
         self.live = stage.start(words, stdin=slave, stdout=slave, stderr=slave)
@@ -50,27 +49,22 @@ class OnTerminal:
         self.text = b""
 
     def read(self) -> bytes:
-        """Return all that was printed so far."""
         with contextlib.suppress(OSError):  # nothing more for now, or the end of it
             while data := os.read(self.master, 1 << 16):
                 self.text += data
         return self.text
 
     def shows(self, words: bytes) -> None:
-        """Wait until these words were printed."""
         until(lambda: words in self.read(), f"{words!r} on the terminal: {self.text[-300:]!r}")
 
     def types(self, keys: bytes) -> None:
-        """Press keys."""
         os.write(self.master, keys)
 
     def ended(self) -> int:
-        """Wait for its end, reading all that it prints; return its exit code."""
         until(lambda: (self.read(), self.live.process.poll() is not None)[1], "its end")
         return self.live.process.returncode
 
     def hang_up(self) -> None:
-        """Close the terminal."""
         os.close(self.master)
         self.master = -1
 

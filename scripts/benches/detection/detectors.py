@@ -30,7 +30,6 @@ class Ours:
     """The detector at the level of gaps.  `census`: the wait sites of threads can be read (Linux)."""
 
     def __init__(self, limits: DetectorLimits, *, census: bool, remote: bool, blind: bool) -> None:
-        """Begin a night."""
         self.limits, self.census, self.remote, self.blind = limits, census, remote, blind
         self.rows: dict[str, Baseline] = {}
         # No floor is lower than that for a deadlock in a step, and suspicion begins at a share of it.

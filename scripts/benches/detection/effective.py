@@ -47,14 +47,12 @@ class Account(NamedTuple):
     needless: int = 0  # restarts of healthy trainings
 
     def plus(self, other: Account) -> Account:
-        """Return both together."""
         mine, more = asdict(self.spent), asdict(other.spent)
         spent = Spent(**{name: mine[name] + more[name] for name in mine})
         return Account(spent, self.stalls + other.stalls, self.needless + other.needless)
 
     @property
     def share(self) -> float:
-        """The effective training time, 0..1."""
         return effective(self.spent) or 0.0
 
 

@@ -71,7 +71,6 @@ class Night:
     """The state of a night that is being played."""
 
     def __init__(self, plan: Plan, table: Table, rng: np.random.Generator, end: float) -> None:
-        """Begin at time 0."""
         self.plan, self.table, self.rng, self.end = plan, table, rng, end
         self.now, self.regime = 0.0, 1.0
         self.throttled_until = self.crowded_until = -1.0

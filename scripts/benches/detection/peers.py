@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,14 +26,18 @@ class Seen(NamedTuple):
     longest: float
 
 
-class Rule(Protocol):
-    """A rule: how long a gap may be, and how it learns."""
+class Rule:
+    """A rule: how long a gap can be, in seconds, and how it learns.
+
+    `counts_sleep`: its clock counts the sleep of a machine; None: depends on the system.
+    """
 
     name: str
-    counts_sleep: bool | None  # its clock counts the sleep of a machine; None: depends on the system
+    counts_sleep: bool | None = None
 
     def threshold(self) -> float:
         """Return seconds after which it would fire now."""
+        raise NotImplementedError
 
     def learn(self, seen: Seen) -> None:
         """Take the next gaps."""
@@ -42,83 +46,59 @@ class Rule(Protocol):
         """An epoch ended."""
 
 
-class Fixed:
+class Fixed(Rule):
     """A fixed timeout (PyTorch's collectives: 10 minutes)."""
 
-    counts_sleep: bool | None = None
-
     def __init__(self, seconds: float) -> None:
-        """Fire after `seconds`."""
         self.name, self._seconds = f"fixed {seconds / 60:.0f} min", seconds
 
     def threshold(self) -> float:
-        """Return the same, always."""
         return self._seconds
 
-    def learn(self, seen: Seen) -> None:
-        """Learn nothing."""
 
-    def settle(self) -> None:
-        """Learn nothing."""
-
-
-class FiveTimesLongest:
+class FiveTimesLongest(Rule):
     """nvidia-resiliency-ext: 5 x the longest gap; computed at the end of an epoch."""
 
     name = "nvidia-resiliency-ext, 5 x longest"
-    counts_sleep: bool | None = None
 
     def __init__(self) -> None:
-        """Begin with the initial timeout."""
         self._longest, self._threshold = 0.0, 2700.0
 
     def threshold(self) -> float:
-        """Return what the last epoch's end fixed."""
         return self._threshold
 
     def learn(self, seen: Seen) -> None:
-        """Keep the longest."""
         self._longest = max(self._longest, seen.longest)
 
     def settle(self) -> None:
-        """Compute the timeout."""
         if self._longest > 0:
             self._threshold = 5.0 * self._longest
 
 
-class SixTimesSlowest:
+class SixTimesSlowest(Rule):
     """PortOS: 6 x the slowest, at least 90 s, at most 15 min; its clock is the wall's."""
 
     name = "PortOS, 6 x slowest"
-    counts_sleep: bool | None = True
+    counts_sleep = True
 
     def __init__(self) -> None:
-        """Begin with the cap."""
         self._slowest = math.inf
 
     def threshold(self) -> float:
-        """Return the clamped multiple."""
         return min(900.0, max(90.0, 6.0 * self._slowest))
 
     def learn(self, seen: Seen) -> None:
-        """Keep the slowest."""
         self._slowest = seen.longest if self._slowest == math.inf else max(self._slowest, seen.longest)
 
-    def settle(self) -> None:
-        """Learn nothing."""
 
-
-class _Phi:
+class _Phi(Rule):
     """The window of phi accrual."""
-
-    counts_sleep: bool | None = None
 
     def __init__(self) -> None:
         self._parts: collections.deque[tuple[int, float, float]] = collections.deque()
         self._count, self._sum, self._squares = 0, 0.0, 0.0
 
     def learn(self, seen: Seen) -> None:
-        """Take gaps; forget the oldest."""
         part = (seen.number, seen.mean * seen.number, seen.square * seen.number)
         self._parts.append(part)
         self._shift(part, 1)
@@ -130,9 +110,7 @@ class _Phi:
         self._sum += sign * part[1]
         self._squares += sign * part[2]
 
-    def settle(self) -> None:
-        """Learn nothing."""
-
+    @property
     def _mean(self) -> float:
         return self._sum / self._count if self._count else math.inf
 
@@ -143,26 +121,23 @@ class Akka(_Phi):
     name = "phi accrual, Akka"
 
     def threshold(self) -> float:
-        """Return the mean, the pause and the tail."""
         if not self._count:
             return math.inf
-        variance = max(0.0, self._squares / self._count - self._mean() ** 2)
-        return self._mean() + 3.0 + 5.6 * max(0.1, math.sqrt(variance))
+        variance = max(0.0, self._squares / self._count - self._mean**2)
+        return self._mean + 3.0 + 5.6 * max(0.1, math.sqrt(variance))
 
 
 class Cassandra(_Phi):
     """Exponential tail: phi 8 is 8 ln 10 = 18.42 means.  It disregards a local pause."""
 
     name = "phi accrual, Cassandra"
-    counts_sleep: bool | None = False
+    counts_sleep = False
 
     def threshold(self) -> float:
-        """Return the multiple of the mean."""
-        return 18.42 * self._mean()
+        return 18.42 * self._mean
 
 
 def all_rules() -> list[Rule]:
-    """Return a fresh set."""
     return [Fixed(600.0), FiveTimesLongest(), SixTimesSlowest(), Akka(), Cassandra()]
 
 
@@ -176,7 +151,6 @@ class Watch:
         self.open, self._slept, self._started = 0.0, 0.0, False
 
     def short(self, seconds: np.typing.NDArray[np.float64]) -> None:
-        """Take a minute of steps."""
         first = self.open + float(seconds[0])
         self._gap(first)
         if len(seconds) > 1:
@@ -193,7 +167,6 @@ class Watch:
             self._gap(self.open)
 
     def settle(self) -> None:
-        """Inform the rules that an epoch ended."""
         for rule in self.rules:
             rule.settle()
 

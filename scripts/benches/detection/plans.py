@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,107 +69,6 @@ def chance(rng: Rng, share: float) -> bool:
     return bool(rng.random() < share)
 
 
-def _plain(rng: Rng, batch: float, epoch_seconds: float) -> Plan:
-    steps = max(5, int(epoch_seconds / batch))
-    return Plan(
-        batch=batch,
-        epoch_steps=steps,
-        boundary=max(0.05, between(rng, 0.02, 1.5)),
-        boundary_in_step=chance(rng, 0.5),
-        checks=int(rng.choice([0, 20, 100])),
-        check=0.4 * batch,
-        first_check=between(rng, 0.5, 15),
-        first=between(rng, 0.5, 60),
-        excess=between(rng, 1, 20),
-        save_every=steps if chance(rng, 0.6) else 0,
-        save=between(rng, 0.05, 20),
-        compile=between(rng, 0.5, 20),
-        sleep_seen=chance(rng, 0.5),
-    )
-
-
-def _fast(rng: Rng) -> Plan:
-    return _plain(rng, between(rng, 0.001, 0.01), between(rng, 20, 600))
-
-
-def _typical(rng: Rng) -> Plan:
-    return _plain(rng, between(rng, 0.03, 0.5), between(rng, 60, 1800))
-
-
-def _slow(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 2, 60), between(rng, 1200, 7200))
-    return dataclasses.replace(
-        plan, checks=int(rng.choice([0, 10, 40])), first=between(rng, 10, 200), save=between(rng, 5, 120)
-    )
-
-
-def _heavy_tail(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 0.05, 3), between(rng, 120, 1800))
-    return dataclasses.replace(plan, table=str(rng.choice(["pareto", "buckets", "accumulated", "log-normal"])))
-
-
-def _changing(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 0.05, 3), between(rng, 300, 1800))
-    return dataclasses.replace(plan, drift=3.0, regimes=2.0, compile=between(rng, 1, 30))
-
-
-def _shuffle_fill(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 0.01, 0.3), between(rng, 120, 900))
-    return dataclasses.replace(plan, boundary=plan.batch * between(rng, 100, 1000), boundary_idle=chance(rng, 0.5))
-
-
-def _throttled(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 0.05, 8), between(rng, 300, 1800))
-    return dataclasses.replace(plan, throttles=1.0, contentions=2.0)
-
-
-def _remote(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 0.05, 2), between(rng, 300, 1800))
-    return dataclasses.replace(
-        plan, hiccups=1.0, boundary_idle=True, boundary=between(rng, 0.5, 15), first_idle=between(rng, 1, 60)
-    )
-
-
-def _sleeping(rng: Rng) -> Plan:
-    return dataclasses.replace(_plain(rng, between(rng, 0.05, 2), between(rng, 300, 1800)), sleeps=0.5)
-
-
-def _operations(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 0.05, 2), between(rng, 600, 3600))
-    return dataclasses.replace(plan, operations=0.5, operation=between(rng, 20, 240), operation_idle=chance(rng, 0.3))
-
-
-def _compiling(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 0.05, 2), between(rng, 600, 3600))
-    return dataclasses.replace(plan, compiles=1.0, compile=between(rng, 5, 60))
-
-
-def _pressed(rng: Rng) -> Plan:
-    return dataclasses.replace(_plain(rng, between(rng, 0.05, 2), between(rng, 600, 3600)), pauses=4.0)
-
-
-def _unreadable(rng: Rng) -> Plan:
-    return dataclasses.replace(_plain(rng, between(rng, 0.2, 20), between(rng, 600, 3600)), unreadable_gpu=True)
-
-
-def _checking(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 0.05, 1), between(rng, 300, 1200))
-    return dataclasses.replace(
-        plan, checks=400, check=plan.batch * between(rng, 0.4, 3), save=between(rng, 1, 60),
-        save_every=max(5, plan.epoch_steps // 3), save_idle=chance(rng, 0.4),
-    )  # fmt: skip
-
-
-def _everything(rng: Rng) -> Plan:
-    plan = _plain(rng, between(rng, 0.02, 8), between(rng, 300, 3600))
-    return dataclasses.replace(
-        plan, throttles=0.5, contentions=1.0, hiccups=0.5, compiles=0.5, compile=between(rng, 2, 40), regimes=0.5,
-        operations=0.3, operation=between(rng, 20, 240), operation_idle=chance(rng, 0.3), pauses=1.0,
-        sleeps=0.2, drift=1.0, boundary=between(rng, 0.2, 60), boundary_idle=chance(rng, 0.5),
-        save=between(rng, 1, 60), save_every=plan.epoch_steps, save_idle=chance(rng, 0.4),
-    )  # fmt: skip
-
-
 # How a training waits for something outside, and the share of the nights that do so: what its frame shows then.
 WAYS_OF_WAITING = {
     "library": 0.5,  # inside the training library, whose native threads read
@@ -187,27 +86,60 @@ def with_waiting(plan: Plan, rng: Rng) -> Plan:
 
 
 class Kind(NamedTuple):
-    """A kind of night.  `weight`: its share of the simulated hours."""
+    """A kind of night.  `weight`: its share of the simulated hours; `batch`, `epoch`: least and most seconds.
+
+    `differs`: what is not as in a plain night, drawn after it.
+    """
 
     name: str
-    draw: Callable[[Rng], Plan]
     weight: float
+    batch: tuple[float, float]
+    epoch: tuple[float, float]
+    differs: Callable[[Rng, Plan], dict[str, Any]] = lambda _rng, _plan: {}
+
+    def draw(self, rng: Rng) -> Plan:
+        """Return the plan of a night."""
+        batch = between(rng, *self.batch)
+        steps = max(5, int(between(rng, *self.epoch) / batch))
+        plan = Plan(
+            batch=batch, epoch_steps=steps, boundary=max(0.05, between(rng, 0.02, 1.5)),
+            boundary_in_step=chance(rng, 0.5), checks=int(rng.choice([0, 20, 100])), check=0.4 * batch,
+            first_check=between(rng, 0.5, 15), first=between(rng, 0.5, 60), excess=between(rng, 1, 20),
+            save_every=steps if chance(rng, 0.6) else 0, save=between(rng, 0.05, 20), compile=between(rng, 0.5, 20),
+            sleep_seen=chance(rng, 0.5),
+        )  # fmt: skip
+        return dataclasses.replace(plan, **self.differs(rng, plan))
 
 
 KINDS = [
-    Kind("fast, 1-10 ms", _fast, 0.15),
-    Kind("typical, 30-500 ms", _typical, 2),
-    Kind("slow, 2-60 s", _slow, 4),
-    Kind("heavy tails, buckets", _heavy_tail, 2),
-    Kind("drift x4, regimes x0.25-8", _changing, 2),
-    Kind("shuffle fill, 100-1000 steps", _shuffle_fill, 2),
-    Kind("throttled x3, neighbours x2-10", _throttled, 2),
-    Kind("remote data, hiccups <= 60 s", _remote, 2),
-    Kind("machine sleeps", _sleeping, 1),
-    Kind("unlabelled operations, 20-300 s", _operations, 2),
-    Kind("recompiles, 5-60 s", _compiling, 2),
-    Kind("memory reclaim, 1-15 s", _pressed, 1),
-    Kind("GPU that cannot be read", _unreadable, 1),
-    Kind("heavy validation, checkpoints", _checking, 2),
-    Kind("everything at once", _everything, 2),
-]
+    Kind("fast, 1-10 ms", 0.15, (0.001, 0.01), (20, 600)),
+    Kind("typical, 30-500 ms", 2, (0.03, 0.5), (60, 1800)),
+    Kind("slow, 2-60 s", 4, (2, 60), (1200, 7200), lambda rng, _: {
+        "checks": int(rng.choice([0, 10, 40])), "first": between(rng, 10, 200), "save": between(rng, 5, 120)}),
+    Kind("heavy tails, buckets", 2, (0.05, 3), (120, 1800), lambda rng, _: {
+        "table": str(rng.choice(["pareto", "buckets", "accumulated", "log-normal"]))}),
+    Kind("drift x4, regimes x0.25-8", 2, (0.05, 3), (300, 1800), lambda rng, _: {
+        "drift": 3.0, "regimes": 2.0, "compile": between(rng, 1, 30)}),
+    Kind("shuffle fill, 100-1000 steps", 2, (0.01, 0.3), (120, 900), lambda rng, plan: {
+        "boundary": plan.batch * between(rng, 100, 1000), "boundary_idle": chance(rng, 0.5)}),
+    Kind("throttled x3, neighbours x2-10", 2, (0.05, 8), (300, 1800), lambda *_: {
+        "throttles": 1.0, "contentions": 2.0}),
+    Kind("remote data, hiccups <= 60 s", 2, (0.05, 2), (300, 1800), lambda rng, _: {
+        "hiccups": 1.0, "boundary_idle": True, "boundary": between(rng, 0.5, 15), "first_idle": between(rng, 1, 60)}),
+    Kind("machine sleeps", 1, (0.05, 2), (300, 1800), lambda *_: {"sleeps": 0.5}),
+    Kind("unlabelled operations, 20-300 s", 2, (0.05, 2), (600, 3600), lambda rng, _: {
+        "operations": 0.5, "operation": between(rng, 20, 240), "operation_idle": chance(rng, 0.3)}),
+    Kind("recompiles, 5-60 s", 2, (0.05, 2), (600, 3600), lambda rng, _: {
+        "compiles": 1.0, "compile": between(rng, 5, 60)}),
+    Kind("memory reclaim, 1-15 s", 1, (0.05, 2), (600, 3600), lambda *_: {"pauses": 4.0}),
+    Kind("GPU that cannot be read", 1, (0.2, 20), (600, 3600), lambda *_: {"unreadable_gpu": True}),
+    Kind("heavy validation, checkpoints", 2, (0.05, 1), (300, 1200), lambda rng, plan: {
+        "checks": 400, "check": plan.batch * between(rng, 0.4, 3), "save": between(rng, 1, 60),
+        "save_every": max(5, plan.epoch_steps // 3), "save_idle": chance(rng, 0.4)}),
+    Kind("everything at once", 2, (0.02, 8), (300, 3600), lambda rng, plan: {
+        "throttles": 0.5, "contentions": 1.0, "hiccups": 0.5, "compiles": 0.5, "compile": between(rng, 2, 40),
+        "regimes": 0.5, "operations": 0.3, "operation": between(rng, 20, 240), "operation_idle": chance(rng, 0.3),
+        "pauses": 1.0, "sleeps": 0.2, "drift": 1.0, "boundary": between(rng, 0.2, 60),
+        "boundary_idle": chance(rng, 0.5), "save": between(rng, 1, 60), "save_every": plan.epoch_steps,
+        "save_idle": chance(rng, 0.4)}),
+]  # fmt: skip

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from detection import traces
 from detection.traces import Trace
 from stallguard.core.events import ClockGap, Event, Heartbeat, Sampled
-from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
 from stallguard.report.replay import Replayed, Verdict
-from stallguard.report.replay import replay as decide
 
 TICK = 0.25  # seconds, as recorded
 LOOK = 0.5  # seconds between two looks of the probe at the frames of all threads
@@ -35,11 +31,6 @@ WAYS = {
     "spin": Way(1.0, 0.0, {"run": 1}),
     "working": Way(1.0, 3000.0, {"run": 1}),
 }
-
-
-def decided(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
-    """Return what the whole detector says about events recorded at full rate."""
-    return decide(events, limits)
 
 
 def asleep(events: Iterable[Event], at: float, seconds: float, *, announced: bool) -> Iterator[Event]:
@@ -141,13 +132,3 @@ def span(trace: Trace) -> tuple[float, float]:
     """Return the beginning of the first fit and the end of the last batch."""
     began = next(at for at, code, _ in trace.marks if code == "fit_begin")
     return began, max(at for at, code, _ in trace.marks if code in ("e", "fit_begin"))
-
-
-def all_events(trace: Trace) -> list[Event]:
-    """Return the events of a recording, for several replays."""
-    return list(traces.events(trace))
-
-
-def size(value: object) -> int:
-    """Return how many bytes a state takes when it is written down."""
-    return len(msgspec.msgpack.encode(value))

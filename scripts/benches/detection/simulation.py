@@ -38,7 +38,6 @@ class Score:
     reasons: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def include(self, other: Score) -> None:
-        """Add what the same rule did in other nights."""
         self.hours += other.hours
         self.alarms += other.alarms
         self.suspicions += other.suspicions
@@ -50,11 +49,9 @@ class Score:
             self.reasons[reason] = self.reasons.get(reason, 0) + count
 
     def add(self, kind: str, seconds: float) -> None:
-        """Note the latency of a stall."""
         self.latencies.setdefault(kind, []).append(seconds)
 
     def all_latencies(self) -> list[float]:
-        """Return the latencies of all kinds of stalls."""
         return [seconds for found in self.latencies.values() for seconds in found]
 
 
@@ -80,14 +77,14 @@ def simulate(world: World, hours: float, seed: int, kinds: Sequence[Kind] = KIND
     """
     total = sum(kind.weight for kind in kinds)
     drawn = [
-        (seed, number, index, kind)
+        (seed, number, index)
         for number, kind in enumerate(kinds)
         for index in range(max(1, round(hours * kind.weight / total / HOURS)))
     ]
     scores: Scores = {kind.name: {} for kind in kinds}
     began = time.monotonic()
     # Forked processes have the world already: the tables need not be sent to them.
-    with multiprocessing.get_context("fork").Pool(processes, _live_in, (world,)) as pool:
+    with multiprocessing.get_context("fork").Pool(processes, _live_in, (world, kinds)) as pool:
         for done, (name, night) in enumerate(pool.imap(_play, drawn, chunksize=8), start=1):
             for rule, score in night.items():
                 scores[name].setdefault(rule, Score()).include(score)
@@ -97,16 +94,17 @@ def simulate(world: World, hours: float, seed: int, kinds: Sequence[Kind] = KIND
 
 
 _world: World  # of a process of the pool
+_kinds: Sequence[Kind]
 
 
-def _live_in(world: World) -> None:
-    global _world  # noqa: PLW0603 - the only way in which a pool hands something to its processes once
-    _world = world
+def _live_in(world: World, kinds: Sequence[Kind]) -> None:
+    global _world, _kinds
+    _world, _kinds = world, kinds
 
 
-def _play(drawn: tuple[int, int, int, Kind]) -> tuple[str, dict[str, Score]]:
-    """Return the scores of one night."""
-    seed, number, index, kind = drawn
+def _play(drawn: tuple[int, int, int]) -> tuple[str, dict[str, Score]]:
+    seed, number, index = drawn
+    kind = _kinds[number]
     rng = np.random.default_rng([seed, number, index])
     # Of its own, so that what frames show is added to the same nights.
     plan = with_waiting(kind.draw(rng), np.random.default_rng([seed, number, index, 1]))
@@ -171,7 +169,6 @@ class Stalls:
     """Asks every rule at random moments: if the training stopped now, when would you say so?"""
 
     def __init__(self, rng: np.random.Generator, count: int) -> None:
-        """Choose the moments and kinds of a night's stalls."""
         self._rng, self._now = rng, 0.0
         kinds = list(KINDS_OF_STALL)
         shares = [share for share, *_ in KINDS_OF_STALL.values()]

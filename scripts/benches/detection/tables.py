@@ -32,17 +32,14 @@ class Table(NamedTuple):
 
 
 def load(directory: Path) -> list[Trace]:
-    """Return all traces of a directory, by name."""
     return [traces.read(path) for path in sorted(directory.glob("*.jsonl")) if traces.is_trace(path)]
 
 
 def name_of(trace: Trace) -> str:
-    """Return the name of the workload."""
     return str(trace.meta["name"])
 
 
 def is_stall(trace: Trace) -> bool:
-    """Return whether the recording holds a real stall."""
     return any(code == "stall_begin" for _, code, _ in trace.marks)
 
 

@@ -118,7 +118,6 @@ class Records:
     """Combines the probe's record and the supervisor's merging: takes marks, yields merged records."""
 
     def __init__(self) -> None:
-        """Begin before the first event."""
         self._names: dict[str, Any] = {"attempt": 1, "phase": "importing", "source": "callbacks"}
         self._counts: dict[str, Any] = dict.fromkeys(
             ("beats", "fit_beats", "batch", "checks", "saves", "fits", "changes"), 0
@@ -206,7 +205,6 @@ class MemoryPressure:
     """Memory pressure, from the counters of a trace."""
 
     def __init__(self) -> None:
-        """Begin before the first sample."""
         self._at: float | None = None
         self._stalled = 0.0
 

@@ -98,15 +98,12 @@ class Clock:
     """A clock that the mailbox moves."""
 
     def __init__(self) -> None:
-        """Begin at some time since the boot."""
         self.now = 1000.0
 
     def monotonic(self) -> float:
-        """Return seconds."""
         return self.now
 
     def asleep(self) -> float:
-        """Return that this machine never sleeps."""
         return 0.0
 
 
@@ -123,11 +120,9 @@ class World:
         self._next: Event | None = None
 
     def answer(self, event: Event) -> None:
-        """Let `event` happen at its time."""
         heapq.heappush(self.answers, (event.at, next(self._numbers), event))
 
     def perform(self, action: Action, _run: Run) -> None:
-        """Answer an action as a machine would."""
         now = self._clock.now
         if isinstance(action, Launch):
             self._pid += 1

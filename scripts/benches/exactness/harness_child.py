@@ -70,12 +70,10 @@ def drawn(name, value):
 
 
 def history(found, name="history"):
-    """Show what a fit returned."""
     show(name, {"epoch": list(found.epoch), **{key: list(values) for key, values in found.history.items()}})
 
 
 def model(subject, name="model"):
-    """Show the weights of a model and the variables of its optimizer."""
     show(name + " weights", subject.get_weights())
     optimizer = getattr(subject, "optimizer", None)
     if optimizer is not None:
@@ -88,13 +86,11 @@ def variables(found, name):
 
 
 def file(path):
-    """Show the lines of a text file."""
     with open(path) as opened:
         show("file " + path, opened.read().splitlines())
 
 
 def saved(path, keras):
-    """Show the weights in a saved model."""
     show("saved " + path, keras.models.load_model(path, compile=False).get_weights())
 
 
@@ -125,7 +121,6 @@ def callback(keras):
 
 
 def epoch(index, fit=0):
-    """Say that an epoch begins."""
     _reached("begin", fit, index)
 
 

@@ -76,12 +76,10 @@ class Ran:
 
     @property
     def last(self) -> Attempt:
-        """The attempt that came to the end."""
         return self.attempts[-1] if self.attempts else Attempt()
 
     @property
     def directory(self) -> Path | None:
-        """The directory of the newest guarded run."""
         latest = self.folder / "home" / "runs" / "latest"
         return latest.resolve() if latest.exists() else None
 

@@ -29,9 +29,7 @@ class Spread(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self.model.optimizer.learning_rate = np.std(self.losses)
         self.seen = [*getattr(self, "seen", []), len(self.losses)]
-%model keras.optimizers.SGD(0.1)
-callbacks = [Spread()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Spread()
 harness.show("seen", callbacks[0].seen)
 """),
     row("callback_moving_average", DEFAULTS, text=r"""
@@ -43,9 +41,7 @@ class Average(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         for average, weight in zip(self.average, self.model.get_weights(), strict=True):
             average.assign(0.9 * average + 0.1 * weight)
-%model keras.optimizers.SGD(0.1)
-callbacks = [Average()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Average()
 harness.variables(callbacks[0].average, "average")
 """),
     row("callback_containers", SEGMENTS, text=r"""
@@ -63,9 +59,7 @@ class Warm(keras.callbacks.Callback):
         self.seen["loss"].append(logs["loss"])
         self.count["batches"] += 1
         self.model.optimizer.learning_rate = 0.1 * float(np.mean(self.last)) * min(1, self.count["batches"] / 10)
-%model keras.optimizers.SGD(0.1)
-callbacks = [Warm()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Warm()
 harness.show("seen", [len(callbacks[0].seen["loss"]), callbacks[0].count["batches"], list(callbacks[0].last)])
 """),
     row("callback_object", edit=Edit(COMMENT), text=r"""
@@ -91,9 +85,7 @@ class Stages(keras.callbacks.Callback):
         if self.state.steps >= 15:
             self.state.stage = Stage.MAIN
             self.model.optimizer.learning_rate = 0.01
-%model keras.optimizers.SGD(0.1)
-callbacks = [Stages()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Stages()
 state = callbacks[0].state
 harness.show("state", [state.steps, state.stage.value, state.losses])
 """),
@@ -120,9 +112,7 @@ class WarmUp(keras.callbacks.Callback):
         global step
         step += 1
         self.model.optimizer.learning_rate = 0.1 * min(1.0, step / 20)
-%model keras.optimizers.SGD(0.1)
-callbacks = [WarmUp()]
-%fit+ x, y, 20, epochs=5
+%with callbacks WarmUp()
 harness.show("step", step)
 """),
     row("callback_warmup", HALVED, SEGMENTS, text=r"""A callback that warms up and decays by a counter of its own.
@@ -135,9 +125,7 @@ class WarmUp(keras.callbacks.Callback):
         self.step += 1
         rate = self.step / self.steps if self.step < self.steps else 0.99 ** (self.step - self.steps)
         self.model.optimizer.learning_rate = 0.1 * rate
-%model keras.optimizers.SGD(0.1)
-callbacks = [WarmUp(12)]
-%fit+ x, y, 20, epochs=5
+%with callbacks WarmUp(12)
 harness.show("step", callbacks[0].step)
 """),
     row("callback_cycle", text=r"""One-cycle learning rates and momentum from lists that a callback works through.
@@ -150,9 +138,7 @@ class OneCycle(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         self.used.append(self.rates.pop(0))
         self.model.optimizer.learning_rate = self.used[-1]
-%model keras.optimizers.SGD(0.1)
-callbacks = [OneCycle(24)]
-%fit+ x, y, 20, epochs=5
+%with callbacks OneCycle(24)
 harness.show("used", callbacks[0].used)
 """),
     row("callback_stops", at=(0, 2, 3), text=r"""A callback that ends the training in the middle of an epoch.
@@ -165,9 +151,7 @@ class Enough(keras.callbacks.Callback):
         self.left -= 1
         if self.left == 0:
             self.model.stop_training = True
-%model keras.optimizers.SGD(0.1)
-callbacks = [Enough(21)]
-%fit+ x, y, 20, epochs=5
+%with callbacks Enough(21)
 harness.show("left", callbacks[0].left)
 """),
     row("callback_patience", edit=Edit(COMMENT), text=r"""
@@ -198,9 +182,7 @@ class Averaging(keras.callbacks.Callback):
                 self.mean = [m + (w - m) / self.count for m, w in zip(self.mean, weights, strict=True)]
     def on_train_end(self, logs=None):
         self.model.set_weights(self.mean)
-%model keras.optimizers.SGD(0.1)
-callbacks = [Averaging(1)]
-%fit+ x, y, 20, epochs=5
+%with callbacks Averaging(1)
 harness.show("count", callbacks[0].count)
 """),
     row("callback_best_three", text=r"""A callback that keeps the three best sets of weights in a heap.
@@ -213,9 +195,7 @@ class BestThree(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         heapq.heappush(self.heap, (-float(logs["loss"]), epoch, self.model.get_weights()))
         del self.heap[3:]
-%model keras.optimizers.SGD(0.1)
-callbacks = [BestThree()]
-%fit+ x, y, 20, epochs=5
+%with callbacks BestThree()
 harness.show("kept", sorted(entry[1] for entry in callbacks[0].heap))
 harness.show("ensemble", [np.mean([entry[2][i] for entry in callbacks[0].heap], axis=0) for i in range(4)])
 """),
@@ -229,9 +209,7 @@ class Watch(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         loss = self.model.evaluate(x[:40], y[:40], verbose=0)
         self.found.append((loss, float(self.model.predict(x[:8], verbose=0).mean())))
-%model keras.optimizers.SGD(0.1)
-callbacks = [Watch()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Watch()
 harness.show("found", callbacks[0].found)
 """),
     row("callback_noise", text=r"""A callback that adds noise to the weights by a numpy Generator of its own.
@@ -243,9 +221,7 @@ class Noise(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         weights = self.model.get_weights()
         self.model.set_weights([w + self.numbers.normal(0, 1e-3, w.shape).astype("float32") for w in weights])
-%model keras.optimizers.SGD(0.1)
-callbacks = [Noise()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Noise()
 """),
     row("callback_random", text=r"""A callback that draws the learning rate by a random.Random of its own.
 %rows
@@ -256,9 +232,7 @@ class Jitter(keras.callbacks.Callback):
         self.random = random.Random(3)
     def on_train_batch_begin(self, batch, logs=None):
         self.model.optimizer.learning_rate = 0.1 * self.random.uniform(0.5, 1.5)
-%model keras.optimizers.SGD(0.1)
-callbacks = [Jitter()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Jitter()
 harness.show("next", callbacks[0].random.random())
 """),
     row("callback_iterator", text=r"""A callback that takes its learning rates from itertools.
@@ -270,9 +244,7 @@ class Cycle(keras.callbacks.Callback):
         self.rates = itertools.cycle([0.1, 0.05, 0.02, 0.01])
     def on_train_batch_begin(self, batch, logs=None):
         self.model.optimizer.learning_rate = next(self.rates)
-%model keras.optimizers.SGD(0.1)
-callbacks = [Cycle()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Cycle()
 harness.show("next", next(callbacks[0].rates))
 """),
     row("callback_log_append", SEGMENTS, DEFAULTS, text=r"""A callback that appends a line an epoch to a file.
@@ -281,9 +253,7 @@ class Log(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         with open("log.txt", "a") as log:
             log.write(f"{epoch} {float(logs['loss']).hex()}\n")
-%model keras.optimizers.SGD(0.1)
-callbacks = [Log()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Log()
 harness.file("log.txt")
 """),
     row("callback_log_batches", DEFAULTS, text=r"""A callback that appends a line a batch to a file.
@@ -292,9 +262,7 @@ class Log(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         with open("batches.txt", "a") as log:
             log.write(f"{batch} {float(logs['loss']).hex()}\n")
-%model keras.optimizers.SGD(0.1)
-callbacks = [Log()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Log()
 harness.file("batches.txt")
 """),
     row("callback_log_handle", SEGMENTS, text=r"""
@@ -308,9 +276,7 @@ class Log(keras.callbacks.Callback):
         self.log.write(f"{epoch} {float(logs['loss']).hex()}\n")
     def on_train_end(self, logs=None):
         self.log.close()
-%model keras.optimizers.SGD(0.1)
-callbacks = [Log()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Log()
 harness.file("log.txt")
 """),
     row("callback_log_json", text=r"""A callback that writes all it has gathered to a file, anew at each epoch's end.
@@ -324,9 +290,7 @@ class Record(keras.callbacks.Callback):
         self.rows.append({"epoch": epoch, **{key: float(value).hex() for key, value in logs.items()}})
         with open("history.json", "w") as out:
             json.dump(self.rows, out, indent=1)
-%model keras.optimizers.SGD(0.1)
-callbacks = [Record()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Record()
 harness.file("history.json")
 """),
     row("callback_csv", SEGMENTS, DEFAULTS, edit=Edit(RATE, "SGD(0.1)", "SGD(0.02)"), text=r"""
@@ -363,16 +327,12 @@ for epoch in range(1, 6):
 """),
     row("callback_backup", SEGMENTS, text=r"""Keras' own BackupAndRestore.
 %rows
-%model keras.optimizers.SGD(0.1)
-callbacks = [keras.callbacks.BackupAndRestore("backup"), keras.callbacks.CSVLogger("log.csv", append=True)]
-%fit+ x, y, 20, epochs=5
+%with callbacks keras.callbacks.BackupAndRestore("backup"), keras.callbacks.CSVLogger("log.csv", append=True)
 harness.file("log.csv")
 """),
     row("callback_backup_batches", text=r"""Keras' own BackupAndRestore, each three batches.
 %rows
-%model keras.optimizers.SGD(0.1)
-callbacks = [keras.callbacks.BackupAndRestore("backup", save_freq=3)]
-%fit+ x, y, 20, epochs=5
+%with callbacks keras.callbacks.BackupAndRestore("backup", save_freq=3)
 """),
     row("callback_swap_average", HALVED, text=r"""An optimizer with a moving average, swapped in by SwapEMAWeights.
 %rows
@@ -390,9 +350,7 @@ class Schedule(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = [0.1, 0.1, 0.05, 0.02, 0.01][epoch]
         if epoch == 2:
             self.model.layers[0].kernel.assign(self.model.layers[0].kernel * 0.5)
-%model keras.optimizers.SGD(0.1)
-callbacks = [Schedule()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Schedule()
 """),
     row("callback_nested", text=r"""A callback that owns another one and passes everything on.
 %rows
@@ -423,9 +381,7 @@ class Predictions(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         self.kept.append(self.model(x[:10]).numpy())
         self.total += self.kept[-1]
-%model keras.optimizers.SGD(0.1)
-callbacks = [Predictions()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Predictions()
 harness.show("kept", callbacks[0].kept)
 harness.show("total", callbacks[0].total)
 """),
@@ -438,9 +394,7 @@ class Shared(keras.callbacks.Callback):
         Shared.losses.append(float(logs["loss"]))
         Shared.rate *= 0.98
         self.model.optimizer.learning_rate = Shared.rate
-%model keras.optimizers.SGD(0.1)
-callbacks = [Shared()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Shared()
 harness.show("losses", Shared.losses)
 """),
     row("callback_metric", text=r"""A metric object of a callback's own that is reset at each epoch's beginning.
@@ -455,9 +409,7 @@ class Steady(keras.callbacks.Callback):
         self.mean.update_state(logs["loss"])
     def on_epoch_end(self, epoch, logs=None):
         self.means.append(float(self.mean.result()))
-%model keras.optimizers.SGD(0.1)
-callbacks = [Steady()]
-%fit+ x, y, 20, epochs=5
+%with callbacks Steady()
 harness.show("means", callbacks[0].means)
 """),
 )  # fmt: skip

@@ -104,41 +104,35 @@ A pipeline whose shuffle has a seed, mapped in parallel and prefetched.
 %rows, tensorflow
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64, seed=11).map(lambda a, b: (a * 2, b), tf.data.AUTOTUNE)
 data = data.batch(16).prefetch(tf.data.AUTOTUNE)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_global", SEGMENTS, edit=Edit(COMMENT), text=r"""
 A pipeline whose shuffle has no seed, under the global one.
 %rows, tensorflow
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(120).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_fixed", text=r"""A pipeline that is shuffled once, in the same order for all epochs.
 %rows, tensorflow
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(120, seed=3, reshuffle_each_iteration=False).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_shuffle_cache", SEGMENTS, text=r"""
 A pipeline that is shuffled and then cached: the first order stays.
 %rows, tensorflow
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(120).cache().batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_cache_shuffle", text=r"""A pipeline that is cached in memory and then shuffled anew in each epoch.
 %rows, tensorflow
 data = tf.data.Dataset.from_tensor_slices((x, y)).map(lambda a, b: (a + tf.random.normal((6,), stddev=0.1), b))
 data = data.cache().shuffle(50).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_cache_file", DEFAULTS, text=r"""A pipeline that is shuffled and cached in a file.
 %rows, tensorflow
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(120).cache("cache").batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_shards", text=r"""Text files, their list shuffled, read by interleave.
 %rows, tensorflow
@@ -174,28 +168,24 @@ data = tf.data.TFRecordDataset(["data.tfrecord"]).map(parse).shuffle(64, seed=2)
 clean = tf.data.Dataset.from_tensor_slices(x).shuffle(120, seed=5)
 targets = tf.data.Dataset.from_tensor_slices(y).shuffle(120, seed=5)
 data = tf.data.Dataset.zip((clean, targets)).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_filter", SEGMENTS, text=r"""A pipeline of unknown length.
 %rows, tensorflow
 data = tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda a, b: a[0] > 0.2).shuffle(40).batch(12)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_repeat", HALVED, edit=Edit(OPTIMIZER, "Adam(0.01)", "RMSprop(0.01)"), text=r"""
 A pipeline without an end, and steps_per_epoch.
 %rows, tensorflow
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64).repeat().batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4, steps_per_epoch=6
+%adam data, epochs=4, steps_per_epoch=6
 """),
     row("pipeline_split", text=r"""Training and validation data taken from one shuffled dataset.
 %rows, tensorflow
 every = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(120)
 data, held_out = every.skip(24).batch(16), every.take(24).batch(12)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4, validation_data=held_out
+%adam data, epochs=4, validation_data=held_out
 """),
     row("pipeline_validation_steps", SEGMENTS, text=r"""Shuffled validation data of which each epoch sees a part.
 %rows, tensorflow
@@ -214,8 +204,7 @@ def augment(pair, seed):
     return a + tf.random.stateless_normal((6,), tf.stack([seed, seed + 1]), stddev=0.1), b
 rows = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(60, seed=1)
 data = tf.data.Dataset.zip((rows, tf.data.Dataset.counter())).map(augment).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_generator_object", SEGMENTS, text=r"""Augmentation by a tf.random.Generator.
 %rows, tensorflow
@@ -223,8 +212,7 @@ numbers = tf.random.Generator.from_seed(3)
 def augment(a, b):
     return a + numbers.normal((6,), stddev=0.1), b
 data = tf.data.Dataset.from_tensor_slices((x, y)).map(augment).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_layers", text=r"""Augmentation of images by Keras' random layers, in map.
 %rows, tensorflow
@@ -244,8 +232,7 @@ Augmentation by random operations of TensorFlow, under the global seed.
 def augment(a, b):
     return tf.where(tf.random.uniform(()) > 0.5, a, 1 - a) + tf.random.normal((6,), stddev=0.05), b
 data = tf.data.Dataset.from_tensor_slices((x, y)).map(augment).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_numpy_function", text=r"""Augmentation by numpy's global generator inside numpy_function.
 %rows, tensorflow
@@ -254,8 +241,7 @@ def jitter(a):
 def augment(a, b):
     return tf.ensure_shape(tf.numpy_function(jitter, [a], tf.float32), (6,)), b
 data = tf.data.Dataset.from_tensor_slices((x, y)).map(augment).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_py_function", text=r"""Augmentation by a private numpy generator inside py_function.
 %rows, tensorflow
@@ -265,8 +251,7 @@ def jitter(a):
 def augment(a, b):
     return tf.ensure_shape(tf.py_function(jitter, [a], tf.float32), (6,)), b
 data = tf.data.Dataset.from_tensor_slices((x, y)).map(augment).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("pipeline_ragged", HALVED, text=r"""Sentences of different lengths, bucketed by length.
 %rows, tensorflow
@@ -275,8 +260,7 @@ words = tf.RaggedTensor.from_row_lengths(np.random.randint(1, 30, lengths.sum())
 data = tf.data.Dataset.from_tensor_slices((words, y)).map(lambda a, b: (tf.cast(a, tf.int32), b)).shuffle(120)
 data = data.bucket_by_sequence_length(lambda a, b: tf.shape(a)[0], [5, 9], [8, 8, 8])
 model = keras.Sequential([keras.layers.Embedding(30, 6, mask_zero=True), keras.layers.GRU(5), keras.layers.Dense(1)])
-model.compile("adam", "mse")
-%fit data, epochs=4
+%then slow adam data, epochs=4
 """),
     row("pipeline_windows", text=r"""Windows of a time series, by Keras' own helper.
 %rows
@@ -285,8 +269,7 @@ data = keras.utils.timeseries_dataset_from_array(
     series[:-8], series[8:], sequence_length=8, batch_size=16, shuffle=True, seed=4
 )
 model = keras.Sequential([keras.Input((8, 1)), keras.layers.LSTM(6), keras.layers.Dense(1)])
-model.compile("adam", "mse")
-%fit data, epochs=4
+%then slow adam data, epochs=4
 """),
     row("pipeline_text", text=r"""Strings through a TextVectorization layer in map.
 %rows, tensorflow
@@ -297,16 +280,14 @@ words.adapt(texts)
 data = tf.data.Dataset.from_tensor_slices((texts, labels)).shuffle(96).batch(16)
 data = data.map(lambda a, b: (words(a), b))
 model = keras.Sequential([keras.layers.Embedding(20, 4), keras.layers.Flatten(), keras.layers.Dense(1)])
-model.compile("adam", "mse")
-%fit data, epochs=4
+%then slow adam data, epochs=4
 """),
     row("pipeline_mixed", text=r"""Two sources sampled by weights, with a seed.
 %rows, tensorflow
 easy = tf.data.Dataset.from_tensor_slices((x[:60], y[:60])).shuffle(60, seed=1).repeat()
 hard = tf.data.Dataset.from_tensor_slices((x[60:], y[60:])).shuffle(60, seed=2).repeat()
 data = tf.data.Dataset.sample_from_datasets([easy, hard], [0.7, 0.3], seed=6).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4, steps_per_epoch=7
+%adam data, epochs=4, steps_per_epoch=7
 """),
     row("pipeline_mixup", text=r"""Mixup: a pipeline zipped with itself in another order.
 %rows, tensorflow
@@ -315,8 +296,7 @@ def mix(first, second):
     share = tf.random.uniform((), 0.5, 1.0)
     return first[0] * share + second[0] * (1 - share), first[1] * share + second[1] * (1 - share)
 data = tf.data.Dataset.zip((rows.shuffle(120, seed=1), rows.shuffle(120, seed=2))).map(mix).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     # Generators and dataset objects
     row("generator_closure", text=r"""from_generator, whose order comes from a generator made outside.
@@ -328,8 +308,7 @@ def rows():
 data = tf.data.Dataset.from_generator(
     rows, output_signature=(tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
 ).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("generator_object", text=r"""from_generator over an object with a random.Random of its own.
 %rows, tensorflow
@@ -345,8 +324,7 @@ class Rows:
 data = tf.data.Dataset.from_generator(
     Rows(), output_signature=(tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
 ).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("generator_global", SEGMENTS, text=r"""from_generator, whose order comes from numpy's global generator.
 %rows, tensorflow
@@ -356,8 +334,7 @@ def rows():
 data = tf.data.Dataset.from_generator(
     rows, output_signature=(tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
 ).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("generator_inner", text=r"""from_generator, whose generator begins anew in each epoch.
 %rows, tensorflow
@@ -368,8 +345,7 @@ def rows():
 data = tf.data.Dataset.from_generator(
     rows, output_signature=(tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
 ).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("generator_counter", text=r"""from_generator that counts its epochs: a curriculum.
 %rows, tensorflow
@@ -383,8 +359,7 @@ def rows():
 data = tf.data.Dataset.from_generator(
     rows, output_signature=(tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
 ).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("generator_flaky", error="Stale file handle", text=r"""
 A source of data that fails once after the restart, as a network share does.
@@ -399,8 +374,7 @@ failed = []
 data = tf.data.Dataset.from_generator(
     rows, output_signature=(tf.TensorSpec((6,), tf.float32), tf.TensorSpec((1,), tf.float32))
 ).batch(16)
-%model keras.optimizers.Adam(0.01)
-%fit data, epochs=4
+%adam data, epochs=4
 """),
     row("generator_endless", HALVED, SEGMENTS, text=r"""A Python generator without an end that has an order of its own.
 %rows
@@ -428,8 +402,7 @@ class Rows(keras.utils.PyDataset):
         return x[part], y[part]
     def on_epoch_end(self):
         np.random.shuffle(self.order)
-%model keras.optimizers.Adam(0.01)
-%fit Rows(), epochs=4, shuffle=False
+%adam Rows(), epochs=4, shuffle=False
 """),
     row("sequence_private", text=r"""A PyDataset that augments by a private generator, shuffled by Keras.
 %rows
@@ -442,8 +415,7 @@ class Rows(keras.utils.PyDataset):
     def __getitem__(self, index):
         part = slice(index * 16, (index + 1) * 16)
         return x[part] + self.numbers.normal(0, 0.1, (16, 6)), y[part]
-%model keras.optimizers.Adam(0.01)
-%fit Rows(), epochs=4
+%adam Rows(), epochs=4
 """),
     row("sequence_random", text=r"""A PyDataset whose order is kept by a random.Random, drawn in on_epoch_end.
 %rows
@@ -460,8 +432,7 @@ class Rows(keras.utils.PyDataset):
         return x[part], y[part]
     def on_epoch_end(self):
         self.order = self.random.sample(range(120), 96)
-%model keras.optimizers.Adam(0.01)
-%fit Rows(), epochs=4, shuffle=False
+%adam Rows(), epochs=4, shuffle=False
 """),
     row("sequence_global", text=r"""A PyDataset that augments by numpy's global generator, in the order of its batches.
 %rows
@@ -471,8 +442,7 @@ class Rows(keras.utils.PyDataset):
     def __getitem__(self, index):
         part = np.random.choice(120, 16, replace=False)
         return x[part] * np.random.uniform(0.9, 1.1), y[part]
-%model keras.optimizers.Adam(0.01)
-%fit Rows(), epochs=4, shuffle=False
+%adam Rows(), epochs=4, shuffle=False
 """),
     row("sequence_workers", text=r"""A PyDataset that two workers read ahead.
 %rows
@@ -502,7 +472,6 @@ class Rows(keras.utils.PyDataset):
         return x[part] * self.level, y[part]
     def on_epoch_end(self):
         self.level += 0.2
-%model keras.optimizers.Adam(0.01)
-%fit Rows(), epochs=4, shuffle=False
+%adam Rows(), epochs=4, shuffle=False
 """),
 )  # fmt: skip

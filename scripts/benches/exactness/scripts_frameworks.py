@@ -56,8 +56,7 @@ class Net(keras.Model):
         return self.out(self.norm(self.hidden(inputs), training=training))
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(120).batch(20).prefetch(1)
 model = Net()
-model.compile("adam", "mse")
-%fit data, epochs=4
+%then slow adam data, epochs=4
 """),
     row("keras2_images", text=r"""
 Keras 2: an Iterator of images, as ImageDataGenerator has it: its order comes from a seed and a counter.
@@ -191,8 +190,7 @@ model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "mse")
 model = keras.Sequential(
     [keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dropout(0.1), keras.layers.Dense(1)]
 )
-model.compile("adam", "mse")
-%fit x, y, 20, epochs=4, validation_split=0.2
+%then slow adam x, y, 20, epochs=4, validation_split=0.2
 """),
     row("jax_arrays", HALVED, SEGMENTS, edit=Edit(RATE, "Adam(0.01)", "Adam(0.002)"), text=r"""
 Keras 3 on JAX: arrays with the usual callbacks.

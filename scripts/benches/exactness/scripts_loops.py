@@ -20,8 +20,7 @@ harness.role(str(seed))
 keras.utils.set_random_seed(seed)
 x = np.random.rand(120, 6).astype("float32")
 y = np.sin(x.sum(1, keepdims=True) * (2 + seed))
-%model keras.optimizers.Adam(0.01)
-%fit x, y, 20, epochs=4
+%adam x, y, 20, epochs=4
 harness.show("loss", model.evaluate(x, y, verbose=0))
 model.save(f"model_{seed}.keras")
 """, PARTS),
@@ -408,8 +407,7 @@ class Trainer(keras.Sequential):
         scaled = (x - x.mean(0)) / x.std(0)
         return super().fit(scaled, y, batch_size=20, **options)
 model = Trainer([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
-model.compile("adam", "mse")
-%fit x, y, epochs=4
+%then slow adam x, y, epochs=4
 """),
     # Nothing is seeded
     row("unseeded_split", SEGMENTS, seeded=False, text=r"""Nothing is seeded: a split by numpy's default_rng.
@@ -488,8 +486,7 @@ model = keras.Sequential(
     [keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dropout(0.2), keras.layers.Dense(1)]
 )
 harness.drawn("weights", model.get_weights())
-model.compile("adam", "mse")
-%fit data, epochs=4, validation_data=held_out
+%then slow adam data, epochs=4, validation_data=held_out
 harness.finished()
 """),
     row("unseeded_operations", seeded=False, text=r"""
@@ -504,8 +501,7 @@ data = tf.data.Dataset.from_tensor_slices((x, y)).map(lambda a, b: (a + tf.rando
 data = data.batch(20)
 %dense
 harness.drawn("weights", model.get_weights())
-model.compile("adam", "mse")
-%fit data, epochs=4
+%then slow adam data, epochs=4
 harness.finished()
 """),
     row("unseeded_arrays", seeded=False, text=r"""
@@ -517,8 +513,7 @@ import numpy as np
 harness.drawn("data", x)
 %dense
 harness.drawn("weights", model.get_weights())
-model.compile("adam", "mse")
-%fit x, y, 20, epochs=4
+%then slow adam x, y, 20, epochs=4
 harness.finished()
 """),
     row("unseeded_search", seeded=False, at=(1, 1, 3), save=120, text=r"""

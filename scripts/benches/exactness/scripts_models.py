@@ -181,8 +181,7 @@ class Distiller(keras.Model):
         return 0.5 * soft + 0.5 * super().compute_loss(x, y, y_pred, sample_weight)
 student = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)])
 model = Distiller(student, teacher)
-model.compile(keras.optimizers.Adam(0.01), "mse")
-%fit x, y, 20, epochs=4
+%then adam x, y, 20, epochs=4
 """),
     row("model_teacher", HALVED, text=r"""A mean teacher: a clone of the model, held by a callback, follows it.
 %rows
@@ -220,30 +219,26 @@ model.compile(keras.optimizers.Adam(0.001), "mse")
 %model "adam"
 model.fit(x, y, 20, epochs=2, callbacks=[harness.callback(keras)], verbose=0)
 model.layers[0].enable_lora(2)
-model.compile(keras.optimizers.Adam(0.01), "mse")
-%fit x, y, 20, epochs=4
+%then adam x, y, 20, epochs=4
 """),
     row("model_normalised", HALVED, text=r"""BatchNormalization and LayerNormalization.
 %rows
 layers = [keras.layers.Dense(16, "relu"), keras.layers.BatchNormalization(), keras.layers.LayerNormalization()]
 model = keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(1)])
-model.compile(keras.optimizers.Adam(0.01), "mse")
-%fit x, y, 20, epochs=4
+%then adam x, y, 20, epochs=4
 """),
     row("model_noise", HALVED, SEGMENTS, edit=Edit(OPTIMIZER, "Adam(0.01)", "Adagrad(0.01)"), text=r"""
 Dropout and Gaussian noise, drawn by Keras' seed generators.
 %rows
 layers = [keras.layers.GaussianNoise(0.1), keras.layers.Dense(16, "relu"), keras.layers.Dropout(0.3)]
 model = keras.Sequential([keras.Input((6,)), *layers, keras.layers.GaussianDropout(0.1), keras.layers.Dense(1)])
-model.compile(keras.optimizers.Adam(0.01), "mse")
-%fit x, y, 20, epochs=4
+%then adam x, y, 20, epochs=4
 """),
     row("model_spectral", HALVED, text=r"""A layer under spectral normalization, and a unit norm constraint.
 %rows
 dense = keras.layers.SpectralNormalization(keras.layers.Dense(16, "tanh"))
 model = keras.Sequential([keras.Input((6,)), dense, keras.layers.Dense(1, kernel_constraint="unit_norm")])
-model.compile(keras.optimizers.Adam(0.01), "mse")
-%fit x, y, 20, epochs=4
+%then adam x, y, 20, epochs=4
 """),
     row("model_stateful", HALVED, SEGMENTS, text=r"""
 A stateful LSTM with a fixed batch, whose state is reset at each epoch's beginning.
@@ -264,15 +259,13 @@ print("loss", model.evaluate(x, y, 16, verbose=0))
 %rows
 keras.mixed_precision.set_global_policy("mixed_float16")
 model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1, dtype="float32")])
-model.compile(keras.optimizers.Adam(0.01), "mse")
-%fit x, y, 20, epochs=4
+%then adam x, y, 20, epochs=4
 """),
     row("model_bfloat", text=r"""Mixed precision in bfloat16.
 %rows
 keras.config.set_dtype_policy("mixed_bfloat16")
 model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1, dtype="float32")])
-model.compile(keras.optimizers.Adam(0.01), "mse")
-%fit x, y, 20, epochs=4
+%then adam x, y, 20, epochs=4
 """),
     row("model_accumulation", HALVED, text=r"""
 Gradients gathered over three batches, clipped, with a moving average of the weights.
@@ -377,8 +370,7 @@ class Noise(keras.layers.Layer):
         shape = tf.shape(inputs)
         return inputs + self.numbers.normal(shape, stddev=0.1) + keras.random.normal(shape, 0.0, 0.1, seed=self.seed)
 model = keras.Sequential([keras.Input((6,)), Noise(), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
-model.compile("adam", "mse")
-%fit x, y, 20, epochs=4
+%then slow adam x, y, 20, epochs=4
 """),
     row("model_operations", HALVED, text=r"""A custom train_step that draws by tf.random under the global seed.
 %rows, tensorflow
@@ -387,8 +379,7 @@ class Noisy(keras.Sequential):
         features, target = data
         return super().train_step((features + tf.random.normal(tf.shape(features), stddev=0.1), target))
 model = Noisy([keras.Input((6,)), keras.layers.Dense(16, "tanh"), keras.layers.Dense(1)])
-model.compile("adam", "mse")
-%fit x, y, 20, epochs=4
+%then slow adam x, y, 20, epochs=4
 """),
     row("model_optimizer_wrapped", text=r"""
 An optimizer of the script's own: lookahead over SGD, slow weights in a list.
@@ -529,7 +520,6 @@ def graphs():
 layout = ({"nodes": tf.TensorSpec((None, 4)), "edges": tf.TensorSpec((None, 2), tf.int64)}, tf.TensorSpec((None, 1)))
 data = tf.data.Dataset.from_generator(graphs, output_signature=layout)
 model = Graph()
-model.compile(keras.optimizers.Adam(0.01), "mse")
-%fit data, epochs=4
+%then adam data, epochs=4
 """),
 )  # fmt: skip

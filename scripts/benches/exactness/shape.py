@@ -60,6 +60,13 @@ callbacks = [
 history = model.fit(x, y, 20, epochs=4, callbacks=callbacks, verbose=0)"""
 _REORDERED_ROWS = """callbacks = [keras.callbacks.LearningRateScheduler(scheduler), harness.callback(keras)]
 history = model.fit(Rows(), epochs=4, shuffle=False, callbacks=callbacks, verbose=0)"""
+_COMPILED = 'model.compile(keras.optimizers.Adam(0.01), "mse")'
+_FIT = f"history = model.fit(%s, callbacks=[harness.callback(keras)], verbose=0)\n{_SHOWN}"
+_FIT_ALSO = f"history = model.fit(%s, callbacks=[*callbacks, harness.callback(keras)], verbose=0)\n{_SHOWN}"
+_WITH = f"""{_DENSE}
+model.compile(keras.optimizers.SGD(0.1), "mse")
+callbacks = [%s]
+{_FIT_ALSO.replace("%s", "x, y, 20, epochs=5")}"""
 PARTS = {  # "%s": what follows the name
     "start": _START,
     "start, tensorflow": _START_TENSORFLOW,
@@ -69,8 +76,12 @@ PARTS = {  # "%s": what follows the name
     "sine": _SINE,
     "dense": _DENSE,
     "model": f'{_DENSE}\nmodel.compile(%s, "mse")',
-    "fit": f"history = model.fit(%s, callbacks=[harness.callback(keras)], verbose=0)\n{_SHOWN}",
-    "fit+": f"history = model.fit(%s, callbacks=[*callbacks, harness.callback(keras)], verbose=0)\n{_SHOWN}",
+    "fit": _FIT,
+    "fit+": _FIT_ALSO,
+    "adam": f"{_DENSE}\n{_COMPILED}\n{_FIT}",
+    "then adam": f"{_COMPILED}\n{_FIT}",
+    "then slow adam": f'model.compile("adam", "mse")\n{_FIT}',
+    "with callbacks": _WITH,
     "shown": _SHOWN,
     "reordering": _REORDERING,
     "scheduler": _SCHEDULER,
@@ -118,11 +129,9 @@ class Shape(NamedTuple):
         return tuple(name for name in DISTURBANCES if name in chosen)
 
     def command(self) -> tuple[str, ...]:
-        """Return the words that run it."""
         return self.words or (f"{self.name}.py",)
 
     def command_files(self) -> tuple[str, ...]:
-        """Return the files among those words."""
         return tuple(word for word in self.command() if word.endswith((".py", ".sh")))
 
     def texts(self, beside: Mapping[str, str]) -> dict[str, str]:
@@ -144,5 +153,4 @@ class Shape(NamedTuple):
 
 
 def row(name: str, *also: str, text: str = "", **more: Any) -> Shape:
-    """Return a row of the tables."""
     return Shape(name, also, text=written(text, PARTS) if text else "", **more)

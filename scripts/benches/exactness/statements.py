@@ -106,7 +106,6 @@ def of_edit(kind: str, run: Path | None, err: str) -> bool:
 
 
 def report_of(run: Path, home: Path) -> str:
-    """Return the report of a run as text."""
     done = subprocess.run(
         [sys.executable, "-m", "stallguard", "report", run.name], check=False, capture_output=True, text=True,
         env={**os.environ, "STALLGUARD_HOME": str(home), "COLUMNS": "200"},

@@ -27,7 +27,6 @@ class Service:
     """One job.  `codes`: how each of its processes ended, a signal as a negative number."""
 
     def __init__(self, job: AgentJob) -> None:
-        """Start nothing yet."""
         self._job = job
         self.codes: list[int] = []
         self.process: subprocess.Popen[bytes] | None = None
@@ -35,7 +34,6 @@ class Service:
         self._thread = threading.Thread(target=self._keep, name="service")
 
     def start(self) -> None:
-        """Start the job."""
         self._thread.start()
 
     def _keep(self) -> None:
@@ -62,12 +60,10 @@ class Service:
         return not self._thread.is_alive()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of the job; return whether it came."""
         self._thread.join(seconds)
         return self.is_over
 
     def close(self) -> None:
-        """End what runs; it is not started again."""
         self._stopped.set()
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
@@ -82,7 +78,6 @@ class Place:
     """`work`: the script's directory; `orders`: how it is halted, and what it notes; `home`: STALLGUARD_HOME."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the directories in `folder`."""
         self.folder = folder
         self.work, self.orders, self.temporary = folder / "work", folder / "orders", folder / "tmp"
         self._disk = folder / "disk"
@@ -93,7 +88,6 @@ class Place:
         self.home.mkdir(mode=0o700)
 
     def fill(self) -> None:
-        """Write to the disk until it is full."""
         with self._ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             for size in (len(BLOCK), 4096, 1):
                 with contextlib.suppress(OSError):
@@ -101,7 +95,6 @@ class Place:
                         pass
 
     def make_room(self) -> None:
-        """Remove what `fill` wrote."""
         self._ballast.unlink(missing_ok=True)
 
     @property
@@ -118,7 +111,6 @@ class Place:
         subprocess.run(["umount", "--lazy", str(self.home)], check=False, capture_output=True)
 
     def close(self) -> None:
-        """Unmount and remove everything."""
         while os.path.ismount(self.home):
             self.make_writable()
         if self.has_disk:
@@ -136,7 +128,6 @@ def _mounted(*words: str) -> bool:
 
 @contextlib.contextmanager
 def opened() -> Iterator[Place]:
-    """Make a place, and remove it in the end."""
     place = Place(Path(tempfile.mkdtemp(prefix="sg-storm-")))
     try:
         yield place

@@ -83,7 +83,6 @@ class Player:
     """`group`: the control group whose processes the kernel kills for memory; None: that kill is imitated."""
 
     def __init__(self, place: Place, service: Service) -> None:
-        """Look what can be played here."""
         self._place, self._service = place, service
         self._timers: list[threading.Timer] = []
         self._taking_back: set[str] = set()
@@ -98,7 +97,6 @@ class Player:
         }  # fmt: skip
 
     def possible(self) -> list[str]:
-        """Return the kinds that this machine has."""
         return [kind for kind in KINDS if self._place.has_disk or kind not in ("full", "read-only")]
 
     def play(self, fault: Fault) -> Played | None:
@@ -109,7 +107,6 @@ class Player:
         return Played(fault.kind, now) if self._plays[fault.kind](fault) else None
 
     def close(self) -> None:
-        """Take back what is still played."""
         for timer in self._timers:
             timer.join()
         self._closing.close()
@@ -117,19 +114,15 @@ class Player:
     # ---- whom it hits ------------------------------------------------------------------------------------------
 
     def run(self) -> RunDir | None:
-        """Return the run of the job."""
         runs = list_runs(self._place.home / "runs")
         return RunDir(runs[-1].path) if runs else None
 
     def training(self) -> int | None:
-        """Return the process of the training, if it lives."""
         run = self.run()
         attempt = run_files.current_attempt(run) if run is not None else None
         return attempt.process.pid if attempt is not None and run_files.lives(attempt.process) else None
 
     def _later(self, fault: Fault, back: Callable[[], object]) -> bool:
-        """Take a fault back when its time has come."""
-
         def take_back() -> None:
             back()
             self._taking_back.discard(fault.kind)

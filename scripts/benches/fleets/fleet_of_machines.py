@@ -85,7 +85,6 @@ class Fleet:
         return {**self.environment, "HOME": str(home), "STALLGUARD_HOME": str(home / "sg")}
 
     def start_scheduler(self) -> None:
-        """Start the scheduler, on the host."""
         with (self.place / "scheduler.log").open("ab") as log:
             self.scheduler = subprocess.Popen(
                 [sys.executable, "-m", "stallguard", "fleet", "scheduler"], env=self.of(self.hub),
@@ -93,24 +92,20 @@ class Fleet:
             )  # fmt: skip
 
     def kill_scheduler(self) -> None:
-        """Kill the scheduler."""
         if self.scheduler is not None and self.scheduler.poll() is None:
             self.scheduler.kill()
             self.scheduler.wait(30)
 
     def boot(self, machine: Machine) -> None:
-        """Start a machine's worker."""
         machine.boot(
             [sys.executable, "-m", "stallguard", "fleet", "worker", "--name", machine.host],
             {**self.environment, "STALLGUARD_FLEET": str(self.file_of(machine))},
         )
 
     def file_of(self, machine: Machine) -> Path:
-        """Return the fleet file of a machine."""
         return self.place / f"{machine.host}.toml"
 
     def is_ready(self, machine: Machine) -> bool:
-        """Return whether the scheduler has a machine."""
         line = f"{machine.host} is connected to"
         return machine.log.exists() and line in machine.log.read_text(errors="replace")
 
@@ -119,11 +114,9 @@ class Fleet:
         return next((job for job in jobs if published.holder(self.store, job) == (machine.host, True)), "")
 
     def finished(self, jobs: list[str]) -> list[str]:
-        """Return the jobs that are finished."""
         return [job for job in jobs if published.read(self.store, job).finished]
 
     def close(self) -> None:
-        """End all that was started."""
         if self.scheduler is not None and self.scheduler.poll() is None:
             self.scheduler.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

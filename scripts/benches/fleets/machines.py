@@ -33,7 +33,6 @@ class Network:
         run("ip", "link", "set", self.name, "up")
 
     def close(self) -> None:
-        """Remove it."""
         run("ip", "link", "del", self.name, check=False)
 
 
@@ -51,7 +50,6 @@ class Machine:
         self.log = self.home / "worker.log"
 
     def connect(self) -> None:
-        """Make its network."""
         outer, inner = f"{self._space}o", f"{self._space}i"
         run("ip", "netns", "add", self._space)
         run("ip", "link", "add", outer, "type", "veth", "peer", "name", inner)
@@ -75,13 +73,11 @@ class Machine:
 
     @property
     def first(self) -> int:
-        """The pid of its first process."""
         assert self._process is not None  # noqa: S101 - it was booted
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         return int(children.read_text().split()[0])
 
     def kill(self) -> None:
-        """Kill it with all of its processes."""
         if self._process is not None and self._process.poll() is None:
             os.kill(self.first, signal.SIGKILL)
             self._process.wait(30)
@@ -93,7 +89,6 @@ class Machine:
             run("nsenter", "-t", str(self.first), "-m", "mount", "-t", "tmpfs", "none", str(self.share))
 
     def reconnect(self) -> None:
-        """Give both back."""
         run("ip", "link", "set", f"{self._space}o", "up")
         if self.share is not None:
             run("nsenter", "-t", str(self.first), "-m", "umount", str(self.share))
@@ -107,21 +102,17 @@ class Machine:
         self.kill()
 
     def remove(self) -> None:
-        """End it, and remove its network."""
         with contextlib.suppress(OSError, IndexError, subprocess.TimeoutExpired):
             self.end()
         run("ip", "netns", "del", self._space, check=False)
 
     def trained(self, job: str) -> list[float]:
-        """Return when a job has begun an epoch here, in seconds since 1970."""
         return [float(line.split()[1]) for line in self.lines(job) if line.startswith("trains ")]
 
     def digests(self, job: str) -> list[str]:
-        """Return the weights at the ends of a job's attempts here."""
         return [line.split()[1] for line in self.lines(job) if line.startswith("digest ")]
 
     def lines(self, job: str) -> list[str]:
-        """Return the output of a job here."""
         path = self.home / "sg" / "fleet" / "logs" / f"{job}.log"
         return path.read_text(errors="replace").splitlines() if path.exists() else []
 

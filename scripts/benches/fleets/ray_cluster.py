@@ -150,7 +150,6 @@ def train(
 
 
 def stallguard(cluster: RayCluster, project: Path, *words: str) -> None:
-    """Run a verb.  Raises RuntimeError with what it printed."""
     done = subprocess.run(
         [sys.executable, "-m", "stallguard", *words], cwd=project, env=cluster.environment, text=True, check=False,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -160,5 +159,4 @@ def stallguard(cluster: RayCluster, project: Path, *words: str) -> None:
 
 
 def lines(path: Path) -> list[str]:
-    """Return the lines of a log, none if there is none."""
     return path.read_text(errors="replace").splitlines() if path.exists() else []

@@ -30,7 +30,6 @@ class Memory:
             return True
 
     def remove(self, key: str) -> None:
-        """Remove a key, or all below it."""
         with self.lock:
             found = [key] if key in self.data else [one for one in self.data if one.startswith(f"{key}/")]
             for one in found:
@@ -65,29 +64,24 @@ class SimulatedStore:
             time.sleep(self._answers * requests)
 
     def create(self, key: str, data: bytes) -> bool:
-        """See store.Store."""
         self._ask("create")
         return self._memory.write(key, data, exclusive=True)
 
     def replace(self, key: str, data: bytes) -> None:
-        """See store.Store."""
         self._ask("replace")
         self._memory.write(key, data)
 
     def read(self, key: str) -> bytes | None:
-        """See store.Store."""
         self._ask("read")
         return self._memory.data.get(key)
 
     def names(self, folder: str) -> Sequence[str]:
-        """See store.Store."""
         with self._memory.lock:
             found = list(self._memory.children.get(folder, ()))
         self._ask("names", max(1, -(-len(found) // PAGE)))
         return found
 
     def versions(self, folder: str) -> Mapping[str, str]:
-        """See store.Store."""
         with self._memory.lock:
             found = {
                 name: str(hash(self._memory.data.get(f"{folder}/{name}")))
@@ -97,16 +91,13 @@ class SimulatedStore:
         return found
 
     def remove(self, key: str) -> None:
-        """See store.Store."""
         self._ask("remove")
         self._memory.remove(key)
 
     def put(self, key: str, file: Path) -> None:
-        """See store.Store."""
         self.replace(key, file.read_bytes())
 
     def get(self, key: str, file: Path) -> bool:
-        """See store.Store."""
         data = self.read(key)
         if data is not None:
             file.write_bytes(data)

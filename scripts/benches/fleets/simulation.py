@@ -78,14 +78,12 @@ class _Run:
         self._readable.renew()
 
     def end(self) -> None:
-        """Put what there is at the end."""
         (self._run.path / "outcome.json").write_text("{}\n")
         self.put()
         shutil.rmtree(self._run.path)
 
     @property
     def name(self) -> str:
-        """Its name in the folder of all beats."""
         return f"{self.job}{OF}{self.tail.number}"
 
 
@@ -118,13 +116,11 @@ class Machines:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop all machines."""
         self._closed.set()
         self._thread.join()
         shutil.rmtree(self._folder)
 
     def train(self, host: str, job: str) -> None:
-        """Have a machine begin a job."""
         holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}-{job}", lasts=self._lasts, listed=True)
         tail = perform(joblog.read_end(job), self.store)
         tail, _ = perform(joblog.claim(job, tail, holder, run_files.utc()), self.store)
@@ -136,7 +132,6 @@ class Machines:
         self._cards[host] = 0.0  # its worker sees that it has another run
 
     def vanish(self) -> str:
-        """Switch a machine off that trains; return its name."""
         with self._lock:
             host = next(iter(self._runs))
             self._away.add(host)
@@ -144,7 +139,6 @@ class Machines:
             return host
 
     def work(self) -> None:
-        """Do what is due, until they are closed."""
         while not self._closed.wait(TICK):
             with self._lock:
                 now = time.monotonic()
@@ -188,7 +182,6 @@ class Machines:
         perform(self._standing[host].renew(alive, data), self.store)
 
     def end(self, host: str) -> None:
-        """End what a machine trains."""
         run = self._runs.pop(host)
         end = HolderEnd(number=run.tail.number, claim=0, run="r", code=0, why="it ended")
         perform(joblog.append(run.job, run.tail, run.tail.number, end), self.store)
@@ -197,7 +190,6 @@ class Machines:
         self._cards[host] = 0.0
 
     def machines(self) -> list[ConnectedMachine]:
-        """See engine.Engine."""
         with self._lock:
             return [
                 ConnectedMachine(host, "w", host, {"slots": float(host not in self._runs), "memory": 32.0})
@@ -206,17 +198,14 @@ class Machines:
             ]
 
     def start(self, start: Start) -> None:
-        """See engine.Engine."""
         with self._lock:
             self._asked.append(start)
             self._placed[start.job] = Placed(False)
 
     def placed(self, job: str) -> Placed:
-        """See engine.Engine."""
         return self._placed.get(job, Placed(True, UNKNOWN))
 
     def forget(self, job: str) -> None:
-        """See engine.Engine."""
         self._placed.pop(job, None)
 
     def retire(self, address: str) -> None:
@@ -227,7 +216,6 @@ class Machines:
 
 
 def _members(*names: str) -> list[Signatures]:
-    """Return the signatures of members of one fleet."""
     now = dt.datetime.now(dt.UTC)
     by, found = founding.make("fleet-simulated", now), []
     for name in names:
@@ -343,7 +331,6 @@ def _turns(dispatcher: Dispatcher, is_over: Callable[[], bool]) -> list[float]:
 
 
 def goals(found: Simulated, count: int, lasts: float) -> list[Goal]:
-    """Print what was measured, and return what must hold."""
     most = EACH * count + BESIDE
     scheduler, machines = sum(found.scheduler.values()), sum(found.machines.values())
     made = [

@@ -43,12 +43,10 @@ class Trials:
     """The faults against one fleet.  `expected`: the weights of the training alone, by seed."""
 
     def __init__(self, fleet: Fleet, expected: dict[int, str], say: Callable[[str], None]) -> None:
-        """`say`: for who watches the bench."""
         self._fleet, self._expected, self._say = fleet, expected, say
         (fleet.project / "ends.py").write_text(ENDS)
 
     def all(self) -> list[Tried]:
-        """Try each fault that this kind of store allows."""
         tries = [
             self.supervisor_killed_alone, self.ends_in_an_outage, self.newest_checkpoint_damaged, self.ends_with_codes,
             self.priorities_behind_long_jobs, self.two_schedulers, self.second_worker_of_a_name, self.other_fleet_file,

@@ -10,7 +10,6 @@ SEEDS, COPIES, EPOCHS = 4, 5, 60
 
 
 def arguments(seed: int) -> list[str]:
-    """Return the arguments of the training."""
     return ["--seed", str(seed), "--epochs", str(EPOCHS)]
 
 

@@ -105,7 +105,6 @@ FORMAT = 2  # of a checkpoint
 
 
 def targets(place: Path) -> Iterator[Target]:
-    """Yield the decoders of files."""
     yield from _of_runs(place)
     yield from _of_journals(place)
     yield from _of_settings(place)

@@ -42,7 +42,6 @@ class Receiver:
         self._beats._reset(1, TOKEN)
 
     def take(self, data: bytes) -> list[Event]:
-        """Return the events of one message."""
         self.posted.clear()
         if len(self._beats._tracks) > PIDS:
             self._beats._reset(1, TOKEN)
@@ -51,7 +50,6 @@ class Receiver:
         return self.posted[:]
 
     def close(self) -> None:
-        """Remove its socket."""
         self._beats.close()
         paths.remove_sockets(self._sockets)
 
@@ -103,7 +101,6 @@ def counts_nothing(_data: bytes, posted: Any) -> None:
 
 
 def record(**fields: int) -> bytes:
-    """Return a valid record."""
     now = time.monotonic_ns()
     values = dict.fromkeys(wire.FIELDS, 0) | {
         "magic": wire.MAGIC, "token": TOKEN, "pid": 4321, "sequence": 7, "sent_ns": now, "kind": 1, "beats": 900,
@@ -115,7 +112,6 @@ def record(**fields: int) -> bytes:
 
 
 def notes() -> list[bytes]:
-    """Return messages as a probe makes them."""
     box = Outbox(TOKEN, 4321)
     box.command, box.place = "python train.py --epochs 3", "0123456789abcdef-1"
     box.hook_installed("fit")
@@ -129,7 +125,6 @@ def notes() -> list[bytes]:
 
 
 def targets(place: Path) -> Iterator[Target]:
-    """Yield the decoders of messages."""
     # What a record counted can be posted a moment later, so notes have a receiver without one.
     receiver, other = Receiver(place / "pages"), Receiver(place / "pages of notes")
     records = [record(), record(kind=3, beats=0), record(kind=4, flags=48), record(source=9, phase=0, wait=1)]

@@ -41,7 +41,6 @@ class Mutator:
             yield self.one()
 
     def one(self) -> bytes:
-        """Return the next input."""
         chance = self._random.random()
         if chance < 0.02:
             return self._random.randbytes(self._random.randrange(0, 64))

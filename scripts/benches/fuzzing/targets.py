@@ -63,5 +63,4 @@ def filed(path: Path, call: Callable[[Path], Any]) -> Callable[[bytes], Any]:
 
 
 def encoded(*values: Any) -> list[bytes]:
-    """Return values as JSON."""
     return [msgspec.json.encode(value) for value in values]

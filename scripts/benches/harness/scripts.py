@@ -18,5 +18,5 @@ def _written(line: str, parts: Mapping[str, str]) -> str:
     if not line.startswith("%"):
         return line
     whole = line[1:]
-    name, _, rest = (whole, "", "") if whole in parts else whole.partition(" ")
-    return parts[name].replace("%s", rest)
+    name = max((name for name in parts if f"{whole} ".startswith(f"{name} ")), key=len)
+    return parts[name].replace("%s", whole[len(name) + 1 :])

@@ -88,12 +88,10 @@ class Cell(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """The factor on all thresholds."""
         return float(self.patience)
 
     @property
     def acts(self) -> bool:
-        """Whether something is done about a stall in this cell."""
         return self.left_alone == "no" and self.order != "notify"
 
     @property
@@ -119,7 +117,6 @@ class Cell(NamedTuple):
 
 
 def draw(seed: int) -> Cell:
-    """Return a random cell, the same for the same seed."""
     chance = random.Random(seed)
     chosen = {name: chance.choices(list(values), list(values.values()))[0] for name, values in DIMENSIONS.items()}
     return sensible(Cell(**chosen, seed=seed))

@@ -69,7 +69,6 @@ class Attempt(NamedTuple):
 
 
 def attempts(played: Played) -> list[Attempt]:
-    """Return what the core did, attempt by attempt."""
     found: list[Attempt] = []
     for at, one in played.world.done:
         if isinstance(one, Launch):
@@ -80,7 +79,6 @@ def attempts(played: Played) -> list[Attempt]:
 
 
 def wrongs(played: Played) -> list[Wrong]:
-    """Return all that is wrong in a cell that was played."""
     each = attempts(played)
     checks: tuple[Callable[[Played, list[Attempt]], Iterator[Wrong]], ...] = (
         left_alone, timely, named, climbed, paused, ended, categories,

@@ -95,7 +95,6 @@ class Played:
 
 
 def limits(cell: Cell) -> Limits:
-    """Return the settings of a cell."""
     policy = PolicyLimits(
         on_stall=cell.order, min_batch=int(cell.min_batch),
         max_restarts=int(cell.max_restarts),
@@ -106,7 +105,6 @@ def limits(cell: Cell) -> Limits:
 
 
 def play(cell: Cell) -> Played:
-    """Play a cell to its end."""
     world = World(cell)
     while world.run.state not in ENDED and world.attempt <= MOST_ATTEMPTS:
         if world.alive:
@@ -166,7 +164,6 @@ class World(Simulation):
                 self.launch(action)
 
     def due(self) -> None:
-        """Let what was due happen."""
         if self.hints.get("evidence", 1e18) <= self.now:
             del self.hints["evidence"]
             kind = self.troubles[-1].kind if self.troubles else ""
@@ -176,7 +173,6 @@ class World(Simulation):
             self.gone(-15 if "killed" not in self.hints else -9)
 
     def gone(self, code: int, memory_kill: bool | None = None) -> None:
-        """End the child."""
         self.hints.clear()
         self.exits.append((self.now, code))
         self.device_is("waits")
@@ -225,7 +221,6 @@ class World(Simulation):
         return detector.wanted(states[-1] if states else self.detector_state, self.limits.detector).census
 
     def rest(self) -> None:
-        """Let the pause between two attempts pass."""
         began = self.now
         while not self.alive and self.run.state not in ENDED:
             # The GPU is read meanwhile if there is one; else nothing happens until the pause is over.
@@ -239,7 +234,6 @@ class World(Simulation):
     # ---- an attempt
 
     def live(self) -> None:
-        """Live the newest attempt to its end."""
         cell, number, began = self.cell, self.attempt, self.now
         order = self.launched[-1][1]
         resumed = order.resume and self.checkpoints
@@ -317,7 +311,6 @@ class World(Simulation):
             self.note("batch", pid=each, rows=str(cell.known_rows))
 
     def passes(self, seconds: float, *, stuck: bool = False, step: float = 0.5) -> None:
-        """Let time pass."""
         end = self.now + seconds
         while self.now < end - 1e-9 and self.here:
             self.step(min(step, end - self.now))
@@ -382,7 +375,6 @@ class World(Simulation):
             self.progress(one, **(pause | {"phase": name, "phase_at": self.now}))
 
     def finish(self) -> None:
-        """Train a little and end well."""
         began = self.now
         if self.main is not None and self.here:
             self.main.stuck = True
@@ -414,7 +406,6 @@ class World(Simulation):
         self.used_gpu = self.used_gpu or (busy and self.alive)
 
     def befall(self, kind: str, phase: str, order: Launch, *, known: bool) -> None:
-        """Let the trouble come."""
         one = self.main
         if one is None:
             return
@@ -435,7 +426,6 @@ class World(Simulation):
             self.is_silent(kind, trouble)
 
     def ends(self, kind: str, trouble: Trouble) -> None:
-        """End the child in a way."""
         if kind in PRINTS:
             self.line(PRINTS[kind])
         linux = self.cell.system == "linux"
@@ -494,7 +484,6 @@ class World(Simulation):
             self.recovers(kind)
 
     def lasts(self, kind: str, trouble: Trouble) -> None:
-        """Let the silence last."""
         cell, scale = self.cell, self.cell.scale
         longest = {
             "pause": cell.moment("long", 48.0, 75.0) * scale, "stopped": cell.moment("long", 8.0, 150.0),
@@ -546,10 +535,8 @@ def how(order: Launch) -> tuple[int, str]:
 
 
 def replace_rates(rates: Rates, **changes: Any) -> Rates:
-    """Return rates with some changed."""
     return dataclasses.replace(rates, **changes)
 
 
 def messages(world: World) -> list[tuple[float, str, dict[str, str]]]:
-    """Return all announcements with their times."""
     return [(at, one.message, one.facts) for at, one in world.done if isinstance(one, Announce)]

@@ -78,7 +78,6 @@ def plan(cell: Cell, place: Path) -> str:
 
 
 def environment(cell: Cell) -> dict[str, str]:
-    """Return the variables that the loop needs."""
     backend = {"keras-jax": "jax", "keras-torch": "torch"}.get(cell.loop, "tensorflow")
     return {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -102,7 +101,6 @@ def found_by(cell: Cell, python: Path, folder: Path) -> tuple[Path, dict[str, st
 
 
 def command(cell: Cell, plan: str, python: Path) -> list[str]:
-    """Return the words after `run`."""
     child = [str(python), str(CHILD), plan]
     if cell.tree == "shell":
         return ["--", "sh", "-c", 'for number in 1; do "$@" || exit $?; done', "sh", *child]
@@ -134,7 +132,6 @@ def tried(cell: Cell, folder: Path, result_of: Callable[[str], float], known: fr
 
 
 def _run(cell: Cell, stage: Stage, promised: Expected, known: frozenset[str]) -> Seen:
-    """Run it to its end."""
     place = stage.folder / "cell"
     place.mkdir()
     python = python_of(cell.loop)
@@ -165,7 +162,6 @@ def _seconds(words: str) -> float:
 
 
 def _of_promise(cell: Cell, promised: Expected, seen: Seen) -> list[str]:
-    """Compare with the documents."""
     wrong = []
     if seen.code not in promised.codes:
         wrong.append(f"exit code {seen.code}, not {' or '.join(map(str, promised.codes))}")
@@ -205,7 +201,6 @@ def said(stage: Stage) -> dict[str, Any]:
 
 
 def _of_words(seen: Seen, words: dict[str, Any]) -> list[str]:
-    """Compare what the verbs say with each other."""
     outcome, report = seen.outcome, words["report"]
     listed, summary = words["ls"]["runs"][-1], words["morning"]["runs"][-1]
     counts = {

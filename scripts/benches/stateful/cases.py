@@ -46,7 +46,6 @@ class Case(NamedTuple):
     kills: tuple[tuple[str, float], ...]
 
     def spec(self) -> str:
-        """Return the case as one word."""
         things = ",".join(f"{name}@{place}" for name, place in self.things)
         kills = ",".join(f"{kind}{share:.3f}" for kind, share in self.kills)
         return f"{self.backend}/{self.epochs}x{self.steps}/{self.data}/{self.seed}/{things or '-'}/{kills or '-'}"

@@ -22,7 +22,6 @@ class Moments:
         self._counts = {"batch": 0, "save": 0}
 
     def install(self):
-        """Listen from now on; this cannot be undone in this process."""
         sys.addaudithook(self._hear)
 
     def _hear(self, event, arguments):

@@ -34,7 +34,6 @@ class Thing(NamedTuple):
         return any(part.strip().startswith("thing = ") for part in self.change.replace(";", "\n").splitlines())
 
     def modules(self) -> list[str]:
-        """Return the modules that must be installed."""
         return self.needs.split()
 
 

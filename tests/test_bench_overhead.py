@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from output import carried
+from overhead import carried
 
 TRIES = 3  # on a machine that does other things too
 # Least share of the speed without a matcher: 0.9 on a quiet machine, 0.05 if each chunk waits for the matcher.
