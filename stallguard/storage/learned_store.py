@@ -14,7 +14,7 @@ import time
 from _blake2 import blake2b  # hashlib also loads OpenSSL: milliseconds before the start of the training
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,8 +25,7 @@ from stallguard.errors import UNREADABLE
 from stallguard.storage import private
 from stallguard.storage.paths import home
 
-SCHEMA = 2  # 1 had other names of phases
-SIZES_SCHEMA = 3  # up to 2 the position of a resume was taken for a size that a run had left
+SCHEMA = 3
 SIZES = "sizes-"  # prefix of the files of batch sizes
 STALE = 60 * 86400.0  # seconds
 # Options of scripts for duration, input and output, which do not change a batch.
@@ -48,25 +47,14 @@ class CommandKey(msgspec.Struct, frozen=True):
     machine: str = ""
 
 
-class KeptGaps(msgspec.Struct, frozen=True):
-    """The file: `saved` is seconds since the epoch, by the wall clock."""
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file: of gaps, or of batch sizes.  `saved`: seconds since the epoch, by the wall clock."""
 
     schema: int
     key: CommandKey
     saved: float
-    learned: Learned
-
-
-class KeptSizes(msgspec.Struct, frozen=True):
-    """The file of the batch sizes; as Kept."""
-
-    schema: int
-    key: CommandKey
-    saved: float
-    sizes: BatchSizes
-
-
-File = TypeVar("File", KeptGaps, KeptSizes)
+    learned: Learned | None = None
+    sizes: BatchSizes | None = None
 
 
 def key_of(command: Sequence[str], cwd: Path) -> CommandKey:
@@ -95,28 +83,44 @@ def load(key: CommandKey, trouble: Callable[[str], None], now: float | None = No
 
     `trouble` is called for a damaged file; `now`: seconds since the epoch.
     """
-    kept = _read(KeptGaps, _path(key), (SCHEMA,), key, trouble, now)
-    return kept.learned if kept is not None else None
+    kept = _read(_path(key), key, trouble, now)
+    return kept.learned if kept else None
 
 
 def sizes(key: CommandKey, trouble: Callable[[str], None], now: float | None = None) -> BatchSizes:
     """Return which batches `key` survives, as known from runs and `find-batch`; `trouble`, `now`: as `load`."""
-    kept = _read(KeptSizes, _path(key, SIZES), (SCHEMA, SIZES_SCHEMA), key, trouble, now)
-    if kept is None:
-        return BatchSizes()
-    return kept.sizes if kept.schema == SIZES_SCHEMA else msgspec.structs.replace(kept.sizes, left={})
+    kept = _read(_path(key, SIZES), key, trouble, now)
+    return kept.sizes if kept and kept.sizes else BatchSizes()
 
 
-def keep_sizes(
-    key: CommandKey, known: BatchSizes, trouble: Callable[[str], object] = str, now: float | None = None
-) -> None:
+def _read(path: Path, key: CommandKey, trouble: Callable[[str], None], now: float | None) -> Kept | None:
+    try:
+        kept = jsontext.decode(path.read_bytes(), Kept)
+    except FileNotFoundError:
+        return None
+    except (OSError, *UNREADABLE) as error:
+        trouble(f"what was learned from earlier runs cannot be read and is ignored ({path}: {error})")
+        return None
+    age = (time.time() if now is None else now) - kept.saved
+    return kept if kept.schema == SCHEMA and kept.key == key and 0 <= age <= STALE else None
+
+
+def save(
+    key: CommandKey, learned: Learned, trouble: Callable[[str], object] = str, now: float | None = None
+) -> bool:
+    """Keep what was learned from a run, atomically, unless it had few steps.  Return whether it was kept."""
+    rows = (learned.rows[name] for name in _STREAMS if name in learned.rows)
+    if not key.command or not any(row.count >= LEAST for row in rows):
+        return False
+    kept = Kept(SCHEMA, key, time.time() if now is None else now, learned=learned)
+    return _write(_path(key), kept, "what was learned from this run", trouble)
+
+
+def keep_sizes(key: CommandKey, known: BatchSizes, trouble: Callable[[str], object] = str) -> None:
     """Keep which batches survive; write nothing if nothing is known."""
     if key.command and known != BatchSizes():
-        kept = KeptSizes(SIZES_SCHEMA, key, time.time() if now is None else now, known)
-        try:
-            _write(_path(key, SIZES), jsontext.exact(kept))
-        except OSError as error:
-            trouble(f"which batches survive could not be kept ({error.strerror})")
+        kept = Kept(SCHEMA, key, time.time(), sizes=known)
+        _write(_path(key, SIZES), kept, "which batches survive", trouble)
 
 
 class LearnedFile(NamedTuple):
@@ -133,63 +137,27 @@ def everything() -> list[LearnedFile]:
     """Return all kept files, the oldest first; damaged ones are left out."""
     found = []
     for path in (home() / "learned").glob("*.json"):
-        kept: KeptGaps | KeptSizes
         with contextlib.suppress(OSError, *UNREADABLE):
-            if path.name.startswith(SIZES):
-                kept = jsontext.decode(path.read_bytes(), KeptSizes)
-                rows, parts = kept.sizes.rows, kept.sizes.slices
-                left = ", ".join(f"{name} ({times} x)" for name, times in kept.sizes.left.items())
-                what = f"left for a smaller batch: {left}"
-                if rows or parts > 1 or not left:  # `find-batch` was asked
-                    what = (
-                        f"up to {counted(rows, 'row')} {'survives' if rows == 1 else 'survive'}"
-                        if rows
-                        else f"batches survive in {parts} parts"
-                    )
-            else:
-                kept = jsontext.decode(path.read_bytes(), KeptGaps)
-                steps = sum(row.count for row in kept.learned.rows.values())
-                what = f"usual gaps, of {counted(steps, 'step')}"
+            kept = jsontext.decode(path.read_bytes(), Kept)
             name = path.stem.removeprefix(SIZES)[:8]
-            found.append(LearnedFile(name, path, kept.key, kept.saved, what))
+            found.append(LearnedFile(name, path, kept.key, kept.saved, _described(kept)))
     return sorted(found, key=lambda one: one.saved)
 
 
-def _read(
-    kind: type[File],
-    path: Path,
-    schemas: Sequence[int],
-    key: CommandKey,
-    trouble: Callable[[str], None],
-    now: float | None,
-) -> File | None:
-    try:
-        kept = jsontext.decode(path.read_bytes(), kind)
-    except FileNotFoundError:
-        return None
-    except (OSError, *UNREADABLE) as error:
-        trouble(f"what was learned from earlier runs cannot be read and is ignored ({path}: {error})")
-        return None
-    age = (time.time() if now is None else now) - kept.saved
-    fits = kept.schema in schemas and kept.key == key and 0 <= age <= STALE
-    return kept if fits else None
-
-
-def save(
-    key: CommandKey, learned: Learned, trouble: Callable[[str], object] = str, now: float | None = None
-) -> bool:
-    """Keep what was learned from a run, atomically, unless it had few steps.  Return whether it was kept."""
-    if not key.command or not any(
-        learned.rows[name].count >= LEAST for name in _STREAMS if name in learned.rows
-    ):
-        return False
-    kept = KeptGaps(SCHEMA, key, time.time() if now is None else now, learned)
-    try:
-        _write(_path(key), jsontext.exact(kept))
-    except OSError as error:
-        trouble(f"what was learned from this run could not be kept ({error.strerror})")
-        return False
-    return True
+def _described(kept: Kept) -> str:
+    if kept.sizes is None:
+        steps = sum(row.count for row in kept.learned.rows.values()) if kept.learned else 0
+        return f"usual gaps, of {counted(steps, 'step')}"
+    rows, slices = kept.sizes.rows, kept.sizes.slices
+    if rows:
+        return f"up to {counted(rows, 'row')} {'survives' if rows == 1 else 'survive'}"
+    left = ", ".join(f"{name} ({times} x)" for name, times in kept.sizes.left.items())
+    # `find-batch` was asked, or a run has left a size.
+    return (
+        f"batches survive in {slices} parts"
+        if slices > 1 or not left
+        else f"left for a smaller batch: {left}"
+    )
 
 
 def _digest(command: Sequence[str], cwd: Path) -> str:
@@ -210,16 +178,22 @@ def _path(key: CommandKey, prefix: str = "") -> Path:
     return home() / "learned" / f"{prefix}{name}.json"
 
 
-def _write(path: Path, data: bytes) -> None:
-    private.own(path.parent)
+def _write(path: Path, kept: Kept, what: str, trouble: Callable[[str], object]) -> bool:
+    """Write a file atomically; return whether that was possible.  `what`: it has, for `trouble`."""
     import tempfile  # imports random: 2 ms that must not delay the start of a training
 
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".learned-")
     try:
-        os.fchmod(handle, private.FILE)  # the umask can have taken the owner's rights
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        private.own(path.parent)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".learned-")
+        try:
+            os.fchmod(handle, private.FILE)  # the umask can have taken the owner's rights
+            with os.fdopen(handle, "wb") as file:
+                file.write(jsontext.exact(kept))
+            Path(temporary).replace(path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        trouble(f"{what} could not be kept ({error.strerror})")
+        return False
+    return True

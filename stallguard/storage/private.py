@@ -76,13 +76,11 @@ def is_ours(path: Path) -> bool:
     return os.geteuid() in (ROOT, path.lstat().st_uid)
 
 
-def opener(path: str, flags: int) -> int:
-    """Open a file of a run, for `open(..., opener=opener)`.  Raises OSError, ELOOP for a symbolic link."""
-    return descriptor(path, flags)
+def opener(path: str | Path, flags: int) -> int:
+    """Open a file of a run, also for `open(..., opener=opener)`; one that is made is the owner's alone.
 
-
-def descriptor(path: str | Path, flags: int) -> int:
-    """Open a file of a run; one that is made is the owner's alone.  Raises OSError, ELOOP for a symbolic link."""
+    Raises OSError, ELOOP for a symbolic link.
+    """
     opened = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE)
     if flags & os.O_CREAT:
         with contextlib.suppress(OSError):  # a file system without rights

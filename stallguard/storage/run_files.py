@@ -34,8 +34,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Identifies a process, also against a later one with the same pid, and after a change of the wall clock.
 
     `started`: seconds, as host's start_time has them: since the boot on Linux, by the wall clock at its start, which
-    the kernel keeps, on macOS.  `boot`: the boot of the machine; "" in files of versions that wrote psutil's
-    create_time instead.
+    the kernel keeps, on macOS.  `boot`: the boot of the machine.
     """
 
     pid: int
@@ -158,24 +157,12 @@ def require_processes() -> None:
 
 def lives(who: Identity) -> bool:
     """Return whether this process is alive; a zombie is not."""
-    if who.boot:
-        return who.boot == system.boot() and system.alive(who.pid, who.started)
-    import psutil  # 40 ms, needed only for a run of an older version without an outcome
-
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(who.pid)
-        same = abs(process.create_time() - who.started) < 1.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    return False
+    return not is_of_another_boot(who) and system.alive(who.pid, who.started)
 
 
 def is_of_another_boot(who: Identity) -> bool:
     """Return whether the machine was restarted since that process began."""
-    if who.boot:
-        return who.boot != system.boot()
-    import psutil
-
-    return who.started < psutil.boot_time()
+    return who.boot != system.boot()
 
 
 def write(path: Path, value: msgspec.Struct) -> None:

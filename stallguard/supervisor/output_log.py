@@ -71,7 +71,7 @@ class OutputLog:
                 ):
                     self._close()
                 if self._descriptor < 0:
-                    self._descriptor = private.descriptor(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                    self._descriptor = private.opener(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                     self._size = os.fstat(self._descriptor).st_size
                 if self._lost:
                     self._put(b"\n[stallguard: %d bytes could not be written here]\n" % self._lost)
@@ -122,7 +122,7 @@ class OutputFile:
         `tap` gets what comes, and how many bytes before it are skipped; `trouble`: called once if the disk refuses.
         """
         self._path, self._trouble, self._part_max, self._tap = path, trouble, part_max, tap
-        self._descriptor = private.descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        self._descriptor = private.opener(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self._seen = os.fstat(self._descriptor).st_size
         self._is_reported = False
         self._reserved = 0  # bytes of the file for which there is space

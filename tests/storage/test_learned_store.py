@@ -80,7 +80,7 @@ def test_a_damaged_file_is_left_aside_with_a_word(place, words, damage):
 def test_a_file_of_a_later_version_is_left_aside(place, words):
     learned_store.save(key(place), learned(), words.append)
     (file,) = (place / "home" / "learned").glob("*.json")
-    file.write_bytes(file.read_bytes().replace(b'"schema":2', b'"schema":3', 1))
+    file.write_bytes(file.read_bytes().replace(b'"schema":3', b'"schema":4', 1))
 
     assert learned_store.load(key(place), words.append) is None
 

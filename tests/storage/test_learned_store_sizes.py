@@ -46,16 +46,6 @@ def test_another_script_knows_nothing_and_a_damaged_file_is_reported(place: Path
     assert learned_store.sizes(key(place), words.append) == NO_SIZES
 
 
-def test_sizes_that_an_earlier_version_took_from_a_position_are_dropped_and_what_was_tried_is_kept(
-    place: Path,
-) -> None:
-    learned_store.keep_sizes(key(place), KNOWN)
-    (kept,) = (place / "home" / "learned").iterdir()
-    kept.write_text(kept.read_text().replace('"schema":3', '"schema":2'))
-
-    assert learned_store.sizes(key(place), print) == BatchSizes(slices=2, rows=96)
-
-
 def test_nothing_is_written_where_nothing_is_known(place: Path) -> None:
     learned_store.keep_sizes(key(place), NO_SIZES)
     assert not (place / "home").exists()

@@ -152,13 +152,10 @@ def _of_runs(place: Path) -> Iterator[Target]:
         filed(run_files.attempt_file(run), lambda _path: run_files.recall_attempt(run)),
     )
     key = learned_store.CommandKey(("train.py", "--lr"), "/home/me", "digest", "machine")
-    learned = [learned_store.KeptSizes(1, key, 1e9, BatchSizes(rows=8)), learned_store.KeptGaps(1, key, 1e9, Learned())]
-
-    def kept(data: bytes) -> Any:
-        kinds = (learned_store.KeptSizes, learned_store.KeptGaps)
-        return [_or_none(lambda kind=kind: jsontext.decode(data, kind)) for kind in kinds]
-
-    yield Target("what was learned", encoded(*learned), kept)
+    learned = [learned_store.Kept(3, key, 1e9, sizes=BatchSizes(rows=8)), learned_store.Kept(3, key, 1e9, Learned())]
+    yield Target(
+        "what was learned", encoded(*learned), lambda data: _or_none(lambda: jsontext.decode(data, learned_store.Kept))
+    )
     memory = job_memory.JobMemory(run="a-run", trouble="it failed", wanted=True)
     yield Target(
         "job's memory", encoded(memory), lambda data: _or_none(lambda: jsontext.decode(data, job_memory.JobMemory))

@@ -148,7 +148,7 @@ def _marker(folder: Path) -> Path:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file against other processes of this machine.  Raises OSError."""
-    descriptor = private.descriptor(path, os.O_WRONLY | os.O_CREAT)
+    descriptor = private.opener(path, os.O_WRONLY | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -63,14 +63,6 @@ def test_an_identity_survives_its_file(tmp_path) -> None:
     assert msgspec.json.decode((tmp_path / "who.json").read_bytes(), type=run_files.Identity) == who
 
 
-def test_a_run_that_an_earlier_version_noted_is_still_known() -> None:
-    process = psutil.Process()
-    who = run_files.Identity(pid=process.pid, started=process.create_time())
-    assert run_files.lives(who)
-    assert not run_files.is_of_another_boot(who)
-    assert not run_files.lives(msgspec.structs.replace(who, started=who.started - 60))
-
-
 def test_a_process_that_is_over_has_no_identity() -> None:
     process = subprocess.Popen([sys.executable, "-c", "pass"])
     process.wait()
