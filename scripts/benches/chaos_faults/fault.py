@@ -59,17 +59,3 @@ def mounts() -> str:
         return linux()
     tried = subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True)
     return "mounting needs root" if tried.returncode else ""
-
-
-class Change(NamedTuple):
-    """A change of the product that takes a guard out.
-
-    `file`: below `stallguard/`; `old` occurs in it exactly once; `new` takes its place.
-    """
-
-    file: str
-    old: str
-    new: str
-
-
-Guards = dict[str, tuple[Change, ...]]  # by the name of the fault

@@ -23,11 +23,37 @@ import psutil
 
 from harness.results import Goal, concluded
 
-from . import guards_inside, guards_outside
-from .fault import Change, Fault, Guards
+from .fault import Fault
 from .stage import LONGEST, Stage, expect, living
 
-GUARDS: Guards = guards_outside.GUARDS | guards_inside.GUARDS
+
+class Change(NamedTuple):
+    """A change of the product that takes a guard out.
+
+    `file`: below `stallguard/`; `old` occurs in it exactly once; `new` takes its place.
+    """
+
+    file: str
+    old: str
+    new: str
+
+
+def guards(text: str) -> dict[str, tuple[Change, ...]]:
+    """Return the changes by the name of the fault.  Raises ValueError for a line that is none."""
+    found: dict[str, tuple[Change, ...]] = {}
+    names: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("    "):
+            file, _, rest = line[4:].partition(": ")
+            old, new = (part.replace("\\n", "\n") for part in rest.split(" => "))
+            change = Change(file, old, "" if new == "(nothing)" else new)
+            found |= {name: (*found.get(name, ()), change) for name in names}
+        elif line and not line.startswith("#"):
+            names = line.split(", ")
+    return found
+
+
+GUARDS = guards(Path(__file__).with_name("guards.txt").read_text("utf-8"))
 NO_GUARD: dict[str, str] = {
     "supervisor-killed-at-start": "each run has a directory of its own, and no run waits for what another one left",
     "disk-slow": "neither the training nor the thread that carries its output writes what is slow here",
