@@ -57,13 +57,13 @@ def init(
 ) -> None:  # fmt: skip
     """Make a fleet: its authority, and the file that makes this machine a member of it."""
     if renew:
-        if store_url or scheduler or force:
+        if store_url or scheduler or force or name:
             raise StallguardError(
-                "--renew keeps store and scheduler",
+                "--renew keeps store, scheduler and name",
                 cure="stallguard fleet init --renew [--days N]",
                 code=USAGE,
             )
-        lines = seam.renew(days, authority_file, name)
+        lines = seam.renew(days, authority_file)
     elif store_url:
         lines = seam.found(store_url, scheduler, days, authority_file, name, force=force)
     else:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from stallguard.core.text import counted
 from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
 from stallguard.fleet.jobs import view
-from stallguard.fleet.store import Store, StoreError, membership, opening, orders, unusable
+from stallguard.fleet.store import Store, StoreError, membership, opening, orders, signing, unusable
 from stallguard.fleet.store.membership import Membership
 from stallguard.fleet.store.records import Damaged
 from stallguard.fleet.store.signing import Signatures
@@ -35,21 +35,15 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-def _authority(file: str | None, place: Path) -> Path:
-    """Return the authority's file: the named one, else that beside the fleet file."""
-    from stallguard.fleet.machines import founding
-
-    return Path(file) if file else founding.beside(place)
-
-
 def found(
     store_url: str, scheduler: str, days: int | None, authority_file: str | None, name: str, *, force: bool
 ) -> list[str]:
     """Make a fleet, whose first member is this machine; return what follows.  Raises StallguardError."""
+    signing.require_package()
     from stallguard.fleet.machines import founding
 
     place, lasts = membership.path(os.environ), days or founding.DAYS
-    by = _authority(authority_file, place)
+    by = Path(authority_file or founding.beside(place))
     member = founding.found(store_url, scheduler, lasts, place, by, _now(), force=force, name=name)
     host = member.scheduler.removeprefix("tls://")
     return [
@@ -62,34 +56,31 @@ def found(
     ]
 
 
-def renew(days: int | None, authority_file: str | None, name: str) -> list[str]:
+def renew(days: int | None, authority_file: str | None) -> list[str]:
     """Make a new certificate for this machine; return what follows.  Raises StallguardError."""
+    signing.require_package()
     from stallguard.fleet.machines import founding
 
     place, lasts = membership.path(os.environ), days or founding.DAYS
-    by = _authority(authority_file, place)
-    before = membership.recall(os.environ, shared=True) or membership.required(os.environ)
-    member = founding.renew(before, lasts, place, by, _now(), name)
-    lines = [
+    by = Path(authority_file or founding.beside(place))
+    member = founding.renew(membership.required(os.environ), lasts, place, by, _now())
+    return [
         f"{member.fleet}: a new certificate of {member.name} for {counted(lasts, 'day')} in {place}",
         "restart the services of this machine; for each other member: stallguard fleet invite NAME",
     ]
-    if before.schema == membership.SHARED:
-        lines.append(f"{by} makes and revokes members: keep it offline, or on this machine alone")
-    return lines
 
 
 def invite(
     name: str, out: str | None, days: int | None, authority_file: str | None, *, force: bool
 ) -> list[str]:
     """Make the fleet file of one more member; return what follows.  Raises StallguardError."""
-    from stallguard.fleet.machines import founding
+    signing.require_package()
+    from stallguard.fleet.machines import authority, founding
 
     member, own = membership.required(os.environ), membership.path(os.environ)
-    file = Path(out) if out else own.with_name(f"{own.stem}-{founding.checked_name(name)}.toml")
-    founding.invite(
-        member, name, days or founding.DAYS, file, _authority(authority_file, own), _now(), force=force
-    )
+    file = Path(out) if out else own.with_name(f"{own.stem}-{authority.checked_name(name)}.toml")
+    by = Path(authority_file or founding.beside(own))
+    founding.invite(member, name, days or founding.DAYS, file, by, _now(), force=force)
     return [
         f"{file}: makes who has it the member {name} of {member.fleet}, who can start programs on each machine",
         f"move it to ~/.config/stallguard/{membership.NAME} on that machine alone (scp -p, then remove it here)",
@@ -98,9 +89,10 @@ def invite(
 
 def revoke(name: str, authority_file: str | None) -> None:
     """Turn a member out of the fleet.  Raises StallguardError."""
+    signing.require_package()
     from stallguard.fleet.machines import founding
 
-    by = _authority(authority_file, membership.path(os.environ))
+    by = Path(authority_file or founding.beside(membership.path(os.environ)))
     founding.revoke(membership.required(os.environ), name, by, _now())
 
 
@@ -126,11 +118,11 @@ def install_scheduler(listen: str, *, dashboard: bool) -> list[str]:
 def _listening(listen: str, *, dashboard: bool) -> tuple[Membership, str]:
     """Return the fleet file, and the address to listen on."""
     from stallguard.fleet.engine import dask_engine
-    from stallguard.fleet.machines import founding, member_tls
+    from stallguard.fleet.machines import member_tls
 
     member = _checked_member()
     port = member_tls.endpoint(member.scheduler)[1]
-    where = founding.scheduler_address(listen).removeprefix("tls://") if listen else f"0.0.0.0:{port}"
+    where = member_tls.scheduler_address(listen).removeprefix("tls://") if listen else f"0.0.0.0:{port}"
     if dashboard:
         dask_engine.require_dashboard()
     return member, where
@@ -291,7 +283,7 @@ def hand_over_again(job: str, ray: str, say: Say) -> None:
     member = membership.required(os.environ)
     store = opening.open_fleet_store(member)
     try:
-        data = store.read(orders.submission_key(job)) if orders.JOB_NAME.fullmatch(job) else None
+        data = store.read(orders.Submission.place(job=job)) if orders.JOB_NAME.fullmatch(job) else None
         if data is None:
             raise StallguardError(f"there is no job {job} in {member.store}", code=NO_SUCH_RUN)
         submission = orders.decode_submission(data, view.fresh(store, member, say), job)

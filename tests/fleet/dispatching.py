@@ -79,12 +79,12 @@ class Fleet:
     def submit(self, job="job", *, by=OWN, **more):
         code = Code(digest="0" * 64, size=1)
         made = Submission(schema=1, job=job, words=("t.py",), options=(), code=code, **more)
-        assert self.store.create(orders.submission_key(job), orders.encode_submission(made, by))
+        assert self.store.create(orders.Submission.place(job=job), orders.encode(made, by))
         self.store.replace(orders.news_key(job), b"")
 
     def claim(self, host, job="job"):
         """A machine takes the job, as `stallguard run` does."""
-        holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}{self.now}", lasts=LASTS, listed=True)
+        holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}{self.now}", lasts=LASTS)
         tail, won = perform(joblog.claim(job, self.tail(job), holder, ""), self.store)
         assert won
         self.renew(job)
@@ -113,14 +113,14 @@ class Fleet:
         self.engine.states[job] = Placed(True)
 
     def cordon(self, host):
-        data = self.store.read(orders.cordon_key(host))
+        data = self.store.read(orders.Cordon.place(host=host))
         return orders.decode_cordon(data, host, OWN) if data else None
 
     def refuse(self, host, worker, why, job="job", by=None):
         """A machine says that it cannot begin the job."""
-        refusal = Refusal(schema=1, host=host, worker=worker, at="", why=why)
+        refusal = Refusal(schema=1, job=job, host=host, worker=worker, at="", why=why)
         self.store.replace(
-            orders.refusal_key(job, host), orders.encode_refusal(refusal, job, by or signs(host))
+            orders.Refusal.place(job=job, host=host), orders.encode(refusal, by or signs(host))
         )
 
     @property

@@ -205,5 +205,5 @@ def submission(job, **facts):
 def card(lab, host, **facts):
     now = dt.datetime.now(dt.UTC).isoformat()
     given = {"at": now, "state": "ready", "resources": {"slots": 1.0, "memory": 8.0}} | facts
-    made = orders.encode_card(WorkerCard(schema=1, host=host, **given), signs_for(host, lab.file))
-    lab.store.replace(orders.worker_key(host), made)
+    made = orders.encode(WorkerCard(schema=1, host=host, **given), signs_for(host, lab.file))
+    lab.store.replace(orders.WorkerCard.place(host=host), made)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.fleet.machines import founding
+from stallguard.fleet.machines import authority, founding
 from stallguard.fleet.store import membership
 from stallguard.fleet.store.membership import Membership
 from stallguard.fleet.store.signing import Signatures
@@ -21,12 +21,13 @@ AUTHORITIES = {}
 
 def member(name, fleet="lab"):
     """Return a member of a fleet that no store is of."""
-    by = AUTHORITIES.get(fleet) or founding.make(fleet, NOW)
-    AUTHORITIES[fleet], made = by.issue(name, 30, NOW)
-    return Membership(
-        schema=membership.SCHEMA, fleet=fleet, name=name, store="file:///nowhere", scheduler="tls://127.0.0.1:1",
-        token="ab" * 32, ca=by.ca, certificate=made.certificate, key=made.key, revoked=by.revoked(),
+    by = AUTHORITIES.get(fleet) or authority.make(fleet, NOW)
+    like = Membership(
+        schema=membership.SCHEMA, fleet=fleet, name="", store="file:///nowhere", scheduler="tls://127.0.0.1:1",
+        token="ab" * 32, ca="", certificate="", key="",
     )  # fmt: skip
+    AUTHORITIES[fleet], made = by.issue(like, name, 30, NOW)
+    return made
 
 
 @functools.cache

@@ -143,11 +143,11 @@ class Lab:
         return any(code == 0 for _, code in self.outcomes(job))
 
     def card(self, host):
-        data = self.store.read(orders.worker_key(host))
+        data = self.store.read(orders.WorkerCard.place(host=host))
         return orders.decode_card(data, host, None) if data else None
 
     def cordon(self, host):
-        data = self.store.read(orders.cordon_key(host))
+        data = self.store.read(orders.Cordon.place(host=host))
         return orders.decode_cordon(data, host, None) if data else None
 
     def until(self, condition):

@@ -146,7 +146,7 @@ def test_a_stop_before_anything_was_trained_is_signed_and_final(member, store, t
     home.mkdir()
     submit(store, "night")
     assert "no machine of the fleet takes it" in verb(home, "stop", "night").stderr
-    stop = orders.decode_stop(store.read(orders.stop_key("night")), OWN, "night")
+    stop = orders.decode_stop(store.read(orders.Stop.place(job="night")), OWN, "night")
     assert stop.by.endswith(f"@{HOST}")
     assert "stopped" in verb(home, "ls").stdout
 

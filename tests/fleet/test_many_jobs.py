@@ -90,14 +90,14 @@ def test_a_job_for_which_the_card_of_its_machine_stands_costs_no_more_and_is_mis
     fleet.store.replace("beats/held@1@mac", b"1")
     for number in range(40):
         if not number % 6:  # each 30 s, half of the lease
-            fleet.store.replace(orders.worker_key("mac"), b"%d" % number)
+            fleet.store.replace(orders.WorkerCard.place(host="mac"), b"%d" % number)
         fleet.turns(5)
     assert fleet.cordon("mac") is None
     assert len([key for key in counting.asked if "held" in key]) <= 12
     fleet.store.remove("beats/held@1@mac")  # its run is dead, its worker lives
     silent_since = fleet.now
     while fleet.cordon("mac") is None:
-        fleet.store.replace(orders.worker_key("mac"), b"%d" % fleet.now)
+        fleet.store.replace(orders.WorkerCard.place(host="mac"), b"%d" % fleet.now)
         fleet.turns(5)
         assert fleet.now <= silent_since + LASTS + 15
 
@@ -121,7 +121,7 @@ def test_a_job_that_was_stopped_or_begun_by_hand_since_it_was_read_is_not_starte
         fleet.submit(f"waits-{number}", priority=-1)
     fleet.turns(10)
     fleet.store.replace(
-        orders.stop_key("stopped"), orders.encode_stop(Stop(schema=1, job="stopped"), OWN)
+        orders.Stop.place(job="stopped"), orders.encode(Stop(schema=1, job="stopped"), OWN)
     )  # whose note is lost
     fleet.claim("box", "by-hand")
     fleet.engine.connected = [MAC]

@@ -183,7 +183,7 @@ class Supervisor:
 
     def __init__(self, machine, run):
         self.machine, self.run = machine, run
-        self.holder = Holder(host=machine.name, boot="b", pid=machine.boots, nonce=run, listed=True)
+        self.holder = Holder(host=machine.name, boot="b", pid=machine.boots, nonce=run)
         self.watch = self.tenure = self.training = self.publication = None
         self.sent = {}
         self.beat, self.card = 0, 0.0

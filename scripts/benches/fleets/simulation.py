@@ -26,7 +26,7 @@ from stallguard.fleet.jobs import archive, job_table
 from stallguard.fleet.jobs.dispatch import UNKNOWN, ConnectedMachine, Placed, Start
 from stallguard.fleet.jobs.publishing import SELDOM
 from stallguard.fleet.jobs.readable_files import ReadableFiles
-from stallguard.fleet.machines import founding, lease
+from stallguard.fleet.machines import authority, lease
 from stallguard.fleet.machines.keeper import STOPS
 from stallguard.fleet.machines.machine_beat import Standing
 from stallguard.fleet.store import joblog, membership, orders
@@ -121,7 +121,7 @@ class Machines:
         shutil.rmtree(self._folder)
 
     def train(self, host: str, job: str) -> None:
-        holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}-{job}", lasts=self._lasts, listed=True)
+        holder = Holder(host=host, boot="b", pid=1, nonce=f"{host}-{job}", lasts=self._lasts)
         tail = perform(joblog.read_end(job), self.store)
         tail, _ = perform(joblog.claim(job, tail, holder, run_files.utc()), self.store)
         now, share = time.monotonic(), self.hosts.index(host) / len(self.hosts)
@@ -149,7 +149,7 @@ class Machines:
                 for host, due in self._looks.items():
                     if due <= now and host not in self._away:
                         self._looks[host] = due + NAMES
-                        self.store.read(orders.worker_key(host))
+                        self.store.read(orders.WorkerCard.place(host=host))
                 for host, due in self._lists.items():
                     if due <= now and host not in self._away:
                         self._lists[host] = due + LISTS_AT_LEAST
@@ -157,7 +157,7 @@ class Machines:
                 for run in self._runs.values():
                     if run.due <= now:
                         run.due += STOPS
-                        self.store.read(orders.stop_key(run.job))
+                        self.store.read(orders.Stop.place(job=run.job))
                     if run.puts <= now:
                         run.put()
                 if self._ends <= now and self._runs:
@@ -178,7 +178,7 @@ class Machines:
             address=host, resources={"slots": 1.0, "memory": 32.0}, jobs=jobs, versions={"keras": "3.12"}, home=host,
             statuses=dict.fromkeys(alive, stands),
         )  # fmt: skip
-        data = orders.encode_card(card, self._members[self.hosts.index(host)])
+        data = orders.encode(card, self._members[self.hosts.index(host)])
         perform(self._standing[host].renew(alive, data), self.store)
 
     def end(self, host: str) -> None:
@@ -217,20 +217,15 @@ class Machines:
 
 def _members(*names: str) -> list[Signatures]:
     now = dt.datetime.now(dt.UTC)
-    by, found = founding.make("fleet-simulated", now), []
+    by, found = authority.make("fleet-simulated", now), []
+    like = Membership(
+        schema=membership.SCHEMA, fleet=by.fleet, name="", store="file:///nowhere", token="0" * 64,
+        scheduler="tls://127.0.0.1:1", ca="", certificate="", key="",
+    )  # fmt: skip
     for name in names:
-        by, made = by.issue(name, 1, now)
-        found.append((name, made))
-    return [
-        Signatures(
-            Membership(
-                schema=membership.SCHEMA, fleet=by.fleet, name=name, store="file:///nowhere", token="0" * 64,
-                scheduler="tls://127.0.0.1:1", ca=by.ca, certificate=made.certificate, key=made.key,
-                revoked=by.revoked(),
-            )
-        )
-        for name, made in found
-    ]  # fmt: skip
+        by, made = by.issue(like, name, 1, now)
+        found.append(Signatures(made))
+    return found
 
 
 class Simulated(NamedTuple):
@@ -259,17 +254,17 @@ def filled(count: int, lasts: float) -> tuple[Memory, Machines]:
             schema=1, job=job, words=("train.py", "--seed", job), options=(), code=code, by="ann@mini",
             at="2026-06-10T12:00:00Z", priority=place % 3, needs={"memory": 16.0} if place % 2 else {},
         )  # fmt: skip
-        store.create(orders.submission_key(job), orders.encode_submission(made, machines.hub))
+        store.create(orders.Submission.place(job=job), orders.encode(made, machines.hub))
 
     rows = []
     for one in range(count * FINISHED):
         job = f"finished-{one:06}"
         submit(job, one)
-        holder = Holder(host=machines.hosts[one % count], boot="b", pid=1, nonce=job, lasts=lasts, listed=True)
+        holder = Holder(host=machines.hosts[one % count], boot="b", pid=1, nonce=job, lasts=lasts)
         tail, _ = perform(joblog.claim(job, Tail(), holder, "2026-06-10T12:00:00Z"), store)
         end = HolderEnd(number=1, claim=1, run="r", code=0, why="it ended", at="2026-06-10T13:00:00Z")
         tail = perform(joblog.append(job, tail, 1, end), store)
-        given = orders.decode_submission(store.read(orders.submission_key(job)) or b"", machines.hub, job)
+        given = orders.decode_submission(store.read(orders.Submission.place(job=job)) or b"", machines.hub, job)
         rows.append(job_table.row(job, job_table.Read(tail, given), (), ()))
     for day in range(DAYS):
         archive.add(store, f"{dt.date(2026, 1, 1) + dt.timedelta(day)}", rows[day::DAYS])
@@ -310,7 +305,7 @@ def simulate(count: int, lasts: float, seconds: float, say: Callable[[str], None
         say(f"ps reads {len(alive):,} jobs in {shown:.1f} s")
         began, host = time.monotonic(), machines.vanish()
         until = began + lasts * 4 + 60
-        turns += _turns(dispatcher, lambda: orders.cordon_key(host) in memory.data or time.monotonic() > until)
+        turns += _turns(dispatcher, lambda: orders.Cordon.place(host=host) in memory.data or time.monotonic() > until)
         noticed = time.monotonic() - began
         say(f"a machine that vanished is noticed after {noticed:.1f} s")
         logs = [(key.split("/")[1], data) for key, data in list(memory.data.items()) if "/log/" in key]

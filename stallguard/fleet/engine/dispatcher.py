@@ -163,7 +163,7 @@ class Dispatcher:
         self._cordon_versions, self._cordons_at = versions, self._deps.now() + CORDONS
 
     def _read_cordons_of(self, hosts: Sequence[str]) -> None:
-        read = each(lambda host: entry(self._store, orders.cordon_key(host)), hosts, READERS)
+        read = each(lambda host: entry(self._store, orders.Cordon.place(host=host)), hosts, READERS)
         for host, data in zip(hosts, read, strict=True):
             if data is not None:
                 self._cordons[host] = orders.decode_cordon(data, host, self._signatures)
@@ -273,7 +273,7 @@ class Dispatcher:
         self._tables.add(self._row(name, job))
         claim = job.tail.claim
         # A holder that has ended, and its machine, have done it themselves; one that was killed has not.
-        if claim is not None and claim.holder.listed:
+        if claim is not None:
             mark = records.mark_key(records.beat_name(name, claim), claim.holder.host)
             self._left += [records.beat_key(name, claim), mark]
 
@@ -384,12 +384,12 @@ class Dispatcher:
             schema=orders.SCHEMA, host=host, at=self._deps.at(), why=f"{why}, in job {name}", job=name,
             number=claim.number, lifts_itself=lifts_itself,
         )  # fmt: skip
-        self._store.replace(orders.cordon_key(host), orders.encode_cordon(cordon, self._signatures))
+        self._store.replace(orders.Cordon.place(host=host), orders.encode(cordon, self._signatures))
         self._cordons[host], job.judged = cordon, claim.number
         self._deps.say(f"machine {host} takes no more jobs: {cordon.why}")
 
     def _start(self, name: str, job: Followed, address: str) -> None:
-        data = entry(self._store, orders.submission_key(name))
+        data = entry(self._store, orders.Submission.place(job=name))
         try:  # again: since it was found, its member can have been revoked
             orders.decode_submission(data or b"", self._signatures, name)
         except Damaged as error:

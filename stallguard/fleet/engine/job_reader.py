@@ -153,7 +153,7 @@ class JobReader:
     def _submission(self, name: str) -> bytes | StoreError | None:
         """Return a submission; None for a job that was started by hand, an error for what cannot be read now."""
         try:
-            return self._store.read(orders.submission_key(name))
+            return self._store.read(orders.Submission.place(job=name))
         except StoreError as error:
             # A link in place of its folder, for instance, must not hold up the others.
             self._say_once(f"job {name}: its submission cannot be read ({error})")
@@ -179,7 +179,7 @@ class JobReader:
 
     def listen(self, jobs: Iterable[tuple[str, Followed]]) -> None:
         """Look which holders have renewed.  Raises StoreError."""
-        listed = [(name, job) for name, job in jobs if (one := job.holder) is not None and one.holder.listed]
+        listed = [(name, job) for name, job in jobs if job.holder is not None]
         if self._now() < self._beats_at or not listed:
             return
         lasts = min(job.holder.holder.lasts for _, job in listed if job.holder is not None)
@@ -241,7 +241,7 @@ class JobReader:
             if before is not None and not before.mark:  # the silence that the listings show goes on
                 before = before._replace(mark=found.mark)
             job.watch = lease.watched(before, found.mark, found.at, lasts)
-            if not claim.holder.listed or lease.is_suspect(job.watch, lasts):
+            if lease.is_suspect(job.watch, lasts):
                 rests = min(RESTS, lasts / lease.LOOKS)
         job.looks_at = self._now() + rests
 
@@ -270,7 +270,7 @@ class JobReader:
         return _Seen(tail, mark, at, stop, refusals)
 
     def _stop(self, name: str) -> Stop | None:
-        data = self._store.read(orders.stop_key(name))
+        data = self._store.read(orders.Stop.place(job=name))
         try:
             return orders.decode_stop(data, self._signatures, name) if data is not None else None
         except Damaged as error:  # each program that can write to the store could have put it there

@@ -131,7 +131,7 @@ def _write_card(store: Store, signatures: Signatures, dashboard: bool, say: Call
         address=signatures.member.scheduler, dashboard=page, versions=dask_engine.versions(),
     )  # fmt: skip
     try:
-        store.replace(orders.SCHEDULER, orders.encode_scheduler(card, signatures))
+        store.replace(orders.SCHEDULER, orders.encode(card, signatures))
     except StoreError as error:  # the jobs are read from it all the same
         say(f"the store cannot be written ({error}); machines cannot publish what they train")
 

@@ -190,7 +190,9 @@ class _WorkerProcess:
         loop, first, until = asyncio.get_running_loop(), None, 0.0
         while not ended.is_set():
             try:
-                data = await self._names.answered(partial(self._store.read, orders.worker_key(self._host)))
+                data = await self._names.answered(
+                    partial(self._store.read, orders.WorkerCard.place(host=self._host))
+                )
             except StoreError as error:
                 self._note(f"the store does not answer ({error}); it is tried again")
             else:
@@ -265,13 +267,13 @@ class _WorkerProcess:
 
     def _read_cordon(self) -> str:
         """Return why this machine is cordoned, "" if it is not.  Raises StoreError."""
-        data = self._store.read(orders.cordon_key(self._host))
+        data = self._store.read(orders.Cordon.place(host=self._host))
         if data is None:
             return ""
         found = orders.decode_cordon(data, self._host, self._signatures)
         if found.lifts_itself and not found.is_lifted:  # it had vanished, and is here
-            lifted = orders.encode_cordon(replace(found, is_lifted=True), self._signatures)
-            self._store.replace(orders.cordon_key(self._host), lifted)
+            lifted = orders.encode(replace(found, is_lifted=True), self._signatures)
+            self._store.replace(orders.Cordon.place(host=self._host), lifted)
             self._say(f"{self._host} is there again; it was cordoned: {found.why}")
             return ""
         return "" if found.is_lifted else f"cordoned: {found.why}"
@@ -365,8 +367,8 @@ class _WorkerProcess:
             renews = min(renews, RENEWS_IF_NEWS)
         if card == self._card and loop.time() < self._carded + renews and self._leases.is_for(alive):
             return
-        data = orders.encode_card(replace(card, at=run_files.utc(), statuses=statuses), self._signatures)
-        key = orders.worker_key(self._host)
+        data = orders.encode(replace(card, at=run_files.utc(), statuses=statuses), self._signatures)
+        key = orders.WorkerCard.place(host=self._host)
         # The first card is written without: `_has_name` has just looked.
         reads, is_notified = self._card is not None and loop.time() >= self._names_at, self._is_connected()
 

@@ -30,7 +30,7 @@ from stallguard.fleet.store import Store, StoreError, joblog, membership, openin
 from stallguard.fleet.store.joblog import Fenced, Tail, perform
 from stallguard.fleet.store.membership import Membership
 from stallguard.fleet.store.opening import open_store, split
-from stallguard.fleet.store.orders import JOB_NAME, Stop, decode_stop, host_name, stop_key
+from stallguard.fleet.store.orders import JOB_NAME, Stop, decode_stop, host_name
 from stallguard.fleet.store.records import Claim, Damaged, Generation, Holder, HolderEnd, MachineRecord
 from stallguard.fleet.store.signing import NotSigned, Signatures
 from stallguard.host import system
@@ -136,7 +136,7 @@ def _refuse(loaded: Loaded) -> None:
 
 def _asked_to_stop(store: Store, job: str, signatures: Signatures | None) -> Stop | None:
     """Return the order to end a job; None if no member of this fleet has given one.  Raises StoreError."""
-    data = store.read(stop_key(job)) if signatures else None
+    data = store.read(Stop.place(job=job)) if signatures else None
     if data is None or signatures is None:
         return None
     signatures.refresh(store)
@@ -175,7 +175,7 @@ def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> H
     host = machine_name(os.environ)
     holder = Holder(
         host=host, boot=system.boot(), pid=os.getpid(), nonce=os.urandom(8).hex(), lasts=settings.lease,
-        about=dict(about), listed=True,
+        about=dict(about),
     )  # fmt: skip
     card = MachineRecord(
         schema=records.SCHEMA,

@@ -215,13 +215,13 @@ def read_job(
     submission: Submission | str | None = None
     stop: Stop | str | None = None
     status, refusals = None, []
-    data = entry(store, orders.submission_key(job))
+    data = entry(store, orders.Submission.place(job=job))
     if data is not None:
         try:
             submission = orders.decode_submission(data, signatures, job) if signatures else NO_FLEET
         except Damaged as error:
             submission = str(error)
-    ordered = entry(store, orders.stop_key(job)) if signatures else None
+    ordered = entry(store, orders.Stop.place(job=job)) if signatures else None
     if ordered is not None and signatures:
         try:
             stop = orders.decode_stop(ordered, signatures, job)

@@ -123,7 +123,7 @@ class RunsHere:
         Raises what `Edges.prepare` raises, Damaged, and NotBegun if it was given up meanwhile.
         """
         if job not in self._running:
-            data = await answered(partial(self._store.read, orders.submission_key(job)))
+            data = await answered(partial(self._store.read, orders.Submission.place(job=job)))
             try:
                 submission = orders.decode_submission(data or b"", self._signatures, job)
             except Damaged as error:
@@ -142,7 +142,7 @@ class RunsHere:
                 continue
             if known.job in self._running:
                 continue
-            data = await answered(partial(self._store.read, orders.submission_key(known.job)))
+            data = await answered(partial(self._store.read, orders.Submission.place(job=known.job)))
             with contextlib.suppress(Damaged):  # started by hand: it takes no place
                 submission = orders.decode_submission(data or b"", self._signatures, known.job)
                 self._edges.say(f"{known.job} is trained here already, by run {run.id}")
@@ -153,7 +153,7 @@ class RunsHere:
         for begun in held():
             if begun.name in self._running:
                 continue
-            data = await answered(partial(self._store.read, orders.submission_key(begun.name)))
+            data = await answered(partial(self._store.read, orders.Submission.place(job=begun.name)))
             with contextlib.suppress(Damaged):
                 submission = orders.decode_submission(data or b"", self._signatures, begun.name)
                 self._edges.say(f"{begun.name} is about to be trained here: an earlier worker began it")
@@ -345,10 +345,10 @@ class RunsHere:
     def _refuse(self, job: str, why: str) -> None:
         """Write down that this machine cannot begin a job, so that it goes to the next one."""
         refusal = Refusal(
-            schema=orders.SCHEMA, host=self._host, worker=self._worker, at=self._edges.at(), why=why
+            schema=orders.SCHEMA, job=job, host=self._host, worker=self._worker, at=self._edges.at(), why=why
         )
         self._store.replace(
-            orders.refusal_key(job, self._host), orders.encode_refusal(refusal, job, self._signatures)
+            orders.Refusal.place(job=job, host=self._host), orders.encode(refusal, self._signatures)
         )
         self._edges.say(f"{job} cannot begin here: {why}")
 
@@ -453,7 +453,7 @@ async def _trained_to_its_end(runs: RunsHere, job: str) -> int:
 
 
 def _refuse_one(store: Store, signatures: Signatures, job: str, host: str) -> None:
-    data = store.read(orders.submission_key(job)) if orders.JOB_NAME.fullmatch(job) else None
+    data = store.read(orders.Submission.place(job=job)) if orders.JOB_NAME.fullmatch(job) else None
     if data is None:
         raise StallguardError(
             f"there is no job {job} in {store.url}",
@@ -461,7 +461,7 @@ def _refuse_one(store: Store, signatures: Signatures, job: str, host: str) -> No
             code=NO_SUCH_RUN,
         )
     orders.decode_submission(data, signatures, job)
-    cordon = store.read(orders.cordon_key(host))
+    cordon = store.read(orders.Cordon.place(host=host))
     found = orders.decode_cordon(cordon, host, signatures) if cordon is not None else None
     if found is not None and not found.is_lifted and not found.lifts_itself:
         raise StallguardError(

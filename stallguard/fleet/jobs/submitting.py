@@ -132,8 +132,8 @@ def submit(store: Store, signatures: Signatures, wish: Wish, code: Code, by: str
         schema=orders.SCHEMA, job=wish.job, words=wish.words, options=wish.options, code=code, needs=dict(wish.needs),
         priority=wish.priority, environment=dict(wish.environment), sweep=wish.sweep, engine=wish.engine, by=by, at=at,
     )  # fmt: skip
-    data = orders.encode_submission(submission, signatures)
-    is_new = store.create(orders.submission_key(wish.job), data)
+    data = orders.encode(submission, signatures)
+    is_new = store.create(orders.Submission.place(job=wish.job), data)
     with contextlib.suppress(StoreError):  # without it the scheduler finds the job too, later
         store.replace(orders.news_key(wish.job), b"")
     return is_new

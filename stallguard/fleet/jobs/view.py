@@ -346,9 +346,9 @@ def stop(found: FleetRun) -> str:
         )
     by = f"{getpass.getuser()}@{os.uname().nodename}"
     order = orders.Stop(schema=orders.SCHEMA, job=job.job, by=by, at=run_files.utc())
-    data = orders.encode_stop(order, found.seen.signatures)
+    data = orders.encode(order, found.seen.signatures)
     store = found.seen.store
-    asked(where, READS, lambda: store.replace(orders.stop_key(job.job), data))
+    asked(where, READS, lambda: store.replace(orders.Stop.place(job=job.job), data))
     asked(where, READS, lambda: store.replace(orders.news_key(job.job), b""))
     if job.state == job_table.RUNNING:
         return f"job {job.job} is stopped: {job.machine} ends its training, with a checkpoint, at the next renewal"

@@ -144,7 +144,7 @@ class LeaseKeeper:
             except StoreError as error:
                 self._trouble = str(error)
             self._closed.wait(self._lasts / TICKS)
-        if self._beat and self._claim.holder.listed:  # else it would be listed for ever
+        if self._beat:  # else it would be listed for ever
             with contextlib.suppress(StoreError):
                 self._store.remove(beat_key(self._job, self._claim))
 

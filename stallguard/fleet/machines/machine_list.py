@@ -58,7 +58,7 @@ def read(
     hosts = [host for host in sorted({*cards, *cordons}) if orders.JOB_NAME.fullmatch(host)]
     if most is not None and len(hosts) > most:
         hosts = sorted(random.sample(hosts, most))
-    keys = [key(host) for host in hosts for key in (orders.worker_key, orders.cordon_key)]
+    keys = [kind.place(host=host) for host in hosts for kind in (WorkerCard, Cordon)]
     found = each(lambda key: entry(store, key), keys, READERS)
     return [described(*one, signatures, now) for one in zip(hosts, found[::2], found[1::2], strict=True)]
 
@@ -142,12 +142,12 @@ def cordon(store: Store, signatures: Signatures, host: str, why: str, now: dt.da
     if host not in known:
         raise unknown(host, known)
     made = Cordon(schema=orders.SCHEMA, host=host, at=now.isoformat(timespec="seconds"), why=why)
-    store.replace(orders.cordon_key(host), orders.encode_cordon(made, signatures))
+    store.replace(orders.Cordon.place(host=host), orders.encode(made, signatures))
 
 
 def uncordon(store: Store, signatures: Signatures, host: str) -> None:
     """Let a machine take jobs again.  Raises StoreError, StallguardError if it is not cordoned."""
-    data = store.read(orders.cordon_key(host)) if orders.JOB_NAME.fullmatch(host) else None
+    data = store.read(orders.Cordon.place(host=host)) if orders.JOB_NAME.fullmatch(host) else None
     found = orders.decode_cordon(data, host, signatures) if data is not None else None
     if found is None or found.is_lifted:
         if host in store.names("workers"):
@@ -158,10 +158,10 @@ def uncordon(store: Store, signatures: Signatures, host: str) -> None:
             )
         raise unknown(host, {*store.names("cordons"), *store.names("workers")})
     if not found.signer:  # who wrote it is not known
-        store.remove(orders.cordon_key(host))
+        store.remove(orders.Cordon.place(host=host))
     else:  # kept, so that the incident that it is for does not cause another one
         store.replace(
-            orders.cordon_key(host), orders.encode_cordon(replace(found, is_lifted=True), signatures)
+            orders.Cordon.place(host=host), orders.encode(replace(found, is_lifted=True), signatures)
         )
 
 
@@ -237,7 +237,7 @@ def age_of(card: WorkerCard, now: dt.datetime) -> float:
 def cordons_of(store: Store, hosts: Sequence[str], signatures: Signatures | None) -> list[Cordon]:
     """Return the cordons of these machines; one that is damaged keeps its machine out until a person replaces it."""
     found: list[Cordon] = []
-    read = each(lambda host: entry(store, orders.cordon_key(host)), hosts, READERS)
+    read = each(lambda host: entry(store, orders.Cordon.place(host=host)), hosts, READERS)
     for host, data in zip(hosts, read, strict=True):
         if data is not None:
             found.append(orders.decode_cordon(data, host, signatures))

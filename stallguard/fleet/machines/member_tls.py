@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from stallguard.errors import CANNOT_RUN, StallguardError
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.fleet.store import signing
 from stallguard.fleet.store.membership import Membership
 from stallguard.storage import private
@@ -84,6 +84,23 @@ def endpoint(address: str) -> tuple[str, int]:
     if parts.scheme != "tls" or parts.path or not _HOST.fullmatch(parts.hostname or ""):
         raise ValueError(address)
     return str(parts.hostname), parts.port or PORT
+
+
+def scheduler_address(text: str) -> str:
+    """Return HOST[:PORT] as an address: "tls://host:port"; "" is this machine.  Raises StallguardError."""
+    host = text or socket.gethostname()
+    if host.count(":") > 1 and not host.startswith("["):
+        host = f"[{host}]"  # IPv6
+    try:
+        name, port = endpoint(f"tls://{host}")
+    except ValueError as error:
+        raise StallguardError(
+            f"{text!r} is not an address of a scheduler",
+            why="it is HOST or HOST:PORT, as the other machines know it",
+            cure="--scheduler studio-1.local:8786",
+            code=USAGE,
+        ) from error
+    return f"tls://[{name}]:{port}" if ":" in name else f"tls://{name}:{port}"
 
 
 class SchedulerReach(NamedTuple):

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 from stallguard.doctor.facts import FleetFacts, StoreFacts, StorePromise
 from stallguard.errors import StallguardError
@@ -31,31 +30,23 @@ FOLDER = "probe"
 REACH = 3.0  # s for the scheduler of a fleet
 
 
-class StoreFinding(NamedTuple):
-    """`kept`: whether the promise held; `promise`: which; `seen`: what was seen instead, or how long it took."""
-
-    kept: bool
-    promise: str
-    seen: str = ""
-
-
-def tried(store: Store) -> list[StoreFinding]:
+def tried(store: Store) -> list[StorePromise]:
     """Return what was found, each promise once; the first error of the store ends it."""
     place = f"{FOLDER}/{os.urandom(6).hex()}"
-    found: list[StoreFinding] = []
+    found: list[StorePromise] = []
     try:
         for promise, check in PROMISES.items():
             began = time.monotonic()
             wrong = next(check(store, place), "")
             took = time.monotonic() - began
-            found.append(StoreFinding(not wrong, promise, wrong or f"{took * 1000:.0f} ms"))
+            found.append(StorePromise(promise, not wrong, wrong or f"{took * 1000:.0f} ms"))
     except StoreError as error:
-        found.append(StoreFinding(False, promise, str(error)))
+        found.append(StorePromise(promise, False, str(error)))
     finally:
         try:
             store.remove(place)
         except StoreError as error:
-            found.append(StoreFinding(False, "remove", str(error)))
+            found.append(StorePromise("remove", False, str(error)))
     return found
 
 
@@ -148,11 +139,15 @@ def second_process(url: str, place: str) -> str:
 def store_facts(url: str) -> StoreFacts:
     """Return what was found when the store was tried."""
     try:
-        found = tried(open_store(url))
-    except (StallguardError, StoreError) as error:
-        why, cure = getattr(error, "why", ""), getattr(error, "cure", "")
-        return StoreFacts(url, trouble=f"{error}: {why}" if why else str(error), cure=cure)
-    return StoreFacts(url, tuple(StorePromise(one.promise, one.kept, one.seen) for one in found))
+        return StoreFacts(url, tuple(tried(open_store(url))))
+    except StoreError as error:
+        return StoreFacts(url, trouble=str(error))
+    except StallguardError as error:
+        return StoreFacts(url, trouble=_said(error), cure=error.cure)
+
+
+def _said(error: StallguardError) -> str:
+    return ": ".join(filter(None, (str(error), error.why)))
 
 
 def fleet_facts(variables: Mapping[str, str]) -> FleetFacts | None:
@@ -165,7 +160,7 @@ def fleet_facts(variables: Mapping[str, str]) -> FleetFacts | None:
         days = member_tls.days_left(member, time.time())
         reached = member_tls.reach(member, REACH)
     except StallguardError as error:
-        return FleetFacts(path, trouble=": ".join(filter(None, (str(error), error.why))), cure=error.cure)
+        return FleetFacts(path, trouble=_said(error), cure=error.cure)
     tried, foreign = _store_of(member)
     return FleetFacts(
         path, member.fleet, days=days, scheduler=member.scheduler, unreachable=reached.trouble,
@@ -181,14 +176,13 @@ def _store_of(member: Membership) -> tuple[StoreFacts, str]:
     except StoreError as error:
         return StoreFacts(member.store, trouble=str(error), cure="mount it, or correct its credentials"), ""
     except StallguardError as error:
-        why = ": ".join(filter(None, (str(error), error.why)))
-        return StoreFacts(member.store, trouble=why, cure=error.cure), ""
+        return StoreFacts(member.store, trouble=_said(error), cure=error.cure), ""
     try:
         opening.check_owner(opened, member)
     except StoreError as error:
         return StoreFacts(member.store, trouble=str(error)), ""
     except StallguardError as error:
-        return StoreFacts(member.store), ": ".join(filter(None, (str(error), error.why)))
+        return StoreFacts(member.store), _said(error)
     return store_facts(member.store), ""
 
 

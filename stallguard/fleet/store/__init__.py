@@ -16,11 +16,12 @@ before the wait has begun, interrupts nothing, and Ctrl-C would count only after
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.worker import Worker
@@ -106,8 +107,13 @@ def needs_package(kind: str, error: ImportError) -> StallguardError:
     )
 
 
-def each(work: Callable[[T], R], values: Sequence[T], readers: int = READERS) -> list[R]:
-    """Return what `work` returns for each value, several at a time, in their order.  Raises what it raises."""
+def each(
+    work: Callable[[T], R], values: Sequence[T], readers: int = READERS, seconds: float = math.inf
+) -> list[R]:
+    """Return what `work` returns for each value, several at a time, in their order.
+
+    Raises what it raises, and StoreError if all of it takes longer than `seconds`.
+    """
     todo: queue.SimpleQueue[tuple[int, T]] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[int, R | None, BaseException | None]] = queue.SimpleQueue()
     for numbered in enumerate(values):
@@ -128,9 +134,12 @@ def each(work: Callable[[T], R], values: Sequence[T], readers: int = READERS) ->
     for _ in range(min(readers, len(values))):
         Worker(serve, "reader").start()
     results: dict[int, Any] = {}
+    until = time.monotonic() + seconds
     while len(results) < len(values):
+        if (left := until - time.monotonic()) <= 0:
+            raise StoreError(f"it does not answer within {seconds:g} s")
         try:
-            index, result, error = done.get(timeout=LOOK)
+            index, result, error = done.get(timeout=min(LOOK, left))
         except queue.Empty:
             continue
         if error is not None:
@@ -141,24 +150,4 @@ def each(work: Callable[[T], R], values: Sequence[T], readers: int = READERS) ->
 
 def within(seconds: float, work: Callable[[], R]) -> R:
     """Return what `work` returns.  Raises what it raises, and StoreError if it takes longer."""
-    answer: queue.SimpleQueue[tuple[R | None, BaseException | None]] = queue.SimpleQueue()
-
-    def do() -> None:
-        try:
-            answer.put((work(), None))
-        except BaseException as error:  # noqa: BLE001 - as above
-            answer.put((None, error))
-
-    Worker(do, "store").start()
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        try:
-            result, error = answer.get(timeout=min(LOOK, left))
-            break
-        except queue.Empty:
-            continue
-    else:
-        raise StoreError(f"it does not answer within {seconds:g} s")
-    if error is not None:
-        raise error
-    return cast("R", result)
+    return each(lambda _: work(), (None,), seconds=seconds)[0]

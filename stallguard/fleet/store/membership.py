@@ -21,7 +21,6 @@ from stallguard.storage import private
 from stallguard.user_folder import user_folder
 
 SCHEMA = 2
-SHARED = 1  # the schema of files in which all members had one token and one certificate
 NAME = "fleet.toml"
 VARIABLE = "STALLGUARD_FLEET"  # another place of the file
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -46,7 +45,7 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int
     fleet: str
-    name: str = ""
+    name: str
     store: str
     scheduler: str
     token: str
@@ -74,11 +73,8 @@ def own_host(name: str, nodename: str) -> str:
     return nodename if owner(nodename) == name else name
 
 
-def recall(env: Mapping[str, str], *, shared: bool = False) -> Membership | None:
-    """Return what the fleet file says, None if there is none.  Raises StallguardError for one that cannot be used.
-
-    `shared`: also one of schema SHARED, which is of no use but to be replaced.
-    """
+def recall(env: Mapping[str, str]) -> Membership | None:
+    """Return what the fleet file says, None if there is none.  Raises StallguardError for one that cannot be used."""
     place = path(env)
     data = private_content(place)
     if data is None:
@@ -95,16 +91,9 @@ def recall(env: Mapping[str, str], *, shared: bool = False) -> Membership | None
         found = msgspec.toml.decode(data, type=Membership)
     except (ValueError, RecursionError) as error:
         raise _damaged(place, str(error)) from error
-    if found.schema == SHARED and not shared:
-        raise StallguardError(
-            f"{place} was made by an older stallguard",
-            why="all members had one token and one certificate; now each has its own, and can be revoked",
-            cure="on one machine: stallguard fleet init --renew; for each other one: stallguard fleet invite NAME",
-            code=CANNOT_RUN,
-        )
-    if found.schema not in (SCHEMA, SHARED):
+    if found.schema != SCHEMA:
         raise _damaged(place, f"its schema is {found.schema}; this version reads {SCHEMA}")
-    if found.schema == SCHEMA and not MEMBER_NAME.fullmatch(found.name):
+    if not MEMBER_NAME.fullmatch(found.name):
         raise _damaged(place, f"{found.name!r} is not the name of a member")
     if not _NAME.fullmatch(found.fleet) or not re.fullmatch(r"[0-9a-f]{64}", found.token):
         raise _damaged(place, "the name of the fleet or its token is not one that stallguard makes")

@@ -47,7 +47,8 @@ def _card(store: Store) -> FleetCard | None:
 
 def claim_store(store: Store, member: Membership) -> None:
     """Make `store` that of the member's fleet.  Raises StoreError, StallguardError if it belongs to another fleet."""
-    if store.create(FLEET_KEY, _card_of(member)):
+    card = FleetCard(schema=SCHEMA, fleet=member.fleet, proof=signing.proof(member))
+    if store.create(FLEET_KEY, jsontext.exact(card)):
         return
     raise StallguardError(
         f"{store.url} is the store of another fleet: {owner_of(store)}",
@@ -55,19 +56,6 @@ def claim_store(store: Store, member: Membership) -> None:
         cure="have a file of that fleet made: stallguard fleet invite NAME; or name another folder or prefix",
         code=USAGE,
     )
-
-
-def claim_store_again(store: Store, member: Membership) -> None:
-    """Write down that the member's fleet has another authority now.  Raises StoreError, StallguardError."""
-    found = owner_of(store)
-    if found != member.fleet:
-        raise _another(store, member, found)
-    store.remove(FLEET_KEY)
-    store.create(FLEET_KEY, _card_of(member))
-
-
-def _card_of(member: Membership) -> bytes:
-    return jsontext.exact(FleetCard(schema=SCHEMA, fleet=member.fleet, proof=signing.proof(member)))
 
 
 def release_store(store: Store, fleet: str) -> None:

@@ -20,28 +20,51 @@ Must not read or write anything.
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from stallguard import jsontext
 from stallguard.errors import UNREADABLE
 from stallguard.fleet.store import records
+from stallguard.fleet.store.membership import owner
 from stallguard.fleet.store.records import OF, Damaged
-from stallguard.fleet.store.signing import Signatures, unverified
+from stallguard.fleet.store.signing import NotSigned, Signatures, unverified
 
 SCHEMA = 1
 DASK, RAY = "dask", "ray"
 FLEET_KEY = "fleet"
+NEWS, STOP, REFUSALS = "news", "stop", "refusals"
+SCHEDULER = "scheduler"  # the key of that card
+SCHEDULER_WRITES = "scheduler-writes"  # the key by which a scheduler tries whether it can write
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
+S = TypeVar("S", bound="Record")
 
 
 class _RecordSchema(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member signs.  KEY: where it is in the store, by the names of its fields."""
+
+    KEY: ClassVar[str]
+    schema: int
+
+    @classmethod
+    def place(cls, **names: str) -> str:
+        """Return the key of the record with these names."""
+        return cls.KEY.format(**names)
+
+    @property
+    def key(self) -> str:
+        """Its own key."""
+        return self.KEY.format(**msgspec.structs.asdict(self))
 
 
 class FleetCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,14 +91,14 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool = False
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(Record, frozen=True, kw_only=True):
     """A job.  `words`: COMMAND of `stallguard run`; `options`: its options, as words.
 
     `needs`: amounts of resources by name (metal, cuda, mlx, memory in GB); `environment`: variables to set;
     `sweep`: the name of the sweep that it is of; `engine`: who starts it: the fleet's scheduler, or a Ray cluster.
     """
 
-    schema: int
+    KEY: ClassVar[str] = "jobs/{job}/submission"
     job: str
     words: tuple[str, ...]
     options: tuple[str, ...]
@@ -89,20 +112,21 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     at: str = ""  # RFC 3339, UTC
 
 
-class Stop(msgspec.Struct, frozen=True, kw_only=True):
+class Stop(Record, frozen=True, kw_only=True):
     """An order to end a job for good.  `signer`: the member that signed it, known when it is read."""
 
-    schema: int
+    KEY: ClassVar[str] = f"jobs/{{job}}/{STOP}"
     job: str
     by: str = ""
     at: str = ""
     signer: str = ""
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class Refusal(Record, frozen=True, kw_only=True):
     """Why a machine cannot begin a job.  `worker`: the random name of its worker: a later one is asked again."""
 
-    schema: int
+    KEY: ClassVar[str] = f"jobs/{{job}}/{REFUSALS}/{{host}}"
+    job: str
     host: str
     worker: str
     at: str
@@ -117,7 +141,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     status: dict[str, Any]
 
 
-class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerCard(Record, frozen=True, kw_only=True):
     """What a machine offers.  `at` changes every minute while its worker runs.
 
     `state`: ready, busy, closed (outside its hours, or without mains power), cordoned, gone; `why`: for people;
@@ -127,7 +151,7 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     renewals (records.beat_name).
     """
 
-    schema: int
+    KEY: ClassVar[str] = f"{records.CARDS}/{{host}}"
     host: str  # its name in the fleet
     at: str  # RFC 3339, UTC, of its own clock
     state: str
@@ -143,7 +167,7 @@ class WorkerCard(msgspec.Struct, frozen=True, kw_only=True):
     statuses: dict[str, RunStatus] = {}
 
 
-class Cordon(msgspec.Struct, frozen=True, kw_only=True):
+class Cordon(Record, frozen=True, kw_only=True):
     """Why a machine takes no job.  `job`, `number`: of the holder that had the incident; "" and 0 if a person did it.
 
     `lifts_itself`: whether it ends when the machine's worker is there again: for a machine that had vanished.
@@ -151,7 +175,7 @@ class Cordon(msgspec.Struct, frozen=True, kw_only=True):
     `signer`: the member that signed it, known when it is read.
     """
 
-    schema: int
+    KEY: ClassVar[str] = "cordons/{host}"
     host: str  # its name in the fleet
     at: str  # RFC 3339, UTC
     why: str
@@ -167,30 +191,15 @@ def host_name(nodename: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", nodename).lstrip("._-")[:100] or "unknown"
 
 
-class SchedulerCard(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulerCard(Record, frozen=True, kw_only=True):
     """The scheduler that runs, or ran last.  `dashboard`: address of its own page, "" if it has none."""
 
-    schema: int
+    KEY: ClassVar[str] = SCHEDULER
     host: str
     at: str
     address: str = ""
     dashboard: str = ""
     versions: dict[str, str] = {}  # of what scheduler and workers must agree on, by package
-
-
-NEWS, STOP, REFUSALS = "news", "stop", "refusals"
-SCHEDULER = "scheduler"  # the key of that card
-SCHEDULER_WRITES = "scheduler-writes"  # the key by which a scheduler tries whether it can write
-
-
-def submission_key(job: str) -> str:
-    """Return the key of a job's submission."""
-    return f"jobs/{job}/submission"
-
-
-def stop_key(job: str) -> str:
-    """Return the key of the order to end a job."""
-    return f"jobs/{job}/{STOP}"
 
 
 def news_key(job: str) -> str:
@@ -211,58 +220,29 @@ def refusals_folder(job: str) -> str:
     return f"jobs/{job}/{REFUSALS}"
 
 
-def refusal_key(job: str, host: str) -> str:
-    """Return the key of why a machine cannot begin a job."""
-    return f"{refusals_folder(job)}/{host}"
-
-
 def code_key(digest: str) -> str:
     """Return the key of a packed project."""
     return f"code/{digest}"
 
 
-def worker_key(host: str) -> str:
-    """Return the key of a machine's card as a worker."""
-    return f"{records.CARDS}/{host}"
-
-
-def cordon_key(host: str) -> str:
-    """Return the key of a machine's cordon."""
-    return f"cordons/{host}"
-
-
-def encode_submission(value: Submission, signatures: Signatures) -> bytes:
-    """Return a submission as it is stored."""
-    return signatures.sign(submission_key(value.job), _ascii(value))
+def encode(value: Record, signatures: Signatures) -> bytes:
+    """Return a record as it is stored: JSON of ASCII alone, so that no encoding of text changes what is signed."""
+    text = json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
+    return signatures.sign(value.key, text.encode("ascii"))
 
 
 def decode_submission(data: bytes, signatures: Signatures, job: str) -> Submission:
     """Return the submission of `job`.  Raises Damaged."""
-    found = decode(signatures.verified(submission_key(job), data).content, Submission, "submitted")
-    if found.job != job:
-        raise Damaged(f"it is the submission of job {found.job}, copied to this name")
+    found, _ = _opened(Submission, Submission.place(job=job), data, signatures, "submitted")
     if not found.words or not _DIGEST.fullmatch(found.code.digest):
         raise Damaged("it has no command, or names no code")
     return found
 
 
-def encode_stop(value: Stop, signatures: Signatures) -> bytes:
-    """Return an order to end a job as it is stored."""
-    return signatures.sign(stop_key(value.job), _ascii(value))
-
-
 def decode_stop(data: bytes, signatures: Signatures, job: str) -> Stop:
     """Return the order to end `job`.  Raises Damaged."""
-    content, by = signatures.verified(stop_key(job), data)
-    found = decode(content, Stop)
-    if found.job != job:
-        raise Damaged(f"it is the order to end job {found.job}, copied to this name")
+    found, by = _opened(Stop, Stop.place(job=job), data, signatures)
     return msgspec.structs.replace(found, signer=by)
-
-
-def encode_cordon(value: Cordon, signatures: Signatures) -> bytes:
-    """Return a cordon as it is stored."""
-    return signatures.sign(cordon_key(value.host), _ascii(value))
 
 
 def decode_cordon(data: bytes, host: str, signatures: Signatures | None) -> Cordon:
@@ -271,53 +251,44 @@ def decode_cordon(data: bytes, host: str, signatures: Signatures | None) -> Cord
     So a cordon that was damaged, or whose lifting no member signed, is a safe stop.
     """
     try:
-        content, by = _verified(data, cordon_key(host), signatures)
-        return msgspec.structs.replace(decode(content, Cordon), signer=by)
+        found, by = _opened(Cordon, Cordon.place(host=host), data, signatures)
+        return msgspec.structs.replace(found, signer=by)
     except Damaged as error:
         why = f"its cordon cannot be used ({error}); stallguard fleet uncordon {host} removes it"
         return Cordon(schema=SCHEMA, host=host, at="", why=why)
 
 
-def encode_card(value: WorkerCard, signatures: Signatures) -> bytes:
-    """Return the card of a machine as it is stored."""
-    return signatures.sign(worker_key(value.host), _ascii(value))
-
-
 def decode_card(data: bytes, host: str, signatures: Signatures | None) -> WorkerCard:
     """Return the card of a machine.  Raises Damaged, NotSigned if the machine's member did not sign it."""
-    key = worker_key(host)
-    found = decode(signatures.of_host(key, data, host) if signatures else unverified(data), WorkerCard)
-    if found.host != host:
-        raise Damaged(f"it is the card of {found.host}")
-    return found
-
-
-def encode_refusal(value: Refusal, job: str, signatures: Signatures) -> bytes:
-    """Return why a machine cannot begin a job as it is stored."""
-    return signatures.sign(refusal_key(job, value.host), _ascii(value))
+    return _of_host(WorkerCard, WorkerCard.place(host=host), data, host, signatures)
 
 
 def decode_refusal(data: bytes, job: str, host: str, signatures: Signatures | None) -> Refusal:
-    """Return why a machine cannot begin a job.  Raises Damaged, as `decode_card`."""
-    key = refusal_key(job, host)
-    found = decode(signatures.of_host(key, data, host) if signatures else unverified(data), Refusal)
-    if found.host != host:
-        raise Damaged(f"it is the refusal of {found.host}")
-    return found
-
-
-def encode_scheduler(value: SchedulerCard, signatures: Signatures) -> bytes:
-    """Return the card of the scheduler as it is stored."""
-    return signatures.sign(SCHEDULER, _ascii(value))
+    """Return why a machine cannot begin a job.  Raises as `decode_card`."""
+    return _of_host(Refusal, Refusal.place(job=job, host=host), data, host, signatures)
 
 
 def decode_scheduler(data: bytes, signatures: Signatures | None) -> SchedulerCard:
     """Return the card of the scheduler.  Raises Damaged."""
-    return decode(_verified(data, SCHEDULER, signatures)[0], SchedulerCard)
+    return _opened(SchedulerCard, SCHEDULER, data, signatures)[0]
 
 
-def _verified(data: bytes, key: str, signatures: Signatures | None) -> tuple[bytes, str]:
-    return signatures.verified(key, data) if signatures else (unverified(data), "")
+def _of_host(kind: type[S], key: str, data: bytes, host: str, signatures: Signatures | None) -> S:
+    found, by = _opened(kind, key, data, signatures)
+    if signatures and by != owner(host):
+        raise NotSigned(f"{by} signed it, to which {host} does not belong")
+    return found
+
+
+def _opened(
+    kind: type[S], key: str, data: bytes, signatures: Signatures | None, did: str = "wrote"
+) -> tuple[S, str]:
+    """Return a record and who signed it, "" if nobody here can verify that.  Raises Damaged."""
+    content, by = signatures.verified(key, data) if signatures else (unverified(data), "")
+    found = decode(content, kind, did)
+    if found.key != key:
+        raise Damaged(f"it is {found.key}, copied to this name")
+    return found, by
 
 
 def decode(data: bytes, kind: type[T], did: str = "wrote") -> T:
@@ -331,10 +302,3 @@ def decode(data: bytes, kind: type[T], did: str = "wrote") -> T:
         return jsontext.decode(data, kind)
     except UNREADABLE as error:
         raise Damaged(str(error)) from error
-
-
-def _ascii(value: Any) -> bytes:
-    """Return JSON of ASCII alone, so that a signature does not depend on how text is encoded."""
-    import json
-
-    return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode("ascii")

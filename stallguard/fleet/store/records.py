@@ -5,7 +5,6 @@
     beats/<job>@<number>         changes while the holder of the lease with that number renews it: in one folder for
                                  all jobs, so that one listing shows a scheduler who lives
     beats/<job>@<number>@<host>  while it is there, the card of that machine (workers/<host>) renews that lease too
-    jobs/<job>/beats/<number>    the same, of a holder that does not say that it is `listed`
     jobs/<job>/data/<number>/<name>      files of generations that this holder published
     jobs/<job>/runs/<number>/    what is readable of its run (readable_files.py)
 
@@ -49,8 +48,7 @@ class Damaged(ValueError):
 class Holder(msgspec.Struct, frozen=True):
     """Who holds a lease.
 
-    `nonce`: random, so that no two claims are equal; `lasts`: seconds of its lease; `about`: of host.system.facts();
-    `listed`: whether it renews in the folder of all beats.
+    `nonce`: random, so that no two claims are equal; `lasts`: seconds of its lease; `about`: of host.system.facts().
     """
 
     host: str
@@ -59,7 +57,6 @@ class Holder(msgspec.Struct, frozen=True):
     nonce: str
     lasts: float = 60.0  # of claims that do not say it
     about: dict[str, Any] = {}
-    listed: bool = False
 
 
 class StoredFile(msgspec.Struct, frozen=True):
@@ -214,9 +211,7 @@ def slot_key(job: str, slot: int) -> str:
 
 def beat_key(job: str, claim: Claim) -> str:
     """Return the key that the holder with that claim renews."""
-    if claim.holder.listed:
-        return f"{BEATS}/{beat_name(job, claim)}"
-    return f"jobs/{job}/{BEATS}/{claim.number}"
+    return f"{BEATS}/{beat_name(job, claim)}"
 
 
 def beat_name(job: str, claim: Claim) -> str:

@@ -28,7 +28,7 @@ import msgspec
 from stallguard import jsontext
 from stallguard.errors import CANNOT_RUN, UNREADABLE, StallguardError
 from stallguard.fleet.store import Store
-from stallguard.fleet.store.membership import MEMBER_NAME, Membership, owner
+from stallguard.fleet.store.membership import MEMBER_NAME, Membership
 from stallguard.fleet.store.records import Damaged
 from stallguard.storage import paths, private
 
@@ -101,13 +101,6 @@ class Signatures:
         if self.is_revoked(signer.serial):
             raise NotSigned(f"{signer.name} signed it, and is revoked")
         return Verified(content, signer.name)
-
-    def of_host(self, place: str, data: bytes, host: str) -> bytes:
-        """Return what the member that `host` belongs to wrote for the key `place`.  Raises NotSigned, Damaged."""
-        content, by = self.verified(place, data)
-        if by != owner(host):
-            raise NotSigned(f"{by} signed it, to which {host} does not belong")
-        return content
 
     def is_revoked(self, serial: int) -> bool:
         """Return whether the certificate with that serial number is void."""

@@ -137,7 +137,9 @@ def test_a_link_in_place_of_a_submission_that_was_read_holds_up_no_other_job(fle
 
 def test_a_submission_that_was_copied_to_another_name_is_refused(fleet):
     fleet.submit("own")
-    fleet.store.create(orders.submission_key("copy"), fleet.store.read(orders.submission_key("own")))
+    fleet.store.create(
+        orders.Submission.place(job="copy"), fleet.store.read(orders.Submission.place(job="own"))
+    )
     fleet.turns(2)
     assert fleet.started == ["own"]
 
@@ -195,7 +197,7 @@ def test_the_machine_of_a_job_that_is_stopped_is_told_until_its_run_has_ended(fl
     fleet.claim("box")
     fleet.turns(10)
     assert fleet.engine.notified == []
-    fleet.store.replace(orders.stop_key("job"), orders.encode_stop(Stop(schema=1, job="job"), OWN))
+    fleet.store.replace(orders.Stop.place(job="job"), orders.encode(Stop(schema=1, job="job"), OWN))
     fleet.store.replace(orders.news_key("job"), b"")
     fleet.turns(4)
     assert fleet.engine.notified == [("tls://box", "job")]
@@ -210,10 +212,10 @@ def test_the_machine_of_a_job_that_is_stopped_is_told_until_its_run_has_ended(fl
 
 def test_a_stop_that_is_signed_ends_a_job_and_another_does_not(fleet):
     fleet.submit()
-    fleet.store.replace(orders.stop_key("job"), orders.encode_stop(Stop(schema=1, job="job"), OTHER))
+    fleet.store.replace(orders.Stop.place(job="job"), orders.encode(Stop(schema=1, job="job"), OTHER))
     fleet.turns(10)
     assert fleet.started == ["job"]
-    fleet.store.replace(orders.stop_key("job"), orders.encode_stop(Stop(schema=1, job="job"), OWN))
+    fleet.store.replace(orders.Stop.place(job="job"), orders.encode(Stop(schema=1, job="job"), OWN))
     fleet.turns(10)
     assert fleet.engine.forgotten == ["job"]
     assert "job job: it was stopped" in fleet.said

@@ -95,7 +95,7 @@ def test_a_machine_that_vanished_and_is_there_again_can_take_the_job(fleet):
     fleet.engine.connected = []
     fleet.turns(int(LASTS) + 15)
     lifted = replace(fleet.cordon("mac"), is_lifted=True)  # as its worker does when it is there
-    fleet.store.replace(orders.cordon_key("mac"), orders.encode_cordon(lifted, OWN))
+    fleet.store.replace(orders.Cordon.place(host="mac"), orders.encode(lifted, OWN))
     fleet.engine.connected = [MAC._replace(worker="w3", address="tls://mac:2")]
     fleet.turns(10)
     assert fleet.engine.starts[-1].address == "tls://mac:2"
@@ -107,14 +107,14 @@ def test_a_cordon_of_a_person_is_not_replaced_by_one_that_lifts_itself(fleet):
     fleet.turns()
     fleet.claim("mac")
     mine = Cordon(schema=1, host="mac", at="", why="its fan is loud")
-    fleet.store.replace(orders.cordon_key("mac"), orders.encode_cordon(mine, OWN))
+    fleet.store.replace(orders.Cordon.place(host="mac"), orders.encode(mine, OWN))
     fleet.turns(2 * int(LASTS))
     assert fleet.cordon("mac") == replace(mine, signer="hub")
     assert fleet.engine.starts[-1].address == "tls://box"
 
 
 def test_a_damaged_cordon_keeps_its_machine_out(fleet):
-    fleet.store.replace(orders.cordon_key("mac"), b"{")
+    fleet.store.replace(orders.Cordon.place(host="mac"), b"{")
     fleet.submit()
     fleet.turns()
     assert fleet.engine.starts[0].address == "tls://box"

@@ -104,7 +104,7 @@ OWN = signs("mac")
 
 def card_of(home, *, at="2026-06-10T12:00:00Z", state="ready", by=OWN, **more):
     made = WorkerCard(schema=1, host="mac", at=at, state=state, worker="w", home=home, **more)
-    return orders.encode_card(made, by)
+    return orders.encode(made, by)
 
 
 def test_a_name_is_free_without_a_card_after_an_end_and_for_a_worker_of_the_same_home():
@@ -135,7 +135,7 @@ def test_a_card_of_another_home_is_watched_and_the_name_is_taken_once_it_changes
 
 
 def home_in(store, worker):
-    return orders.decode_card(store.read(orders.worker_key("mac")), "mac", worker._signatures).home
+    return orders.decode_card(store.read(orders.WorkerCard.place(host="mac")), "mac", worker._signatures).home
 
 
 def until(condition):
@@ -162,26 +162,26 @@ def worker(home, found, tmp_path, monkeypatch):
 def test_a_second_worker_of_one_name_is_refused_with_the_reason(worker, monkeypatch):
     made, store, said = worker
     monkeypatch.setattr(worker_process, "WATCHES", PATIENCE)
-    store.replace(orders.worker_key("mac"), card_of("there", by=made._signatures))
+    store.replace(orders.WorkerCard.place(host="mac"), card_of("there", by=made._signatures))
 
     async def steps():
         running = asyncio.ensure_future(made.run())
         await asyncio.to_thread(until, lambda: any("watched whether it lives" in line for line in said))
         live = card_of("there", at="2026-06-10T12:01:00Z", address="tls://10.0.0.7:4123", by=made._signatures)
-        store.replace(orders.worker_key("mac"), live)
+        store.replace(orders.WorkerCard.place(host="mac"), live)
         with pytest.raises(StallguardError, match="another worker has the name mac") as raised:
             await asyncio.wait_for(running, PATIENCE)
         assert "tls://10.0.0.7:4123" in str(raised.value)
         assert raised.value.code == CANNOT_RUN
-        assert store.read(orders.worker_key("mac")) == live
+        assert store.read(orders.WorkerCard.place(host="mac")) == live
 
     asyncio.run(steps())
 
 
 def test_the_name_of_a_worker_that_is_dead_is_taken_over_and_one_that_comes_back_ends(worker):
     made, store, said = worker
-    store.replace(orders.worker_key("mac"), card_of("there", by=made._signatures))
-    key = orders.worker_key("mac")
+    store.replace(orders.WorkerCard.place(host="mac"), card_of("there", by=made._signatures))
+    key = orders.WorkerCard.place(host="mac")
 
     async def steps():
         running = asyncio.ensure_future(made.run())
@@ -253,7 +253,7 @@ def test_a_worker_that_is_connected_asks_for_no_cordon_and_at_once_when_it_is_di
         signatures, store, "mac", "here", Offer({"slots": 1}, {}, ""), options, dict(os.environ), said.append
     )
     cordon = Cordon(schema=1, host="mac", at="", why="its GPU hangs")
-    store.replace(orders.cordon_key("mac"), orders.encode_cordon(cordon, signatures))
+    store.replace(orders.Cordon.place(host="mac"), orders.encode(cordon, signatures))
     connection = SimpleNamespace(
         status=SimpleNamespace(name="running"), address="tls://mac", scheduler_delay=0.0
     )
@@ -268,7 +268,7 @@ def test_a_worker_that_is_connected_asks_for_no_cordon_and_at_once_when_it_is_di
             await worker._look()
 
     asyncio.run(steps())
-    assert store.asked.count(orders.cordon_key("mac")) == 1  # and again after some seconds
+    assert store.asked.count(orders.Cordon.place(host="mac")) == 1  # and again after some seconds
     assert said[-1] == "mac takes no jobs: cordoned: its GPU hangs"
 
 
@@ -281,7 +281,7 @@ def test_the_card_has_how_a_run_stands_and_is_written_before_its_minute_is_over_
     run, began = RunSide(store.url, "mac", system.boot()), clock.monotonic()
 
     def cards():
-        card = orders.decode_card(store.read(orders.worker_key("mac")), "mac", made._signatures)
+        card = orders.decode_card(store.read(orders.WorkerCard.place(host="mac")), "mac", made._signatures)
         return {name: one.status for name, one in card.statuses.items()}
 
     def stands(state, batches):

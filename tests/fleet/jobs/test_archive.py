@@ -76,7 +76,7 @@ def test_a_job_that_is_over_looks_in_the_archive_as_its_log_says(fleet):
     finish(fleet, "a")
     finish(fleet, "b", code=3)
     fleet.submit("c")
-    fleet.store.replace(orders.stop_key("c"), orders.encode_stop(Stop(schema=1, job="c", by="ann"), OWN))
+    fleet.store.replace(orders.Stop.place(job="c"), orders.encode(Stop(schema=1, job="c", by="ann"), OWN))
     fleet.turns(70)
     read = {row.job: row for row in job_table.read(fleet.store, OWN).jobs}
     assert archive.rows(fleet.store) == read
@@ -97,11 +97,11 @@ def test_a_job_that_is_begun_again_by_hand_is_shown_as_it_stands(fleet):
 def test_an_old_submission_that_is_put_back_starts_nothing_also_without_the_archive(fleet):
     finish(fleet, "a")
     fleet.turns(70)
-    old = fleet.store.read(orders.submission_key("a"))
+    old = fleet.store.read(orders.Submission.place(job="a"))
     for remove in ("archive", "nothing"):
         fleet.store.remove(remove)
-        fleet.store.remove(orders.submission_key("a"))
-        fleet.store.create(orders.submission_key("a"), old)
+        fleet.store.remove(orders.Submission.place(job="a"))
+        fleet.store.create(orders.Submission.place(job="a"), old)
         fleet.store.replace(orders.news_key("a"), b"")
         fleet.begin()
         fleet.turns(70)

@@ -123,10 +123,10 @@ def test_nothing_of_the_store_acts_in_the_page(member, store, tmp_path):  # noqa
     publish(store, held, tmp_path)
     end(store, held, 1, evil)
     evils = card("x", why=evil, about={evil: evil}, jobs=(evil,))
-    store.replace(orders.worker_key("x"), orders.encode_card(evils, signs("x")))
+    store.replace(orders.WorkerCard.place(host="x"), orders.encode(evils, signs("x")))
     for address, shown in (("javascript:alert(1)", False), ("http://mini:8787/status", True)):
         scheduler = SchedulerCard(schema=1, host="mini", at="", dashboard=address)
-        store.replace(orders.SCHEDULER, orders.encode_scheduler(scheduler, signs("mini")))
+        store.replace(orders.SCHEDULER, orders.encode(scheduler, signs("mini")))
         home = tmp_path / "a"
         home.mkdir(exist_ok=True)
         html = verb(home, "report", "--fleet", "--html", "-").stdout

@@ -32,7 +32,7 @@ def submit(store, job, by=OWN, **facts):
         at=AT,
         **facts,
     )
-    store.create(orders.submission_key(job), orders.encode_submission(given, by))
+    store.create(orders.Submission.place(job=job), orders.encode(given, by))
 
 
 def begin(store, job, host="mini"):
@@ -62,7 +62,7 @@ def of(store, job, signatures=OWN):
 def worker(store, host, **facts):
     now = dt.datetime.now(dt.UTC).isoformat()
     card = WorkerCard(schema=1, host=host, **({"at": now, "state": "ready"} | facts))
-    store.replace(orders.worker_key(host), orders.encode_card(card, signs(host)))
+    store.replace(orders.WorkerCard.place(host=host), orders.encode(card, signs(host)))
 
 
 def test_a_job_says_in_each_state_who_has_it_since_when_and_how_far_it_is(folder, tmp_path):
@@ -137,9 +137,9 @@ def test_a_link_that_a_stranger_plants_holds_up_nothing_but_its_own_entry(folder
 def test_a_stop_counts_only_with_the_signature_of_the_fleet(folder):
     submit(folder, "a")
     stop = Stop(schema=1, job="a", by="ann@mini", at=AT)
-    folder.replace(orders.stop_key("a"), orders.encode_stop(stop, OTHER))
+    folder.replace(orders.Stop.place(job="a"), orders.encode(stop, OTHER))
     assert of(folder, "a").state == "waiting"
-    folder.replace(orders.stop_key("a"), orders.encode_stop(stop, OWN))
+    folder.replace(orders.Stop.place(job="a"), orders.encode(stop, OWN))
     assert (of(folder, "a").state, of(folder, "a").why) == ("stopped", "stopped by ann@mini (signed by mini)")
     held = begin(folder, "a")
     assert of(folder, "a").why == "stopped by ann@mini (signed by mini): it is being ended"
@@ -149,7 +149,7 @@ def test_a_stop_counts_only_with_the_signature_of_the_fleet(folder):
 
 def test_a_submission_of_another_fleet_or_a_damaged_one_is_listed_as_refused(folder):
     submit(folder, "a", OTHER)
-    folder.replace(orders.submission_key("b"), b"\xff[[")
+    folder.replace(orders.Submission.place(job="b"), b"\xff[[")
     assert of(folder, "a").state == of(folder, "b").state == "refused"
     assert "its signature is not of this fleet" in of(folder, "a").why
     assert "not a signed record" in of(folder, "b").why
@@ -163,12 +163,10 @@ def test_what_a_job_waits_for_names_each_machine(folder):
     worker(folder, "mini", resources={"metal": 1.0, "memory": 64.0})
     worker(folder, "pro", resources={"metal": 1.0, "memory": 64.0}, state="busy")
     worker(folder, "studio", resources={"metal": 1.0, "memory": 64.0})
-    refusal = Refusal(schema=1, host="studio", worker="w1", at=AT, why="no wheel")
-    folder.replace(
-        f"{orders.refusals_folder('a')}/studio", orders.encode_refusal(refusal, "a", signs("studio"))
-    )
+    refusal = Refusal(schema=1, job="a", host="studio", worker="w1", at=AT, why="no wheel")
+    folder.replace(f"{orders.refusals_folder('a')}/studio", orders.encode(refusal, signs("studio")))
     cordon = Cordon(schema=1, host="mini", at=AT, why="its GPU hangs")
-    folder.replace(orders.cordon_key("mini"), orders.encode_cordon(cordon, OWN))
+    folder.replace(orders.Cordon.place(host="mini"), orders.encode(cordon, OWN))
     assert of(folder, "a").why == (
         "air has 8 of 32 memory; mini is cordoned (its GPU hangs); pro is busy; studio refuses it (no wheel)"
     )
@@ -176,12 +174,12 @@ def test_what_a_job_waits_for_names_each_machine(folder):
     assert "studio can take it" in of(folder, "a").why  # a worker that began later is asked again
     worker(folder, "studio", resources={"metal": 1.0, "memory": 64.0}, at=AT)
     assert "studio refuses it" in of(folder, "a").why
-    folder.replace(orders.cordon_key("mini"), orders.encode_cordon(replace(cordon, is_lifted=True), OWN))
+    folder.replace(orders.Cordon.place(host="mini"), orders.encode(replace(cordon, is_lifted=True), OWN))
     worker(folder, "pro", resources={"metal": 1.0, "memory": 64.0}, at=AT)
     assert "mini can take it" in of(folder, "a").why
     assert "pro is silent (its worker has not renewed its card" in of(folder, "a").why
     for host in ("air", "mini", "pro"):
-        folder.remove(orders.worker_key(host))
+        folder.remove(orders.WorkerCard.place(host=host))
     assert of(folder, "a").state == "refused"
 
 

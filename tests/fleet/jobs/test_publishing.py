@@ -149,7 +149,7 @@ def keeper(store, tail):
 
 def test_a_holder_that_cannot_renew_gives_each_order_once(keeper, store):
     orders = keeper()
-    until(lambda: store.read("jobs/job/beats/1") not in (None, b"1"))
+    until(lambda: store.read("beats/job@1") not in (None, b"1"))
     assert orders == []
     store.is_away = True
     until(lambda: len(orders) >= 3)
@@ -202,7 +202,7 @@ def test_a_state_that_cannot_be_made_does_not_end_the_publishing_of_checkpoints(
 
 
 def test_the_renewals_of_a_run_that_is_over_are_listed_no_more(store):
-    holder = Holder(host="mini", boot="b", pid=1, nonce="n", listed=True)
+    holder = Holder(host="mini", boot="b", pid=1, nonce="n")
     tail, _ = joblog.perform(joblog.claim("other", joblog.Tail(), holder, "noon"), store)
     made = LeaseKeeper(store, "other", tail, time.monotonic(), 1.5, time.monotonic)
     made.start()

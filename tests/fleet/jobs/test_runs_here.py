@@ -38,7 +38,7 @@ class Here:
         self.runs._command = self.command
         code = Code(digest="0" * 64, size=1)
         made = Submission(schema=1, job="job", words=("t.py",), options=(), code=code)
-        self.store.create(orders.submission_key("job"), orders.encode_submission(made, mine))
+        self.store.create(orders.Submission.place(job="job"), orders.encode(made, mine))
 
     def prepare(self, submission, is_given_up):
         self.prepares.set()
@@ -108,7 +108,7 @@ def test_a_job_that_is_asked_for_twice_at_once_begins_once(here):
 def test_a_submission_that_was_damaged_later_is_refused_by_this_machine_with_the_reason(here):
     async def steps():
         one = here()
-        key = orders.submission_key("job")
+        key = orders.Submission.place(job="job")
         one.store.remove(key)
         one.store.replace(key, b"{")
         with pytest.raises(Damaged):
@@ -117,7 +117,7 @@ def test_a_submission_that_was_damaged_later_is_refused_by_this_machine_with_the
 
     one = asyncio.run(steps())
     refusal = orders.decode_refusal(
-        one.store.read(orders.refusal_key("job", "mac")), "job", "mac", one.runs._signatures
+        one.store.read(orders.Refusal.place(job="job", host="mac")), "job", "mac", one.runs._signatures
     )
     assert "not a signed record" in refusal.why
     assert not one.begun

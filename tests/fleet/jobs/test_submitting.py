@@ -49,12 +49,12 @@ def call(*words, code=0):
 
 
 def submission(store, member, job):
-    return orders.decode_submission(store.read(orders.submission_key(job)), Signatures(member), job)
+    return orders.decode_submission(store.read(orders.Submission.place(job=job)), Signatures(member), job)
 
 
 def card(store, host, **resources):
     made = WorkerCard(schema=1, host=host, at="", state="ready", resources={"slots": 1.0, **resources})
-    store.replace(orders.worker_key(host), orders.encode_card(made, signs_for(host)))
+    store.replace(orders.WorkerCard.place(host=host), orders.encode(made, signs_for(host)))
 
 
 # ---- submit ---------------------------------------------------------------------------------------------------------
@@ -220,12 +220,12 @@ def _file(folder, content):
 def test_a_machine_that_left_or_whose_card_is_damaged_or_of_another_member_fits_nothing(store, member):
     card(store, "here", cuda=2.0)
     gone = WorkerCard(schema=1, host="gone", at="", state="gone", resources={"slots": 1.0, "cuda": 4.0})
-    store.replace(orders.worker_key("gone"), orders.encode_card(gone, signs_for("gone")))
-    store.replace(orders.worker_key("broken"), b"{")
+    store.replace(orders.WorkerCard.place(host="gone"), orders.encode(gone, signs_for("gone")))
+    store.replace(orders.WorkerCard.place(host="broken"), b"{")
     foreign = WorkerCard(
         schema=1, host="foreign", at="", state="ready", resources={"slots": 1.0, "cuda": 2.0}
     )
-    store.replace(orders.worker_key("foreign"), orders.encode_card(foreign, signs_for("here")))
+    store.replace(orders.WorkerCard.place(host="foreign"), orders.encode(foreign, signs_for("here")))
     now, own = dt.datetime.now(dt.UTC), Signatures(member)
     assert submitting.fitting(store, own, {"cuda": 2.0}, now)[0] == ["here"]
     fit, why = submitting.fitting(store, own, {"cuda": 3.0}, now)

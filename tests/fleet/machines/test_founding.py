@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
-import ssl
 import stat
 import subprocess
 import sys
@@ -13,15 +11,12 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.fleet.jobs import job_table
-from stallguard.fleet.jobs.generations import Publication
-from stallguard.fleet.machines import founding, member_tls
-from stallguard.fleet.store import StoreError, joblog, membership, opening, orders, signing
+from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
+from stallguard.fleet.machines import member_tls
+from stallguard.fleet.store import StoreError, membership, opening
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.opening import open_store
-from stallguard.fleet.store.records import Holder
-from stallguard.fleet.store.signing import NotSigned, Signatures
+from stallguard.fleet.store.signing import Signatures
 
 pytest.importorskip("cryptography")
 FILE = ".config/stallguard/fleet.toml"
@@ -38,37 +33,6 @@ def test_init_makes_one_private_file_and_says_what_to_do_with_it(fleet, home, tm
     assert "on studio.local: stallguard fleet scheduler" in said
     assert sorted(path.name for path in (home / ".config/stallguard").iterdir()) == FILES, "a draft is left"
     opening.check_owner(open_store(found.store), found)
-
-
-def test_the_key_of_the_authority_is_in_a_private_file_of_its_own(found, home):
-    made = found()
-    text = (home / FILE).read_text()
-    assert text.count("PRIVATE KEY-----") == 2, "one key: its begin and its end"
-    with pytest.raises(ssl.SSLError, match="key values mismatch"):
-        _pair(made.ca, made.key, home)
-    by = home / ".config/stallguard/fleet-authority.json"
-    assert stat.S_IMODE(by.stat().st_mode) == 0o600
-    _pair(made.ca, json.loads(by.read_text())["key"], home)
-
-
-def _pair(certificate, key, home):
-    (home / "both.pem").write_text(certificate + key)
-    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(home / "both.pem")
-
-
-def test_openssl_itself_accepts_the_members_certificate_and_no_other(found, tmp_path):
-    one, other = found(), found(store="other")
-    for name, text in (("ca", one.ca), ("member", one.certificate), ("stranger", other.certificate)):
-        (tmp_path / name).write_text(text)
-    words = ["openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-CAfile", str(tmp_path / "ca")]
-    ends = [
-        subprocess.run(
-            [*words, str(tmp_path / name)], capture_output=True, timeout=60, check=False
-        ).returncode
-        for name in ("member", "stranger")
-    ]
-    assert ends[0] == 0
-    assert ends[1] != 0
 
 
 def test_a_fleet_file_is_not_overwritten_without_force(fleet, home, tmp_path):
@@ -140,19 +104,6 @@ def test_a_file_that_cannot_be_written_leaves_the_store_to_the_next_try(found, h
     found()
 
 
-@pytest.mark.parametrize("address", ["a b", "host:port", "host:99999", "host/path", "user@"])
-def test_an_address_that_is_none_is_refused(address):
-    with pytest.raises(StallguardError, match="not an address"):
-        founding.scheduler_address(address)
-
-
-def test_addresses():
-    assert founding.scheduler_address("10.0.0.7") == "tls://10.0.0.7:8786"
-    assert founding.scheduler_address("[fe80::1]:99") == "tls://[fe80::1]:99"
-    assert founding.scheduler_address("fe80::1") == "tls://[fe80::1]:8786"
-    assert founding.scheduler_address("").startswith("tls://")
-
-
 def test_odd_text_comes_back_as_it_was_written(found, home):
     made = membership.required(os.environ) if found() else None
     odd = type(made)(
@@ -182,51 +133,6 @@ def test_a_member_that_is_invited_signs_with_a_key_of_its_own(fleet, found, home
     assert Signatures(first).verified("x", Signatures(second).sign("x", b"{}")).by == "mini"
     assert "cannot be named" in fleet("invite", "mini.local", code=USAGE)
     assert "in a fleet already" in fleet("invite", "mini", code=USAGE)  # its file is there
-
-
-def test_a_member_cannot_make_or_revoke_members_without_the_authoritys_file(fleet, found, home):
-    found()
-    by = home / ".config/stallguard/fleet-authority.json"
-    by.rename(home / "stick.json")
-    for words in (("invite", "mini"), ("revoke", "mini"), ("init", "--renew")):
-        assert "--authority FILE" in fleet(*words, code=CANNOT_RUN)
-    fleet("invite", "mini", "--out", str(home / "mini.toml"), "--authority", str(home / "stick.json"))
-    (home / "stick.json").chmod(0o644)
-    assert "is not private" in fleet(
-        "revoke", "mini", "--authority", str(home / "stick.json"), code=CANNOT_RUN
-    )
-    (home / "stick.json").chmod(0o600)
-    (home / "stick.json").write_text("{}")
-    said = fleet("revoke", "mini", "--authority", str(home / "stick.json"), code=CANNOT_RUN)
-    assert "is not the file of an authority" in said
-
-
-def test_the_authority_of_another_fleet_makes_no_member(fleet, found, home, tmp_path):
-    found(store="other", file=tmp_path / "other.toml")
-    found()
-    said = fleet("invite", "mini", "--authority", str(tmp_path / "other-authority.json"), code=USAGE)
-    assert "is of another fleet" in said
-
-
-def test_a_member_is_revoked_and_invited_again_under_the_same_name(fleet, found, home):
-    mine = Signatures(found(name="ann"))
-    store = open_store(mine.member.store)
-    old, new = home / "old.toml", home / "new.toml"
-    fleet("invite", "mini", "--out", str(old))
-    lost = Signatures(membership.required({"STALLGUARD_FLEET": str(old)}))
-    assert "did you mean mini?" in fleet("revoke", "minni", code=NO_SUCH_RUN)
-    assert "refuse it within a minute" in fleet("revoke", "mini")
-    assert mine.refresh(store) == ""
-    with pytest.raises(NotSigned, match="mini signed it, and is revoked"):
-        mine.verified("x", lost.sign("x", b"{}"))
-    fleet("revoke", "mini")  # again: nothing changes
-    assert mine.number == 1
-    fleet("invite", "mini", "--out", str(new))
-    again = Signatures(membership.required({"STALLGUARD_FLEET": str(new)}))
-    assert mine.verified("x", again.sign("x", b"{}")).by == "mini"
-    with pytest.raises(NotSigned, match="mini signed it, and is revoked"):
-        again.verified("x", lost.sign("x", b"{}"))
-    assert "which has the authority's file" in fleet("revoke", "ann", code=USAGE)
 
 
 def test_a_revocation_that_the_store_does_not_take_is_published_by_the_next_try(
@@ -264,53 +170,6 @@ def test_a_renewed_certificate_keeps_the_fleet_and_what_was_signed_before(fleet,
     assert member_tls.days_left(second, now) == pytest.approx(20, abs=0.01)
     assert Signatures(second).verified("x", Signatures(first).sign("x", b"{}")).by == first.name
     assert "keeps store" in fleet("init", "--renew", "--store", first.store, code=USAGE)
-
-
-def test_a_fleet_whose_members_shared_one_file_is_said_and_renewed_and_its_jobs_stay(
-    fleet, found, home, monkeypatch
-):
-    made = found(name="ann")
-    store = open_store(made.store)
-    end_of_a_job(store)
-    old = replace(made, schema=1, name="", revoked="")
-    membership.write(home / FILE, old, replace=True)
-    (home / ".config/stallguard/fleet-authority.json").unlink()
-    store.remove(orders.FLEET_KEY)
-    store.create(orders.FLEET_KEY, json.dumps({"schema": 1, "fleet": made.fleet, "proof": "ab"}).encode())
-    store.remove(signing.REVOKED)
-    said = fleet("machines", code=CANNOT_RUN)
-    assert "was made by an older stallguard" in said
-    assert "stallguard fleet init --renew" in said
-    fleet("init", "--renew", "--name", "ann")
-    renewed = membership.required(os.environ)
-    (home / "other").mkdir()
-    membership.write(home / "other/fleet.toml", old, replace=True)  # another machine of that fleet
-    monkeypatch.setenv("STALLGUARD_FLEET", str(home / "other/fleet.toml"))
-    assert "has an authority already" in fleet("init", "--renew", code=USAGE)
-    monkeypatch.delenv("STALLGUARD_FLEET")
-    assert (renewed.fleet, renewed.name, renewed.token) == (made.fleet, "ann", made.token)
-    opening.check_owner(store, renewed)
-    fleet("invite", "mini", "--out", str(home / "mini.toml"))
-    [job] = job_table.read(store, Signatures(renewed)).jobs
-    assert (job.job, job.state, job.machine) == ("done", "finished", "mini")
-
-
-def end_of_a_job(store):
-    tail = joblog.perform(joblog.read_end("done"), store)
-    tail, _ = joblog.perform(
-        joblog.claim("done", tail, Holder(host="mini", boot="b", pid=1, nonce="n"), ""), store
-    )
-    joblog.perform(Publication("done", tail.number, tail).conclude("run", "noon", 0, ""), store)
-    store.create(orders.submission_key("done"), b'{"content":"{}","signature":"of the shared token"}')
-
-
-def test_expired_certificates_are_said_with_the_day(found):
-    made = found(now=dt.datetime(2024, 1, 1, tzinfo=dt.UTC), days=30)
-    with pytest.raises(StallguardError) as error:
-        member_tls.check_dates(made, dt.datetime(2024, 2, 1, tzinfo=dt.UTC).timestamp())
-    assert "2024-01-31" in error.value.why
-    assert "--renew" in error.value.cure
-    member_tls.check_dates(made, dt.datetime(2024, 1, 30, tzinfo=dt.UTC).timestamp())
 
 
 def test_the_extra_that_is_missing_is_named(home, tmp_path):

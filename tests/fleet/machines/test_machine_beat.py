@@ -26,7 +26,7 @@ from stallguard.fleet.store.orders import RunStatus
 from stallguard.fleet.store.records import Holder
 
 LASTS, PATIENCE = 6.0, 60.0
-HOLDER = Holder(host="mac", boot="b", pid=1, nonce="n", lasts=LASTS, listed=True)
+HOLDER = Holder(host="mac", boot="b", pid=1, nonce="n", lasts=LASTS)
 
 
 class Counting(FolderStore):
@@ -148,7 +148,7 @@ def test_a_run_that_stood_still_reads_the_log_before_it_believes_a_card(lab):
     lab.card()
     lab.begin()
     lab.card()
-    other = Holder(host="box", boot="b", pid=2, nonce="m", lasts=LASTS, listed=True)
+    other = Holder(host="box", boot="b", pid=2, nonce="m", lasts=LASTS)
     assert joblog.perform(joblog.claim("job", lab.tail, other, ""), lab.theirs)[1]
     lab.now += LASTS
     lab.card(alive={"job@1"})

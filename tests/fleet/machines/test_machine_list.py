@@ -24,7 +24,7 @@ def card(host="studio", at=NOW, **more):
     values = {"schema": 1, "host": host, "at": time, "state": "ready", "versions": {"keras": "3.5"},
               "resources": {"slots": 2, "memory": 56.0, "metal": 1, "cuda": 4},
               "about": {"chip": "Apple M2 Ultra"}} | more  # fmt: skip
-    return orders.encode_card(WorkerCard(**values), by)
+    return orders.encode(WorkerCard(**values), by)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def store(found):
     """The store of the fleet of this home, with a machine that was seen just now."""
     made = open_store(found().store)
     made.replace(
-        orders.worker_key("studio"),
+        orders.WorkerCard.place(host="studio"),
         card(at=dt.datetime.now(dt.UTC), jobs=("resnet",), by=signs_for("studio")),
     )
     return made
@@ -84,7 +84,7 @@ def test_a_machine_that_renews_its_card_no_more_is_silent():
 )
 def test_a_damaged_card_is_said_and_hides_no_cordon(data):
     assert machine_list.described("studio", data, None, OWN, NOW).state == "unreadable"
-    cordon = orders.encode_cordon(orders.Cordon(schema=1, host="studio", at="", why="wedged"), OWN)
+    cordon = orders.encode(orders.Cordon(schema=1, host="studio", at="", why="wedged"), OWN)
     assert machine_list.described("studio", data, cordon, OWN, NOW).state == "cordoned"
     assert machine_list.described("studio", card(), b"{", OWN, NOW).state == "cordoned"
 
@@ -118,7 +118,7 @@ def test_host_names_become_parts_of_keys(name, key):
 def test_a_worker_that_compares_versions_reads_some_machines_of_many(store):
     for number in range(50):
         made = card(host=f"m{number}", by=signs(f"m{number}"))
-        store.replace(orders.worker_key(f"m{number}"), made)
+        store.replace(orders.WorkerCard.place(host=f"m{number}"), made)
     asked = []
 
     class Counting:
