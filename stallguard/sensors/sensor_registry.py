@@ -12,6 +12,7 @@ Must not judge, and must not run the sensors; the sampler does.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from stallguard import plugins
-from stallguard.core.readings import Device, Machine, Memory, Process
+from stallguard.core.readings import Device, Machine, Memory, Process, Reading
 from stallguard.host import system
 from stallguard.host.clock import Clock
 from stallguard.sensors import PLUGINS, SensedTraining, Sensor, Target
@@ -56,49 +57,32 @@ class DeviceSensor:
         return [replace(reading, pid=pid) for pid, reading in seen if reading is not None]
 
 
-class MemorySensor:
-    """Memory of the machine, and the limits of the training process."""
+@dataclasses.dataclass
+class HostSensor:
+    """A sensor that is one call into host; times in seconds."""
 
-    name = "memory"
-    period = 5.0
-    urgent_period = 2.0
-    deadline = 4.0
-
-    def __init__(self, target: Target) -> None:
-        """Read the limits of the process that trains."""
-        self._target = target
-
-    def read(self) -> Memory:
-        """Return the memory's reading."""
-        reading: Memory = system.memory(self._target.main or self._target.root)
-        return reading
-
-
-class MachineSensor:
-    """Idle cores, other busy processes, power, heat, sleep."""
-
-    name = "machine"
-    period = 15.0
-    urgent_period = 5.0
-    deadline = 8.0
-
-    def __init__(self, target: Target, clock: Clock) -> None:
-        """Count neither the tree of `target` nor stallguard among the others."""
-        self._target, self._clock = target, clock
-        self._watch = system.MachineWatch()
-
-    def read(self) -> Machine:
-        """Return the machine's reading."""
-        ours = {*self._target.members, os.getpid()}
-        reading: Machine = self._watch.read(self._clock.monotonic(), ours, self._clock.asleep())
-        return reading
+    name: str
+    period: float
+    urgent_period: float
+    deadline: float
+    read: Callable[[], Reading]
 
 
 def sensors(target: Target, clock: Clock, trouble: Trouble) -> list[Sensor]:
     """Return all sensors; `trouble` is called for a plug-in that cannot be loaded or created."""
+    watch = system.MachineWatch()
+
+    def memory() -> Memory:
+        return system.memory(target.main or target.root)
+
+    def machine() -> Machine:
+        # Neither the tree nor stallguard is among the other processes.
+        return watch.read(clock.monotonic(), {*target.members, os.getpid()}, clock.asleep())
+
     made: list[Sensor] = [
-        ProcessSensor(target, clock), SharingSensor(target), DeviceSensor(target), MemorySensor(target),
-        MachineSensor(target, clock), FilesSensor(target, clock),
+        ProcessSensor(target, clock), SharingSensor(target), DeviceSensor(target),
+        HostSensor("memory", 5.0, 2.0, 4.0, memory), HostSensor("machine", 15.0, 5.0, 8.0, machine),
+        FilesSensor(target, clock),
     ]  # fmt: skip
     for name, factory in plugins.load(PLUGINS, trouble).items():
         try:
@@ -135,13 +119,8 @@ class ProcessSensor:
         if target.root is None:
             return None
         if target.root != self._root or self._whole is None:
-            self._root, self._whole, self._each, target.shared = (
-                target.root,
-                _WatchedTree(target.root),
-                {},
-                {},
-            )
-            self._searched = float("-inf")
+            self._root, self._whole, self._each = target.root, _WatchedTree(target.root), {}
+            self._searched, target.shared = float("-inf"), {}
         trainings = target.trainings
         if not trainings:
             self._each, target.trees = {}, {}

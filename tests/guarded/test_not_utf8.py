@@ -10,9 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stallguard import jsontext
 from stallguard.core.events import Exited
-from stallguard.storage import run_files
 from stallguard.storage.paths import list_runs
 from stallguard.supervisor.detached_run import reopened
 from tests.guarded.runs import Guarded
@@ -50,10 +48,3 @@ def test_they_reach_the_training_and_its_run_can_be_shown(tmp_path: Path) -> Non
         shown = subprocess.run([*us, *verb], env=env, capture_output=True, check=False)
         assert shown.returncode == 0, shown.stderr
         assert msgspec.json.decode(shown.stdout)
-
-
-def test_what_is_written_exactly_is_read_exactly() -> None:
-    who = run_files.Identity(pid=1, started=1.0, boot="d\udcfc \\ud800 \U0001f600")
-    assert jsontext.decode(jsontext.exact(who), run_files.Identity) == who
-    assert jsontext.decode(jsontext.exact(who, indent=2), run_files.Identity) == who
-    assert msgspec.json.decode(jsontext.readable(who))["boot"] == "d? \\ud800 \U0001f600"
