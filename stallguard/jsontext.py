@@ -6,9 +6,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+
+from stallguard.errors import UNREADABLE
 
 T = TypeVar("T")
 
@@ -44,3 +48,10 @@ def decode(data: bytes, kind: type[T]) -> T:
         import json
 
         return msgspec.convert(json.loads(data), kind)
+
+
+def read(path: Path, kind: type[T]) -> T | None:
+    """Return the value in a file; None if there is no file, or it is damaged."""
+    with contextlib.suppress(OSError, *UNREADABLE):
+        return decode(path.read_bytes(), kind)
+    return None

@@ -9,7 +9,6 @@ each collector on a thread and abandons the thread when the time is up.
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,10 +25,8 @@ PLUGINS = "stallguard.collectors"
 BUDGET = 10.0  # seconds for all collectors together: a restart waits no longer for its evidence
 STACKS_SIGNAL = int(signal.SIGURG)
 STACKS, STACKS_AGAIN = "stacks", "stacks-again"  # the collectors whose facts the manifest contains
-MOVING, NEXT_DUMP = (
-    "stacks-moving.txt",
-    "\n-------- next dump\n",
-)  # further dumps of a script that runs, and what separates them
+# Further dumps of a script that runs, and what separates them.
+MOVING, NEXT_DUMP = "stacks-moving.txt", "\n-------- next dump\n"
 COUNTERS = ("beats", "changes")  # of the probe's record: batches, and progress of any kind
 
 HALF_SECRET = 512  # bytes left out at a cut in a text without lines
@@ -104,23 +101,15 @@ class Sheet:
         """`redactor`: one per collector, because it counts."""
         self.redactor = redactor
         self.trouble = ""
-        self._directory, self._left = directory, limit
+        self._directory = directory
+        self.left = limit  # bytes that can still be written
         self._files: dict[str, File] = {}
-        self.closed = False
+        self.closed = False  # True: the collector's time is up, and further writes are refused
 
     @property
     def files(self) -> tuple[File, ...]:
         """What has been written."""
         return tuple(self._files.values())
-
-    @property
-    def left(self) -> int:
-        """Bytes that can still be written."""
-        return self._left
-
-    def close(self) -> None:
-        """Refuse further writes: the collector's time is up."""
-        self.closed = True
 
     def text(self, name: str, text: str) -> None:
         """Write a text; a second one of the same name replaces it."""
@@ -128,9 +117,9 @@ class Sheet:
 
     def data(self, name: str, data: bytes) -> None:
         """Write bytes."""
-        fitting = fit(data, self._left)
+        fitting = fit(data, self.left)
         clean = self.redactor.data(fitting)
-        self._write(name, clean[: self._left], cut=len(fitting) < len(data) or len(clean) > self._left)
+        self._write(name, clean[: self.left], cut=len(fitting) < len(data) or len(clean) > self.left)
 
     def json(self, name: str, value: Any) -> None:
         """Write a value as JSON."""
@@ -139,19 +128,17 @@ class Sheet:
     def clean_json(self, name: str, value: Any) -> None:
         """Write a value without secrets as JSON."""
         encoded = msgspec.json.format(jsontext.readable(value), indent=1)
-        self._write(name, encoded[: self._left], cut=len(encoded) > self._left)
+        self._write(name, encoded[: self.left], cut=len(encoded) > self.left)
 
     def _write(self, name: str, data: bytes, *, cut: bool) -> None:
         if self.closed:
             return
-        draft = self._directory / f".{name}.part"
         try:
-            private.write(draft, data)
-            os.replace(draft, self._directory / name)  # noqa: PTH105 - both are paths already
+            private.replace(self._directory / name, data)
         except OSError as error:
             self.trouble = f"{name}: {error.strerror}"
             return
-        self._left -= len(data) - (self._files[name].size if name in self._files else 0)
+        self.left -= len(data) - (self._files[name].size if name in self._files else 0)
         self._files[name] = File(name, len(data), cut)
 
 

@@ -35,11 +35,8 @@ KB, MB = 1 << 10, 1 << 20
 ANSWER = 2.0  # seconds for the process to write its stacks, which takes 10 ms
 # Further dumps of a script that runs: of a loop that calls functions, only what all dumps have in common is its place.
 # If a call takes 85 % of such a loop, it is in all of 37 dumps once in 400 times.
-DUMPS, QUIET, IN_ALL = (
-    36,
-    0.02,
-    3.0,
-)  # at most; seconds without growth that end a dump; seconds for all, usually 2.2
+# At most; seconds without growth that end a dump; seconds for all, usually 2.2.
+DUMPS, QUIET, IN_ALL = 36, 0.02, 3.0
 LOOKED, RUNS = 0.4, 0.02  # seconds; if a process uses so many seconds of a processor in that time, it runs
 
 OWN = (

@@ -9,7 +9,6 @@ raises: errors are in the manifest, and the restart follows.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -34,7 +33,7 @@ from stallguard.collectors import (
 from stallguard.collectors.redact import Redactor
 from stallguard.core.events import Collected
 from stallguard.host import system
-from stallguard.storage import private
+from stallguard.storage import private, run_files
 from stallguard.worker import REFUSALS, Worker
 
 __all__ = ["EvidenceContext", "Item", "Manifest", "collect", "gather"]
@@ -157,7 +156,7 @@ class Collection:
     def wait(self, until: float) -> None:
         """Wait for the end, at most the collector's own seconds and not beyond `until`; then close the sheet."""
         self._thread.join(max(0.0, min(self._began + self.collector.seconds, until) - time.monotonic()))
-        self._sheet.close()
+        self._sheet.closed = True
         self._seconds = self._seconds or time.monotonic() - self._began
 
     @property
@@ -206,7 +205,7 @@ def _manifest(context: EvidenceContext, items: Sequence[Item], seconds: float) -
     return Manifest(
         schema=SCHEMA,
         incident=context.incident,
-        utc=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        utc=run_files.utc(),
         pid=context.pid,
         seconds=round(seconds, 3),
         size=sum(file.size for item in items for file in item.files),
@@ -222,9 +221,6 @@ def _manifest(context: EvidenceContext, items: Sequence[Item], seconds: float) -
 
 def _write(directory: Path, manifest: Manifest) -> None:
     """Write manifest.json, whole or not at all; the files are useful without it."""
-    draft = directory / ".manifest.json"
-    try:
-        private.write(draft, msgspec.json.format(jsontext.readable(manifest), indent=1) + b"\n")
-        draft.replace(directory / "manifest.json")
-    except OSError:
-        return  # a full disk: the event has the main facts
+    with contextlib.suppress(OSError):  # a full disk: the event has the main facts
+        text = msgspec.json.format(jsontext.readable(manifest), indent=1)
+        private.replace(directory / "manifest.json", text + b"\n")

@@ -9,6 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from stallguard.collectors import stacks
 from stallguard.collectors.stacks import FRAMEWORK, Frame
 from stallguard.core.profile import PAUSED, TRAINING, Function, Profile, Spot
@@ -18,12 +20,11 @@ SPOTS = 24  # places that a profile names
 FUNCTIONS = 8  # measured functions that it names
 _WRAPPER = re.compile(
     r"/traceback_utils\.py$"
-)  # around each of Keras' and TensorFlow's functions; it says nothing
+)  # around each function of Keras and TensorFlow; it says nothing
 BUILT_IN = "<built-in>"  # as probe/stack_sampler.py has it
 _WAITS = {"lock": stacks.LOCK, "timed": stacks.LOCK, "sleep": "sleep", "io": "io"}
-_OUTSIDE = re.compile(
-    r"/lib/python[\d.]+t?/(socket|ssl|selectors|subprocess)\.py$"
-)  # waits for another process or host
+# Waits for another process or host.
+_OUTSIDE = re.compile(r"/lib/python[\d.]+t?/(socket|ssl|selectors|subprocess)\.py$")
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
@@ -43,7 +44,7 @@ def summarise(samples: StackSamples, spots: int = SPOTS) -> Profile:
     ranked = sorted(places.items(), key=lambda item: item[1], reverse=True)
     named = [item for item in ranked if item[0].file or item[0].does][:spots]
     total = sum(places.values())
-    shown = tuple(_with_time(spot, seconds) for spot, seconds in named)
+    shown = tuple(replace(spot, seconds=round(seconds, 3)) for spot, seconds in named)
     return Profile(
         seconds=samples.milliseconds / 1000,
         samples=samples.samples,
@@ -67,13 +68,6 @@ def _functions(samples: StackSamples, spots: Sequence[Spot]) -> tuple[Function, 
         line = next(same, one.line)
         found.append(Function(one.purpose, one.milliseconds / 1000, one.calls, one.file, line, one.function))
     return tuple(found)
-
-
-def _with_time(spot: Spot, seconds: float) -> Spot:
-    return Spot(
-        spot.role, spot.phase, round(seconds, 3), spot.file, spot.line, spot.function, spot.calls, spot.does,
-        spot.called_by, spot.feeds,
-    )  # fmt: skip
 
 
 def _spot(role: str, phase: str, stack: Sequence[Frame]) -> Spot:

@@ -173,6 +173,9 @@ class SystemReport(msgspec.Struct, frozen=True, omit_defaults=True):
     victims: tuple[int, ...] = ()
 
 
+ReportFacts = tuple[dict[str, str], tuple[int, ...]]  # facts and victims of a SystemReport
+
+
 def parse_report(text: str, name: str = "") -> SystemReport | None:
     """Return a report as values; None if the file is not a report.  `name`: of its file."""
     head, _, rest = text.strip().partition("\n")
@@ -184,8 +187,7 @@ def parse_report(text: str, name: str = "") -> SystemReport | None:
     if not kind:
         of_ending = "hang" if name.endswith((".spin", ".hang")) else ""
         kind = next((known for start, known in NAMES.items() if name.startswith(start)), of_ending)
-    analysis = _object(body.get("analysis"))
-    facts, victims = _READERS.get(kind, _no_more)(body, analysis)
+    facts, victims = _READERS[kind](body) if kind in _READERS else ({}, ())
     return SystemReport(
         kind=kind or "report",
         at=str(header.get("timestamp", "")),
@@ -206,7 +208,8 @@ def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _gpu(_body: Mapping[str, Any], analysis: Mapping[str, Any]) -> tuple[dict[str, str], tuple[int, ...]]:
+def _gpu(body: Mapping[str, Any]) -> ReportFacts:
+    analysis = _object(body.get("analysis"))
     facts = {
         "reason": analysis.get("restart_reason_desc"),
         "code": analysis.get("restart_reason"),
@@ -216,15 +219,12 @@ def _gpu(_body: Mapping[str, Any], analysis: Mapping[str, Any]) -> tuple[dict[st
     return _said(facts), ()
 
 
-def _jetsam(body: Mapping[str, Any], _analysis: Mapping[str, Any]) -> tuple[dict[str, str], tuple[int, ...]]:
+def _jetsam(body: Mapping[str, Any]) -> ReportFacts:
     memory = _object(body.get("memoryStatus"))
     page = _number(memory.get("pageSize") or body.get("pageSize")) or 16384  # of Apple silicon
     listed = body.get("processes")
-    victims = (
-        [_object(entry) for entry in listed if _object(entry).get("reason")]
-        if isinstance(listed, list)
-        else []
-    )
+    entries = map(_object, listed if isinstance(listed, list) else ())
+    victims = [entry for entry in entries if entry.get("reason")]
     killed = [
         f"{entry.get('name', '?')} (pid {entry.get('pid', '?')}, {_size(_number(entry.get('rpages')) * page)}): "
         f"{entry['reason']}"
@@ -239,7 +239,7 @@ def _jetsam(body: Mapping[str, Any], _analysis: Mapping[str, Any]) -> tuple[dict
     return _said(facts), tuple(_number(entry.get("pid")) for entry in victims)
 
 
-def _crash(body: Mapping[str, Any], _analysis: Mapping[str, Any]) -> tuple[dict[str, str], tuple[int, ...]]:
+def _crash(body: Mapping[str, Any]) -> ReportFacts:
     exception, end = _object(body.get("exception")), _object(body.get("termination"))
     facts = {
         "exception": exception.get("type"),
@@ -247,12 +247,6 @@ def _crash(body: Mapping[str, Any], _analysis: Mapping[str, Any]) -> tuple[dict[
         "because": end.get("indicator"),
     }
     return _said(facts), (_number(body.get("pid")),) if body.get("pid") else ()
-
-
-def _no_more(
-    _body: Mapping[str, Any], _analysis: Mapping[str, Any]
-) -> tuple[dict[str, str], tuple[int, ...]]:
-    return {}, ()
 
 
 _READERS = {"gpu restart": _gpu, "jetsam": _jetsam, "crash": _crash}

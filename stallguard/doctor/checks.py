@@ -113,8 +113,4 @@ CHECKS: dict[str, Check] = {
 
 def examine(facts: MachineFacts) -> list[CheckResult]:
     """Return the findings of all checks for `facts`."""
-    return [
-        CheckResult(name, said.severity, said.what, said.cure)
-        for name, check in CHECKS.items()
-        for said in check(facts)
-    ]
+    return [CheckResult(name, *said) for name, check in CHECKS.items() for said in check(facts)]

@@ -33,16 +33,10 @@ class VersionRange(NamedTuple):
     broken_after: bool = False
 
 
-PLUGINS: dict[str, VersionRange] = {
-    "0.1.2": VersionRange((2, 5), (2, 5)),
-    "0.2.0": VersionRange((2, 6), (2, 6)),
-    "0.3.0": VersionRange((2, 7), (2, 7)),
-    "0.4.0": VersionRange((2, 8), (2, 8)),
-    "0.5.0": VersionRange((2, 9), (2, 9)),
-    "0.6.0": VersionRange((2, 10), (2, 10)),
-    "0.7.0": VersionRange((2, 11), (2, 11)),
-    "0.8.0": VersionRange((2, 12), (2, 12)),
-    "1.0.0": VersionRange((2, 13), (2, 13)),
+FOR_ONE = {  # plug-ins that were released for one TensorFlow, by its second number
+    "0.1.2": 5, "0.2.0": 6, "0.3.0": 7, "0.4.0": 8, "0.5.0": 9, "0.6.0": 10, "0.7.0": 11, "0.8.0": 12, "1.0.0": 13,
+}  # fmt: skip
+PLUGINS = {plugin: VersionRange((2, minor), (2, minor)) for plugin, minor in FOR_ONE.items()} | {
     "1.1.0": VersionRange((2, 14), (2, 17), broken_after=True),
     "1.2.0": VersionRange((2, 16), (2, 19), broken_after=True),
 }
@@ -206,10 +200,7 @@ def keras(facts: MachineFacts) -> Iterator[CheckText]:
     here = facts.environment.installed
     if here is None:
         return
-    tensorflow, version = (
-        release(tensorflow_version(here.packages)),
-        here.packages.get("keras", ""),
-    )
+    tensorflow, version = release(tensorflow_version(here.packages)), here.packages.get("keras", "")
     modern = release(version) >= (3,)
     if facts.variables.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
         if tensorflow >= (2, 16) and "tf-keras" not in here.packages:

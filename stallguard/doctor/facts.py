@@ -155,35 +155,28 @@ class CheckResult(msgspec.Struct, frozen=True):
     cure: str = ""
 
 
-class CheckText(msgspec.Struct, frozen=True):
-    """A finding without the name of its check, which the table adds."""
-
-    severity: str
-    what: str
-    cure: str = ""
-
-
+CheckText = tuple[str, str, str]  # a CheckResult without the name of its check, which the table adds
 Check = Callable[[MachineFacts], Iterator[CheckText]]
 
 
 def ok(what: str) -> CheckText:
     """Return a finding without a problem."""
-    return CheckText(OK, what)
+    return OK, what, ""
 
 
 def note(what: str, cure: str = "") -> CheckText:
     """Return information."""
-    return CheckText(NOTE, what, cure)
+    return NOTE, what, cure
 
 
 def warn(what: str, cure: str) -> CheckText:
     """Return a problem that can cost time or results."""
-    return CheckText(WARN, what, cure)
+    return WARN, what, cure
 
 
 def fail(what: str, cure: str) -> CheckText:
     """Return a problem that would make the training fail."""
-    return CheckText(FAIL, what, cure)
+    return FAIL, what, cure
 
 
 def worst(findings: list[CheckResult]) -> str:

@@ -25,14 +25,7 @@ from stallguard.agent import due_starts, manager
 from stallguard.agent.service_manager import own_system
 from stallguard.config import Config
 from stallguard.core.readings import Device
-from stallguard.doctor.facts import (
-    Environment,
-    FleetFacts,
-    Heavy,
-    MachineFacts,
-    PlaceFacts,
-    StoreFacts,
-)
+from stallguard.doctor.facts import Environment, FleetFacts, Heavy, MachineFacts, PlaceFacts, StoreFacts
 from stallguard.errors import StallguardError
 from stallguard.host import system
 from stallguard.host.guarded_folders import guarded

@@ -24,23 +24,7 @@ ALLOW_ON_MAC = (
 )
 
 __all__ = [
-    "ALLOW_ON_MAC",
-    "DEADLINE",
-    "LAST_SEND",
-    "MISSED",
-    "NO_APPRISE",
-    "OCCASIONS",
-    "SUMMARY",
-    "TEST",
-    "Channel",
-    "Notification",
-    "Notifier",
-    "SendResult",
-    "configured",
-    "desktop",
-    "has_apprise",
-    "kinds",
-    "notification",
-    "test",
+    "ALLOW_ON_MAC", "DEADLINE", "LAST_SEND", "MISSED", "NO_APPRISE", "OCCASIONS", "SUMMARY", "TEST", "Channel",
+    "Notification", "Notifier", "SendResult", "configured", "desktop", "has_apprise", "kinds", "notification", "test",
     "unusable",
-]
+]  # fmt: skip

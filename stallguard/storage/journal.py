@@ -398,14 +398,7 @@ def save_snapshot(directory: RunDir, run: Run, place: JournalPosition) -> None:
     """Write the value after the journal's lines before `place`, atomically.  Raises OSError."""
     value = msgspec.msgpack.encode(run)
     kept = _Snapshot(SNAPSHOT_SCHEMA, __version__, directory.id, place, _digest(value), value)
-    path = snapshot_file(directory)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        private.write(draft, msgspec.msgpack.encode(kept))
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    private.replace(snapshot_file(directory), msgspec.msgpack.encode(kept))
 
 
 def _digest(value: bytes) -> bytes:

@@ -8,7 +8,6 @@ This module must not judge what it keeps.
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 import time
 from _blake2 import blake2b  # hashlib also loads OpenSSL: milliseconds before the start of the training
@@ -180,19 +179,9 @@ def _path(key: CommandKey, prefix: str = "") -> Path:
 
 def _write(path: Path, kept: Kept, what: str, trouble: Callable[[str], object]) -> bool:
     """Write a file atomically; return whether that was possible.  `what`: it has, for `trouble`."""
-    import tempfile  # imports random: 2 ms that must not delay the start of a training
-
     try:
         private.own(path.parent)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".learned-")
-        try:
-            os.fchmod(handle, private.FILE)  # the umask can have taken the owner's rights
-            with os.fdopen(handle, "wb") as file:
-                file.write(jsontext.exact(kept))
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        private.replace(path, jsontext.exact(kept))
     except OSError as error:
         trouble(f"{what} could not be kept ({error.strerror})")
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 from pathlib import Path
 
 DIRECTORY, FILE = 0o700, 0o600
@@ -95,3 +96,14 @@ def write(path: Path, data: bytes) -> None:
         path.unlink()
     with open(path, "wb", opener=opener) as file:
         file.write(data)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: what was there stays until then.  Raises OSError."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        write(draft, data)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

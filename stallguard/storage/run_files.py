@@ -19,7 +19,7 @@ import msgspec
 from stallguard import jsontext
 from stallguard.core import time_spent
 from stallguard.core.time_spent import Spent
-from stallguard.errors import CANNOT_RUN, UNREADABLE, StallguardError, ending, has_failed
+from stallguard.errors import CANNOT_RUN, StallguardError, ending, has_failed
 from stallguard.host import system
 from stallguard.probe import settings
 from stallguard.storage import private
@@ -238,8 +238,8 @@ def _room(run: RunDir) -> Path:
 def asked(run: RunDir) -> RunRequest | None:
     """Return the request, from its copy if run.json is damaged; None if both are."""
     for path in (run.asked, _copy(run)):
-        with contextlib.suppress(OSError, *UNREADABLE):
-            return jsontext.decode(path.read_bytes(), RunRequest)
+        if (found := jsontext.read(path, RunRequest)) is not None:
+            return found
     return None
 
 
@@ -255,9 +255,7 @@ def _copy(run: RunDir) -> Path:
 
 def outcome(run: RunDir) -> Outcome | None:
     """Return the outcome, or None if the run has none yet."""
-    with contextlib.suppress(OSError, *UNREADABLE):
-        return jsontext.decode((run.path / "outcome.json").read_bytes(), Outcome)
-    return None
+    return jsontext.read(run.path / "outcome.json", Outcome)
 
 
 def state(run: RunDir) -> str:
@@ -279,9 +277,7 @@ def state(run: RunDir) -> str:
 
 def elsewhere(run: RunDir) -> Elsewhere | None:
     """Return of which machine's run the directory is a copy; None for a run of this machine."""
-    with contextlib.suppress(OSError, *UNREADABLE):
-        return jsontext.decode((run.path / ELSEWHERE).read_bytes(), Elsewhere)
-    return None
+    return jsontext.read(run.path / ELSEWHERE, Elsewhere)
 
 
 def keep_notifications(run: RunDir, channels: list[ChannelRecord]) -> None:
@@ -291,10 +287,8 @@ def keep_notifications(run: RunDir, channels: list[ChannelRecord]) -> None:
 
 def notifications(run: RunDir) -> list[ChannelRecord]:
     """Return what became of the notifications of a run; nothing if there is no file that can be read."""
-    try:
-        return jsontext.decode(run.notifications.read_bytes(), Notified).channels
-    except (OSError, *UNREADABLE):
-        return []
+    found = jsontext.read(run.notifications, Notified)
+    return found.channels if found else []
 
 
 ATTEMPT_SCHEMA = 1
@@ -370,8 +364,7 @@ def keep_attempt(run: RunDir, attempt: AttemptRecord) -> bool:
 
 def recall_attempt(run: RunDir) -> AttemptRecord | None:
     """Return it, or None if there is none, it is damaged, or another user wrote it: its process would be ended."""
-    with contextlib.suppress(OSError, *UNREADABLE):
-        path = attempt_file(run)
-        if private.is_ours(path):
-            return jsontext.decode(path.read_bytes(), AttemptRecord)
+    with contextlib.suppress(OSError):
+        if private.is_ours(attempt_file(run)):
+            return jsontext.read(attempt_file(run), AttemptRecord)
     return None

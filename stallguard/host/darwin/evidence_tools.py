@@ -33,10 +33,9 @@ def tables(_pid: int) -> tuple[Table, ...]:
 def tools(pid: int, since: float, now: float) -> tuple[Tool, ...]:
     """Return the tools.  `since`, `now`: seconds since the epoch, what the logs are wanted for."""
     process, minutes = str(pid), str(min(LOG_MAX, max(1, round((now - since) / 60))))
+    log = ("/usr/bin/log", "show", "--last", f"{minutes}m", "--style", "compact", "--predicate")
     return (
-        Tool(
-            "sample", ("/usr/bin/sample", process, "1", "10", "-mayDie", "-file", "/dev/stdout"), 9, 2 << 20
-        ),
+        Tool("sample", ("/usr/bin/sample", process, "1", "10", "-mayDie", "-file", "/dev/stdout"), 9, 2 << 20),
         Tool("threads", ("/bin/ps", "-M", "-p", process), 3),
         Tool("gpu", ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"), 3),
         Tool("gpu-clients", ("/usr/sbin/ioreg", "-r", "-d", "1", "-w", "0", "-c", "AGXDeviceUserClient"), 3),
@@ -45,25 +44,10 @@ def tools(pid: int, since: float, now: float) -> tuple[Tool, ...]:
         Tool("files", ("/usr/sbin/lsof", "-n", "-P", "-w", "-p", process), 5),
         Tool("displays", ("/usr/sbin/system_profiler", "SPDisplaysDataType", "-json"), 5),
         Tool("system", ("/usr/bin/sw_vers",), 2),
-        Tool(
-            "log",
-            (
-                "/usr/bin/log",
-                "show",
-                "--last",
-                f"{minutes}m",
-                "--style",
-                "compact",
-                "--predicate",
-                PREDICATE.format(pid=pid),
-            ),
-            60,
-            1 << 20,
-            outlasts=True,
-        ),
+        Tool("log", (*log, PREDICATE.format(pid=pid)), 60, 1 << 20, outlasts=True),
         Tool("maps", ("/usr/bin/vmmap", "-summary", process), 30, deep=True),
         Tool("footprint", ("/usr/bin/footprint", process), 30, deep=True),
-    )
+    )  # fmt: skip
 
 
 def main_wait(_pid: int) -> str:

@@ -21,6 +21,7 @@ THREADS_MAX = 500
 FILES_MAX = 1000
 MAPS_MAX = 60  # lines of the summary
 MAPS_BYTES = 4 << 20
+GDB = ("-ex", "set pagination off", "-ex", "thread apply all bt 40")
 
 
 def tables(pid: int) -> tuple[Table, ...]:
@@ -40,23 +41,7 @@ def tools(pid: int, since: float, _now: float) -> tuple[Tool, ...]:
         Tool("kernel", ("journalctl", "-k", "-n", "300", "--no-pager", f"--since=@{since:.0f}"), 5),
         Tool("kernel-ring", ("dmesg", "--ctime", "--level", "emerg,alert,crit,err,warn"), 2),
         Tool("gpu", ("nvidia-smi",), 5),
-        Tool(
-            "gdb",
-            (
-                "gdb",
-                "-nx",
-                "-batch",
-                "-p",
-                process,
-                "-ex",
-                "set pagination off",
-                "-ex",
-                "thread apply all bt 40",
-            ),
-            60,
-            2 << 20,
-            deep=True,
-        ),
+        Tool("gdb", ("gdb", "-nx", "-batch", "-p", process, *GDB), 60, 2 << 20, deep=True),
     )
     found = ((tool, shutil.which(tool.argv[0])) for tool in wanted)
     return tuple(tool._replace(argv=(path, *tool.argv[1:])) for tool, path in found if path)
@@ -64,8 +49,7 @@ def tools(pid: int, since: float, _now: float) -> tuple[Tool, ...]:
 
 def main_wait(pid: int) -> str:
     """Return where the main thread waits (see thread_census.wait_site); empty if that is not known."""
-    stat = procfs.parse_stat(_text(pid, str(pid), "stat").encode(errors="surrogateescape"))
-    call = _text(pid, str(pid), "syscall").encode(errors="surrogateescape")
+    stat, call = procfs.stat(pid), procfs.slurp(f"/proc/{pid}/syscall", 1 << 14)
     return wait_site(stat.state, call) if stat and call else ""
 
 
@@ -79,7 +63,7 @@ def threads(pid: int) -> str:
     ids = sorted(procfs.threads(pid), key=int)[:THREADS_MAX]
     rows = []
     for thread in ids:
-        stat = procfs.parse_stat(_text(pid, thread, "stat").encode(errors="surrogateescape"))
+        stat = procfs.stat(pid, thread)
         if stat is not None:
             where = _text(pid, thread, "wchan").strip("\0\n") or "-"
             number = _text(pid, thread, "syscall").partition(" ")[0].strip()

@@ -109,9 +109,9 @@ def program_image(line: bytes) -> str | None:
     return f"{field[_START_CODE].decode('ascii', 'replace')}-{field[_START_STACK].decode('ascii', 'replace')}"
 
 
-def stat(pid: int) -> Stat | None:
-    """Return the process' stat line, or None if it is gone."""
-    line = slurp(f"/proc/{pid}/stat")
+def stat(pid: int, thread: str = "") -> Stat | None:
+    """Return the stat line of a process, or of a thread of it; None if it is gone."""
+    line = slurp(f"/proc/{pid}/task/{thread}/stat" if thread else f"/proc/{pid}/stat")
     return parse_stat(line) if line else None
 
 

@@ -92,8 +92,7 @@ def main_site(pid: int) -> str | None:
 
 
 def _site(pid: int, thread: str) -> str | None:
-    line = procfs.slurp(f"/proc/{pid}/task/{thread}/stat", 1024)
-    stat = procfs.parse_stat(line) if line else None
+    stat = procfs.stat(pid, thread)
     if stat is None or stat.state in ("zombie", "gone") or stat.name.startswith(SERVANTS):
         return ""  # it ended while we looked, or does not count
     call = procfs.slurp(f"/proc/{pid}/task/{thread}/syscall", 256)
