@@ -59,7 +59,7 @@ class Cost(NamedTuple):
 
 def measured(events: list[Event], limits: DetectorLimits) -> Cost:
     """Measure at the end of a recorded training; the best of several rounds, as other programs run too."""
-    detector_state = detector.start(limits)
+    detector_state = detector.start()
     for event, _, after in thinned(events, limits):
         if isinstance(event, Heartbeat) and event.phase == "finishing":
             break

@@ -207,7 +207,7 @@ def named(path: Path) -> str:
 def implied(path: Path) -> str:
     """Return the likeliest cause at any time of a journal in which nothing stalled; "" if it was never slow."""
     limits = msgspec.convert(SLOWDOWN, DetectorLimits)
-    story, detector_state, best = history.History(), detector.start(limits), (0.0, "")
+    story, detector_state, best = history.History(), detector.start(), (0.0, "")
     for event in journal.events(path):
         story, detector_state = history.remember(story, event), detector.observe(detector_state, event, limits)
         if detector_state.judgement.slow > 1.0:

@@ -68,39 +68,18 @@ class Work(msgspec.Struct, frozen=True):
         """Return the places of the training thread."""
         return self.spots(TRAINING, which)
 
-    def of_feeders(self) -> list[Spot]:
-        """Return the places of other threads in which a library called the script for data."""
-        return self.spots(FEEDER, lambda spot: spot.feeds)
+    def rate(self, counter: str) -> float | None:
+        """Return how much a field of Stage rose a second since the first stage that knows it; None if none is known.
 
-    def cores(self) -> float | None:
-        """Return how many cores the tree used on average since the first stage; None if that is not known."""
-        return self._rate(lambda stage: stage.cpu)
-
-    def system(self) -> float | None:
-        """Return how many of them the system's own work took: faults, reads and writes."""
-        return self._rate(lambda stage: stage.system)
-
-    def queue(self) -> float | None:
-        """Return how many of its threads waited for a core on average since the first stage."""
-        return self._rate(lambda stage: stage.run_queue)
-
-    def faults(self) -> float | None:
-        """Return its page-ins a second since the first stage."""
-        return self._rate(lambda stage: stage.major_faults)
-
-    def throttled(self) -> float | None:
-        """Return the share of the time since the first stage in which a quota kept the tree from running."""
-        return self._rate(lambda stage: stage.throttled)
-
-    def _rate(self, counter: Callable[[Stage], float | None]) -> float | None:
-        """Return how fast a counter rose between the first and the last stage that know it."""
-        known = [(stage, value) for stage in self.stages if (value := counter(stage)) is not None]
+        `cpu` and `system`: cores that the tree, or the system's work for it, used; `run_queue`: threads that waited for
+        a core; `major_faults`: page-ins; `throttled`: share of the time in which a quota kept the tree from running.
+        """
+        known = [(stage, value) for stage in self.stages if (value := getattr(stage, counter)) is not None]
         passed = rise = 0.0
         for (one, before), (later, after) in pairwise(known):
             span = later.at - one.at
-            if (
-                later.profile.paused - one.profile.paused < STALLED * span
-            ):  # else a stall, of which it would be the rate
+            # Else a stall, of which it would be the rate.
+            if later.profile.paused - one.profile.paused < STALLED * span:
                 passed, rise = passed + span, rise + after - before
         return max(0.0, rise) / passed if passed > 0 else None
 
@@ -129,9 +108,8 @@ def heaviest(spots: Sequence[Spot]) -> Spot | None:
 INPUT_FROM, CALLBACK_FROM, SAVING_FROM, CHECKING_FROM, SCRIPT_FROM = 0.25, 0.15, 0.15, 0.35, 0.25
 TRACING_FROM, LOCK_FROM, PACE_FROM = 0.25, 0.15, 0.25
 TRACES = 0.05  # graphs traced a batch
-LEAST_TRACES = (
-    15  # in all; a training that traces each graph once, with validation and prediction, has some 3 to 8
-)
+# In all; a training that traces each graph once, with validation and prediction, has some 3 to 8.
+LEAST_TRACES = 15
 KERAS = ("keras.", "tf_keras.")  # modules of its functions
 NATIVE_CALLS = ("hand", "torch")  # sources of beats (wire.SOURCES) of loops whose steps no hook brackets
 SURE_INPUT = 0.85  # of the time in the functions of an input pipeline: nothing else can be the limit
@@ -173,7 +151,7 @@ def waits_for_input(work: Work) -> Bottleneck | None:
     """
     waited = work.of_training(_is_input)
     functions = [one for one in work.profile.functions if one.purpose == "input"]
-    feeders = work.of_feeders()
+    feeders = work.spots(FEEDER, lambda spot: spot.feeds)  # in other threads a library calls them for data
     prepared = max(sum(one.seconds for one in functions), _longest(feeders))
     shared = prepared / work.total
     busy = shared >= SURE_INPUT or (shared >= LIKELY_INPUT and _nothing_computes(work))
@@ -190,7 +168,7 @@ def waits_for_input(work: Work) -> Bottleneck | None:
     if isinstance(place, Function) and place.calls:
         each = quantity(place.seconds / place.calls, "s")
         evidence.append(f"{place.function}() was called {count(place.calls, 'time', 'times')}, {each} each")
-    cores = work.cores()
+    cores = work.rate("cpu")
     if cores is not None:
         idle = cores < 0.1  # noqa: PLR2004
         evidence.append(
@@ -217,7 +195,7 @@ def _nothing_computes(work: Work) -> bool:
     known = [share for share in busy if share is not None]
     if known:
         return sum(known) / len(known) < IDLE_GPU
-    cores = work.cores()
+    cores = work.rate("cpu")
     return cores is not None and cores < IDLE_CORES
 
 
@@ -406,10 +384,10 @@ def _grown(before: tuple[Spot, ...], batches: int, work: Work) -> Spot | None:
 
 def quota(work: Work) -> Bottleneck | None:
     """A control group's quota keeps the training from running."""
-    share = work.throttled()
+    share = work.rate("throttled")
     if share is None or share < OTHERS_FROM:
         return None
-    cores = work.cores()
+    cores = work.rate("cpu")
     used = f"; {cores:.1f} cores were used on average" if cores is not None else ""
     return _found(
         bottleneck_kinds.QUOTA,
@@ -422,7 +400,7 @@ def quota(work: Work) -> Bottleneck | None:
 
 def crowded(work: Work) -> Bottleneck | None:
     """Threads that wait for a core while others use it: a low priority is the reason, or other processes are."""
-    cores, queue = work.cores(), work.queue()
+    cores, queue = work.rate("cpu"), work.rate("run_queue")
     if not cores or queue is None or cores + queue < WANTED or queue / cores < QUEUE_FROM:
         return None
     readings = [
@@ -451,7 +429,7 @@ def crowded(work: Work) -> Bottleneck | None:
 
 def swapping(work: Work) -> Bottleneck | None:
     """Pages that are read back from the disk."""
-    rate = work.faults()
+    rate = work.rate("major_faults")
     if rate is None or rate < PAGING_FROM:
         return None
     readings = [seen.reading for seen in work.history.memory if seen.reading.stall_full is not None]
@@ -459,7 +437,7 @@ def swapping(work: Work) -> Bottleneck | None:
     states = [seen.reading.state for seen in work.history.process if seen.reading.state]
     blocked = states.count("uninterruptible") / len(states) if states else 0.0  # in the kernel, for a page
     if blocked >= BLOCKED_FROM:  # the system reads pages, and takes others away to make room for them
-        blocked += work.system() or 0.0
+        blocked += work.rate("system") or 0.0
     cost = work.total * min(1.0, max(stalled, blocked, rate * PAGE_IN))
     return _found(bottleneck_kinds.SWAP, work, cost, None, f"{quantity(rate, '')} page-ins a second")
 

@@ -95,9 +95,8 @@ class Heartbeat(Event, frozen=True, tag="probe.heartbeat"):
     source: str = "none"
     saves: int = 0
     factor: int = 1
-    loss: float | None = (
-        None  # the newest; a mean over the epoch so far, if the probe reads it inside Keras' epoch
-    )
+    # The newest; a mean over the epoch so far, if the probe reads it inside Keras' epoch.
+    loss: float | None = None
     loss_of_epoch: bool = False  # it is what Keras itself reports of the epoch that ended last
     loss_not_finite: str = ""  # nan, inf or -inf if the newest loss is that; `loss` is null then
     input_s: float = msgspec.field(default=0.0, name="input_seconds")

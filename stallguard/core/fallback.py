@@ -7,7 +7,6 @@ Pure, as core.fold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -53,48 +52,34 @@ def follow(run: Run, event: Event) -> Step:
     if run.state in ENDED or getattr(event, "attempt", run.current.number) < run.current.number:
         return run, []
     run = replace(run, now=max(event.at, run.now))
-    handler = _HANDLERS.get(type(event))
-    return handler(run, event) if handler else (run, [])
-
-
-def _launched(run: Run, event: Launched) -> Step:
-    return move(
-        with_attempt(run, number=event.attempt, pid=event.pid, launched=event.at, decision=None), "launched"
-    ), []
-
-
-def _failed(run: Run, event: Failed) -> Step:
-    return move(run, "start failed", code=event.code), [Conclude(code=event.code, why=event.why)]
+    match event:
+        case Launched():
+            run = with_attempt(run, number=event.attempt, pid=event.pid, launched=event.at, decision=None)
+            return move(run, "launched"), []
+        case Failed():
+            return move(run, "start failed", code=event.code), [Conclude(code=event.code, why=event.why)]
+        case Exited():
+            return _exited(run, event)
+        case UserCommand():
+            return _asked(run, event)
+    return run, []
 
 
 def _exited(run: Run, event: Exited) -> Step:
     """Use its code for the run, unless it was ended for a restart, which does not happen now."""
     lost = run.current.decision is not None and run.current.decision.action == "restart"
     code = OWN_FAILURE if lost else exit_code(run.current.decision, event)
-    script_code = shutdown.script_code(run, event)
-    return move(with_attempt(run, script_code=script_code), "ended", code=code), [
-        Conclude(code=code, why=WHY if lost else "")
-    ]
+    run = with_attempt(run, script_code=shutdown.script_code(run, event))
+    return move(run, "ended", code=code), [Conclude(code=code, why=WHY if lost else "")]
 
 
 def _asked(run: Run, event: UserCommand) -> Step:
     """Pass a command to end the training on; a second one kills it.  Pass any other signal on as it came."""
     if event.verb == "signal":
-        passed = Signal(
-            attempt=run.current.number, name=event.argument.removeprefix("SIG"), number=event.number
-        )
-        return run, [passed]
-    name = ENDING.get(event.verb)
-    if name is None:
+        name = event.argument.removeprefix("SIG")
+        return run, [Signal(attempt=run.current.number, name=name, number=event.number)]
+    if event.verb not in ENDING:
         return run, []
-    return with_attempt(run, interrupts=run.current.interrupts + 1), [
-        Signal(attempt=run.current.number, name="KILL" if run.current.interrupts else name)
-    ]
-
-
-_HANDLERS: dict[type, Callable[..., Step]] = {
-    Launched: _launched,
-    Failed: _failed,
-    Exited: _exited,
-    UserCommand: _asked,
-}
+    name = "KILL" if run.current.interrupts else ENDING[event.verb]
+    run = with_attempt(run, interrupts=run.current.interrupts + 1)
+    return run, [Signal(attempt=run.current.number, name=name)]

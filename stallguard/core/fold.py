@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from stallguard.core import (
     advisories,
+    events,
     history,
     ledger,
     lifecycle,
@@ -31,24 +32,6 @@ from stallguard.core import (
 from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Diagnosed, Launch
 from stallguard.core.detection import detector
 from stallguard.core.diagnosis import causes, diagnose
-from stallguard.core.events import (
-    DUMP,
-    ClockGap,
-    Collected,
-    Event,
-    Exited,
-    Failed,
-    Heartbeat,
-    Launched,
-    Matched,
-    ProbeConnected,
-    ProbeNote,
-    ProcessLeft,
-    Profiled,
-    SensorBlocked,
-    Unkillable,
-    UserCommand,
-)
 from stallguard.core.learned import NO_SIZES, BatchSizes, Learned, leave_size
 from stallguard.core.lifecycle import BACKOFF, ENDED, HOLDING, KILLING, STOPPING, SUSPECT, WATCHED
 from stallguard.core.limits import LEAST_PATIENCE, NEVER, Limits
@@ -65,19 +48,16 @@ LEAVES_ALONE = ("wait", "notify")  # decisions that change nothing
 STOP_INEXACT = "inexact-stop"
 
 
-def begin(
-    limits: Limits, at: float, slices: int = 1, learned: Learned | None = None, sizes: BatchSizes = NO_SIZES
-) -> Step:
-    """Return a run about to start its first attempt, and the action that starts it."""
-    outside = Training(history.History(), detector.start(limits.detector, learned))
-    run = Run(
+def begin(at: float, slices: int = 1, learned: Learned | None = None, sizes: BatchSizes = NO_SIZES) -> Run:
+    """Return a run about to start its first attempt."""
+    outside = Training(history.History(), detector.start(learned))
+    return Run(
         current=Attempt(trainings=(outside,), slices=slices), past=policy.AttemptHistory(), now=at, began=at,
-        ended=at, sizes=sizes, inherited=learned, ledger=ledger.begin(at),
+        ended=at, sizes=sizes, inherited=learned, ledger=ledger.Ledger(since=at),
     )  # fmt: skip
-    return run, [Launch(attempt=1, slices=slices)]
 
 
-def advance(run: Run, event: Event, limits: Limits) -> Step:
+def advance(run: Run, event: events.Event, limits: Limits) -> Step:
     """Return the run after `event`, and what is to be done.
 
     Events of an attempt that is over are ignored; a time before the latest one counts as the latest one.
@@ -96,13 +76,15 @@ def advance(run: Run, event: Event, limits: Limits) -> Step:
     run, ahead = memory_ahead.look(run, limits)
     run, ends = shutdown.loss_breaks(run, limits)
     actions = actions + more + announced + ahead + ends
-    return replace(run, ledger=ledger.after_all(run.ledger, at, actions)), actions
+    for action in actions:
+        run = replace(run, ledger=ledger.after(run.ledger, at, action))
+    return run, actions
 
 
 # ---- one handler an event ----------------------------------------------------------------------------------
 
 
-def _launched(run: Run, event: Launched, limits: Limits) -> Step:
+def _launched(run: Run, event: events.Launched, limits: Limits) -> Step:
     why = event.unresumed or advisories.unsaved_sentence(run)
     run = move(
         run, "launched", deadline=math.inf,
@@ -123,18 +105,18 @@ def _launched(run: Run, event: Launched, limits: Limits) -> Step:
     ] if scratch else announced
 
 
-def _failed(run: Run, event: Failed, _limits: Limits) -> Step:
+def _failed(run: Run, event: events.Failed, _limits: Limits) -> Step:
     return move(run, "start failed", code=event.code), [Conclude(code=event.code, why=event.why)]
 
 
-def _greeted(run: Run, event: ProbeConnected, _limits: Limits) -> Step:
+def _greeted(run: Run, event: events.ProbeConnected, _limits: Limits) -> Step:
     """Announce what a remedy cannot reach, once: the hello comes again each time that it changes."""
     news = [text for text in event.beyond if text not in run.beyond]
     run = move(run, "connected", beyond=(*run.beyond, *news))
     return run, [Announce("training.limitation", {"text": text}) for text in news]
 
 
-def _on_heartbeat(run: Run, event: Heartbeat, limits: Limits) -> Step:
+def _on_heartbeat(run: Run, event: events.Heartbeat, limits: Limits) -> Step:
     if not event.beats:
         return run, []
     run, announced = advisories.loop_stays_whole(run, event, limits)
@@ -142,7 +124,7 @@ def _on_heartbeat(run: Run, event: Heartbeat, limits: Limits) -> Step:
     return move(run, "progress"), [*announced, *not_saved]
 
 
-def _noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
+def _noted(run: Run, event: events.ProbeNote, limits: Limits) -> Step:
     run, ended = shutdown.noted(advisories.checkpoint_noted(run, event), event, limits)
     run, changed = advisories.slices_noted(run, event, limits)
     if event.kind == history.BROKEN_LOSS:
@@ -159,7 +141,7 @@ def _noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
     return run, [*said, *actions]
 
 
-def _left(run: Run, event: ProcessLeft, _limits: Limits) -> Step:
+def _left(run: Run, event: events.ProcessLeft, _limits: Limits) -> Step:
     """Remove a process that is over; its training is no longer suspected or stalled."""
     doubted = run.state == lifecycle.SUSPECT and run.training.pid == event.pid
     run, gone = trainings.leave(run, event)
@@ -170,24 +152,24 @@ def _left(run: Run, event: ProcessLeft, _limits: Limits) -> Step:
     return run, [Announce(message, messages.end_of_training(run, gone))]
 
 
-def _matched(run: Run, event: Matched, _limits: Limits) -> Step:
+def _matched(run: Run, event: events.Matched, _limits: Limits) -> Step:
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     run = with_attempt(run, urgent=run.current.urgent or policy.is_urgent(findings))
     return run, [*messages.signature(event)]
 
 
-def _slept(run: Run, event: ClockGap, _limits: Limits) -> Step:
+def _slept(run: Run, event: events.ClockGap, _limits: Limits) -> Step:
     return run, [
         Announce("machine.slept", {"duration": messages.duration(event.seconds)})
     ] if event.why == "asleep" else []
 
 
-def _sensor_blocked(run: Run, event: SensorBlocked, _limits: Limits) -> Step:
+def _sensor_blocked(run: Run, event: events.SensorBlocked, _limits: Limits) -> Step:
     return run, [Announce("sensor.silent", {"sensor": event.sensor})]
 
 
-def _collected(run: Run, event: Collected, limits: Limits) -> Step:
-    if event.incident == DUMP:
+def _collected(run: Run, event: events.Collected, limits: Limits) -> Step:
+    if event.incident == events.DUMP:
         return run, [Announce("evidence.dumped", messages.evidence(event))]
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     run = move(with_attempt(run, findings=findings), "collected")
@@ -205,8 +187,8 @@ def _collected(run: Run, event: Collected, limits: Limits) -> Step:
     return run, [Diagnosed(incident=run.totals.incidents, findings=findings), *announced]
 
 
-def _exited(run: Run, event: Exited, limits: Limits) -> Step:
-    run = trainings.end_all(replace(run, ended=event.at), limits.detector)
+def _exited(run: Run, event: events.Exited, limits: Limits) -> Step:
+    run = trainings.end_all(replace(run, ended=event.at))
     run = user_commands.ended_by_signal(run, event)
     run = with_attempt(run, script_code=shutdown.script_code(run, event))
     if run.current.decision is not None and not shutdown.came_otherwise(run, event):
@@ -237,7 +219,7 @@ def _exited(run: Run, event: Exited, limits: Limits) -> Step:
     return run, announced + actions
 
 
-def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
+def _unkillable(run: Run, event: events.Unkillable, _limits: Limits) -> Step:
     if run.state != lifecycle.KILLING:
         return run, []
     facts = {"pid": str(run.current.pid), "state": event.state or "no state known"}
@@ -249,20 +231,20 @@ def _unkillable(run: Run, event: Unkillable, _limits: Limits) -> Step:
 
 
 HANDLERS: dict[type, Callable[..., Step]] = {
-    Launched: _launched,
-    Failed: _failed,
-    ProbeConnected: _greeted,
-    Heartbeat: _on_heartbeat,
-    ProbeNote: _noted,
-    Profiled: advisories.profiled,
-    ProcessLeft: _left,
-    Matched: _matched,
-    ClockGap: _slept,
-    SensorBlocked: _sensor_blocked,
-    Collected: _collected,
-    Exited: _exited,
-    Unkillable: _unkillable,
-    UserCommand: user_commands.take,
+    events.Launched: _launched,
+    events.Failed: _failed,
+    events.ProbeConnected: _greeted,
+    events.Heartbeat: _on_heartbeat,
+    events.ProbeNote: _noted,
+    events.Profiled: advisories.profiled,
+    events.ProcessLeft: _left,
+    events.Matched: _matched,
+    events.ClockGap: _slept,
+    events.SensorBlocked: _sensor_blocked,
+    events.Collected: _collected,
+    events.Exited: _exited,
+    events.Unkillable: _unkillable,
+    events.UserCommand: user_commands.take,
 }
 
 
@@ -357,7 +339,7 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
         return run, [Announce("attempt.killing", {"grace": messages.duration(limits.stop.grace)}), *actions]
     run = replace(run, deadline=math.inf)
     if run.state == lifecycle.KILLING:
-        return _unkillable(run, Unkillable(at=run.now, attempt=run.current.number), limits)
+        return _unkillable(run, events.Unkillable(at=run.now, attempt=run.current.number), limits)
     decision = run.current.decision
     if decision is None:
         return run, []
@@ -390,14 +372,10 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
 # ---- after the end of an attempt ---------------------------------------------------------------------------------
 
 
-def _after(run: Run, decision: Decision, event: Exited) -> Step:
+def _after(run: Run, decision: Decision, event: events.Exited) -> Step:
     if decision.action == "restart":
         is_smaller = decision.slices > run.current.slices
-        sizes = (
-            leave_size(run.sizes, history.batch_rows(run.history), run.current.slices)
-            if is_smaller
-            else run.sizes
-        )
+        sizes = leave_size(run.sizes, run.history.rows, run.current.slices) if is_smaller else run.sizes
         run = move(
             with_attempt(run, decision=decision), "restart", deadline=run.now + decision.delay, sizes=sizes
         )

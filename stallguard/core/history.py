@@ -13,23 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core.events import (
-    DUMP,
-    ClockGap,
-    Collected,
-    Event,
-    Exited,
-    Heartbeat,
-    Launched,
-    Matched,
-    ProbeConnected,
-    ProbeNote,
-    ProcessLeft,
-    Profiled,
-    Sampled,
-    SensorBlocked,
-    Unkillable,
-)
+from stallguard.core import events
 from stallguard.core.profile import Profile
 from stallguard.core.readings import Device, Files, Machine, Memory, Process, Reading
 from stallguard.core.text import cut, whole_number
@@ -95,7 +79,7 @@ class Stage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     at: float
     profile: Profile
-    heartbeat: Heartbeat
+    heartbeat: events.Heartbeat
     cpu: float | None = None  # the counters are those of readings.Process
     run_queue: float | None = None
     major_faults: int | None = None
@@ -111,41 +95,39 @@ class History(msgspec.Struct, frozen=True):
     began: float = 0.0
     slices: int = 1
     on_cpu: bool = False  # the GPU is hidden from this attempt
-    heartbeat: Heartbeat | None = None
-    heartbeats: tuple[Heartbeat, ...] = ()
+    heartbeat: events.Heartbeat | None = None
+    heartbeats: tuple[events.Heartbeat, ...] = ()
     process: tuple[TimedReading[Process], ...] = ()
     device: tuple[TimedReading[Device], ...] = ()
     memory: tuple[TimedReading[Memory], ...] = ()
     machine: tuple[TimedReading[Machine], ...] = ()
     files: tuple[TimedReading[Files], ...] = ()
     matched: tuple[Match, ...] = ()
-    noted: tuple[ProbeNote, ...] = ()
+    noted: tuple[events.ProbeNote, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    blocked: tuple[SensorBlocked, ...] = ()
-    greeted: ProbeConnected | None = None
-    slept: ClockGap | None = None
-    collected: Collected | None = None
-    unkillable: Unkillable | None = None
-    left: ProcessLeft | None = None
-    exited: Exited | None = None
-    broken_loss: ProbeNote | None = None  # that the loss is not finite, if it is so now
-    rows: int | None = None  # of a whole batch
+    blocked: tuple[events.SensorBlocked, ...] = ()
+    greeted: events.ProbeConnected | None = None
+    slept: events.ClockGap | None = None
+    collected: events.Collected | None = None
+    unkillable: events.Unkillable | None = None
+    left: events.ProcessLeft | None = None
+    exited: events.Exited | None = None
+    broken_loss: events.ProbeNote | None = None  # that the loss is not finite, if it is so now
+    rows: int | None = None  # of a whole batch; None: the probe did not report them
     outside: str = ""  # how the attempt is watched from outside only (supervisor.attempt_watch)
     dtype: str = ""  # in which the model computes, if the probe noted it
     feed: str = ""  # what the batches come from (the probe's notes "feed"); "": not known
-    grows: tuple[
-        tuple[str, int], ...
-    ] = ()  # the largest object that changes in the script, and its bytes; newest last
+    # The largest object that changes in the script, and its bytes; newest last.
+    grows: tuple[tuple[str, int], ...] = ()
     used_gpu: bool = False  # this attempt was seen to use the accelerator
     stages: tuple[Stage, ...] = ()  # the newest last; thinned like `growth`
     workers_died_at: float | None = None  # when a worker process last died
     growth: Growth = Growth()
-    others: Growth = (
-        Growth()
-    )  # what the machine holds beside the footprint of the training, in the same points
+    # What the machine holds beside the footprint of the training, in the same points.
+    others: Growth = Growth()
 
 
-def remember(history: History, event: Event) -> History:
+def remember(history: History, event: events.Event) -> History:
     """Return the history after an event."""
     keep = _KEEPERS.get(type(event))
     return keep(history, event) if keep else history
@@ -166,15 +148,10 @@ def wrote_since(history: History, since: float) -> bool:
     )
 
 
-def batch_rows(history: History) -> int | None:
-    """Return the rows of a whole batch, None if the probe did not report them."""
-    return history.rows
-
-
 # ---- one keeper an event ------------------------------------------------------------------------------------
 
 
-def _launched(history: History, event: Launched) -> History:
+def _launched(history: History, event: events.Launched) -> History:
     return History(
         attempt=event.attempt,
         began=event.at,
@@ -187,7 +164,7 @@ def _launched(history: History, event: Launched) -> History:
     )
 
 
-def _on_heartbeat(history: History, event: Heartbeat) -> History:
+def _on_heartbeat(history: History, event: events.Heartbeat) -> History:
     pauses, broken = history.pauses, history.broken_loss
     if broken is not None and not event.loss_not_finite and event.at > broken.at:
         broken = None  # a finite loss, or another fit
@@ -203,7 +180,7 @@ def _on_heartbeat(history: History, event: Heartbeat) -> History:
     )
 
 
-def _passed(growth: Growth, event: Heartbeat) -> Growth:
+def _passed(growth: Growth, event: events.Heartbeat) -> Growth:
     """Return the growth with the end of the first pass over the data noted."""
     if growth.settled is not None or not event.beats:
         return growth
@@ -212,12 +189,12 @@ def _passed(growth: Growth, event: Heartbeat) -> Growth:
     return replace(growth, settled=event.at) if (event.fits, event.epoch) != growth.first_pass else growth
 
 
-def _sampled(history: History, event: Sampled) -> History:
+def _sampled(history: History, event: events.Sampled) -> History:
     keep = _SENSORS.get(type(event.reading))
     return keep(history, event.at, event.reading) if keep else history
 
 
-def _matched(history: History, event: Matched) -> History:
+def _matched(history: History, event: events.Matched) -> History:
     old = next((match for match in history.matched if match.signature == event.signature), None)
     rest = tuple(match for match in history.matched if match is not old)
     first, count = (old.first, old.count) if old else (event.at, 0)
@@ -225,7 +202,7 @@ def _matched(history: History, event: Matched) -> History:
     return replace(history, matched=(*rest[1 - SIGNATURES :], new))
 
 
-def _noted(history: History, event: ProbeNote) -> History:
+def _noted(history: History, event: events.ProbeNote) -> History:
     return replace(
         history,
         noted=(*history.noted[1 - NOTES :], event),
@@ -245,12 +222,12 @@ def _feed(known: str, noted: str) -> str:
     return known if not noted or (known, noted) == ("from_generator", "dataset") else noted
 
 
-def _grows(known: tuple[tuple[str, int], ...], event: ProbeNote) -> tuple[tuple[str, int], ...]:
+def _grows(known: tuple[tuple[str, int], ...], event: events.ProbeNote) -> tuple[tuple[str, int], ...]:
     name, size = event.facts.get("object", ""), whole_number(event.facts.get("bytes", ""))
     return (*known[-1:], (name, size)) if event.kind == "grows" and name and size else known
 
 
-def _profiled(history: History, event: Profiled) -> History:
+def _profiled(history: History, event: events.Profiled) -> History:
     """Keep the present stage, and older ones to compare it with: the longer the training lasts, the further apart."""
     if history.heartbeat is None:
         return history
@@ -263,34 +240,34 @@ def _profiled(history: History, event: Profiled) -> History:
     return replace(history, stages=(*(kept[::2] if len(kept) >= STAGES else kept), stage))
 
 
-def _collected(history: History, event: Collected) -> History:
+def _collected(history: History, event: events.Collected) -> History:
     """Keep the evidence of a stall; a dump that the user ordered is no evidence of one."""
-    return history if event.incident == DUMP else replace(history, collected=event)
+    return history if event.incident == events.DUMP else replace(history, collected=event)
 
 
-def _sensor_blocked(history: History, event: SensorBlocked) -> History:
+def _sensor_blocked(history: History, event: events.SensorBlocked) -> History:
     others = tuple(old for old in history.blocked if old.sensor != event.sensor)
     return replace(history, blocked=(*others[1 - BLOCKED :], event))
 
 
-def _single(field: str) -> Callable[[History, Event], History]:
+def _single(field: str) -> Callable[[History, events.Event], History]:
     return lambda history, event: replace(history, **{field: event})
 
 
 _KEEPERS: dict[type, Callable[..., History]] = {
-    Launched: _launched,
-    Heartbeat: _on_heartbeat,
-    Sampled: _sampled,
-    Matched: _matched,
-    ProbeNote: _noted,
-    Profiled: _profiled,
-    SensorBlocked: _sensor_blocked,
-    ProbeConnected: _single("greeted"),
-    ClockGap: _single("slept"),
-    Collected: _collected,
-    Unkillable: _single("unkillable"),
-    ProcessLeft: _single("left"),
-    Exited: _single("exited"),
+    events.Launched: _launched,
+    events.Heartbeat: _on_heartbeat,
+    events.Sampled: _sampled,
+    events.Matched: _matched,
+    events.ProbeNote: _noted,
+    events.Profiled: _profiled,
+    events.SensorBlocked: _sensor_blocked,
+    events.ProbeConnected: _single("greeted"),
+    events.ClockGap: _single("slept"),
+    events.Collected: _collected,
+    events.Unkillable: _single("unkillable"),
+    events.ProcessLeft: _single("left"),
+    events.Exited: _single("exited"),
 }
 
 

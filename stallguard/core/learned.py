@@ -128,6 +128,7 @@ def recent(base: Baseline) -> float:
     return max(base.hour, base.hour_before)
 
 
+_LONGEST = ("longest", "hour", "deadlock", "external", "spin", "idle_share")  # fields of a Baseline
 MOST = 256  # most weight of the learned gaps, in gaps: new ones outweigh them within a few hundred batches
 
 
@@ -140,21 +141,6 @@ class Learned(msgspec.Struct, frozen=True, omit_defaults=True):
     level: float = 0.0  # cores inside a step
     power: float = 0.0  # watts inside a step
     about: dict[str, str] = {}  # device, micro-batches, versions: if one differs, none of this applies
-
-    @classmethod
-    def of(
-        cls,
-        rows: dict[str, Baseline],
-        *,
-        timers: dict[int, int],
-        threads: int = 0,
-        level: float,
-        power: float,
-        about: dict[str, str],
-    ) -> Learned:
-        """Return what the next attempt needs of a detector's state."""
-        kept = {name: settle(base) for name, base in rows.items()}
-        return cls(rows=kept, timers=timers, threads=threads, level=level, power=power, about=about)
 
 
 def merged(each: Sequence[Learned]) -> Learned:
@@ -171,18 +157,8 @@ def merged(each: Sequence[Learned]) -> Learned:
             old = rows.get(name)
             if old is not None:  # the gaps of both, the longest of each kind
                 added = {index: old.buckets.get(index, 0.0) + weight for index, weight in new.buckets.items()}
-                new = settle(
-                    Baseline(
-                        buckets=old.buckets | added,
-                        count=old.count + new.count,
-                        longest=max(old.longest, new.longest),
-                        hour=max(old.hour, new.hour),
-                        deadlock=max(old.deadlock, new.deadlock),
-                        external=max(old.external, new.external),
-                        spin=max(old.spin, new.spin),
-                        idle_share=max(old.idle_share, new.idle_share),
-                    )
-                )
+                longest = {field: max(getattr(old, field), getattr(new, field)) for field in _LONGEST}
+                new = settle(Baseline(buckets=old.buckets | added, count=old.count + new.count, **longest))
             rows[name] = new
         for value, sights in one.timers.items():
             timers[value] = timers.get(value, 0) + sights

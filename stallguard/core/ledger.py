@@ -40,27 +40,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from stallguard.core import events
 from stallguard.core.actions import Announce, Collect, Conclude, Signal
-from stallguard.core.events import (
-    DUMP,
-    ClockGap,
-    Collected,
-    Exited,
-    Failed,
-    Heartbeat,
-    Launched,
-    ProbeConnected,
-    ProbeNote,
-    ProcessLeft,
-    SupervisorRestarted,
-)
 from stallguard.core.history import BROKEN_LOSS
 from stallguard.core.text import whole_number
 from stallguard.core.time_spent import Spent
 
-PAUSE = (
-    20.0  # seconds of silence at the end of a process that were more than a pause (as clues.process.QUIET)
-)
+# Seconds of silence at the end of a process that were more than a pause (as clues.process.QUIET).
+PAUSE = 20.0
 TIMES = 3.0  # and more than so many usual pauses
 HALVED = 30.0  # seconds after which half of a pause counts
 PROCESSES = 64  # of an attempt whose positions are kept, the newest
@@ -106,21 +93,9 @@ class Ledger(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.interruption is not None or self.state not in (AT_WORK, "suspected", "unknown", OVER)
 
 
-def begin(at: float) -> Ledger:
-    """Return the ledger of a run that begins now."""
-    return Ledger(since=at)
-
-
 def spent(ledger: Ledger, now: float) -> Spent:
     """Return where the time went until `now` (seconds on the supervisor's clock)."""
     return _added(ledger.spent, _open(ledger, now))
-
-
-def after_all(ledger: Ledger, at: float, each: Iterable[object]) -> Ledger:
-    """Return the ledger after several actions of one moment."""
-    for what in each:
-        ledger = after(ledger, at, what)
-    return ledger
 
 
 def after(ledger: Ledger, at: float, what: object) -> Ledger:
@@ -128,7 +103,9 @@ def after(ledger: Ledger, at: float, what: object) -> Ledger:
     handler = _HANDLERS.get(type(what))
     if handler is None or ledger.state == OVER or getattr(what, "attempt", ledger.attempt) < ledger.attempt:
         return ledger
-    if ledger.state == "unknown" and not isinstance(what, Conclude | ClockGap | SupervisorRestarted):
+    if ledger.state == "unknown" and not isinstance(
+        what, Conclude | events.ClockGap | events.SupervisorRestarted
+    ):
         return ledger  # it is not guarded any more
     return handler(ledger, at, what)
 
@@ -190,7 +167,7 @@ def _ends(ledger: Ledger, at: float, unfinished: str, **changes: Any) -> Ledger:
 # ---- one handler an event or action -------------------------------------------------------------------------------
 
 
-def _on_launched(ledger: Ledger, at: float, event: Launched) -> Ledger:
+def _on_launched(ledger: Ledger, at: float, event: events.Launched) -> Ledger:
     interruption = ledger.interruption
     if interruption is None and ledger.attempt:
         interruption = interrupted(ledger.processes, ledger.subject)
@@ -202,12 +179,12 @@ def _on_launched(ledger: Ledger, at: float, event: Launched) -> Ledger:
     )
 
 
-def _on_connected(ledger: Ledger, _at: float, event: ProbeConnected) -> Ledger:
+def _on_connected(ledger: Ledger, _at: float, event: events.ProbeConnected) -> Ledger:
     before = ledger.processes.get(event.pid, ProcessPosition())
     return _with(replace(ledger, observed=True), event.pid, replace(before, place=event.place))
 
 
-def _on_note(ledger: Ledger, at: float, event: ProbeNote) -> Ledger:
+def _on_note(ledger: Ledger, at: float, event: events.ProbeNote) -> Ledger:
     """The note of a broken loss comes before the record that has it."""
     breaks = event.kind == BROKEN_LOSS and ledger.state == AT_WORK and ledger.trains
     return _settle(ledger, at, broken=True) if breaks else ledger
@@ -218,7 +195,7 @@ def _with(ledger: Ledger, pid: int, process: ProcessPosition) -> Ledger:
     return replace(ledger, processes=dict(list(each.items())[-PROCESSES:]))
 
 
-def _on_heartbeat(ledger: Ledger, at: float, event: Heartbeat) -> Ledger:
+def _on_heartbeat(ledger: Ledger, at: float, event: events.Heartbeat) -> Ledger:
     before = ledger.processes.get(event.pid, ProcessPosition(input_s=event.input_s))
     process = moved_on(before, event)
     ledger = _with(replace(ledger, observed=True), event.pid, process)
@@ -246,7 +223,7 @@ def _on_heartbeat(ledger: Ledger, at: float, event: Heartbeat) -> Ledger:
     return _settle(ledger, progress)
 
 
-def _on_left(ledger: Ledger, at: float, event: ProcessLeft) -> Ledger:
+def _on_left(ledger: Ledger, at: float, event: events.ProcessLeft) -> Ledger:
     """What is suspected or stalled is over with its process, without an announcement."""
     is_subject = ledger.state in SILENT and event.pid == ledger.subject
     return _goes_on(ledger, at) if is_subject else ledger
@@ -258,12 +235,12 @@ def _goes_on(ledger: Ledger, at: float) -> Ledger:
 
 
 def _on_collect(ledger: Ledger, at: float, action: Collect) -> Ledger:
-    begins = action.incident != DUMP and ledger.state == "stalled"
+    begins = action.incident != events.DUMP and ledger.state == "stalled"
     return _settle(ledger, at, state="collecting_evidence") if begins else ledger
 
 
-def _on_collected(ledger: Ledger, at: float, event: Collected) -> Ledger:
-    ends = event.incident != DUMP and ledger.state == "collecting_evidence"
+def _on_collected(ledger: Ledger, at: float, event: events.Collected) -> Ledger:
+    ends = event.incident != events.DUMP and ledger.state == "collecting_evidence"
     return _settle(ledger, at, state="stalled") if ends else ledger
 
 
@@ -277,8 +254,8 @@ def _on_signal(ledger: Ledger, at: float, action: Signal) -> Ledger:
     return (_settle if is_judged else _ends)(ledger, at, "" if is_judged else _usual(ledger), state="ending")
 
 
-def _on_exited(ledger: Ledger, at: float, event: Exited | Failed) -> Ledger:
-    failed = isinstance(event, Exited) and event.known and event.code != 0
+def _on_exited(ledger: Ledger, at: float, event: events.Exited | events.Failed) -> Ledger:
+    failed = isinstance(event, events.Exited) and event.known and event.code != 0
     if failed and ledger.trains and ledger.phase != "script" and ledger.state in (AT_WORK, "suspected"):
         return _ends(ledger, at, "ending", state=EXITED)
     if ledger.state == AT_WORK:  # a crash or the end of the run: what follows at the same time says which
@@ -303,14 +280,14 @@ def _on_announced(ledger: Ledger, at: float, action: Announce) -> Ledger:
     return ledger
 
 
-def _on_gap(ledger: Ledger, _at: float, event: ClockGap) -> Ledger:
+def _on_gap(ledger: Ledger, _at: float, event: events.ClockGap) -> Ledger:
     """The supervisor's clock stood still in a sleep; in a time without processor it did not."""
     if event.why != "asleep":
         return ledger
     return replace(ledger, spent=_added(ledger.spent, [("machine_asleep", event.seconds)]))
 
 
-def _on_supervisor(ledger: Ledger, at: float, event: SupervisorRestarted) -> Ledger:
+def _on_supervisor(ledger: Ledger, at: float, event: events.SupervisorRestarted) -> Ledger:
     """After a boot the clock is another one, and the attempt is over."""
     ledger = _settle(ledger, event.until)
     times = _added(ledger.spent, [("supervisor_absent", event.seconds)])
@@ -322,19 +299,19 @@ def _on_concluded(ledger: Ledger, at: float, _action: Conclude) -> Ledger:
 
 
 _HANDLERS: dict[type, Callable[..., Ledger]] = {
-    Launched: _on_launched,
-    ProbeConnected: _on_connected,
-    Heartbeat: _on_heartbeat,
-    ProbeNote: _on_note,
-    ProcessLeft: _on_left,
+    events.Launched: _on_launched,
+    events.ProbeConnected: _on_connected,
+    events.Heartbeat: _on_heartbeat,
+    events.ProbeNote: _on_note,
+    events.ProcessLeft: _on_left,
     Collect: _on_collect,
-    Collected: _on_collected,
+    events.Collected: _on_collected,
     Signal: _on_signal,
-    Exited: _on_exited,
-    Failed: _on_exited,
+    events.Exited: _on_exited,
+    events.Failed: _on_exited,
     Announce: _on_announced,
-    ClockGap: _on_gap,
-    SupervisorRestarted: _on_supervisor,
+    events.ClockGap: _on_gap,
+    events.SupervisorRestarted: _on_supervisor,
     Conclude: _on_concluded,
 }
 
@@ -357,7 +334,7 @@ class Interruption(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int = 0  # batches of an epoch of that training; 0: not known
 
 
-def moved_on(process: ProcessPosition, heartbeat: Heartbeat) -> ProcessPosition:
+def moved_on(process: ProcessPosition, heartbeat: events.Heartbeat) -> ProcessPosition:
     """Return where a process is after a record of its probe."""
     position = process.position
     if heartbeat.beats and heartbeat.epoch < 0:

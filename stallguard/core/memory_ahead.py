@@ -358,9 +358,8 @@ def _obstacle(run: Run, saves: int, decision: Decision, limits: Limits) -> str:
 
 
 def _finding(history: History, ahead: Forecast, now: float) -> Finding:
-    is_kept = (
-        script.grown(history) is not None
-    )  # by the script: steps of half the batch would not need less of it
+    # By the script: steps of half the batch would not need less of it.
+    is_kept = script.grown(history) is not None
     cause = causes.MEMORY_RUNS_OUT if ahead.leaks or is_kept else causes.STEPS_NEED_MORE
     facts = _facts(ahead)
     evidence = f"{facts['what']} by {facts['hourly']} an hour, and {facts['room']} are left"

@@ -27,7 +27,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core import history as remembered
 from stallguard.core.diagnosis import causes
 from stallguard.core.diagnosis.causes import (
     CAUSES,
@@ -149,7 +148,7 @@ def add_attempt(
         cause=cause, confidence=confidence, phase=history.heartbeat.phase if history.heartbeat else "importing",
         slices=slices, device=device, began=began, ended=ended, position=position(history.heartbeat), fresh=fresh,
         code=history.exited.code if history.exited else None,
-        rows=remembered.batch_rows(history), used_gpu=history.used_gpu,
+        rows=history.rows, used_gpu=history.used_gpu,
     )  # fmt: skip
     return replace(
         past,
@@ -401,9 +400,8 @@ def _why_closed(
     rung: str, past: AttemptHistory, last: PastAttempt, limits: PolicyLimits, *, ordered: bool, again: bool
 ) -> str:
     """Return why a rung cannot be taken now, "" if it can.  `again`: a smaller batch was tried, and must help."""
-    stuck = (
-        past.restarts_without_progress >= limits.no_progress_limit
-    )  # from here on a rung must change something
+    # From here on a rung must change something.
+    stuck = past.restarts_without_progress >= limits.no_progress_limit
     if rung == SAME:
         return f"{RUNGS[SAME]} would change nothing" if stuck else ""
     if rung == CPU:

@@ -64,9 +64,8 @@ class Device(Reading, frozen=True, tag="device"):
     # Bytes in use on the device (unified memory: driver's "in use").
     memory: int | None = msgspec.field(default=None, name="memory_bytes")
     recoveries: int | None = None  # GPU restarts since boot
-    used_by_run: bool | None = msgspec.field(
-        default=None, name="mine"
-    )  # this run's processes hold a context on it
+    # This run's processes hold a context on it.
+    used_by_run: bool | None = msgspec.field(default=None, name="mine")
 
 
 class Memory(Reading, frozen=True, tag="memory"):

@@ -37,11 +37,11 @@ def rebuilt(
     for event in events:
         if run is None:
             at = event.at if began is None else min(began, event.at)
-            run, _ = fold.begin(limits, at, learned=learned, sizes=sizes)
+            run = fold.begin(at, learned=learned, sizes=sizes)
         if isinstance(event, SupervisorRestarted) and event.rebooted:
-            run, _ = on_a_new_clock(run, limits, event.at)
+            run, _ = on_a_new_clock(run, event.at)
         if isinstance(event, Launched):
-            run = before_attempt(run, limits, event)
+            run = before_attempt(run, event)
         with contextlib.suppress(Exception):  # an event on which the core fails was skipped then, too
             run, _ = fold.advance(run, event, limits)
     return run
@@ -57,14 +57,14 @@ def between_attempts(run: Run) -> Step:
     return (replace(run, deadline=run.now), []) if math.isinf(run.deadline) else (run, [])
 
 
-def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
+def on_a_new_clock(run: Run, at: float) -> Step:
     """Return the run for a machine that was rebooted, and the action that starts its next attempt.
 
     The monotonic clock began again, so every time in the old value is meaningless.  What was learned and counted
     stays, and the elapsed time counts as elapsed before `at`.
     """
     # SupervisorRestarted, which is the first event, moves the ledger to the new clock.
-    kept = replace(_without_attempt(run, limits, at), began=at - (run.now - run.began))
+    kept = replace(_without_attempt(run, at), began=at - (run.now - run.began))
     return kept, [
         Launch(
             attempt=run.current.number + 1, slices=run.current.slices, device=run.current.device, resume=True
@@ -72,7 +72,7 @@ def on_a_new_clock(run: Run, limits: Limits, at: float) -> Step:
     ]
 
 
-def before_attempt(run: Run, limits: Limits, event: Launched) -> Run:
+def before_attempt(run: Run, event: Launched) -> Run:
     """Return the run as it was before an attempt that began.
 
     It is another one than `run` if the journal does not say how the attempt before ended, or why: lines are lost if
@@ -82,13 +82,13 @@ def before_attempt(run: Run, limits: Limits, event: Launched) -> Run:
     if run.state in (lifecycle.NEW, lifecycle.BACKOFF) or event.attempt <= run.current.number:
         return run
     known = run.ledger if run.ledger.state != ledger.OVER else replace(run.ledger, state=ledger.EXITED)
-    kept = _without_attempt(run, limits, event.at)
+    kept = _without_attempt(run, event.at)
     return replace(with_attempt(kept, number=event.attempt - 1), began=run.began, ledger=known)
 
 
-def _without_attempt(run: Run, limits: Limits, at: float) -> Run:
+def _without_attempt(run: Run, at: float) -> Run:
     """Return a run that has only what does not belong to its present attempt."""
-    fresh, _ = fold.begin(limits, at, run.current.slices, trainings.all_learned(run), run.sizes)
+    fresh = fold.begin(at, run.current.slices, trainings.all_learned(run), run.sizes)
     return replace(
         with_attempt(fresh, number=run.current.number, device=run.current.device),
         beyond=run.beyond,

@@ -162,9 +162,8 @@ class Attempt(msgspec.Struct, frozen=True):
     review: Review = Review()
     memory: MemoryWatch = MemoryWatch()
     interrupts: int = 0
-    interrupted: tuple[float, int] | None = (
-        None  # when the first interrupt was passed on, and the batches until then
-    )
+    # When the first interrupt was passed on, and the batches until then.
+    interrupted: tuple[float, int] | None = None
     passed_on: tuple[int, ...] = ()  # numbers of the signals that were passed on
     unsaved: tuple[Unsaved, ...] = ()
     loops: dict[int, float] = {}  # since when each process trains in a loop of its own (monotonic seconds)

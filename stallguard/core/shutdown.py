@@ -69,9 +69,8 @@ def stop(run: Run, decision: Decision, limits: Limits) -> Step:
     actions: list[Action] = [Signal(attempt=run.current.number, name="TERM")]
     steps = {training.detector_state.judgement.step for training in trainings.judged(run)}
     if "stopped" in steps:
-        actions.append(
-            Signal(attempt=run.current.number, name="CONT")
-        )  # SIGTERM stays pending in a stopped process
+        # SIGTERM stays pending in a stopped process.
+        actions.append(Signal(attempt=run.current.number, name="CONT"))
     still = run.now if steps == {"stalled"} else math.inf
     run = with_attempt(run, decision=decision, still=still)
     run = move(run, "stop", deadline=run.now + limits.stop.grace)

@@ -40,12 +40,8 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 CATEGORIES = Spent.__struct_fields__
-EFFECTIVE = (
-    "training",
-    "input_wait",
-    "validation",
-    "checkpoint",
-)  # batches that count, and what belongs to them
+# Batches that count, and what belongs to them.
+EFFECTIVE = ("training", "input_wait", "validation", "checkpoint")
 # What stalls, crashes and restarts cost.
 LOST = ("restart", "stalled", "collecting_evidence", "ending", "backoff", "redone_batches")
 

@@ -64,13 +64,8 @@ def wanted(run: Run, limits: DetectorLimits) -> list[tuple[Training, Wanted]]:
 
 def next_check(run: Run) -> float | None:
     """Return when a detector next needs a tick or a reading (supervisor's clock), None if never."""
-    checks = [detector.next_check(training.detector_state) for training in judged(run)]
+    checks = [training.detector_state.check_at for training in judged(run)]
     return min((check for check in checks if check is not None), default=None)
-
-
-def many(run: Run) -> bool:
-    """Return whether more than one training was seen in this attempt, so that messages must name one."""
-    return run.current.begun > 1
 
 
 # ---- events -----------------------------------------------------------------------------------------------------
@@ -80,7 +75,7 @@ def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
     """Return the run after its trainings have observed `event`."""
     outside = run.current.trainings[0]
     if isinstance(event, Launched):  # no process has reported yet; what was learned is kept by place
-        detector_state = detector.start(limits, run.learned.get("", run.inherited))
+        detector_state = detector.start(run.learned.get("", run.inherited))
         fresh = _take(run, Training(history=outside.history, detector_state=detector_state), event, limits)
         return with_attempt(run, trainings=(fresh,), focus=OUTSIDE, over=(), seen=0, begun=0)
     addressed = _addressees(run, event)
@@ -151,7 +146,7 @@ def _take(run: Run, training: Training, event: Event, limits: DetectorLimits) ->
 
 
 def _is_due(training: Training, at: float) -> bool:
-    check = detector.next_check(training.detector_state)
+    check = training.detector_state.check_at
     return check is not None and at >= check and not (training.over or training.benched)
 
 
@@ -221,7 +216,7 @@ def _is_end(run: Run, event: ProcessLeft) -> bool:
     return event.how == VANISHED and event.pid == run.current.pid
 
 
-def end_all(run: Run, limits: DetectorLimits) -> Run:
+def end_all(run: Run) -> Run:
     """Return the run after the end of its child: all of its trainings are over, and what they learned is kept.
 
     The end is about the last that failed, else the last that vanished (their launcher can end the others then), else
@@ -235,7 +230,7 @@ def end_all(run: Run, limits: DetectorLimits) -> Run:
     for training in run.current.trainings:
         if not training.over and (training.trains or training.batches):
             run = _settle(put(run, replace(training, over="exited")), training)
-    fresh = detector.start(limits)
+    fresh = detector.start()
     each = tuple(
         replace(one, detector_state=fresh, over=one.over or "exited") for one in run.current.trainings
     )

@@ -131,10 +131,8 @@ def ended_by_signal(run: Run, event: Exited) -> Run:
 
 
 def _is_by(code: int | None, number: int) -> bool:
-    return code in (
-        -number,
-        SIGNALLED + number,
-    )  # a shell reports the signal that ended its child as the latter
+    # A shell reports the signal that ended its child as the latter.
+    return code in (-number, SIGNALLED + number)
 
 
 def _signalled(name: str) -> str:

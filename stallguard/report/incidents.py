@@ -64,7 +64,7 @@ def incidents(record: Record, walk: Iterable[journal_record.Step] | None = None)
     Each costs what the ledger counts as lost from its last progress on, until the training is as far again or the last
     progress before the next one.
     """
-    reader, last = _Reader(record), ledger.begin(record.clock_span[0])
+    reader, last = _Reader(record), ledger.Ledger(since=record.clock_span[0])
     paying: Incident | None = None
     paid = 0.0  # what was lost before the incident that is paying
     for at, what, now in journal_record.steps(record) if walk is None else walk:

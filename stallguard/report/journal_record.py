@@ -117,7 +117,7 @@ Step = tuple[float, Happening, Ledger]
 def spent(record: Record, walk: Sequence[Step] | None = None) -> Spent:
     """Return where the time of a run went, until the last line of its journal.  `walk`: its steps, if known."""
     walk = list(steps(record)) if walk is None else walk
-    last = walk[-1][2] if walk else ledger.begin(record.clock_span[0])
+    last = walk[-1][2] if walk else ledger.Ledger(since=record.clock_span[0])
     return ledger.spent(last, record.clock_span[1])
 
 
@@ -126,7 +126,7 @@ def steps(record: Record) -> Iterator[Step]:
 
     Of a night these are thirty thousand, and take 0.15 s: who needs them more than once keeps them.
     """
-    known = ledger.begin(record.clock_span[0])
+    known = ledger.Ledger(since=record.clock_span[0])
     for (when, what), at in zip(record.in_order, record.clocks, strict=True):
         known = ledger.after(known, at, what)
         yield when, what, known

@@ -341,7 +341,7 @@ def thinned(
 
     The detector itself says how often it wants to see the process, and when with a census of its threads.
     """
-    detector_state, taken = detector.start(limits), -1e9
+    detector_state, taken = detector.start(), -1e9
     for event in events:
         seen = event
         if isinstance(event, Sampled) and isinstance(event.reading, Process):
@@ -385,7 +385,7 @@ def replay_run(
     """
     world = World(events, orders)
     found = _Notes(limits.detector, world.begins)
-    run, _ = fold.begin(limits, world.begins, learned=learned)
+    run = fold.begin(world.begins, learned=learned)
     while (event := world.next(run)) is not None:
         before = {training.key: training.detector_state for training in trainings.judged(run)}
         run, actions = fold.advance(run, event, limits)

@@ -59,9 +59,8 @@ class OutsideWatch:
             for path in self._pages.iterdir():
                 pid, _, kind = path.name.partition(".")
                 waiting |= kind == "waiting" and pid.isdecimal() and system.start_time(int(pid)) is not None
-                loading |= (
-                    kind == "loading"
-                )  # imported a library, and sends nothing before it trains: of a pool
+                # Imported a library, and sends nothing before it trains: of a pool.
+                loading |= kind == "loading"
         found = NO_LIBRARY if waiting else f"{NO_PROBE}: {self.barred}" if self.barred else NO_PROBE
         self._found("" if loading else found, now)
 

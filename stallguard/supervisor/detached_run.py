@@ -133,7 +133,7 @@ class _LeftRun:
             has_checkpoint = directory.has_checkpoints()
             onward = "resuming from the last checkpoint" if has_checkpoint else "it left no checkpoint"
             _report(context, f"the machine was started anew; {onward}")
-            return recovery.on_a_new_clock(run, limits, context.clock.monotonic())
+            return recovery.on_a_new_clock(run, context.clock.monotonic())
         step = self._find_the_training(context, launcher, run, limits)
         if self._end:
             context.mailbox.post(UserCommand(at=context.clock.monotonic(), verb="stop"))
@@ -153,9 +153,8 @@ class _LeftRun:
             is_own = run.state in lifecycle.ALIVE and before.process.pid == run.current.pid
             number = run.current.number if is_own else run.current.number + 1
             before = msgspec.structs.replace(before, number=number)
-        if (
-            before is not None and before.number > run.current.number
-        ):  # stallguard died before the journal had it
+        # Stallguard died before the journal had it.
+        if before is not None and before.number > run.current.number:
             resumed = before.number > 1 and context.directory.has_checkpoints()
             launched = Launched(
                 at=now,
@@ -164,7 +163,7 @@ class _LeftRun:
                 slices=run.current.slices,
                 resumed=resumed,
             )
-            run = recovery.before_attempt(run, limits, launched)
+            run = recovery.before_attempt(run, launched)
             context.mailbox.post_next(launched)
         elif run.state not in lifecycle.ALIVE:
             _report(context, "between two attempts")

@@ -122,7 +122,7 @@ class Guard:
     def begin(self, first: Launch) -> Step:
         """Return the run as it begins, or as it was left, and the next actions.  `first`: a new run's first launch."""
         limits, earlier = self.loop.limits, self._earlier
-        run, _ = fold.begin(limits, self._context.began, first.slices, earlier.learned(), earlier.sizes)
+        run = fold.begin(self._context.began, first.slices, earlier.learned(), earlier.sizes)
         take_up = self._options.take_up
         left = take_up(self._context, self._launcher, earlier, limits, run) if take_up else None
         return left or (run, [first])

@@ -6,7 +6,6 @@ import contextlib
 
 from stallguard import notify
 from stallguard.config.table import Config
-from stallguard.core import trainings
 from stallguard.core.actions import Announce
 from stallguard.core.run import Run
 from stallguard.core.text import far, loss_words
@@ -45,9 +44,8 @@ class Notifications:
             before.close()
 
     def _keep(self, records: list[ChannelRecord]) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk: a live run shows them, and the journal has the failures
+        # A full disk: a live run shows them, and the journal has the failures.
+        with contextlib.suppress(OSError):
             run_files.keep_notifications(self._context.directory, records)
 
     def send(self, action: Announce, run: Run) -> None:
@@ -56,7 +54,7 @@ class Notifications:
             return
         text, heartbeat = sentence(action.message, action.facts), run.history.heartbeat
         # The progress of one of several trainings says nothing about the run.
-        if action.message in FINAL and heartbeat is not None and not trainings.many(run):
+        if action.message in FINAL and heartbeat is not None and run.current.begun <= 1:
             epoch = heartbeat.epoch + 1 if heartbeat.epoch >= 0 else None
             loss = loss_words(heartbeat.loss, heartbeat.loss_not_finite)
             inside = heartbeat.source == "callbacks" and not heartbeat.loss_of_epoch

@@ -33,9 +33,8 @@ LOOK_EVERY = 1.0  # seconds between two looks whether the file is still at its p
 
 LOOK = 0.5  # seconds between two looks
 CHUNK = 1 << 16
-ROOM = (
-    256 << 10
-)  # bytes of the disk that are reserved ahead: print fails in a script whose output has no space
+# Bytes of the disk that are reserved ahead: print fails in a script whose output has no space.
+ROOM = 256 << 10
 MOST = 8 << 20  # bytes read at one look: a flood is skipped, not chewed
 
 

@@ -39,11 +39,9 @@ class RunOptions(NamedTuple):
     save_core: bool = False  # save the core's value beside the journal, for a later stallguard
     take_up: TakeUp | None = None  # for a run that an earlier stallguard left
     trial: Launch | None = None  # the first launch of a trial, which ignores what earlier runs showed
-    observe: Callable[[Event], None] | None = (
-        None  # gets each event, and each record of the probe, from any thread
-    )
+    # Gets each event, and each record of the probe, from any thread.
+    observe: Callable[[Event], None] | None = None
     sensor_periods: Mapping[str, float] = {}  # seconds between two readings, by sensor, in place of its own
-    beside: Callable[[RunContext, Launcher], None] | None = (
-        None  # called once, before the first attempt starts
-    )
+    # Called once, before the first attempt starts.
+    beside: Callable[[RunContext, Launcher], None] | None = None
     stop_when: Callable[[Run], bool] | None = None  # stop the training once this is true

@@ -21,7 +21,6 @@ from stallguard.core.actions import Launch
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
 from stallguard.core.diagnosis.clues.machine import PSI_FULL
 from stallguard.core.events import Event, Heartbeat, Sampled, UserCommand
-from stallguard.core.history import batch_rows
 from stallguard.core.readings import Device, Machine, Memory, Process
 from stallguard.core.run import Run, beats
 from stallguard.core.text import count
@@ -210,7 +209,7 @@ class TrialRun:
             trouble=trouble,
             note="; ".join(filter(None, notes)),
             batches=verdict.batches,
-            rows=batch_rows(run.history) if run else None,
+            rows=run.history.rows if run else None,
             run=self.dir.id,
         )
 

@@ -364,7 +364,7 @@ def test_replaying_a_journal_gives_the_recorded_actions(
         book.write(event.at, *journal_line(event))
     book.close()
 
-    run, again = fold.begin(LIMITS, 100.0)
+    run, again = fold.begin(100.0), [Launch(attempt=1)]
     for event in journal.events(path):
         run, actions = fold.advance(run, event, LIMITS)
         again += actions

@@ -20,7 +20,7 @@ LIMITS = Limits()
 
 def run(state: str, **fields) -> Run:
     judged = fields.pop("judged", Judgement("healthy"))
-    begun, _ = fold.begin(LIMITS, 100.0)
+    begun = fold.begin(100.0)
     outside = replace(begun.training, detector_state=replace(begun.detector_state, judgement=judged))
     of_attempt = {name: fields.pop(name) for name in ("urgent", "launched") if name in fields}
     return replace(with_attempt(begun, trainings=(outside,), **of_attempt), state=state, **fields)

@@ -21,7 +21,7 @@ from stallguard.core.events import (
     SensorBlocked,
     Ticked,
 )
-from stallguard.core.history import History, batch_rows, is_saving, remember
+from stallguard.core.history import History, is_saving, remember
 from stallguard.core.readings import Device, Files, Memory, Process
 from tests import examples
 from tests.core.scenarios import events
@@ -110,11 +110,11 @@ def test_the_rows_of_a_batch_are_what_the_probe_said_last_and_unknown_again_if_i
     notes = [ProbeNote(at=0, attempt=1, kind="k", text="", facts={"rows": rows}) for rows in ("64", "32")]
     position = {"fit": "1", "epoch": "2", "batch": "0"}
     resumed = ProbeNote(at=0, attempt=1, kind="resume", text="", facts=position)
-    assert batch_rows(after(*notes, resumed)) == 32
+    assert after(*notes, resumed).rows == 32
     for unknown in ("0", "many"):  # as of a fit of a Sequence, after one of arrays
         note = ProbeNote(at=0, attempt=1, kind="batch", text="", facts={"rows": unknown})
-        assert batch_rows(after(*notes, note)) is None
-    assert batch_rows(History()) is None
+        assert after(*notes, note).rows is None
+    assert History().rows is None
 
 
 def test_a_pause_that_ended_is_remembered() -> None:

@@ -59,7 +59,7 @@ def test_another_device_or_smaller_batches_make_the_past_foreign(other):
     scene.feed(Launched(at=scene.now, attempt=1, pid=1))
     learned = detector.export(scene.train(120).detector_state)
 
-    same, changed = detector.start(LIMITS, learned), detector.start(LIMITS, learned)
+    same, changed = detector.start(learned), detector.start(learned)
     same = detector.observe(same, Launched(at=1.0, attempt=2, pid=2), LIMITS)
     changed = detector.observe(changed, Launched(at=1.0, attempt=2, pid=2, **other), LIMITS)
 
@@ -69,7 +69,7 @@ def test_another_device_or_smaller_batches_make_the_past_foreign(other):
 
 def test_exporting_twice_changes_nothing():
     once = detector.export(Alone().train(120).detector_state)
-    twice = detector.export(detector.start(LIMITS, once))
+    twice = detector.export(detector.start(once))
 
     assert twice == once
 

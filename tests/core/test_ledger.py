@@ -34,7 +34,7 @@ def spent(*happened: Event | tuple[float, object], now: float) -> float:
 
 
 def times(*happened: Event | tuple[float, object], now: float) -> Spent:
-    known = ledger.begin(0.0)
+    known = ledger.Ledger(since=0.0)
     for what in happened:
         at, value = what if isinstance(what, tuple) else (what.at, what)
         known = ledger.after(known, at, value)
@@ -122,7 +122,7 @@ def test_the_core_counts_what_it_sees() -> None:
     ("resumed", "number"), [((1, 0, 40), 50), ((1, 0, 90), 0), ((2, 0, 0), None), ((1, 0, 95), 0)]
 )
 def test_a_resume_says_how_many_batches_are_trained_again(resumed: Position, number: int | None) -> None:
-    known = ledger.begin(0.0)
+    known = ledger.Ledger(since=0.0)
     for what in (*BEGUN, *AGAIN):
         known = ledger.after(known, what.at, what)
 

@@ -40,7 +40,7 @@ def said(at: float, message: str, pid: int = 7, **facts: str) -> tuple[float, ob
 
 def seconds(*happened: Happened, now: float) -> dict[str, float]:
     """Return the categories that took time until `now`."""
-    known = ledger.begin(0.0)
+    known = ledger.Ledger(since=0.0)
     for what in happened:
         at, value = what if isinstance(what, tuple) else (what.at, what)
         known = ledger.after(known, at, value)

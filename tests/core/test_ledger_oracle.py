@@ -28,7 +28,7 @@ class Plan:
     """Plays a run, and adds up what it costs by itself."""
 
     def __init__(self) -> None:
-        self.known, self.now, self.attempt = ledger.begin(0.0), 0.0, 0
+        self.known, self.now, self.attempt = ledger.Ledger(since=0.0), 0.0, 0
         self.expected: Counter[str] = Counter()
         self.batch = self.goal = 0  # of this attempt; batches that an earlier attempt trained
         self.over = False

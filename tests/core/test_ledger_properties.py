@@ -110,7 +110,7 @@ class Night(Simulation):
             return self
         until, self.alive, new = self.run.now, False, 5.0
         self.programs.clear()
-        run, actions = recovery.on_a_new_clock(self.run, self.limits, new)
+        run, actions = recovery.on_a_new_clock(self.run, new)
         self.run, self.now = run, new
         self.core.offset += until + seconds - new
         self.tell(SupervisorRestarted, seconds=seconds, until=until, rebooted=True)
@@ -187,7 +187,7 @@ def test_after_a_boot_the_time_in_which_the_machine_was_off_is_an_absence():
 
 
 def test_the_value_does_not_grow():
-    known, sizes = ledger.begin(0.0), []
+    known, sizes = ledger.Ledger(since=0.0), []
     for number in range(1, 2001):
         known = ledger.after(known, number, Launched(at=number, attempt=1 + number // 500, pid=number))
         for pid in range(number, number + 5):
@@ -195,7 +195,7 @@ def test_the_value_does_not_grow():
             known = ledger.after(known, number, hello)
         sizes.append(len(msgspec.msgpack.encode(known)))
 
-    many = ledger.begin(0.0)
+    many = ledger.Ledger(since=0.0)
     for pid in range(10_000):
         many = ledger.after(many, 1.0, ProbeConnected(at=1.0, attempt=0, pid=pid, place=f"place-{pid}"))
     assert max(sizes) < 2000
@@ -203,7 +203,7 @@ def test_the_value_does_not_grow():
 
 
 def test_a_program_without_a_probe_is_unknown_and_has_no_share():
-    known = ledger.after(ledger.begin(0.0), 0.5, Launched(at=0.5, attempt=1, pid=7))
+    known = ledger.after(ledger.Ledger(since=0.0), 0.5, Launched(at=0.5, attempt=1, pid=7))
     times = ledger.spent(known, 600.5)
 
     assert (times.unknown, effective(times)) == (600.0, None)

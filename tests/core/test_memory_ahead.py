@@ -18,9 +18,8 @@ from tests.simulation.simulation import LIMITS, Simulation
 GB = 10**9
 TOTAL, BASE, OTHERS = 32 * GB, 8 * GB, 6 * GB
 EPOCH = 60  # batches, one a second
-LOOK = (
-    5.0  # seconds between two readings: as a sensor of the memory reads, so that two hours pass in a second
-)
+# Seconds between two readings: as a sensor of the memory reads, so that two hours pass in a second.
+LOOK = 5.0
 FILLED = (TOTAL - OTHERS - BASE) / GB  # GB until nothing is left
 
 

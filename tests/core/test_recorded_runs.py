@@ -17,7 +17,7 @@ RECORDED = Path(__file__).parents[1] / "recordings" / "journals"
 def test_keras_on_a_real_gpu_that_stalls_inside_a_step_is_judged_within_31_seconds() -> None:
     """Keras 3.15 on torch on an NVIDIA H200; a lock inside `train_step`, and CUDA's own threads waiting in poll."""
     events = list(journal.events(RECORDED / "h200_keras_torch_lock.jsonl"))
-    run, _ = fold.begin(Limits(), events[0].at)
+    run = fold.begin(events[0].at)
     judged: list[tuple[float, Action]] = []
     for event in events:
         run, actions = fold.advance(run, event, Limits())
@@ -34,7 +34,7 @@ def test_keras_on_a_real_gpu_that_stalls_inside_a_step_is_judged_within_31_secon
 def test_a_gpu_that_is_busy_without_end_is_acted_upon_after_two_minutes() -> None:
     """A loop of torch 2.11 on an NVIDIA H200; a kernel without end below `loss.item()`, and a GPU that reads 100 %."""
     events = list(journal.events(RECORDED / "h200_torch_kernel_without_end.jsonl"))
-    run, _ = fold.begin(Limits(), events[0].at)
+    run = fold.begin(events[0].at)
     done: list[tuple[float, Action]] = []
     for event in events:
         run, actions = fold.advance(run, event, Limits())

@@ -43,7 +43,7 @@ def test_an_event_that_the_core_could_not_take_then_is_passed_over_again(monkeyp
 
 
 def folded(events):
-    run, _ = fold.begin(LIMITS, events[0].at)
+    run = fold.begin(events[0].at)
     for event in events:
         run, _ = fold.advance(run, event, LIMITS)
     return run
@@ -88,7 +88,7 @@ def test_a_run_without_its_first_attempt_gets_it():
 
 def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():
     before = folded(night())
-    run, actions = recovery.on_a_new_clock(before, LIMITS, at=3.0)
+    run, actions = recovery.on_a_new_clock(before, at=3.0)
 
     assert actions == [
         Launch(attempt=3, slices=before.current.slices, device=before.current.device, resume=True)
@@ -103,7 +103,7 @@ def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():
 
 
 def test_the_new_clock_runs():
-    run, actions = recovery.on_a_new_clock(folded(night()), LIMITS, at=3.0)
+    run, actions = recovery.on_a_new_clock(folded(night()), at=3.0)
     run, _ = fold.advance(run, Launched(at=3.5, attempt=actions[0].attempt, pid=99), LIMITS)
     run, _ = fold.advance(run, Heartbeat(at=5.0, attempt=3, beats=1, beat_at=5.0, phase="step"), LIMITS)
 

@@ -29,9 +29,8 @@ def test_a_gpu_that_stays_busy_without_its_process_is_the_machines_fault() -> No
     ).replay()
 
     assert shutdown.machine_at_fault(world.run, HEALTHY) == causes.title(causes.GPU_BUSY_AFTER_KILL)
-    arranged = replace(
-        world.run, past=AttemptHistory()
-    )  # an attempt that ends to grow its batch again is in no history
+    # An attempt that ends to grow its batch again is in no history.
+    arranged = replace(world.run, past=AttemptHistory())
     assert shutdown.machine_at_fault(arranged, HEALTHY) == causes.title(causes.GPU_BUSY_AFTER_KILL)
 
 

@@ -7,7 +7,7 @@ import pytest
 from stallguard.core import advisories
 from stallguard.core.actions import Announce
 from stallguard.core.events import Launched, ProbeNote
-from stallguard.core.ledger import after, begin
+from stallguard.core.ledger import Ledger, after
 from stallguard.core.text import whole_number
 from tests.simulation.simulation import Simulation
 
@@ -39,7 +39,7 @@ def test_a_note_with_thousands_of_digits_does_not_end_the_supervisor() -> None:
         is None
     )
     stalled = after(
-        after(begin(0.0), 0.0, Launched(at=0.0, attempt=1, pid=7)),
+        after(Ledger(since=0.0), 0.0, Launched(at=0.0, attempt=1, pid=7)),
         9.0,
         Announce("training.stalled", {"pid": LONG}),
     )

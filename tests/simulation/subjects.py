@@ -51,8 +51,8 @@ class WholeCore:
         self.limits, self._given = limits, given
 
     def begin(self, now: float) -> list[Action]:
-        self.run, actions = fold.begin(self.limits, now, **self._given)
-        return actions
+        self.run = fold.begin(now, **self._given)
+        return [Launch(attempt=1, slices=self.run.current.slices)]
 
     def take(self, event: Event) -> list[Action]:
         self.run, actions = fold.advance(self.run, event, self.limits)
@@ -76,7 +76,7 @@ class OneTraining:
 
     def __init__(self, limits: DetectorLimits, learned: Learned | None = None) -> None:
         self.detector_limits = limits
-        self.detector_state, self.history = detector.start(limits, learned), History()
+        self.detector_state, self.history = detector.start(learned), History()
 
     def begin(self, now: float) -> list[Action]:
         return [Launch(attempt=1)]

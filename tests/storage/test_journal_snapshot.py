@@ -33,7 +33,7 @@ def night(seconds: int) -> list[Event]:
 def lived(directory: RunDir, events: list[Event], until: int) -> Run:
     """Write the journal as a run does, save after `until` events, and return the run at the end."""
     book = journal.Journal(directory.journal, lambda _: None, most=800_000)
-    run, _ = fold.begin(LIMITS, events[0].at)
+    run = fold.begin(events[0].at)
     for number, event in enumerate(events):
         book.write(event.at, *journal_line(event))
         run, actions = fold.advance(run, event, LIMITS)
@@ -143,7 +143,7 @@ def test_what_cannot_be_relied_upon_is_passed_over(directory: RunDir, spoil) -> 
 def test_it_is_saved_now_and_then(directory: RunDir) -> None:
     book = journal.Journal(directory.journal, lambda _: None)
     saver = journal.SnapshotSaver(directory, book)
-    run, _ = fold.begin(LIMITS, 0.0)
+    run = fold.begin(0.0)
     ages = []
     for event in night(1000):
         book.write(event.at, *journal_line(event))
@@ -160,7 +160,7 @@ def test_it_is_saved_now_and_then(directory: RunDir) -> None:
 def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(directory: RunDir) -> None:
     book = journal.Journal(directory.journal, lambda _: None)
     saver = journal.SnapshotSaver(directory, book)
-    run, _ = fold.begin(LIMITS, 0.0)
+    run = fold.begin(0.0)
     events = [
         Launched(at=1.0, attempt=1, pid=7),
         ProbeConnected(at=2.0, attempt=1, pid=7, command="x.py \udcff"),
@@ -190,7 +190,7 @@ def test_after_lines_were_lost_the_value_is_saved_as_soon_as_there_is_room(direc
     book = journal.Journal(directory.journal, troubles.append)
     saver = journal.SnapshotSaver(directory, book)
     events = night(60)
-    run, _ = fold.begin(LIMITS, events[0].at)
+    run = fold.begin(events[0].at)
     for number, event in enumerate(events):
         is_full = 40 <= number < 80
         with no_room(directory.journal) if is_full else contextlib.nullcontext():

@@ -21,7 +21,7 @@ from tests.simulation.simulation import Simulation
 at = dt.datetime.fromisoformat  # local, without an offset
 EVENING = at("2026-11-20T23:00:00")
 
-RUN, _ = fold.begin(Limits(), 0.0)
+RUN = fold.begin(0.0)
 
 
 @pytest.mark.parametrize(

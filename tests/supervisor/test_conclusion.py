@@ -9,12 +9,11 @@ import threading
 import time
 
 from stallguard.core import fold
-from stallguard.core.limits import Limits
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor import conclusion
 
-RUN, _ = fold.begin(Limits(), 0.0)
+RUN = fold.begin(0.0)
 
 
 def test_a_disk_that_takes_again_gets_the_outcome(tmp_path, monkeypatch):

@@ -105,7 +105,7 @@ def night() -> list[Event]:
 def through(events: list[Event]) -> tuple[list[tuple[Event, Run]], SampleSummary]:
     """Return the events that the core took, with the run after each."""
     summing, taken = SampleSummary(), []
-    run, _ = fold.begin(LIMITS, 0.0)
+    run = fold.begin(0.0)
     for event in events:
         for one in summing.take(event, run):
             run, _ = fold.advance(run, one, LIMITS)
@@ -115,7 +115,7 @@ def through(events: list[Event]) -> tuple[list[tuple[Event, Run]], SampleSummary
 
 def plain(events: list[Event]) -> list[tuple[Event, Run]]:
     taken = []
-    run, _ = fold.begin(LIMITS, 0.0)
+    run = fold.begin(0.0)
     for event in events:
         run, _ = fold.advance(run, event, LIMITS)
         taken.append((event, run))

@@ -9,7 +9,6 @@ from stallguard.core import fold, trainings
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import Event, Heartbeat, Sampled, UserCommand
 from stallguard.core.history import History, TimedReading
-from stallguard.core.limits import Limits
 from stallguard.core.readings import AnyReading, Device, Machine, Memory, Process
 from stallguard.core.run import Run, Totals, beats, with_attempt
 from stallguard.core.verdicts import Finding
@@ -25,7 +24,7 @@ def judge(run: Run) -> TrialVerdict:
 def ended(
     batches: int = STEPS, cause: str = "", attempt: dict[str, object] | None = None, **changes: object
 ) -> Run:
-    run, _ = fold.begin(Limits(), 0.0)
+    run = fold.begin(0.0)
     history = History(heartbeat=Heartbeat(at=1.0, attempt=1, beats=batches))
     findings = (Finding(cause, 0.9),) if cause else ()
     return replace(with_attempt(remembering(run, history), findings=findings, **(attempt or {})), **changes)

@@ -145,9 +145,8 @@ def test_a_waiter_outlives_a_signal_that_a_batch_system_sends_to_all(scene, name
     handler = f"import signal; signal.signal(signal.SIG{name}, lambda *_: sys.exit(9)); "
     training = scene(sys.executable, "-u", "-c", READ.replace("sys; ", "sys; " + handler) + "signal.pause()")
     training.end()
-    time.sleep(
-        0.2
-    )  # an interpreter without its handler yet is killed by the signal: the code says which it was
+    # An interpreter without its handler yet is killed by the signal: the code says which it was.
+    time.sleep(0.2)
     training.waiter.send_signal(getattr(signal, f"SIG{name}"))
     assert training.adopt() in (9, -getattr(signal, f"SIG{name}"))
 

@@ -235,8 +235,7 @@ def live(place: Path, days: float) -> tuple[int, list[Hours]]:
             seen.append(Hours(hours, memory, size_of(directory.journal), size, len(repr(state))))
 
     loop.after = [SnapshotSaver(directory, journal).look, look]
-    run, actions = fold.begin(settings.config.limits(), clock.now)
-    loop.start(run, actions)
+    loop.start(fold.begin(clock.now), [Launch(attempt=1)])
     try:
         return loop.until_concluded(), seen
     finally:

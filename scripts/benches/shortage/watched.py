@@ -59,7 +59,7 @@ def watch(night: Night) -> Seen:
 
 
 def _begun(epoch: int) -> Run:
-    run, _ = fold.begin(LIMITS, 0.0)
+    run = fold.begin(0.0)
     events: tuple[Event, ...] = (
         Launched(at=0.0, attempt=1, pid=PID),
         ProbeConnected(at=0.0, attempt=1, pid=PID, hooks=("checkpoint",)),

@@ -173,12 +173,10 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     idle_since: float | None = None
     spin_since: float | None = None
     awake: float = -1.0  # when a census or the frame last showed a thread that something could wake
-    wait: PythonWait | None = (
-        None  # what the frame shows; None: not known, or the thread does not stand still
-    )
-    device_since: float | None = (
-        None  # since when a device is busy for it at an even power, and nothing else is
-    )
+    # What the frame shows; None: not known, or the thread does not stand still.
+    wait: PythonWait | None = None
+    # Since when a device is busy for it at an even power, and nothing else is.
+    device_since: float | None = None
     power_range: tuple[float, float] = (0.0, 0.0)  # watts, since then
     locked_since: float | None = None  # since when the frame shows a lock that no Python thread could release
     census: float = -1.0  # when the last census came

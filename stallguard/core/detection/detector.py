@@ -1,8 +1,8 @@
 """The detector: a fold over events whose value holds the verdict whether training is stalled.
 
-`start` -> DetectorState; `observe(state, event, limits)` -> DetectorState; `state.judgement` is the verdict,
-`next_check` and `act_at` say when time alone would change it.  A possible stall comes at half a threshold, a stall when
-one class of evidence has held without a break for the whole of it, recovery with the next progress of the training.
+`start` -> DetectorState; `observe(state, event, limits)` -> DetectorState; `state.judgement` is the verdict;
+`check_at` in it and `act_at` say when time alone would change it.  A possible stall comes at half a threshold, a stall
+when one class of evidence has held without a break for the whole of it, recovery with the training's next progress.
 
 Two records of the probe are turned into gaps: how many there were, in which rows, and how long.
 Records are absolute and arrive at some hertz while batches may come at a thousand; so several gaps are added to
@@ -31,7 +31,7 @@ from stallguard.core.events import (
     ProbeConnected,
     Sampled,
 )
-from stallguard.core.learned import Baseline, Learned
+from stallguard.core.learned import Baseline, Learned, settle
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Memory, Process
 from stallguard.core.verdicts import Judgement
@@ -43,7 +43,6 @@ __all__ = [
     "at_new_gap",
     "export",
     "for_new_process",
-    "next_check",
     "observe",
     "start",
     "wanted",
@@ -78,9 +77,8 @@ class Wanted(msgspec.Struct, frozen=True):
     closely: bool = False
 
 
-def start(limits: DetectorLimits, learned: Learned | None = None) -> DetectorState:
+def start(learned: Learned | None = None) -> DetectorState:
     """Return the state before the first event of an attempt, with what an earlier one learned."""
-    del limits  # kept in the signature: a start may come to depend on them
     return with_learned(DetectorState(), learned)
 
 
@@ -144,14 +142,10 @@ def export(detector_state: DetectorState) -> Learned:
     if judged and judgement.row in verdict.BETWEEN_STEPS and judgement.row in rows:
         base = rows[judgement.row]
         rows = {**rows, judgement.row: replace(base, spin=max(base.spin, judgement.threshold))}
-    return Learned.of(
-        rows,
-        timers=seen.timers,
-        threads=seen.threads,
-        level=seen.level,
-        power=seen.power,
-        about=detector_state.about,
-    )
+    return Learned(
+        rows={name: settle(base) for name, base in rows.items()}, timers=seen.timers, threads=seen.threads,
+        level=seen.level, power=seen.power, about=detector_state.about,
+    )  # fmt: skip
 
 
 def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits) -> DetectorState:
@@ -197,11 +191,6 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
             ended = replace(detector_state.judgement, step="exited", certain=True)
             return replace(detector_state, judgement=ended, check_at=None)
     return verdict.form(detector_state, limits)
-
-
-def next_check(detector_state: DetectorState) -> float | None:
-    """Return when the detector next needs a tick or a reading (supervisor's clock), None if it needs none."""
-    return detector_state.check_at
 
 
 def act_at(detector_state: DetectorState, limits: DetectorLimits) -> float | None:

@@ -114,6 +114,7 @@ class DetectorState(msgspec.Struct, frozen=True, omit_defaults=True):
     about: dict[str, str] = {}  # what the rows were learned on: device, micro-batches, versions
     stepping: bool = False  # the last record showed steady steps, so readings now are normal ones
     still: bool = False  # the evidence of the verdict holds at this moment
+    # When it next needs a tick or a reading (supervisor's clock); None: never.
     check_at: float | None = None
     census_at: float = -1e9  # watched seconds of the last census while healthy
 
@@ -123,20 +124,9 @@ def move(step: str, signal: str) -> str:
     return STEPS[step].get(signal, step)
 
 
-FIRST, STEP, EPOCH_FIRST_STEP, EPOCH_BOUNDARY, BATCH_CALLBACKS = (
-    "FIRST",
-    "STEP",
-    "EPOCH_FIRST_STEP",
-    "EPOCH_BOUNDARY",
-    "BATCH_CALLBACKS",
-)
-VALIDATION_FIRST_STEP, VALIDATION_STEP, SAVE, UNCLASSIFIED, EXIT = (
-    "VALIDATION_FIRST_STEP",
-    "VALIDATION_STEP",
-    "SAVE",
-    "UNCLASSIFIED",
-    "EXIT",
-)
+FIRST, STEP, EPOCH_FIRST_STEP, EPOCH_BOUNDARY = "FIRST", "STEP", "EPOCH_FIRST_STEP", "EPOCH_BOUNDARY"
+VALIDATION_FIRST_STEP, VALIDATION_STEP, SAVE = "VALIDATION_FIRST_STEP", "VALIDATION_STEP", "SAVE"
+BATCH_CALLBACKS, UNCLASSIFIED, EXIT = "BATCH_CALLBACKS", "UNCLASSIFIED", "EXIT"
 IMPORTING, IDLE, NAMED, OUTSIDE, DEVICE = "IMPORTING", "IDLE", "NAMED", "OUTSIDE", "DEVICE"
 
 IN_STEP = (STEP, VALIDATION_STEP)

@@ -13,7 +13,8 @@ This module must not decide what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 
 from stallguard.core.diagnosis import causes, metrics
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN, Advice
@@ -42,23 +43,17 @@ LOOK = 12.0  # seconds in which the sensor of the GPU has its next reading, if i
 SETTLE = 1.0  # seconds after the end in which a reading can still include the process' last work
 
 
-class _Answers:
-    """The answers of the clues in one scene: each clue is asked once, however many patterns use it."""
+Ask = Callable[[Clue], str | None]  # returns the clue's sentence if it holds
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._answers: dict[str, str | None] = {}
 
-    def answer(self, clue: Clue) -> str | None:
-        """Return the clue's sentence if it holds."""
-        if clue.name not in self._answers:
-            self._answers[clue.name] = clue.ask(self._scene)
-        return self._answers[clue.name]
+def _asker(scene: Scene) -> Ask:
+    """Return what asks the clues in one scene: each once, however many patterns use it."""
+    return cache(lambda clue: clue.ask(scene))
 
-    def held(self, clues: Iterable[Clue]) -> list[str]:
-        """Return the sentences of those clues that hold."""
-        sentences = map(self.answer, clues)
-        return [sentence for sentence in sentences if sentence is not None]
+
+def _held(ask: Ask, clues: Iterable[Clue]) -> list[str]:
+    """Return the sentences of those clues that hold."""
+    return [sentence for sentence in map(ask, clues) if sentence is not None]
 
 
 def diagnose(history: History, judgement: Judgement, now: float) -> tuple[Finding, ...]:
@@ -89,14 +84,14 @@ def _scene_of_exit(history: History, exited: Exited) -> Scene:
 
 def _findings(scene: Scene) -> tuple[Finding, ...]:
     """Return the best finding of each cause that fits, and the unknown cause if none is likely enough."""
-    answers = _Answers(scene)
+    ask = _asker(scene)
     best: dict[str, Finding] = {}
     for pattern in PATTERNS:
-        fit = _fit(pattern, answers, scene)
+        fit = _fit(pattern, ask, scene)
         if fit is not None and fit.confidence > best.get(pattern.cause, _NOTHING).confidence:
             best[pattern.cause] = fit
     found = [finding for finding in best.values() if finding.confidence >= RETURNED_FROM]
-    is_silent = answers.answer(progress.silent) is not None
+    is_silent = ask(progress.silent) is not None
     needs_cause = scene.exited is not None or is_silent or scene.judgement.slow > 1.0
     if needs_cause and all(finding.confidence < KNOWN_FROM for finding in found):
         missing = () if scene.history.heartbeat else ("no record came from inside the process",)
@@ -104,13 +99,13 @@ def _findings(scene: Scene) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: -finding.confidence))
 
 
-def _fit(pattern: Pattern, answers: _Answers, scene: Scene) -> Finding | None:
+def _fit(pattern: Pattern, ask: Ask, scene: Scene) -> Finding | None:
     """Return the finding of a pattern; None if a required clue does not hold, or an excluding one does."""
-    required = answers.held(pattern.requires)
-    if len(required) < len(pattern.requires) or answers.held(pattern.excludes):
+    required = _held(ask, pattern.requires)
+    if len(required) < len(pattern.requires) or _held(ask, pattern.excludes):
         return None
-    proofs, supports = answers.held(pattern.proofs), answers.held(pattern.supports)
-    against = answers.held(pattern.against)
+    proofs, supports = _held(ask, pattern.proofs), _held(ask, pattern.supports)
+    against = _held(ask, pattern.against)
     sum_of_clues = pattern.base + PROOF * len(proofs) + SUPPORT * len(supports) - AGAINST * len(against)
     confidence = round(min(MOST, max(LEAST, sum_of_clues)), 2)
     return Finding(
@@ -119,19 +114,19 @@ def _fit(pattern: Pattern, answers: _Answers, scene: Scene) -> Finding | None:
         since=scene.judgement.since,
         evidence=tuple(sentence for sentence in (*proofs, *required, *supports) if sentence),
         against=tuple(sentence for sentence in dict.fromkeys(against) if sentence),
-        advice=fitting(CAUSES[pattern.cause].advice, scene, answers) if confidence >= ADVISED_FROM else (),
+        advice=fitting(CAUSES[pattern.cause].advice, scene, ask) if confidence >= ADVISED_FROM else (),
         mode=pattern.mode,
     )
 
 
 def fitting(
-    pieces: Iterable[Advice], scene: Scene, answers: _Answers | None = None, place: str = ""
+    pieces: Iterable[Advice], scene: Scene, ask: Ask | None = None, place: str = ""
 ) -> tuple[str, ...]:
     """Return those pieces of advice that apply in this scene, as sentences, most useful first.
 
     `place`: what {place} stands for; by default the line that the evidence of the incident names.
     """
-    known = answers or _Answers(scene)
+    ask = ask or _asker(scene)
     collected, grown = scene.history.collected, script.grown(scene.history)
     named = {
         "{place}": place or (collected.where if collected is not None else "") or "the script",
@@ -140,7 +135,7 @@ def fitting(
     }
     found = []
     for piece in pieces:
-        if all(known.answer(CLUES[name]) is not None for name in piece.when.split()):
+        if all(ask(CLUES[name]) is not None for name in piece.when.split()):
             text = piece.sentence()
             for word, meaning in named.items():
                 text = text.replace(word, meaning)

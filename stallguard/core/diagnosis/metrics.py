@@ -85,16 +85,6 @@ def disk(history: History, now: float, seconds: float = 10.0) -> float | None:
     return rate(history.process, lambda seen: seen.disk, now, seconds)
 
 
-def page_ins(history: History, now: float, seconds: float = 20.0) -> float | None:
-    """Return the major page faults (page-ins) a second of the tree."""
-    return rate(history.process, lambda seen: seen.major_faults, now, seconds)
-
-
-def swap_out(history: History, now: float, seconds: float = 30.0) -> float | None:
-    """Return the bytes a second that the machine swaps out."""
-    return rate(history.memory, lambda seen: seen.swap_outs, now, seconds)
-
-
 def rise(
     trail: Sequence[TimedReading[R]], counter: Callable[[R], float | None], now: float, seconds: float
 ) -> float | None:
@@ -142,12 +132,6 @@ def state_held(history: History, state: str, now: float) -> float:
             break
         began = seen.at
     return 0.0 if began is None else now - began
-
-
-def processor_moved(history: History, seconds: float, now: float) -> bool | None:
-    """Return whether the tree used any processor time in the last `seconds`."""
-    used = cpu(history, now, seconds)
-    return None if used is None else used > 0.0
 
 
 def input_share(history: History) -> float | None:

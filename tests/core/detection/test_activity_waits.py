@@ -40,9 +40,8 @@ def test_it_is_as_old_as_the_lock_if_the_readings_show_idleness_only_a_little_la
     scene = alone()
     silent_since = scene.now
     scene.training.stuck_rates = Rates(cores=1.0)
-    scene.silent(
-        1.4, frame=LOCKED, tick=0.7
-    )  # as if these readings still had the work before the lock in them
+    # As if these readings still had the work before the lock in them.
+    scene.silent(1.4, frame=LOCKED, tick=0.7)
 
     scene.silent_until("stalled", "no census", frame=LOCKED)
 

@@ -86,7 +86,7 @@ events = st.one_of(
 @SEVERAL
 @given(st.lists(events, max_size=30))
 def test_no_order_of_events_and_times_breaks_it_and_every_move_is_in_the_table(history):
-    detector_state = detector.start(LIMITS)
+    detector_state = detector.start()
     for event in history:
         before = detector_state
         detector_state = detector.observe(detector_state, event, LIMITS)
@@ -106,7 +106,7 @@ def reachable(moves: dict[str, str]) -> set[str]:
 @SEVERAL
 @given(st.lists(events, max_size=20), st.integers(-255, 255))
 def test_nothing_happens_after_the_end(history, code):
-    ended = detector.observe(detector.start(LIMITS), Exited(at=1.0, attempt=1, code=code), LIMITS)
+    ended = detector.observe(detector.start(), Exited(at=1.0, attempt=1, code=code), LIMITS)
 
     detector_state = ended
     for event in history:
@@ -117,7 +117,7 @@ def test_nothing_happens_after_the_end(history, code):
 @SEVERAL
 @given(st.lists(events, min_size=1, max_size=15))
 def test_its_state_is_small_whatever_it_has_seen(history):
-    detector_state = detector.start(LIMITS)
+    detector_state = detector.start()
     for _ in range(10):
         for event in history:
             detector_state = detector.observe(detector_state, event, LIMITS)

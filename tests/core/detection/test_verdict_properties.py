@@ -227,7 +227,7 @@ def test_silence_without_any_reading_is_judged_late_and_as_unknown():
 
 
 def test_a_program_without_a_probe_is_reported_after_half_an_hour_of_idleness_and_never_acted_upon():
-    detector_state, now, cpu = detector.start(LIMITS), 0.0, 0.0
+    detector_state, now, cpu = detector.start(), 0.0, 0.0
     steps = []
     for second in range(7200):
         now, cpu = now + 1.0, cpu + (1.0 if second < 3600 or second > 7000 else 0.0)
@@ -281,8 +281,8 @@ def test_a_stall_that_is_only_observed_is_read_less_the_longer_it_lasts():
 def test_it_wants_to_be_asked_again_within_a_second_because_its_clock_runs_with_events():
     scene = Alone().train(60)
 
-    assert detector.next_check(scene.detector_state) == pytest.approx(scene.now + 1.0)
-    assert detector.next_check(scene.exit().detector_state) is None
+    assert scene.detector_state.check_at == pytest.approx(scene.now + 1.0)
+    assert scene.exit().detector_state.check_at is None
 
 
 def test_the_census_of_a_long_night_forgives_a_timer_that_was_just_awake():

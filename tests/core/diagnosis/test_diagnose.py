@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from stallguard.core.diagnosis import causes, diagnose
 from stallguard.core.diagnosis.clues import Scene, progress
-from stallguard.core.diagnosis.diagnose import _Answers, _fit, gpu_wait
+from stallguard.core.diagnosis.diagnose import _asker, _fit, gpu_wait
 from stallguard.core.diagnosis.patterns import PATTERNS, Pattern
 from stallguard.core.limits import PolicyLimits
 from stallguard.core.policy import AttemptHistory, add_attempt, decide
@@ -62,7 +62,7 @@ def test_every_row_of_the_table_is_what_names_some_night(
 ) -> None:
     def names(story: Simulation, *, ended: bool) -> bool:
         scene = scene_of(story, ended=ended)
-        found = _fit(pattern, _Answers(scene), scene)
+        found = _fit(pattern, _asker(scene), scene)
         announced = diagnose._findings(scene)
         return found is not None and any(found == other for other in announced)
 

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from stallguard.core.diagnosis import metrics
-from stallguard.core.diagnosis.clues import Facts, Scene, clue, gigabytes, percent
-from stallguard.core.readings import Memory
+from stallguard.core.diagnosis.clues import Clue, Facts, Scene, clue, gigabytes, percent
+from stallguard.core.readings import Machine, Memory
 from stallguard.core.text import counted, duration
 
 LONG_IDLE = 60.0  # seconds without any GPU time of a training that goes on: it is not used at all
@@ -14,25 +14,29 @@ ENOUGH_BATCHES = 20
 DRAINED = 60.0  # seconds after the end of the process by which the GPU should have come to rest
 
 
-@clue("the GPU does nothing")
-def gpu_idle(scene: Scene) -> bool | None:
-    return metrics.gpu_idle(scene.history, scene.now, scene.window)
+# Rows: name, sentence, test.
+# fmt: off
+gpu_idle = Clue("gpu_idle", "the GPU does nothing",
+    lambda scene: metrics.gpu_idle(scene.history, scene.now, scene.window))
+uses_gpu = Clue("uses_gpu", "the training uses the GPU",
+    lambda scene: scene.history.used_gpu and not scene.history.on_cpu)
+hidden_gpu = Clue("hidden_gpu", "the GPU is hidden from the training", lambda scene: scene.history.on_cpu)
+on_metal = Clue("on_metal", "it is an Apple GPU, driven through Metal", lambda scene: metrics.on_metal(scene.history))
+critical = Clue("critical", "", lambda scene: _pressure(scene) == "critical")  # the sentence is that of `pressed`
+unpressed = Clue("unpressed", "the system calls its memory pressure normal", lambda scene: _pressure(scene) == "normal")
+oom_counted = Clue("oom_counted", "the kernel's count of processes killed for memory went up",
+    lambda scene: bool(metrics.rise(scene.history.memory, lambda seen: seen.oom_kills, scene.now, 60.0)))
+low_power = Clue("low_power", "low-power mode is on",
+    lambda scene: (seen := _machine(scene)) is not None and bool(seen.low_power))
+on_battery = Clue("on_battery", "it runs on battery",
+    lambda scene: (seen := _machine(scene)) is not None and seen.power == "battery")
+# fmt: on
 
 
 @clue("the GPU is busy")
 def gpu_busy(scene: Scene) -> bool | None:
     idle = metrics.gpu_idle(scene.history, scene.now, scene.window)
     return None if idle is None else not idle
-
-
-@clue("the training uses the GPU")
-def uses_gpu(scene: Scene) -> bool:
-    return scene.history.used_gpu and not scene.history.on_cpu
-
-
-@clue("the GPU is hidden from the training")
-def hidden_gpu(scene: Scene) -> bool:
-    return scene.history.on_cpu
 
 
 @clue("the GPU was reset by its driver {times} meanwhile")
@@ -54,11 +58,6 @@ def gpu_unused(scene: Scene) -> Facts | None:
     if watched < LONG_IDLE or metrics.gpu_idle(history, scene.now, LONG_IDLE) is not True:
         return None
     return {"name": history.device[-1].reading.name or "of unknown name"}
-
-
-@clue("it is an Apple GPU, driven through Metal")
-def on_metal(scene: Scene) -> bool:
-    return metrics.on_metal(scene.history)
 
 
 @clue("the GPU is still fully busy {duration} after the process ended")
@@ -86,9 +85,18 @@ def _newest(scene: Scene) -> Memory | None:
     return metrics.newest(scene.history.memory, scene.now, 60.0)
 
 
+def _pressure(scene: Scene) -> str | None:
+    seen = _newest(scene)
+    return seen.pressure if seen is not None else None
+
+
+def _machine(scene: Scene) -> Machine | None:
+    return metrics.newest(scene.history.machine, scene.now, 60.0)
+
+
 @clue("the machine swaps out {rate} a second")
 def swapping(scene: Scene) -> Facts | None:
-    rate = metrics.swap_out(scene.history, scene.now)
+    rate = metrics.rate(scene.history.memory, lambda seen: seen.swap_outs, scene.now, 30.0)
     return {"rate": gigabytes(rate)} if rate is not None and rate >= SWAPPING else None
 
 
@@ -102,21 +110,8 @@ def memory_waits(scene: Scene) -> Facts | None:
 
 @clue("the system calls its memory pressure {level}")
 def pressed(scene: Scene) -> Facts | None:
-    seen = _newest(scene)
-    return {"level": seen.pressure} if seen is not None and seen.pressure in ("warn", "critical") else None
-
-
-@clue()
-def critical(scene: Scene) -> bool:
-    """Pressure at its worst; the sentence is that of `pressed`."""
-    seen = _newest(scene)
-    return seen is not None and seen.pressure == "critical"
-
-
-@clue("the system calls its memory pressure normal")
-def unpressed(scene: Scene) -> bool:
-    seen = _newest(scene)
-    return seen is not None and seen.pressure == "normal"
+    level = _pressure(scene)
+    return {"level": level} if level in ("warn", "critical") else None
 
 
 @clue("{free} of the machine's memory was free")
@@ -143,12 +138,6 @@ def near_ram(scene: Scene) -> Facts | None:
     return {"used": gigabytes(used), "total": gigabytes(seen.total)}
 
 
-@clue("the kernel's count of processes killed for memory went up")
-def oom_counted(scene: Scene) -> bool:
-    risen = metrics.rise(scene.history.memory, lambda seen: seen.oom_kills, scene.now, 60.0)
-    return bool(risen)
-
-
 CROWDED = 0.15  # share of the machine that is idle
 SLOWED = 0.9  # of the full clock
 AWAKE = 30.0  # seconds after waking for which the sleep explains a silence
@@ -163,36 +152,21 @@ def in_background(scene: Scene) -> bool:
 
 @clue("the machine is hot ({level})")
 def hot(scene: Scene) -> Facts | None:
-    seen = metrics.newest(scene.history.machine, scene.now, 60.0)
-    return (
-        {"level": seen.thermal}
-        if seen is not None and seen.thermal in ("serious", "critical", "fair")
-        else None
-    )
+    seen = _machine(scene)
+    level = seen.thermal if seen is not None else None
+    return {"level": level} if level in ("serious", "critical", "fair") else None
 
 
 @clue("the system limits the processor to {share} of its speed")
 def clocked_down(scene: Scene) -> Facts | None:
-    seen = metrics.newest(scene.history.machine, scene.now, 60.0)
+    seen = _machine(scene)
     limit = None if seen is None else seen.cpu_limit
     return {"share": percent(limit)} if limit is not None and limit < SLOWED else None
 
 
-@clue("low-power mode is on")
-def low_power(scene: Scene) -> bool:
-    seen = metrics.newest(scene.history.machine, scene.now, 60.0)
-    return seen is not None and bool(seen.low_power)
-
-
-@clue("it runs on battery")
-def on_battery(scene: Scene) -> bool:
-    seen = metrics.newest(scene.history.machine, scene.now, 60.0)
-    return seen is not None and seen.power == "battery"
-
-
 @clue("other programs keep the machine busy: {names}")
 def crowded(scene: Scene) -> Facts | None:
-    seen = metrics.newest(scene.history.machine, scene.now, 60.0)
+    seen = _machine(scene)
     if seen is None or not seen.busiest or seen.idle is None or seen.idle > CROWDED:
         return None
     return {"names": ", ".join(seen.busiest)}

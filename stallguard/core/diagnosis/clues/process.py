@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from stallguard.core.diagnosis import metrics
-from stallguard.core.diagnosis.clues import Facts, Scene, clue, gigabytes, progress, seen_stack
+from stallguard.core.diagnosis.clues import Clue, Facts, Scene, clue, gigabytes, progress, seen_stack
 from stallguard.core.text import duration, in_words
 
 IDLE = 0.10  # cores, all threads of the tree together; a wedged TensorFlow's own timers take 0.02
@@ -82,7 +82,7 @@ def no_io(scene: Scene) -> bool | None:
 
 @clue("{rate} pages a second come back from disk")
 def paging(scene: Scene) -> Facts | None:
-    rate = metrics.page_ins(scene.history, scene.now)
+    rate = metrics.rate(scene.history.process, lambda seen: seen.major_faults, scene.now, 20.0)
     return {"rate": f"{rate:.0f}"} if rate is not None and rate >= PAGING else None
 
 
@@ -92,19 +92,16 @@ def stopped(scene: Scene) -> bool:
     return process is not None and process.state == "stopped"
 
 
-@clue("the process hangs in a system call that no signal interrupts, for {duration}")
-def uninterruptible(scene: Scene) -> Facts | None:
-    return _held(scene, "uninterruptible")
-
-
-@clue("the process has been exiting for {duration} and does not end")
-def stuck_exiting(scene: Scene) -> Facts | None:
-    return _held(scene, "exiting")
+uninterruptible = Clue("uninterruptible",
+    "the process hangs in a system call that no signal interrupts, for {duration}",
+    lambda scene: _held(scene, "uninterruptible"))  # fmt: skip
+stuck_exiting = Clue("stuck_exiting", "the process has been exiting for {duration} and does not end",
+    lambda scene: _held(scene, "exiting"))  # fmt: skip
 
 
 def _held(scene: Scene, state: str) -> Facts | None:
     held = metrics.state_held(scene.history, state, scene.now)
-    if held < STUCK or metrics.processor_moved(scene.history, STUCK, scene.now):
+    if held < STUCK or metrics.cpu(scene.history, scene.now, STUCK):
         return None
     return {"duration": duration(held)}
 
@@ -146,10 +143,8 @@ GROWTH_SHARE = 0.15  # of what it had at first
 # Numbers of Linux and macOS together: SIGILL TRAP ABRT BUS(Linux) FPE BUS(macOS) SEGV.
 CRASHES = {4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 10: "SIGBUS", 11: "SIGSEGV"}
 ASKED = {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}
-USERS = (
-    "SIGUSR1",
-    "SIGUSR2",
-)  # their numbers differ between systems; no program is ended by them but on purpose
+# Their numbers differ between systems; no program is ended by them but on purpose.
+USERS = ("SIGUSR1", "SIGUSR2")
 WORKER = "worker"  # of events.Exited
 KILL, SHELL = 9, 128  # a shell reports a signal as 128 + number
 QUIET = 20.0  # seconds without progress before the end that were more than a pause
@@ -164,9 +159,16 @@ def _signal(scene: Scene) -> int:
     return -code if code < 0 else number if number in {KILL, *CRASHES, *ASKED} else 0
 
 
-@clue("it ended with exit code 0")
-def ended_well(scene: Scene) -> bool:
-    return scene.exited is not None and scene.exited.code == 0
+# fmt: off
+ended_well = Clue("ended_well", "it ended with exit code 0",
+    lambda scene: scene.exited is not None and scene.exited.code == 0)
+killed = Clue("killed", "it was ended by SIGKILL, which stallguard did not send",
+    lambda scene: scene.exited is not None and _signal(scene) == KILL)
+killed_for_memory = Clue("killed_for_memory", "the kernel reports that it killed the process for lack of memory",
+    lambda scene: scene.exited is not None and scene.exited.memory_kill is True)
+not_for_memory = Clue("not_for_memory", "the kernel reports no kill for lack of memory",
+    lambda scene: scene.exited is not None and scene.exited.memory_kill is False)
+# fmt: on
 
 
 @clue("it ended with exit code {code}")
@@ -204,11 +206,6 @@ def asked_to_go(scene: Scene) -> Facts | None:
     return {"signal": name} if scene.exited is not None and name else None
 
 
-@clue("it was ended by SIGKILL, which stallguard did not send")
-def killed(scene: Scene) -> bool:
-    return scene.exited is not None and _signal(scene) == KILL
-
-
 @clue(
     "its process vanished: it was killed, or it crashed; the program that started it ended with exit code {code}"
 )
@@ -217,16 +214,6 @@ def killed_inside(scene: Scene) -> Facts | None:
     if left is None or left.how != "vanished" or not ended_badly.test(scene):
         return None
     return {"code": str(scene.exited.code if scene.exited else 0)}
-
-
-@clue("the kernel reports that it killed the process for lack of memory")
-def killed_for_memory(scene: Scene) -> bool:
-    return scene.exited is not None and scene.exited.memory_kill is True
-
-
-@clue("the kernel reports no kill for lack of memory")
-def not_for_memory(scene: Scene) -> bool:
-    return scene.exited is not None and scene.exited.memory_kill is False
 
 
 @clue("all epochs were trained")

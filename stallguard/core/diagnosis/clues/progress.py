@@ -8,14 +8,12 @@ from stallguard.core.detection.activity import AWAKE
 from stallguard.core.detection.activity import waits_outside as shows_waker
 from stallguard.core.detection.verdict import DEVICE, UNCLASSIFIED
 from stallguard.core.diagnosis import metrics
-from stallguard.core.diagnosis.clues import Facts, Scene, clue, percent
+from stallguard.core.diagnosis.clues import Clue, Facts, Scene, clue, percent
 from stallguard.core.history import is_saving
 from stallguard.core.text import counted, duration
 
 IN_STEP = ("step", "first run", "validation", "prediction")
 OUTSIDE_STEP = ("importing", "idle", "between", "epoch end", "named")
-WAITING = ("input", "epoch start")
-COMPILING = ("tracing", "first run")
 LONG_GAP = 20.0  # seconds: more than a healthy pause between two batches
 MUCH_INPUT = 0.5  # share of the time
 REBUILT = 0.5  # graphs traced a batch
@@ -24,9 +22,46 @@ EVERY_PYTHON_THREAD = "it waits for a lock, and no other Python thread can relea
 SLOWER = 3.0  # times: batches that took so much longer before the gap were slowing down, not blocked
 
 
-@clue()
-def silent(scene: Scene) -> bool:
-    return scene.judgement.step in ("suspect", "stalled", "stopped")
+# Rows: name, sentence, test.
+# fmt: off
+silent = Clue("silent", "", lambda scene: scene.judgement.step in ("suspect", "stalled", "stopped"))
+pulses = Clue("pulses", "a Python thread of the process can run: the interpreter's lock is free",
+    lambda scene: scene.judgement.pulse is True)
+no_pulses = Clue("no_pulses", "no Python thread of the process can run", lambda scene: scene.judgement.pulse is False)
+in_step = Clue("in_step", "it is inside a training step",
+    lambda scene: scene.judgement.phase in IN_STEP or scene.judgement.row in (UNCLASSIFIED, DEVICE))
+outside_step = Clue("outside_step", "it is outside of a training step, in the script's own code",
+    lambda scene: scene.judgement.phase in OUTSIDE_STEP and scene.judgement.row != UNCLASSIFIED)
+waits_for_batch = Clue("waits_for_batch", "it waits for its next batch",
+    lambda scene: scene.judgement.phase in ("input", "epoch start"))
+compiling = Clue("compiling", "a graph is being traced or compiled",
+    lambda scene: scene.judgement.phase in ("tracing", "first run"))
+saving = Clue("saving", "a checkpoint is being saved or loaded", lambda scene: scene.judgement.phase == "checkpoint")
+file_grows = Clue("file_grows", "the file of a checkpoint still grows",
+    lambda scene: is_saving(scene.history, scene.now))
+finishing = Clue("finishing", "the training is over, but the interpreter does not end",
+    lambda scene: scene.judgement.phase == "finishing")
+device_behind = Clue("device_behind", "batches are handed to a device that does not finish them",
+    lambda scene: scene.judgement.row == DEVICE)
+slow_by_input = Clue("slow_by_input", "the lost time is spent waiting for input",
+    lambda scene: scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "input")
+slow_by_neighbours = Clue("slow_by_neighbours", "the lost time is spent waiting for a processor core",
+    lambda scene: scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "contention")
+waits_for_lock = Clue("waits_for_lock",
+    "its thread waits for a lock, an event, a queue or another thread, without a timeout, for {duration}",
+    lambda scene: _waits(scene, "lock"))
+waits_in_library = Clue("waits_in_library", "its thread stands in a call of the training library for {duration}",
+    lambda scene: _waits(scene, "library"))
+spinning = Clue("spinning", "the processor is busy without reading or writing files and without new memory",
+    lambda scene: scene.judgement.evidence == "spin")
+waits_for_busy_device = Clue("waits_for_busy_device",
+    "its thread waits in one place for the GPU, which is busy at an even power, and nothing else happens",
+    lambda scene: scene.judgement.evidence == "busy device")
+working = Clue("working", "it still reads, writes or touches new memory",
+    lambda scene: scene.judgement.evidence == "working")
+never_trained = Clue("never_trained", "no batch was trained",
+    lambda scene: scene.history.heartbeat is None or scene.history.heartbeat.beats == 0)
+# fmt: on
 
 
 @clue()
@@ -60,70 +95,10 @@ def came_back(scene: Scene) -> Facts | None:
     return {"duration": duration(pauses[-1].seconds)}
 
 
-@clue("a Python thread of the process can run: the interpreter's lock is free")
-def pulses(scene: Scene) -> bool:
-    return scene.judgement.pulse is True
-
-
-@clue("no Python thread of the process can run")
-def no_pulses(scene: Scene) -> bool:
-    return scene.judgement.pulse is False
-
-
-@clue("it is inside a training step")
-def in_step(scene: Scene) -> bool:
-    return scene.judgement.phase in IN_STEP or scene.judgement.row in (UNCLASSIFIED, DEVICE)
-
-
-@clue("it is outside of a training step, in the script's own code")
-def outside_step(scene: Scene) -> bool:
-    return scene.judgement.phase in OUTSIDE_STEP and scene.judgement.row != UNCLASSIFIED
-
-
-@clue("it waits for its next batch")
-def waits_for_batch(scene: Scene) -> bool:
-    return scene.judgement.phase in WAITING
-
-
-@clue("a graph is being traced or compiled")
-def compiling(scene: Scene) -> bool:
-    return scene.judgement.phase in COMPILING
-
-
-@clue("a checkpoint is being saved or loaded")
-def saving(scene: Scene) -> bool:
-    return scene.judgement.phase == "checkpoint"
-
-
-@clue("the file of a checkpoint still grows")
-def file_grows(scene: Scene) -> bool:
-    return is_saving(scene.history, scene.now)
-
-
-@clue("the training is over, but the interpreter does not end")
-def finishing(scene: Scene) -> bool:
-    return scene.judgement.phase == "finishing"
-
-
-@clue("batches are handed to a device that does not finish them")
-def device_behind(scene: Scene) -> bool:
-    return scene.judgement.row == DEVICE
-
-
 @clue("{share} of the time before was spent waiting for input")
 def much_input(scene: Scene) -> Facts | None:
     share = metrics.input_share(scene.history)
     return {"share": percent(share)} if share is not None and share >= MUCH_INPUT else None
-
-
-@clue("the lost time is spent waiting for input")
-def slow_by_input(scene: Scene) -> bool:
-    return scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "input"
-
-
-@clue("the lost time is spent waiting for a processor core")
-def slow_by_neighbours(scene: Scene) -> bool:
-    return scene.judgement.slow > 1.0 and scene.judgement.slow_cause == "contention"
 
 
 @clue("batches had become {factor} times slower before")
@@ -140,16 +115,6 @@ def deadlocked(scene: Scene) -> Facts | None:
         return None
     known = any(seen.reading.census for seen in scene.history.process[-3:])
     return {"threads": EVERY_THREAD if known else EVERY_PYTHON_THREAD}
-
-
-@clue("its thread waits for a lock, an event, a queue or another thread, without a timeout, for {duration}")
-def waits_for_lock(scene: Scene) -> Facts | None:
-    return _waits(scene, "lock")
-
-
-@clue("its thread stands in a call of the training library for {duration}")
-def waits_in_library(scene: Scene) -> Facts | None:
-    return _waits(scene, "library")
 
 
 def _waits(scene: Scene, kind: str) -> Facts | None:
@@ -179,21 +144,6 @@ def waits_outside(scene: Scene) -> bool:
     return known and scene.judgement.evidence == "external wait"
 
 
-@clue("the processor is busy without reading or writing files and without new memory")
-def spinning(scene: Scene) -> bool:
-    return scene.judgement.evidence == "spin"
-
-
-@clue("its thread waits in one place for the GPU, which is busy at an even power, and nothing else happens")
-def waits_for_busy_device(scene: Scene) -> bool:
-    return scene.judgement.evidence == "busy device"
-
-
-@clue("it still reads, writes or touches new memory")
-def working(scene: Scene) -> bool:
-    return scene.judgement.evidence == "working"
-
-
 @clue("{graphs} graphs were traced a batch: something is built again each time")
 def rebuilt(scene: Scene) -> Facts | None:
     traced = metrics.traces_per_batch(scene.history)
@@ -214,8 +164,3 @@ def trained(scene: Scene) -> Facts | None:
         if heartbeat is not None and heartbeat.beats > 0
         else None
     )
-
-
-@clue("no batch was trained")
-def never_trained(scene: Scene) -> bool:
-    return scene.history.heartbeat is None or scene.history.heartbeat.beats == 0

@@ -73,10 +73,8 @@ def data_ended(scene: Scene) -> bool:
 
 
 HOLDS = 0.25  # of the growth of the memory, from which an object is what grows
-TORCH, KERAS = (
-    ("torch",),
-    ("callbacks", "on_batch"),
-)  # sources of beats (wire.SOURCES) of PyTorch's and of Keras' loops
+# Sources of beats (wire.SOURCES) of PyTorch's and of Keras' loops.
+TORCH, KERAS = ("torch",), ("callbacks", "on_batch")
 
 
 def _versions(scene: Scene) -> dict[str, str]:
@@ -97,20 +95,10 @@ def on_torch(scene: Scene) -> bool:
     return _source(scene) in TORCH or alone
 
 
-@clue()
-def off_torch(scene: Scene) -> bool:
-    return not on_torch.test(scene)
-
-
-@clue()
-def off_keras(scene: Scene) -> bool:
-    return not on_keras.test(scene)
-
-
-@clue()
-def on_keras(scene: Scene) -> bool:
-    """A loop of Keras; it can compute with TensorFlow, JAX or PyTorch."""
-    return _source(scene) in KERAS
+off_torch = Clue("off_torch", "", lambda scene: not on_torch.test(scene))
+# A loop of Keras; it can compute with TensorFlow, JAX or PyTorch.
+on_keras = Clue("on_keras", "", lambda scene: _source(scene) in KERAS)
+off_keras = Clue("off_keras", "", lambda scene: not on_keras.test(scene))
 
 
 @clue()
@@ -156,20 +144,13 @@ def _census(scene: Scene, site: str) -> bool:
     return bool(known) and known[-1].get(site, 0) > 0
 
 
-@clue()
-def waits_on_socket(scene: Scene) -> bool:
-    return _census(scene, "sock")
-
-
-@clue()
-def waits_on_pipe(scene: Scene) -> bool:
-    """A pipe, a FIFO or a file, and no socket."""
-    return _census(scene, "read") and not _census(scene, "sock")
-
-
-@clue()
-def waits_elsewhere(scene: Scene) -> bool:
-    return not waits_on_socket.test(scene) and not waits_on_pipe.test(scene)
+waits_on_socket = Clue("waits_on_socket", "", lambda scene: _census(scene, "sock"))
+# A pipe, a FIFO or a file, and no socket.
+waits_on_pipe = Clue("waits_on_pipe", "", lambda scene: _census(scene, "read") and not _census(scene, "sock"))
+waits_elsewhere = Clue(
+    "waits_elsewhere", "", lambda scene: not _census(scene, "sock") and not _census(scene, "read")
+)
+nothing_named_grows = Clue("nothing_named_grows", "", lambda scene: grown(scene.history) is None)
 
 
 @clue("{object} grows: it holds {size}")
@@ -188,11 +169,6 @@ def died_of_it(scene: Scene) -> Facts | None:
     is_known = bool(process.killed_for_memory.test(scene)) or said or (guessed and signs)
     found = object_grows.test(scene)
     return found if is_known and isinstance(found, dict) else None
-
-
-@clue()
-def nothing_named_grows(scene: Scene) -> bool:
-    return grown(scene.history) is None
 
 
 def grown(history: History) -> tuple[str, int] | None:
