@@ -17,7 +17,6 @@ from stallguard.doctor.facts import (
     PlaceFacts,
     StoreFacts,
     StorePromise,
-    worst,
 )
 from stallguard.host.types import ListedGpu, Sleep
 
@@ -154,27 +153,6 @@ def test_a_machine_on_which_nothing_is_wrong_gets_no_warning(facts):
 def test_what_would_spoil_a_night_and_what_costs_results_has_a_cure():
     announced = [finding for *_, facts in CASES for finding in examine(facts)]
     assert [finding for finding in announced if finding.severity in (WARN, FAIL) and not finding.cure] == []
-
-
-def test_the_gravest_finding_is_the_verdict():
-    assert worst(examine(MAC)) == OK
-    assert worst(examine(spoiled(MAC, machine__power="battery", machine__lid_closed=True))) == FAIL
-    assert worst([]) == OK
-
-
-def test_a_file_system_is_reported_once_however_many_places_are_on_it():
-    shared = (PlaceFacts("runs", "/a", True, 99 * GB, 7), PlaceFacts("results", "/b", True, 99 * GB, 7))
-    assert sum(finding.name == "disk" for finding in examine(spoiled(MAC, places=shared))) == 1
-
-
-def test_metal_is_no_matter_on_linux():
-    facts = packages(LINUX, tensorflow_metal="1.2.0")
-    assert not [finding for finding in examine(facts) if finding.name == "plug-in"]
-
-
-def test_a_sleep_setting_is_no_fault_because_a_run_holds_it_off():
-    found = [f for f in examine(spoiled(MAC, preferences__sleep=Sleep(600.0))) if f.name == "sleep"]
-    assert [(f.severity, "10 min" in f.what) for f in found] == [(OK, True)]
 
 
 def test_an_environment_that_does_not_answer_hides_nothing_of_the_machine():

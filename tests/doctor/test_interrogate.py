@@ -66,32 +66,6 @@ def test_an_interpreter_that_hangs_is_ended_with_all_that_it_started(tmp_path):
     assert time.monotonic() - began < interrogate.LAST_WORDS  # both sleepers held the pipes open
 
 
-def test_keras_backend_is_the_one_that_keras_itself_would_choose(tmp_path, monkeypatch):
-    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    assert environment(InterpreterChoice(sys.executable, ""), deep=False).installed.backend == (
-        "torch", str(tmp_path / "keras.json"),
-    )  # fmt: skip
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert environment(InterpreterChoice(sys.executable, ""), deep=False).installed.backend == (
-        "jax",
-        "KERAS_BACKEND",
-    )
-
-
-def test_the_plug_ins_that_tensorflow_would_load_are_seen_without_importing_it(tmp_path):
-    folder = tmp_path / "site/tensorflow-plugins"
-    folder.mkdir(parents=True)
-    (folder / "libmetal_plugin.dylib").write_bytes(b"")
-    code = (
-        f"import runpy, site; site.getsitepackages = lambda: [{str(tmp_path / 'site')!r}]\n"
-        f"facts = runpy.run_path({str(INSIDE / 'installed.py')!r})['facts']()\n"
-        "import sys; print(facts['plugins'], 'tensorflow' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "['libmetal_plugin.dylib'] False"
-
-
 def test_the_scripts_run_under_python_3_9():
     # pyenv's shims fail where the version is not chosen; the shell's own search is what a user has.
     command = "python3.9 -c 'import sys; print(sys.executable)'"
@@ -106,24 +80,6 @@ def test_the_scripts_run_under_python_3_9():
         pytest.skip("there is no python3.9 here")
     announced = environment(InterpreterChoice(found.stdout.strip(), "a test"), deep=False)
     assert announced.installed.version[:2] == (3, 9)
-
-
-@pytest.mark.tf
-def test_deep_computes_on_the_devices_of_the_environment():
-    announced = environment(InterpreterChoice(sys.executable, "a test"), deep=True)
-    assert announced.deep.trouble == ""
-    assert "/CPU:0" in announced.deep.devices
-
-
-def test_deep_tells_why_a_framework_cannot_be_imported(tmp_path):
-    (tmp_path / "torch.py").write_text("raise ImportError('Library not loaded: libmetal_plugin.dylib')")
-    metadata = tmp_path / "torch-2.13.0.dist-info/METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0\n")
-    lines = f'export PYTHONPATH={tmp_path} KERAS_BACKEND=torch\nexec {sys.executable} "$@"'
-    announced = environment(script(tmp_path, lines), deep=True)
-    assert announced.framework == "torch"
-    assert "ImportError: Library not loaded" in announced.deep.trouble
 
 
 def test_the_mark_is_one_and_the_same():
