@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import plistlib
 import shutil
 import signal
 import subprocess
@@ -312,39 +313,20 @@ def test_a_script_that_fails_is_not_started_for_ever(launchd):
     assert run_files.outcome(next(iter(list_runs()))).code == 1
 
 
-def test_the_log_has_stallguards_words_and_not_the_trainings(launchd, place):
+def test_the_log_has_stallguards_words_and_a_job_with_nothing_due_ends_at_once(launchd, place):
     little = launchd(3)
-
     assert little.wait(60)
     log = (place / "night.log").read_text()
     assert "begin, you started it" in log
     assert "finished: 3 batches" in log
-    assert "step" not in log
+    assert "step" not in log, "the training's words are not in it"
 
-
-def test_a_job_with_nothing_due_ends_at_once(launchd, place):
-    little = launchd(3)
-    assert little.wait(60)
-    again = LittleLaunchd(render(plist_job(little)))
+    again = LittleLaunchd(plistlib.dumps(little.keys))
     again.start()
 
     assert again.wait(20)
     assert len(list_runs()) == 1
     assert "nothing is due" in (place / "night.log").read_text()
-
-
-def plist_job(little: LittleLaunchd) -> AgentJob:
-    keys = little.keys
-    words = keys["ProgramArguments"]
-    run = tuple(words[words.index("--") + 1 :])
-    return AgentJob(
-        name="night",
-        python=words[0],
-        run=run,
-        cwd=keys["WorkingDirectory"],
-        log=keys["StandardOutPath"],
-        env=keys["EnvironmentVariables"],
-    )
 
 
 HANG = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"
