@@ -35,9 +35,8 @@ def plan(pid: int, platform: str = sys.platform, which: Which = shutil.which) ->
     -i: no idle sleep; -s: none at all on mains power; -w: until that process ends.  caffeinate(8).
     """
     if platform == "darwin":
-        return AwakePlan(
-            ("/usr/bin/caffeinate", "-i", "-s", "-w", str(pid)), "caffeinate keeps the Mac awake"
-        )
+        caffeinate = ("/usr/bin/caffeinate", "-i", "-s", "-w", str(pid))
+        return AwakePlan(caffeinate, "caffeinate keeps the Mac awake")
     inhibit, cat = which("systemd-inhibit"), which("cat")
     if inhibit is None or cat is None:
         return AwakePlan((), "nothing keeps this machine awake: there is no systemd-inhibit")
@@ -72,12 +71,8 @@ class Awake:
         given = subprocess.PIPE if how.by_pipe else subprocess.DEVNULL
         try:
             self._helper = subprocess.Popen(
-                how.command,
-                stdin=given,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+                how.command, stdin=given, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            )  # fmt: skip
             assert self._helper.stderr is not None  # noqa: S101 - a pipe, as asked
             os.set_blocking(self._helper.stderr.fileno(), False)
         except OSError as error:

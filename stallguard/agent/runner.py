@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -27,15 +26,6 @@ from stallguard.storage.paths import RunDir
 FIRST_PAUSE, LONGEST_PAUSE, PATIENCE = 1.0, 60.0, 3600.0  # seconds: between two tries, and in all
 LOG_MAX = 4_000_000  # bytes of a job's log above which only the newer half of this is kept
 
-Begin = Callable[[Callable[[str], None]], None]
-GoOn = Callable[[RunDir, bool], None]
-
-
-def wait(seconds: float) -> bool:
-    """Wait without being asked to end: True."""
-    time.sleep(seconds)
-    return True
-
 
 class JobRunner(NamedTuple):
     """One start of a job.
@@ -51,13 +41,13 @@ class JobRunner(NamedTuple):
     command: tuple[str, ...]
     schedule: Schedule
     clock: Callable[[], Moment]
-    begin: Begin
-    go_on: GoOn
+    begin: Callable[[Callable[[str], None]], None]
+    go_on: Callable[[RunDir, bool], None]
     say: Callable[[str], None]
     notify: Callable[[str], None]
     system: str
-    max_restarts: int = due_starts.MOST_RESTARTS
-    pause: Callable[[float], bool] = wait
+    max_restarts: int
+    pause: Callable[[float], bool]
 
     def do(self) -> None:
         """Do what is due; before that, end a run that was to be ended, or record one that ended without a record.

@@ -43,10 +43,7 @@ def notification(kind: str, title: str, text: str, run: str = "") -> Notificatio
     return Notification(SCHEMA, event, kind, title, text, run, run_files.utc())
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """The times of sent notifications, oldest first; at most an hour."""
-
-    times: tuple[tuple[float, str], ...] = ()
+Sent = tuple[tuple[float, str], ...]  # times and kinds of sent notifications, oldest first; at most an hour
 
 
 def allow(sent: Sent, kind: str, now: float, every: float = 60.0) -> tuple[bool, Sent]:
@@ -54,11 +51,11 @@ def allow(sent: Sent, kind: str, now: float, every: float = 60.0) -> tuple[bool,
 
     `now`: monotonic seconds; `every`: seconds between two of one kind.  The last notification of a run is always sent.
     """
-    recent = tuple(item for item in sent.times if now - item[0] < 3600)  # noqa: PLR2004 - an hour
+    recent = tuple(item for item in sent if now - item[0] < 3600)  # noqa: PLR2004 - an hour
     soon = any(what == kind and now - when < every for when, what in recent)
     if kind in PASSING and (soon or len(recent) >= MOST_AN_HOUR):
-        return False, Sent(recent)
-    return True, Sent((*recent, (now, kind)))
+        return False, recent
+    return True, (*recent, (now, kind))
 
 
 def kinds(occasions: Iterable[str]) -> frozenset[str]:

@@ -98,7 +98,7 @@ class Notifier:
         self._channels, self._wanted, self._every = list(channels), wanted, every
         self._trouble, self._changed = trouble, changed
         self._waiting: queue.SimpleQueue[Notification | None] = queue.SimpleQueue()
-        self._sent = Sent()
+        self._sent: Sent = ()
         self.records: list[ChannelRecord] = []
         self._thread = Worker(self._work, "notify")
         if self._channels:
@@ -140,13 +140,8 @@ class Notifier:
         """Count a result, and report the first failure after a success."""
         known = {record.channel: record for record in self.records}
         before = known.get(result.channel, ChannelRecord(result.channel))
-        known[result.channel] = ChannelRecord(
-            result.channel,
-            before.sent + (not result.why),
-            before.failed + bool(result.why),
-            result.why,
-            run_files.utc(),
-        )
+        sent, failed = before.sent + (not result.why), before.failed + bool(result.why)
+        known[result.channel] = ChannelRecord(result.channel, sent, failed, result.why, run_files.utc())
         self.records = list(known.values())
         if result.why and not before.why:
             with contextlib.suppress(Exception):  # no error of ours must end the thread

@@ -83,8 +83,8 @@ def played(night: Night, schedule: Schedule, days: int = 1) -> Played:
             starts.append(mac.now)
             mac.work(night.takes)
 
-        edges = (lambda: mac.wall, begin, _no_run, lambda _line: None, notified.append, LAUNCHD)
-        JobRunner("night", ("train.py",), schedule, *edges).do()
+        edges = (lambda: mac.wall, begin, _no_run, lambda _line: None, notified.append, LAUNCHD, 10)
+        JobRunner("night", ("train.py",), schedule, *edges, pause=lambda _seconds: False).do()
 
     job = AgentJob(
         name="night", python="python", run=("--", "train.py"), cwd="/", log="/log", schedule=schedule

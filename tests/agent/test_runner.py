@@ -38,7 +38,7 @@ def at_work(
     pause=lambda _seconds: False,
 ) -> list[str]:
     said: list[str] = []
-    edges = (lambda: now, begin, go_on, said.append, notify, LAUNCHD)
+    edges = (lambda: now, begin, go_on, said.append, notify, LAUNCHD, 10)
     JobRunner("night", ("train.py",), schedule, *edges, pause=pause).do()
     return said
 
@@ -227,16 +227,7 @@ def test_a_training_that_lasts_over_the_next_hour_has_missed_nothing(kept):
 def test_the_hourly_look_at_a_long_interval_does_not_fill_the_log(kept):
     job_memory.keep("night", job_memory.JobMemory(installed=NOW, started=NOW, ended=NOW))
     said: list[str] = []
-    never = lambda *_: None  # noqa: E731
-    JobRunner(
-        "night",
-        ("train.py",),
-        Schedule(every=7 * 86400.0),
-        lambda: MORNING,
-        never,
-        never,
-        said.append,
-        never,
-        LAUNCHD,
-    ).do()
+    never = lambda *_: False  # noqa: E731
+    edges = (lambda: MORNING, never, never, said.append, never, LAUNCHD, 10, never)
+    JobRunner("night", ("train.py",), Schedule(every=7 * 86400.0), *edges).do()
     assert said == []

@@ -12,7 +12,7 @@ def note(kind: str = "run.finished", text: str = "x", title: str = "t") -> notif
 
 
 def allowed(*steps: tuple[str, float]) -> list[bool]:
-    sent, answers = message.Sent(), []
+    sent, answers = (), []
     for kind, now in steps:
         answer, sent = message.allow(sent, kind, now)
         answers.append(answer)
