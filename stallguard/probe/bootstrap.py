@@ -171,7 +171,7 @@ PARTS: dict[str, tuple[Callable[[ProbeSettings], object], str, bool]] = {
     "trackers": (lambda wish: wish.trackers, "trackers", False),
     "sizes": (lambda wish: wish.token, "microbatch.fit_sizes", False),
     "device": (lambda wish: wish.device == "cpu", "", False),
-    "slices": (lambda wish: wish.factor > 1, "microbatch", False),
+    "slices": (lambda wish: wish.factor > 1, "microbatch.compare", False),
     "rows": (lambda wish: wish.really, "microbatch.fewer_rows", False),
     "checkpoint": (lambda wish: wish.checkpoints, "checkpoint", False),
 }

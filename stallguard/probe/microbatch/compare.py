@@ -30,7 +30,7 @@ import sys
 import warnings
 from collections import deque
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 from weakref import WeakKeyDictionary, WeakSet
 
 from .. import libraries
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..context import Context
-    from .announcements import Announcer
 
 FLOAT, HALF = 1e-5, 1e-2  # relative, for float32 and for float16 or bfloat16
 FLOORS = {FLOAT: 1e-7, HALF: 1e-3}  # relative to all gradients together
@@ -212,8 +211,15 @@ KEPT = (list, dict, set, deque)  # their contents are restored too
 
 @contextmanager
 def undone(model: Any) -> Iterator[None]:
-    """Restore generators and attributes after the body, and suppress its warnings: the training repeats them."""
-    attributes = Attributes(model)
+    """Restore generators and attributes after the body, and suppress its warnings: the training repeats them.
+
+    The attributes of the model and its layers, if their classes are the script's, and the contents of lists, dicts,
+    sets and deques in them.
+    """
+    attributes = [
+        (vars(owner), {name: (value, _contents(value)) for name, value in vars(owner).items()})
+        for owner in own_objects(model)
+    ]
     before = random_state.capture()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -221,29 +227,18 @@ def undone(model: Any) -> Iterator[None]:
             yield
         finally:
             random_state.restore(before)
-            attributes.restore()
+            for own, values in attributes:
+                _put_back(own, values)
 
 
-class Attributes:
-    """The attributes of the model and its layers, if their classes are the script's."""
-
-    def __init__(self, model: Any) -> None:
-        self._before = [
-            (owner, {name: (value, _contents(value)) for name, value in vars(owner).items()})
-            for owner in own_objects(model)
-        ]
-
-    def restore(self) -> None:
-        """Restore attributes that hold another object now, and the contents of lists, dicts, sets and deques."""
-        for owner, before in self._before:
-            own = vars(owner)
-            for name in [name for name in own if name not in before]:
-                del own[name]
-            for name, (value, contents) in before.items():
-                if own.get(name) is not value:
-                    own[name] = value
-                for container, kind, items in contents:
-                    _refill(container, kind, items)
+def _put_back(own: dict[str, Any], before: dict[str, tuple[Any, list[tuple[Any, Any, list[Any]]]]]) -> None:
+    for name in [name for name in own if name not in before]:
+        del own[name]
+    for name, (value, contents) in before.items():
+        if own.get(name) is not value:
+            own[name] = value
+        for container, kind, items in contents:
+            _refill(container, kind, items)
 
 
 def own_objects(model: Any) -> list[Any]:
@@ -296,7 +291,14 @@ class SliceVerdict(NamedTuple):
 
 
 class Framework:
-    """What a comparison needs from a framework."""
+    """What slices and their comparison need of a framework: three of its functions, and those below."""
+
+    def __init__(self, map_structure: Any, concatenate: Any, zeros_like: Any) -> None:
+        self.map_structure, self.concatenate, self.zeros_like = map_structure, concatenate, zeros_like
+
+    def mapped(self, change: Callable[[Any], Any], data: Any) -> Any:
+        """Return the structure `data` with each leaf changed; a leaf that is None stays."""
+        return self.map_structure(lambda leaf: None if leaf is None else change(leaf), data)
 
     def train(self, model: Any, arguments: Any, batch: Any) -> Any:
         """Run the step of a model as its train function does, but outside of any graph."""
@@ -305,17 +307,28 @@ class Framework:
     def build(self, model: Any, arguments: Any, batch: Any) -> None:
         """Create what the first step would create, and change nothing else; JAX and torch have created it before."""
 
-    def preserved(self, model: Any) -> Any:
-        """Return a context manager that restores all variables that a step can change."""
-        raise NotImplementedError
+    def kept(self, model: Any, *, weights: bool) -> Any:
+        """Return the values of all variables that a step can change; `weights`: with the trained ones."""
+
+    def put_back(self, before: Any) -> None:
+        """Set the variables to the values that `kept` returned."""
+
+    @contextmanager
+    def preserved(self, model: Any) -> Iterator[Any]:
+        """Restore all that a step can change after the body."""
+        before = self.kept(model, weights=True)
+        try:
+            yield before
+        finally:
+            self.put_back(before)
 
 
 class Slices:
     """Decides which models of the process are trained in slices."""
 
-    def __init__(self, context: Context, announcer: Announcer) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
-        self.announcer = announcer
+        self.announcer = announcements.Announcer(context)
         self._lookahead = Lookahead(context)
         self._verdicts: WeakKeyDictionary[Any, SliceVerdict] = WeakKeyDictionary()
         # The train function for which each model was prepared.
@@ -399,6 +412,9 @@ class Slices:
             self._functions[model] = _made(model)
 
 
+begin = Slices
+
+
 class SliceComparison:
     """The comparison of one model, and its result: `reason`, and the layers and metrics that slices change."""
 
@@ -455,7 +471,7 @@ class SliceComparison:
         raise Enough
 
     def _obstacle(self, step_rows: Any, data: Any) -> str:
-        rows = [(name, step_rows.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
+        rows = [(name, step_rows.step.rows(leaf)) for name, leaf in batch_structure.leaves(data)]
         layer = batch_structure.stateful(self.model)
         if layer:
             return "the layer %r is stateful: it keeps its state from one batch to the next" % layer
@@ -490,7 +506,7 @@ class SliceComparison:
         if not is_finite(sliced):
             return "the loss of single rows is not a number"
         half = batch_structure.is_half(self.model)
-        found = difference(whole, sliced, step_rows.names(), half=half)
+        found = difference(whole, sliced, step_rows.names, half=half)
         if found and self.draws.real:
             return "%s draws random numbers that a comparison cannot fix" % batch_structure.listed(
                 sorted(self.draws.real)

@@ -14,8 +14,9 @@ script's other threads can draw data meanwhile.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -90,11 +91,11 @@ def loss_tracker(model: Any) -> Any:
 
 
 @contextmanager
-def shadowed(owner: Any, stand_in: Any, *methods: str) -> Iterator[None]:
-    """Replace the named methods of the object `owner` by those of `stand_in` during the body."""
+def shadowed(owner: Any, methods: dict[str, Any]) -> Iterator[None]:
+    """Replace methods of the object `owner` during the body."""
     own = vars(owner)
     before = {name: own[name] for name in methods if name in own}
-    own.update((name, getattr(stand_in, name)) for name in methods)
+    own.update(methods)
     try:
         yield
     finally:
@@ -106,16 +107,12 @@ def shadowed(owner: Any, stand_in: Any, *methods: str) -> Iterator[None]:
 @contextmanager
 def holding(model: Any, *methods: str) -> Iterator[HeldUpdate]:
     """Defer the named methods of the model's optimizer, and its log of the loss, during the body."""
-    optimizer = model.optimizer
+    optimizer, tracker = model.optimizer, loss_tracker(model)
     held = HeldUpdate(optimizer)
-    tracker = loss_tracker(model)
     scaling = [name for name in ("scale_loss", "get_scaled_loss") if hasattr(optimizer, name)]
-    with shadowed(optimizer, held, *methods, *scaling):
-        if tracker is None:
-            yield held
-        else:
-            with shadowed(tracker, held, "update_state"):
-                yield held
+    logged = nullcontext() if tracker is None else shadowed(tracker, {"update_state": held.update_state})
+    with shadowed(optimizer, {name: getattr(held, name) for name in (*methods, *scaling)}), logged:
+        yield held
 
 
 GOLDEN_RATIO = 0.6180339887498949  # its multiples are spread evenly over (0, 1)
@@ -144,14 +141,38 @@ class Draws:
             self.real.add(name)
 
 
-def field(length: int) -> list[float]:
-    """Return `length` numbers between 0 and 1, spread evenly, the same for each call."""
+def field(shape: list[int]) -> list[float]:
+    """Return the numbers of the last dimension of a draw, which all others repeat; one for a single dimension.
+
+    They lie between 0 and 1, spread evenly, and are the same for each call.
+    """
+    length = shape[-1] if len(shape) > 1 else 1
     return [LEAST + (MOST - LEAST) * ((0.381966 + GOLDEN_RATIO * place) % 1.0) for place in range(length)]
 
 
-def row(shape: list[int]) -> list[float]:
-    """Return the numbers of the last dimension of a draw, which all others repeat; one for a single dimension."""
-    return field(shape[-1] if len(shape) > 1 else 1)
+def drawing(
+    noted: Draws, numbers: Any, is_real: Callable[[], bool] = lambda: False
+) -> Callable[[Function], Function]:
+    """Return what makes a random function return numbers(its arguments by name).
+
+    Without `numbers`, or while `is_real()`, it draws real ones, and that is noted.
+    """
+
+    def make(original: Function) -> Function:
+        signature = inspect.signature(original)
+
+        def draw(*args: Any, **named: Any) -> Any:
+            real = numbers is None or is_real()
+            noted.note(real)
+            if real:
+                return original(*args, **named)
+            asked = signature.bind(*args, **named)
+            asked.apply_defaults()
+            return numbers(asked.arguments)
+
+        return draw
+
+    return make
 
 
 @contextmanager

@@ -48,6 +48,11 @@ class Slice:
         return self.divisors[0] if len(self.divisors) == 1 == self.losses else None
 
     @property
+    def share(self) -> Any:
+        """Return the slice's share of the batch's loss."""
+        return (self.size if self.divisor is None else self.divisor) / self.batch
+
+    @property
     def uneven(self) -> bool:
         """Whether the slices' weights are only approximate: there are several losses, at least one with a mask."""
         return bool(self.divisors) and self.losses > 1

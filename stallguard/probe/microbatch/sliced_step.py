@@ -1,27 +1,26 @@
 """A training step in slices, and the rows of its comparison: what is the same in every framework.
 
-slices_tf.py, slices_torch.py and slices_jax.py derive from these what their framework does otherwise: how a batch is
-cut, how sums are kept, which functions draw random numbers.  `SlicedStep.run` takes the place of Keras' `train_step`
-(`patch`): the framework's own step runs once for each slice with the optimizer's update held back
-(deferred_update.py), and one update follows.  `ComparedRows` is what compare.SliceComparison asks for.
+slices_tf.py, slices_torch.py and slices_jax.py derive from these what their framework does otherwise.
+`SlicedStep.run` takes the place of Keras' `train_step` (`patch`): the framework's own step runs once for each slice
+with the optimizer's update held back (deferred_update.py), and one update follows.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, Optional
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Optional
 
 from ..hooks import before
 from ..lookahead import NAME
 from . import announcements, batch_structure, compare
 from .compare import StepOutcome
-from .deferred_update import HeldUpdate, holding
+from .deferred_update import HeldUpdate, holding, shadowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from .announcements import Announcer
     from .compare import Framework, Slices
     from .deferred_update import Draws
 
@@ -29,14 +28,10 @@ if TYPE_CHECKING:
 @contextmanager
 def running_statistics(model: Any) -> Iterator[None]:
     """Have batch normalisation use its running statistics, and not update them, during the body."""
-    layers = batch_structure.normalisations(model)
-    for layer in layers:
-        vars(layer)["call"] = _in_inference(layer.call)
-    try:
+    with ExitStack() as stack:
+        for layer in batch_structure.normalisations(model):
+            stack.enter_context(shadowed(layer, {"call": _in_inference(layer.call)}))
         yield
-    finally:
-        for layer in layers:
-            vars(layer).pop("call", None)
 
 
 def _in_inference(original: Any) -> Any:
@@ -56,16 +51,8 @@ def outputs_kept(model: Any) -> Iterator[list[Any]]:
         kept.append(named["y_pred"] if "y_pred" in named else args[2])
         return original(*args, **named)  # type: ignore[misc]
 
-    own = vars(model)
-    before = own.get("compute_loss")
-    if original is not None:
-        own["compute_loss"] = compute_loss
-    try:
+    with shadowed(model, {} if original is None else {"compute_loss": compute_loss}):
         yield kept
-    finally:
-        own.pop("compute_loss", None)
-        if before is not None:
-            own["compute_loss"] = before
 
 
 WEIGHTS = (1.0, 0.5, 1.5, 0.75, 1.25)  # of compared rows: all different
@@ -76,21 +63,27 @@ class SlicedStep:
 
     updates: tuple[str, ...] = ("apply_gradients", "apply")  # methods of the optimizer that are held back
 
-    def __init__(self, slices: Slices, original: Any, model: Any) -> None:
+    compared: type[ComparedRows]  # the rows of this step for its comparison
+
+    def __init__(self, framework: Framework, slices: Slices, original: Any, model: Any) -> None:
+        self.framework: Any = framework
         self.announcer = slices.announcer
         self.slices = slices
         self.original = original
         self.model = model
 
-    def run(self, data: Any, factor: int) -> Any:
-        """Train one batch in `factor` slices and one update; return what the framework's own step returns."""
+    def run(self, data: Any) -> Any:
+        """Train one batch in slices and one update; return what the framework's own step returns."""
+        factor = self.slices.context.factor
         if factor <= 1:
             return self.whole(data)
         comparison = self.slices.comparison(self.model)
         if comparison is not None and comparison.building:
-            return self.held_back(data)
+            with holding(self.model, *self.updates) as held:
+                held.weigh = lambda loss: loss
+                return self.whole(data)
         if comparison is not None:
-            comparison.compare(self.compared_rows(), data)
+            comparison.compare(self.compared(self), data)
         leaves = batch_structure.leaves(data)
         reason = (
             self.slices.reason(self.model)
@@ -102,14 +95,14 @@ class SlicedStep:
             self.announcer.whole(self.model, reason)
         if reason or self.rows(leaves[0][1]) in (0, 1):
             return self.whole(data)
-        before = self.kept()
+        before = self.framework.kept(self.model, weights=False)
         try:
             with holding(self.model, *self.updates) as held:
                 trained = self.train(held, data, factor)
         except Exception as error:
             if compare.is_lack_of_memory(error):
                 raise
-            self.put_back(before)
+            self.framework.put_back(before)
             self.slices.stay_whole(self.model, "its step fails in slices (%s)" % compare.described(error))
             return self.whole(data)
         self.announcer.cut()
@@ -119,29 +112,14 @@ class SlicedStep:
         """Run the framework's own step."""
         return self.original(self.model, data)
 
-    def held_back(self, data: Any) -> Any:
-        """Run the framework's own step without its update; return the logs."""
-        with holding(self.model, *self.updates) as held:
-            held.weigh = lambda loss: loss
-            return self.whole(data)
-
     def obstacle(self) -> str:
         """Return why this framework cannot slice the step of the model; "" if it can."""
         return ""
 
     def rows(self, leaf: Any) -> Any:
         """Return the rows of a leaf: a number, None for a single value, or "unknown" before the graph runs."""
-        return plain_rows(leaf)
-
-    def kept(self) -> Any:
-        """Return what `put_back` needs if the slices fail."""
-
-    def put_back(self, before: Any) -> None:
-        """Undo what slices that failed have changed."""
-
-    def compared_rows(self) -> ComparedRows:
-        """Return the rows of this step for its comparison."""
-        raise NotImplementedError
+        shape: Any = getattr(leaf, "shape", ())
+        return int(shape[0]) if len(shape) else None
 
     def train(self, held: HeldUpdate, data: Any, factor: int) -> Any:
         """Train the slices, without the update."""
@@ -152,12 +130,6 @@ class SlicedStep:
         raise NotImplementedError
 
 
-def plain_rows(leaf: Any) -> Optional[int]:
-    """Return the rows of an array, None for a single number."""
-    shape: Any = getattr(leaf, "shape", ())
-    return int(shape[0]) if len(shape) else None
-
-
 class ComparedRows:
     """What compare.SliceComparison does with rows of a batch: it selects, changes and trains them in one step."""
 
@@ -166,12 +138,13 @@ class ComparedRows:
     def __init__(self, step: Any) -> None:
         self.step = step
         self.model = step.model
+        self.framework = step.framework
         self.uneven = False  # several losses divide by different counts
-        self._names: list[str] = []  # paths of the variables of the last gradients
+        self.names: list[str] = []  # paths of the variables of the last gradients
 
     def kind(self, data: Any) -> str:
         """Return the kind of a batch: structure, types, and shapes without the number of rows."""
-        found = [(name, self.rows(leaf), leaf) for name, leaf in batch_structure.leaves(data)]
+        found = [(name, self.step.rows(leaf), leaf) for name, leaf in batch_structure.leaves(data)]
         first = next((count for _, count, _ in found if count is not None), 0)
         parts = []
         for name, count, leaf in found:
@@ -179,22 +152,37 @@ class ComparedRows:
             parts.append((name, type(leaf).__name__, str(getattr(leaf, "dtype", "")), shape, count == first))
         return repr(parts)
 
-    def rows(self, leaf: Any) -> Optional[int]:
-        """Return the rows of a leaf, None for a single number."""
-        return plain_rows(leaf)
-
     def some(self, data: Any, count: int) -> Any:
         """Return `count` rows of the batch, spread over it."""
-        every = self.rows(batch_structure.leaves(data)[0][1]) or 0
+        every = self.step.rows(batch_structure.leaves(data)[0][1]) or 0
         places = [place * (every - 1) // (count - 1) for place in range(count)]
-        return self.mapped(lambda leaf: self.taken(leaf, places), data)
+
+        def rows(leaf: Any) -> Any:
+            return self.framework.concatenate([leaf[place : place + 1] for place in places], 0)
+
+        return self.framework.mapped(rows, data)
 
     def blanked(self, data: Any) -> Any:
         """Return the rows with zero as the last one's target, and a different weight for each."""
         if not isinstance(data, tuple) or len(data) < 2:  # noqa: PLR2004
             return data
-        targets = self.mapped(self.blank, data[1])
-        return (data[0], targets, *(self.mapped(self.weighed, part) for part in data[2:]))
+        concatenate, zeros = self.framework.concatenate, self.framework.zeros_like
+
+        def blank(leaf: Any) -> Any:
+            return concatenate([leaf[:-1], zeros(leaf[-1:])], 0) if self.is_array(leaf) else leaf
+
+        def weighed(leaf: Any) -> Any:
+            if not self.is_array(leaf) or "float" not in str(leaf.dtype):
+                return leaf
+            rows = range(self.step.rows(leaf))
+            return concatenate([leaf[row : row + 1] * WEIGHTS[row] for row in rows], 0)
+
+        targets = self.framework.mapped(blank, data[1])
+        return (data[0], targets, *(self.framework.mapped(weighed, part) for part in data[2:]))
+
+    def is_array(self, leaf: Any) -> bool:
+        """Return whether a leaf is an array whose numbers can be changed."""
+        return hasattr(leaf, "dtype")
 
     def cuts(self, count: int) -> tuple[int, int, int]:
         """Return how `count` rows are sliced: one row first, which exposes a wrong squeeze; see slice_plan.plan."""
@@ -208,15 +196,22 @@ class ComparedRows:
 
     def outcome(self, data: Any, cuts: Any, scaled: bool) -> StepOutcome:
         """Train the rows as a whole (`cuts`: None) or in slices, restore all variables, and return the outcome."""
-        with self.preserved() as before:
+        with self.framework.preserved(self.model) as before:
             with outputs_kept(self.model) as outputs:
                 loss, losses, gradients, logs = self._trained(data, cuts, scaled)
             state = self.changed(before)
-        calls = [self.flat(output) for output in outputs]
-        joined: list[Any] = []
-        if calls and all(map(self.has_rows, calls[0])):
-            joined = [self.joined(parts) for parts in zip(*calls)]
-        return StepOutcome(loss, losses, gradients, joined, logs, state)
+        return StepOutcome(loss, losses, gradients, self._joined(outputs), logs, state)
+
+    def _joined(self, outputs: list[Any]) -> list[Any]:
+        """Return each output of a model as one array over all its calls; none if one of them is no array of rows."""
+        calls: list[list[Any]] = []
+        for output in outputs:
+            calls.append([])
+            self.framework.mapped(calls[-1].append, output)
+        if not calls or not all(self.is_array(leaf) and self.step.rows(leaf) for leaf in calls[0]):
+            return []
+        concatenate = sys.modules["numpy"].concatenate
+        return [concatenate([self.array(leaf) for leaf in parts]) for parts in zip(*calls)]
 
     def _trained(self, data: Any, cuts: Any, scaled: bool) -> Any:
         """Run the step without its update; return (loss, losses, gradients, logs)."""
@@ -228,11 +223,11 @@ class ComparedRows:
                 gradients, loss = held.gradients or [], held.loss
             else:
                 logs, sums = self.step.summed(held, data, cuts, cuts[0] + cuts[1] * cuts[2])
-                gradients = self.mean(sums, held)
+                gradients = self.step.mean(sums, held)
                 loss = None if held.loss is None else sums.loss / sums.share
                 logs = batch_structure.fresh_logs(self.model, logs)
         self.uneven |= held.uneven
-        self._names = [str(getattr(variable, "path", variable.name)) for variable in held.variables]
+        self.names = [str(getattr(variable, "path", variable.name)) for variable in held.variables]
         numbers = {name: self.number(value) for name, value in logs.items()} if isinstance(logs, dict) else {}
         return (
             None if loss is None else self.number(loss),
@@ -241,72 +236,36 @@ class ComparedRows:
             {name: value for name, value in numbers.items() if value is not None},
         )
 
-    def names(self) -> list[str]:
-        """Return the paths of the variables of the last gradients."""
-        return self._names
+    def number(self, value: Any) -> Optional[float]:
+        """Return the mean of a tensor, or a number as it is; None for any other object."""
+        try:
+            return float(sys.modules["numpy"].asarray(self.array(value), "float64").mean())
+        except Exception:
+            return None
 
     # What each framework does in its own way.
 
-    def mapped(self, change: Callable[[Any], Any], data: Any) -> Any:
-        """Return the structure `data` with each leaf changed; a leaf that is None stays."""
-        raise NotImplementedError
-
-    def taken(self, leaf: Any, places: list[int]) -> Any:
-        """Return the rows of a leaf at `places`."""
-        raise NotImplementedError
-
-    def blank(self, leaf: Any) -> Any:
-        """Return a leaf whose last row is zero."""
-        raise NotImplementedError
-
-    def weighed(self, leaf: Any) -> Any:
-        """Return a leaf of floats with each row times its number of WEIGHTS; any other as it is."""
-        raise NotImplementedError
-
     def fixed(self, draws: Draws) -> AbstractContextManager[Any]:
         """Return a context manager that fixes random draws."""
-        raise NotImplementedError
-
-    def preserved(self) -> AbstractContextManager[Any]:
-        """Return a context manager that restores all variables that a step can change."""
         raise NotImplementedError
 
     def changed(self, before: Any) -> dict[str, Any]:
         """Return {path: value} of the variables that differ from `before`, except metrics, optimizers and seeds."""
         raise NotImplementedError
 
-    def flat(self, output: Any) -> list[Any]:
-        """Return the leaves of a layer's output."""
-        raise NotImplementedError
-
-    def has_rows(self, leaf: Any) -> bool:
-        """Return whether a leaf of an output is an array with rows."""
-        raise NotImplementedError
-
-    def joined(self, parts: Any) -> Any:
-        """Return arrays of rows as one array of numpy."""
-        raise NotImplementedError
-
-    def mean(self, sums: Any, held: HeldUpdate) -> Any:
-        """Return the batch's gradients from the sums of its slices."""
-        raise NotImplementedError
-
-    def number(self, value: Any) -> Optional[float]:
-        """Return the mean of a tensor, or a number as it is; None for any other object."""
-        raise NotImplementedError
-
     def array(self, gradient: Any) -> Any:
-        """Return a gradient as numpy has it."""
+        """Return a tensor as numpy has it, of a sparse gradient (values, indices)."""
         raise NotImplementedError
 
 
-Step = Callable[[Any], Any]
-
-
-def patch(slices: Slices, trainer: Any, step: Step, framework: Framework) -> None:
+def patch(slices: Slices, trainer: Any, kind: type[SlicedStep], framework: Framework) -> None:
     """Wrap `train_step` of the class `trainer`, and have the first batches of each fit compared."""
-    context, announcer = slices.context, slices.announcer
+    context = slices.context
     begun: set[int] = set()  # models whose fit has begun, and whose train function was not made since
+
+    def step(original: Any) -> Any:
+        # On JAX the step gets the state of model, optimizer and metrics before the data.
+        return lambda model, *given: kind(framework, slices, original, model, *given[:-1]).run(given[-1])
 
     def function(original: Any) -> Any:
         def make_train_function(self: Any, *args: Any, **named: Any) -> Any:
@@ -315,7 +274,7 @@ def patch(slices: Slices, trainer: Any, step: Step, framework: Framework) -> Non
             begun.discard(id(self))
             try:
                 if context.factor > 1:
-                    _prepare(announcer, slices, framework, self, fit_begins)
+                    _prepare(slices, framework, self, fit_begins)
             except Exception as error:
                 context.surprise("preparing slices", error)
             # Keras 2 stores and calls what this returns: it must be the NextCall.
@@ -329,12 +288,10 @@ def patch(slices: Slices, trainer: Any, step: Step, framework: Framework) -> Non
         context.wrap(trainer, "fit", before(context, lambda model, *_, **__: begun.add(id(model))))
 
 
-def _prepare(
-    announcer: Announcer, slices: Slices, framework: Framework, model: Any, fit_begins: bool
-) -> None:
+def _prepare(slices: Slices, framework: Framework, model: Any, fit_begins: bool) -> None:
     """Have the first batches of `model` compared, or report why they stay whole."""
     if not batch_structure.reaches(model):
-        announcer.unreached(model)
+        slices.announcer.unreached(model)
         slices.pass_over(model)
         return
     reason = ""

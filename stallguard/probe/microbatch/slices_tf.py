@@ -19,14 +19,14 @@ the script that is traced meanwhile keeps its graph for the training, which must
 
 from __future__ import annotations
 
-import inspect
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import batch_structure, compare, deferred_update, slice_plan, sliced_step
 from .deferred_update import HeldUpdate, loss_tracker
-from .sliced_step import WEIGHTS, ComparedRows, SlicedStep
+from .sliced_step import ComparedRows, SlicedStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,22 +89,6 @@ def invariant(tf: Any, one: Sums) -> Sums:
     return Sums(one.share.shape, one.loss.shape, gradients)
 
 
-def mean(tf: Any, sums: Sums, held: HeldUpdate) -> list[Any]:
-    """Return the batch's gradients in the form of the slice's in `held`, None for a variable without one."""
-    parts = iter(sums.gradients)
-    found: list[Any] = []
-    for gradient, variable in zip(held.gradients or [], held.variables):
-        if gradient is None:
-            found.append(None)
-            continue
-        part = next(parts)
-        value = tf.math.divide_no_nan(part[0], tf.cast(sums.share, part[0].dtype))
-        if len(part) > 1:
-            value = tf.IndexedSlices(value, part[1], tf.constant(list(variable.shape)))
-        found.append(value)
-    return found
-
-
 OPS = "tensorflow.python.ops."
 UNIFORM = {"gen_random_ops": "random_uniform", "gen_stateless_random_ops_v2": "stateless_random_uniform_v2"}
 NORMAL = {
@@ -125,47 +109,127 @@ REAL = {
 RANGE = 1 << 30  # of integers without bounds
 
 
-def patch(slices: Slices, trainer: str, module: Any) -> None:
-    """Have the trainer of this name, which runs on TensorFlow, train its batches in slices."""
+class _TensorFlow(compare.Framework):
+    """What slices need of Keras on TensorFlow."""
 
-    def train_step(original: Any) -> Any:
-        return lambda self, data: TensorFlowStep(module.tf, slices, original, self).run(
-            data, slices.context.factor
-        )
+    def __init__(self, tf: Any) -> None:
+        self.tf = tf
+        super().__init__(tf.nest.map_structure, tf.concat, tf.zeros_like)
 
-    sliced_step.patch(slices, getattr(module, trainer), train_step, TensorFlowComparison(module.tf))
+    def _given(self, batch: Any) -> Any:
+        """Return a batch as the train function passes it to the step: tensors, and None for a missing leaf."""
+        tf = self.tf
+
+        def one(leaf: Any) -> Any:
+            if isinstance(leaf, tf.experimental.Optional):
+                return None
+            is_tensor = hasattr(leaf, "dtype") and hasattr(leaf.shape, "rank")
+            return leaf if is_tensor else tf.convert_to_tensor(leaf)
+
+        return self.mapped(one, batch)
+
+    def train(self, model: Any, arguments: Any, batch: Any) -> Any:
+        return model.train_step(self._given(batch))
+
+    def build(self, model: Any, arguments: Any, batch: Any) -> None:
+        if not batch_structure.is_built(model):  # traced, and not run
+            self.tf.function(model.train_step).get_concrete_function(self._given(batch))
+
+    def kept(self, model: Any, *, weights: bool) -> list[tuple[Any, Any]]:
+        """Return (variable, value); a value is copied only when its variable changes.  None while a step is traced."""
+        tf = self.tf
+        if not tf.executing_eagerly():
+            return []
+        found = [*model.non_trainable_variables, *model.variables, *_metrics(model)]
+        found += _listed(model.optimizer, "variables")
+        owners = (model, *batch_structure.layers(model))
+        for value in [attribute for owner in owners for attribute in list(vars(owner).values())]:
+            # Variables and the states of random generators: as an attribute, or in a list or dict that is one.
+            items = list(value.values()) if isinstance(value, dict) else value
+            parts = items if isinstance(items, (list, tuple)) else [items]
+            found += [part for part in parts if isinstance(part, tf.Variable)]
+            generators = [getattr(part, "_generator", part) for part in parts]
+            found += [each.state for each in generators if isinstance(each, tf.random.Generator)]
+        raw = [
+            getattr(variable, "_value", variable) for variable in found
+        ]  # of a Keras 3 variable: TensorFlow's
+        distinct = {id(variable): variable for variable in raw if hasattr(variable, "read_value")}
+        return [(variable, variable.read_value()) for variable in distinct.values()]
+
+    def put_back(self, before: list[tuple[Any, Any]]) -> None:
+        for variable, value in before:
+            variable.assign(value)
+
+    @contextmanager
+    def preserved(self, model: Any) -> Iterator[Any]:
+        known = {id(variable) for variable in _metrics(model)}
+        with super().preserved(model) as before:
+            try:
+                yield before
+            finally:
+                if any(id(variable) not in known for variable in _metrics(model)):
+                    model.reset_metrics()  # some were created in the body
 
 
-class TensorFlowStep(SlicedStep):
+class _Rows(ComparedRows):
+    """Rows of a batch on TensorFlow."""
+
+    def some(self, data: Any, count: int) -> Any:
+        """Return `count` rows of the batch, spread over it; the first ones if it is sparse."""
+        sparse = self.framework.tf.SparseTensor
+        if any(isinstance(leaf, sparse) for _, leaf in batch_structure.leaves(data)):
+            return self.step.cut(data, 0, count)
+        return super().some(data, count)
+
+    def is_array(self, leaf: Any) -> bool:
+        tf = self.framework.tf
+        return isinstance(leaf, tf.Tensor) and leaf.dtype != tf.string
+
+    @contextmanager
+    def fixed(self, draws: deferred_update.Draws) -> Iterator[None]:
+        tf = self.framework.tf
+        with alike(tf, draws), tf.summary.record_if(False):
+            yield
+
+    def array(self, gradient: Any) -> Any:
+        if isinstance(gradient, self.framework.tf.IndexedSlices):
+            return gradient.values.numpy(), gradient.indices.numpy()
+        return gradient.numpy()
+
+    def changed(self, before: Any) -> dict[str, Any]:
+        apart = [*_metrics(self.model), *_listed(self.model.optimizer, "variables")]
+        excluded = {id(getattr(variable, "_value", variable)) for variable in apart}
+        paths = {id(getattr(v, "_value", v)): str(getattr(v, "path", v.name)) for v in self.model.variables}
+        changed = {}
+        tf = self.framework.tf
+        for variable, value in before:
+            if (
+                id(variable) in excluded
+                or "seed_generator" in variable.name
+                or variable.name.startswith("StateVar")
+            ):
+                continue
+            now = variable.read_value()
+            same = now.shape == value.shape and bool(tf.reduce_all(tf.equal(now, value)))
+            if not same:
+                changed[paths.get(id(variable), str(variable.name))] = variable.numpy()
+        return changed
+
+
+class _Step(SlicedStep):
     """One `train_step` call on TensorFlow."""
 
-    def __init__(self, tf: Any, slices: Slices, original: Any, model: Any) -> None:
-        super().__init__(slices, original, model)
-        self.tf = tf
+    compared = _Rows
 
     def rows(self, leaf: Any) -> Any:
-        """See SlicedStep."""
         shape: Any = getattr(leaf, "shape", ())
         rank: Any = getattr(shape, "rank", len(shape) if isinstance(shape, tuple) else None)
         if rank is None:
             return "unknown"
         return (shape[0] if shape[0] is not None else "unknown") if rank else None
 
-    def kept(self) -> Any:
-        """See SlicedStep."""
-        return values(self.tf, self.model) if self.tf.executing_eagerly() else []
-
-    def put_back(self, before: Any) -> None:
-        """See SlicedStep."""
-        put_back(before)
-
-    def compared_rows(self) -> TensorFlowRows:
-        """See SlicedStep."""
-        return TensorFlowRows(self)
-
     def train(self, held: HeldUpdate, data: Any, factor: int) -> Any:
-        """See SlicedStep."""
-        tf, leaves = self.tf, [leaf for _, leaf in batch_structure.leaves(data)]
+        tf, leaves = self.framework.tf, [leaf for _, leaf in batch_structure.leaves(data)]
         counts: list[Any] = [self.rows(leaf) for leaf in leaves]
         same: Any = None
         if all(isinstance(count, int) for count in counts):
@@ -184,16 +248,31 @@ class TensorFlowStep(SlicedStep):
         return *(summed if tf.executing_eagerly() else tf.function(summed, autograph=False))(data), batch
 
     def finish(self, held: HeldUpdate, trained: Any) -> Any:
-        """See SlicedStep."""
-        (logs, sums, batch), tf = trained, self.tf
+        (logs, sums, batch), tf = trained, self.framework.tf
         if held.variables:
-            self.model.optimizer.apply_gradients(zip(mean(tf, sums, held), held.variables))
+            self.model.optimizer.apply_gradients(zip(self.mean(sums, held), held.variables))
         held.log(loss_tracker(self.model), tf.math.divide_no_nan(sums.loss, sums.share), batch)
         return batch_structure.fresh_logs(self.model, logs)
 
+    def mean(self, sums: Sums, held: HeldUpdate) -> list[Any]:
+        """Return the batch's gradients in the form of the slice's in `held`, None for a variable without one."""
+        tf = self.framework.tf
+        parts = iter(sums.gradients)
+        found: list[Any] = []
+        for gradient, variable in zip(held.gradients or [], held.variables):
+            if gradient is None:
+                found.append(None)
+                continue
+            part = next(parts)
+            value = tf.math.divide_no_nan(part[0], tf.cast(sums.share, part[0].dtype))
+            if len(part) > 1:
+                value = tf.IndexedSlices(value, part[1], tf.constant(list(variable.shape)))
+            found.append(value)
+        return found
+
     def running_rows(self, leaf: Any) -> Any:
         """Return the rows of a leaf as a tensor."""
-        tf = self.tf
+        tf = self.framework.tf
         if isinstance(leaf, tf.RaggedTensor):
             return tf.cast(leaf.nrows(), tf.int32)
         return tf.cast(
@@ -202,7 +281,7 @@ class TensorFlowStep(SlicedStep):
 
     def summed(self, held: HeldUpdate, data: Any, cuts: Any, batch: Any, same: Any = None) -> Any:
         """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
-        tf = self.tf
+        tf = self.framework.tf
         first, size, others = cuts
         logs, sums = self._slice(held, self.cut(data, 0, first, same), first, batch)
 
@@ -222,20 +301,19 @@ class TensorFlowStep(SlicedStep):
 
     def _slice(self, held: HeldUpdate, data: Any, size: Any, batch: Any) -> Any:
         """Return (logs, sums) of one slice of `size` samples."""
+        tf = self.framework.tf
         with slice_plan.slicing(size, batch) as slice_:
-            held.weigh = lambda loss: loss * self.tf.cast(share_of(self.tf, slice_), loss.dtype)
+            held.weigh = lambda loss: loss * tf.cast(share_of(tf, slice_), loss.dtype)
             logs = self.original(self.model, data)
         held.uneven |= slice_.uneven
         dense = bool(getattr(self.model, "jit_compile", False))
-        return logs, of_slice(self.tf, slice_, held, dense)
+        return logs, of_slice(tf, slice_, held, dense)
 
     def cut(self, data: Any, begin: Any, size: Any, same: Any = None) -> Any:
         """Return `size` rows of each leaf from `begin`; all rows of a leaf if `same` is false."""
-        tf = self.tf
+        tf = self.framework.tf
 
         def slice_(leaf: Any) -> Any:
-            if leaf is None:
-                return None
             count = size if same is None else tf.where(same, size, self.running_rows(leaf))
             rank: Any = getattr(leaf.shape, "rank", None)
             if isinstance(leaf, tf.SparseTensor):
@@ -247,175 +325,12 @@ class TensorFlowStep(SlicedStep):
             part = tf.slice(leaf, [begin] + [0] * (rank - 1), [count] + [-1] * (rank - 1))
             return tf.ensure_shape(part, [count if isinstance(count, int) else None, *leaf.shape[1:]])
 
-        return tf.nest.map_structure(slice_, data)
+        return self.framework.mapped(slice_, data)
 
 
-class TensorFlowComparison(compare.Framework):
-    """What a comparison needs from Keras on TensorFlow."""
-
-    def __init__(self, tf: Any) -> None:
-        self.tf = tf
-
-    def _given(self, batch: Any) -> Any:
-        """Return a batch as the train function passes it to the step: tensors, and None for a missing leaf."""
-        tf = self.tf
-
-        def one(leaf: Any) -> Any:
-            if leaf is None or isinstance(leaf, tf.experimental.Optional):
-                return None
-            return (
-                leaf if hasattr(leaf, "dtype") and hasattr(leaf.shape, "rank") else tf.convert_to_tensor(leaf)
-            )
-
-        return tf.nest.map_structure(one, batch)
-
-    def train(self, model: Any, arguments: Any, batch: Any) -> Any:
-        """Run the step eagerly."""
-        return model.train_step(self._given(batch))
-
-    def build(self, model: Any, arguments: Any, batch: Any) -> None:
-        """Create what the first step would create, by tracing one without running it."""
-        if not batch_structure.is_built(model):
-            self.tf.function(model.train_step).get_concrete_function(self._given(batch))
-
-    @contextmanager
-    def preserved(self, model: Any) -> Iterator[Any]:
-        """Restore all variables that a step can change."""
-        before = values(self.tf, model)
-        known = {id(variable) for variable in _metrics(model)}
-        try:
-            yield before
-        finally:
-            if any(id(variable) not in known for variable in _metrics(model)):
-                model.reset_metrics()  # some were created in the body
-            put_back(before)
-
-
-class TensorFlowRows(ComparedRows):
-    """Rows of a batch on TensorFlow."""
-
-    def __init__(self, step: TensorFlowStep) -> None:
-        super().__init__(step)
-        self.tf = step.tf
-
-    def rows(self, leaf: Any) -> Optional[int]:
-        """Return the rows of a leaf, None for a single number."""
-        if isinstance(leaf, self.tf.RaggedTensor):
-            return int(leaf.nrows())
-        if isinstance(leaf, self.tf.SparseTensor):
-            return int(leaf.dense_shape[0])
-        return int(leaf.shape[0]) if leaf.shape.rank else None
-
-    def some(self, data: Any, count: int) -> Any:
-        """Return `count` rows of the batch, spread over it; the first ones if it is sparse."""
-        if any(isinstance(leaf, self.tf.SparseTensor) for _, leaf in batch_structure.leaves(data)):
-            return self.step.cut(data, 0, count)
-        return super().some(data, count)
-
-    def mapped(self, change: Callable[[Any], Any], data: Any) -> Any:
-        """See ComparedRows."""
-        return self.tf.nest.map_structure(lambda leaf: None if leaf is None else change(leaf), data)
-
-    def taken(self, leaf: Any, places: list[int]) -> Any:
-        """See ComparedRows."""
-        return self.tf.gather(leaf, places)
-
-    def blank(self, leaf: Any) -> Any:
-        """See ComparedRows."""
-        tf = self.tf
-        if not isinstance(leaf, tf.Tensor) or leaf.dtype == tf.string:
-            return leaf
-        return tf.concat([leaf[:-1], tf.zeros_like(leaf[-1:])], 0)
-
-    def weighed(self, leaf: Any) -> Any:
-        """See ComparedRows."""
-        tf = self.tf
-        if not isinstance(leaf, tf.Tensor) or not leaf.dtype.is_floating:
-            return leaf
-        weights = tf.constant(WEIGHTS[: leaf.shape[0]], leaf.dtype)
-        return leaf * tf.reshape(weights, [-1] + [1] * (leaf.shape.rank - 1))
-
-    @contextmanager
-    def fixed(self, draws: deferred_update.Draws) -> Iterator[None]:
-        """See ComparedRows; no summaries are written either."""
-        with alike(self.tf, draws), self.tf.summary.record_if(False):
-            yield
-
-    def preserved(self) -> AbstractContextManager[Any]:
-        """See ComparedRows."""
-        return TensorFlowComparison(self.tf).preserved(self.model)
-
-    def flat(self, output: Any) -> list[Any]:
-        """See ComparedRows."""
-        found: list[Any] = self.tf.nest.flatten(output)
-        return found
-
-    def has_rows(self, leaf: Any) -> bool:
-        """See ComparedRows."""
-        return isinstance(leaf, self.tf.Tensor) and bool(leaf.shape.rank)
-
-    def joined(self, parts: Any) -> Any:
-        """See ComparedRows."""
-        return self.tf.concat(parts, 0).numpy()
-
-    def mean(self, sums: Any, held: HeldUpdate) -> Any:
-        """See ComparedRows."""
-        return mean(self.tf, sums, held)
-
-    def number(self, value: Any) -> Optional[float]:
-        """See ComparedRows."""
-        try:
-            return float(value.numpy().astype("float64").mean())
-        except Exception:
-            return None
-
-    def array(self, gradient: Any) -> Any:
-        """See ComparedRows."""
-        if isinstance(gradient, self.tf.IndexedSlices):
-            return gradient.values.numpy(), gradient.indices.numpy()
-        return gradient.numpy()
-
-    def changed(self, before: Any) -> dict[str, Any]:
-        """See ComparedRows."""
-        apart = [*_metrics(self.model), *_listed(self.model.optimizer, "variables")]
-        excluded = {id(getattr(variable, "_value", variable)) for variable in apart}
-        paths = {id(getattr(v, "_value", v)): str(getattr(v, "path", v.name)) for v in self.model.variables}
-        changed = {}
-        for variable, value in before:
-            if (
-                id(variable) in excluded
-                or "seed_generator" in variable.name
-                or variable.name.startswith("StateVar")
-            ):
-                continue
-            now = variable.read_value()
-            same = now.shape == value.shape and bool(self.tf.reduce_all(self.tf.equal(now, value)))
-            if not same:
-                changed[paths.get(id(variable), str(variable.name))] = variable.numpy()
-        return changed
-
-
-def values(tf: Any, model: Any) -> list[tuple[Any, Any]]:
-    """Return (variable, value) of all that a step can change; a value is copied only when its variable changes."""
-    found = [*model.non_trainable_variables, *model.variables, *_metrics(model)]
-    found += _listed(model.optimizer, "variables")
-    owners = (model, *batch_structure.layers(model))
-    for value in [attribute for owner in owners for attribute in list(vars(owner).values())]:
-        # Variables and the states of random generators: as an attribute, or in a list or dict that is one.
-        items = list(value.values()) if isinstance(value, dict) else value
-        parts = items if isinstance(items, (list, tuple)) else [items]
-        found += [part for part in parts if isinstance(part, tf.Variable)]
-        generators = [getattr(part, "_generator", part) for part in parts]
-        found += [each.state for each in generators if isinstance(each, tf.random.Generator)]
-    raw = [getattr(variable, "_value", variable) for variable in found]  # of a Keras 3 variable: TensorFlow's
-    distinct = {id(variable): variable for variable in raw if hasattr(variable, "read_value")}
-    return [(variable, variable.read_value()) for variable in distinct.values()]
-
-
-def put_back(before: list[tuple[Any, Any]]) -> None:
-    """Set the variables to the values that `values` returned."""
-    for variable, value in before:
-        variable.assign(value)
+def patch(slices: Slices, trainer: str, module: Any) -> None:
+    """Have the trainer of this name, which runs on TensorFlow, train its batches in slices."""
+    sliced_step.patch(slices, getattr(module, trainer), _Step, _TensorFlow(module.tf))
 
 
 def _metrics(model: Any) -> list[Any]:
@@ -429,10 +344,18 @@ def _listed(owner: Any, name: str) -> list[Any]:
 
 def alike(tf: Any, noted: deferred_update.Draws) -> AbstractContextManager[None]:
     """Have random operations return the same numbers for every row during the body."""
+
+    def traced() -> bool:
+        return not tf.executing_eagerly()
+
     makers = ((UNIFORM, _uniform), (NORMAL, _normal), (WHOLE, _whole), (REAL, None))
     return deferred_update.replaced(
         [
-            (sys.modules[OPS + module], name, _maker(tf, noted, numbers))
+            (
+                sys.modules[OPS + module],
+                name,
+                deferred_update.drawing(noted, numbers and partial(numbers, tf), traced),
+            )
             for table, numbers in makers
             for module, names in table.items()
             if OPS + module in sys.modules
@@ -441,27 +364,9 @@ def alike(tf: Any, noted: deferred_update.Draws) -> AbstractContextManager[None]
     )
 
 
-def _maker(tf: Any, noted: deferred_update.Draws, numbers: Any) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        signature = inspect.signature(original)
-
-        def draw(*args: Any, **named: Any) -> Any:
-            real = numbers is None or not tf.executing_eagerly()
-            noted.note(real)
-            if real:
-                return original(*args, **named)
-            asked = signature.bind(*args, **named)
-            asked.apply_defaults()
-            return numbers(tf, asked.arguments)
-
-        return draw
-
-    return make
-
-
 def _field(tf: Any, asked: Any) -> Any:
     shape = [int(length) for length in tf.convert_to_tensor(asked["shape"]).numpy()]
-    numbers = deferred_update.row(shape)
+    numbers = deferred_update.field(shape)
     return (
         tf.broadcast_to(tf.constant(numbers, tf.float64), shape)
         if shape
