@@ -173,7 +173,7 @@ PARTS: dict[str, tuple[Callable[[ProbeSettings], object], str, bool]] = {
     "device": (lambda wish: wish.device == "cpu", "", False),
     "slices": (lambda wish: wish.factor > 1, "microbatch.compare", False),
     "rows": (lambda wish: wish.really, "microbatch.fewer_rows", False),
-    "checkpoint": (lambda wish: wish.checkpoints, "checkpoint", False),
+    "checkpoint": (lambda wish: wish.checkpoints, "checkpoint.fit_session", False),
 }
 HIDDEN_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # for TensorFlow and torch; for JAX
 COMMAND = 160  # characters of a command line in the hello

@@ -33,6 +33,17 @@ def before(context: Context, action: Callable[..., object]) -> Maker:
     return make
 
 
+def arguments_of(signature: Any, *args: Any, **named: Any) -> Optional[dict[str, Any]]:
+    """Return the arguments of a call of a method by name, without `self`; None if the method does not take them.
+
+    The caller then calls the original outside of an `except`: its error would have the one here as its context.
+    """
+    try:
+        return dict(list(signature.bind(*args, **named).arguments.items())[1:])
+    except TypeError:
+        return None
+
+
 def around(
     context: Context,
     opens: Callable[..., Any],

@@ -477,6 +477,9 @@ class CheckpointSession:
             self.sigterm_handler.die()
 
 
+begin = CheckpointSession
+
+
 def patch_datasets(session: CheckpointSession, module: Any) -> None:
     """Wrap how datasets are made and opened; `module`: tensorflow.python.data.ops.dataset_ops."""
     session.openings.patch(module)

@@ -43,12 +43,10 @@ if TYPE_CHECKING:
 
 KEPT = 2
 SPARE = 64 << 20  # bytes left free on the disk for the script itself
-_FACTS, CURRENT, _BETWEEN_EPOCHS, _FINITE_BETWEEN = (
-    "facts.json",
-    "CURRENT",
-    "BETWEEN_EPOCHS",
-    "FINITE_BETWEEN",
-)
+_FACTS, _BLOBS = "facts.json", "tensors.bin"
+CURRENT, _BETWEEN_EPOCHS, _FINITE_BETWEEN = "CURRENT", "BETWEEN_EPOCHS", "FINITE_BETWEEN"
+NEXT, MADE = "next", "made"
+BASE, CUT = "base", "cut-off"  # what the script's files held as the fit first began; what was cut off of them
 
 
 class DamagedGeneration(Exception):
@@ -91,9 +89,7 @@ class Generations:
         except (OSError, ValueError):
             return ""
 
-    def write(
-        self, fill: Callable[[str], dict[str, Any]], size: int = 0, between_epochs: bool = False
-    ) -> str:
+    def make(self, fill: Callable[[str], dict[str, Any]], size: int = 0, between_epochs: bool = False) -> str:
         """Make a new generation: `fill(folder)` writes its files and returns its facts.  Return its name.
 
         The fact "finite", if there is one, says whether its values are.  `size`: its bytes.  `between_epochs`: it is
@@ -132,11 +128,22 @@ class Generations:
                 shutil.rmtree(os.path.join(self.folder, entry), ignore_errors=True)
         return name
 
-    def annotate(self, name: str, kind: str, facts: dict[str, Any]) -> None:
-        """Write facts beside a generation's files, atomically; raises OSError, also if it was removed."""
-        path = os.path.join(self.folder, name, kind + ".json")
-        _write(path + ".tmp", facts)
-        os.replace(path + ".tmp", path)
+    def check_room(self) -> None:
+        """Raise OSError if no generation could be made now, as far as that is known before one is made."""
+        place = os.path.dirname(self.folder)
+        os.makedirs(place, exist_ok=True)
+        check_room(place)
+
+    def finite(self) -> tuple[dict[str, Any], float] | None:
+        """Return (facts, when it was made) of the newest generation with finite values, without reading its files."""
+        for folder in self.candidates():
+            try:
+                facts = read_facts(folder)
+                if facts.get("finite"):
+                    return facts, os.path.getmtime(os.path.join(folder, _FACTS))
+            except DAMAGE:
+                continue
+        return None
 
     def forget(self) -> None:
         """Remove all generations."""
@@ -167,8 +174,8 @@ def check_room(folder: str, size: int = 0) -> None:
 def read_facts(folder: str, kind: str = "facts") -> dict[str, Any]:
     """Return the facts of a generation, or an annotation; raises Damaged, or OSError if they do not exist."""
     with open(os.path.join(folder, kind + ".json"), "rb") as file:
-        check, _, text = file.read().partition(b"\n")
-    if check != b"%08x" % zlib.crc32(text):
+        digest, _, text = file.read().partition(b"\n")
+    if digest != b"%08x" % zlib.crc32(text):
         raise DamagedGeneration("its facts do not match their checksum")
     facts: dict[str, Any] = json.loads(text)
     return facts
@@ -201,18 +208,14 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-_BLOBS = "tensors.bin"
-NEXT, MADE = "next", "made"
-BASE, CUT = "base", "cut-off"  # what the script's files held as the fit first began; what was cut off of them
 _PIECE = 16 << 20  # bytes that are checked at once; the training's other threads can run in between
 
 
-class CheckpointStore:
+class CheckpointStore(Generations):
     """The generations of one fit."""
 
     def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self._generations = Generations(folder)
+        super().__init__(folder)
         self.files = os.path.join(folder, "files")  # copies of what callbacks write line by line
 
     def write(self, facts: dict[str, Any], blobs: list[Any], between_epochs: bool = False) -> str:
@@ -227,21 +230,13 @@ class CheckpointStore:
                 flush(file)
             return {**facts, "blobs": places}
 
-        return self._generations.write(fill, sum(len(blob) for blob in blobs), between_epochs)
-
-    def check_room(self) -> None:
-        """Raise OSError if no generation could be written now, as far as that is known before one is made."""
-        place = os.path.dirname(self.folder)
-        os.makedirs(place, exist_ok=True)
-        check_room(place)
+        return self.make(fill, sum(len(blob) for blob in blobs), between_epochs)
 
     def annotate(self, name: str, facts: dict[str, Any]) -> None:
-        """Add facts to a generation after it was made; raises OSError."""
-        self._generations.annotate(name, NEXT, facts)
-
-    def forget(self) -> None:
-        """Remove all generations."""
-        self._generations.forget()
+        """Write facts beside a generation's files, atomically; raises OSError, also if it was removed."""
+        path = os.path.join(self.folder, name, NEXT + ".json")
+        _write(path + ".tmp", facts)
+        os.replace(path + ".tmp", path)
 
     def start_over(self) -> None:
         """Remove all generations and copies; what the files had as the fit first began stays, and what was cut off."""
@@ -253,24 +248,9 @@ class CheckpointStore:
             if folder not in (self.folder, self.files):
                 os.rmdir(folder)
 
-    def exists(self) -> bool:
-        """Return whether there is a generation."""
-        return bool(self._generations.names())
-
-    def finite(self) -> tuple[dict[str, Any], float] | None:
-        """Return (facts, when it was made) of the newest generation with finite values, without reading its tensors."""
-        for folder in self._generations.candidates():
-            try:
-                facts = read_facts(folder)
-                if facts.get("finite"):
-                    return facts, os.path.getmtime(os.path.join(folder, _BLOBS))
-            except DAMAGE:
-                continue
-        return None
-
     def found(self, complaints: list[str]) -> Iterator[tuple[dict[str, Any], list[memoryview]]]:
         """Yield (facts, blobs) of each intact generation, newest first; add the errors of others to `complaints`."""
-        for folder in self._generations.candidates():
+        for folder in self.candidates():
             try:
                 facts = read_facts(folder)
                 blobs = _read_blobs(os.path.join(folder, _BLOBS), facts.pop("blobs"))
@@ -286,10 +266,10 @@ class CheckpointStore:
 
 
 def _check(blob: Any) -> int:
-    check = 0
+    found = 0
     for start in range(0, len(blob), _PIECE):
-        check = zlib.crc32(blob[start : start + _PIECE], check)
-    return check
+        found = zlib.crc32(blob[start : start + _PIECE], found)
+    return found
 
 
 def _read_blobs(path: str, places: list[list[int]]) -> list[memoryview]:
@@ -297,7 +277,7 @@ def _read_blobs(path: str, places: list[list[int]]) -> list[memoryview]:
     with open(path, "rb") as file:  # an empty file cannot be mapped
         data = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b"")
     blobs = [data[start : start + length] for start, length, _ in places]
-    for blob, (_, length, check) in zip(blobs, places):
-        if len(blob) != length or _check(blob) != check:
+    for blob, (_, length, wanted) in zip(blobs, places):
+        if len(blob) != length or _check(blob) != wanted:
             raise DamagedGeneration("its tensors do not match their checksum")
     return blobs

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .. import patches
 from ..frameworks import tensorflow
+from ..hooks import arguments_of
 from ..lookahead import train_function
 from . import announcements, fast_forward, object_kinds, pipelines, random_state, variables
 from .fit import callbacks_of
@@ -75,14 +76,9 @@ def _fit(session: CheckpointSession, started: Started, original: Any) -> Any:
     def fit(self: Any, *args: Any, **named: Any) -> Any:
         if not session.free():
             return original(self, *args, **named)
-        asked: dict[str, Any] = {}
-        try:
-            asked = dict(signature.bind(self, *args, **named).arguments)
-        except TypeError:
-            pass
-        if not asked:  # behind the `except`: else the original's error would have this one as its context
+        asked = arguments_of(signature, self, *args, **named)
+        if asked is None:
             return original(self, *args, **named)
-        asked.pop(next(iter(signature.parameters)))  # self: other hooks need it as a positional argument
         first, epochs = asked.get("initial_epoch") or 0, asked.get("epochs", 1)
         given = GivenGenerator()
 
@@ -104,20 +100,10 @@ def _fit(session: CheckpointSession, started: Started, original: Any) -> Any:
         site = "%s:%s" % (os.path.basename(caller.f_code.co_filename), caller.f_code.co_name)
         whole = {name: one.default for name, one in signature.parameters.items()}
         whole.pop(next(iter(whole)))
-        call = FitCall(
-            self,
-            callbacks,
-            validation,
-            first,
-            epochs,
-            site,
-            why,
-            start,
-            skip,
-            {**whole, **asked},
-            given.forget,
+        every = {**whole, **asked}
+        return session.run(
+            FitCall(self, callbacks, validation, first, epochs, site, why, start, skip, every, given.forget)
         )
-        return session.run(call)
 
     return fit
 

@@ -15,7 +15,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import announcements, identity
-from .generations import DAMAGE, DamagedGeneration, Generations, check_room, flush, read_facts
+from .generations import DAMAGE, DamagedGeneration, Generations, flush, read_facts
 from .saved_generation import are_of_others
 from .schedule import CheckpointSchedule, SaveReport
 
@@ -45,8 +45,7 @@ class Manual:
         An exception of `load` is raised into the script: a half-restored state must not be trained.
         """
         try:
-            os.makedirs(os.path.dirname(self._generations.folder), exist_ok=True)
-            check_room(os.path.dirname(self._generations.folder))
+            self._generations.check_room()
         except OSError as error:  # said now, not after the first minutes
             self._report.failed(error, self._generations.folder)
         if not self._context.resuming:
@@ -92,7 +91,7 @@ class Manual:
         """Save now; never raises."""
         try:
             with self._context.own_work(), self._context.phase("checkpoint"):
-                self._generations.write(self._fill)
+                self._generations.make(self._fill)
             self._report.saved(began)
             self._context.saved()
         except Exception as error:
@@ -121,29 +120,20 @@ class Manual:
 
     def finite(self) -> str:
         """Return when the newest checkpoint with a finite loss was made, in words; "" if there is none."""
-        for folder in self._generations.candidates():
-            try:
-                if read_facts(folder).get("finite"):
-                    return announcements.FINITE_LOOP % announcements.clock(os.path.getmtime(folder))
-            except DAMAGE:
-                continue
-        return ""
+        found = self._generations.finite()
+        return "" if found is None else announcements.FINITE_LOOP % announcements.clock(found[1])
 
     def _identity(self) -> dict[str, str]:
-        save = "%s.%s" % (
-            getattr(self._save, "__module__", ""),
-            getattr(self._save, "__qualname__", self._name),
-        )
-        return {"place": self._context.place, "save": save, "name": self._name}
+        save = self._save
+        made_by = "%s.%s" % (getattr(save, "__module__", ""), getattr(save, "__qualname__", self._name))
+        return {"place": self._context.place, "save": made_by, "name": self._name}
 
 
 def _check(file: Any) -> list[int]:
     size = check = 0
-    while True:
-        piece = file.read(1 << 20)
-        if not piece:
-            return [size, check]
+    for piece in iter(lambda: file.read(1 << 20), b""):
         size, check = size + len(piece), zlib.crc32(piece, check)
+    return [size, check]
 
 
 def _verify(folder: str, files: dict[str, list[int]]) -> None:

@@ -152,18 +152,13 @@ class AttemptRecords:
         for facts, blobs in self.store(ordinal).found(complaints):
             try:
                 yield Saved(facts, blobs)
-            except (
-                StartOver,
-                LookupError,
-                TypeError,
-                ValueError,
-                AttributeError,
-            ) as error:  # not ours, or edited
+            except (StartOver, LookupError, TypeError, ValueError, AttributeError) as error:
+                # Not ours, or edited.
                 complaints.append("a checkpoint of fit %d cannot be used (%s)" % (ordinal, error))
 
     def later(self, ordinal: int) -> bool:
         """Return whether an earlier attempt left a generation of a later fit: it had finished this one."""
-        return self.resuming and any(one > ordinal and self.store(one).exists() for one in self._ordinals())
+        return self.resuming and any(one > ordinal and self.store(one).names() for one in self._ordinals())
 
     def start_over(self, ordinal: int) -> int:
         """Remove what this fit saved, and the records of all later ones.  Return how many later ones there were."""

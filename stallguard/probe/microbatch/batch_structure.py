@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PARTS = ("input", "target", "sample weight")  # of the tuple that a step gets
-SHOWN = 3  # names in a sentence
 
 
 def leaves(data: Any) -> list[tuple[str, Any]]:
@@ -84,26 +83,16 @@ def stateful(model: Any) -> str:
 
 def normalisations(model: Any) -> list[Any]:
     """Return the layers of Keras that compute statistics over the batch in training."""
-    return [
-        layer
-        for layer in layers(model)
-        if any(
-            "BatchNormalization" in kind.__name__ and libraries.of_class(kind) is not None
-            for kind in type(layer).__mro__
-        )
-    ]
+
+    def is_one(kind: type) -> bool:
+        return "BatchNormalization" in kind.__name__ and libraries.of_class(kind) is not None
+
+    return [layer for layer in layers(model) if any(map(is_one, type(layer).__mro__))]
 
 
 def is_half(model: Any) -> bool:
     """Whether some layer computes in 16 bits."""
     return any("16" in str(getattr(layer, "compute_dtype", "")) for layer in layers(model))
-
-
-def listed(names: list[str]) -> str:
-    """Return names for a sentence: the first few, and how many more there are."""
-    shown = list(dict.fromkeys(names))
-    more = len(shown) - SHOWN
-    return ", ".join(shown[:SHOWN]) + (" and %d more" % more if more > 0 else "")
 
 
 def is_own(model: Any) -> bool:

@@ -35,12 +35,13 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from .. import libraries
 from ..checkpoint import random_state
+from ..checkpoint.announcements import listed
 from ..lookahead import NAME, Lookahead, NextCall
 from . import announcements, batch_structure
 from .deferred_update import Draws
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ..context import Context
 
@@ -508,9 +509,8 @@ class SliceComparison:
         half = batch_structure.is_half(self.model)
         found = difference(whole, sliced, step_rows.names, half=half)
         if found and self.draws.real:
-            return "%s draws random numbers that a comparison cannot fix" % batch_structure.listed(
-                sorted(self.draws.real)
-            )
+            names = _listed(sorted(self.draws.real))
+            return "%s draws random numbers that a comparison cannot fix" % names
         self.metrics = unlike_logs(whole, sliced)
         return found
 
@@ -519,12 +519,12 @@ class SliceComparison:
         said = announcements.SLICED.format(factor=self.factor, rows=self.rows)
         drawing = sorted(self.draws.layers)
         if self.normalisations:
-            said += announcements.NORMALISED.format(layers=batch_structure.listed(self.normalisations))
+            said += announcements.NORMALISED.format(layers=_listed(self.normalisations))
         if drawing:
             drawn = announcements.DRAWN if len(drawing) == 1 else announcements.DRAWN_BY_SEVERAL
-            said += drawn.format(layers=batch_structure.listed(drawing))
+            said += drawn.format(layers=_listed(drawing))
         if self.metrics:
-            said += announcements.LOGGED.format(metrics=batch_structure.listed(self.metrics))
+            said += announcements.LOGGED.format(metrics=_listed(self.metrics))
         return said + (announcements.ROUNDED if batch_structure.is_half(self.model) else "")
 
 
@@ -532,6 +532,10 @@ def _made(model: Any) -> Any:
     """Return the train function that Keras made, also if NextCall replaces it now."""
     there = vars(model).get(NAME)
     return there.original if isinstance(there, NextCall) else there
+
+
+def _listed(names: Iterable[str]) -> str:
+    return listed(list(dict.fromkeys(names)), 3)
 
 
 def described(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .. import wire
+from ..hooks import arguments_of
 from . import fit_sizes
 
 if TYPE_CHECKING:
@@ -34,35 +35,75 @@ UNREACHED = "the learning rate unchanged, because this optimizer is not known"
 FASTER = "; a schedule that counts updates runs {times:g} times as fast"
 
 
-def begin(context: Context) -> FewerRows:
-    """Return what the patches of the trainers and the optimizers get."""
-    return FewerRows(context, context.settings.really)
-
-
 def patch(fewer: FewerRows, kind: str, module: Any) -> None:
     """Wrap `fit` of the trainer class of this name."""
     fewer.context.wrap(getattr(module, kind), "fit", fewer.fit)
 
 
 class Rate:
-    """The current factor of the rate.  `inside` > 0: an update is being computed."""
+    """The current factor of the rate, and the wrappers of what reads the rate.  `inside` > 0: an update is computed."""
 
     def __init__(self) -> None:
         self.scale = 1.0
         self.inside = 0
         self.reached = False  # an optimizer whose rate can be scaled is imported
 
-    def scaled(self, rate: Any) -> Any:
-        """Return the rate that an update uses."""
+    def _scaled(self, rate: Any) -> Any:
         return rate * self.scale if self.scale != 1.0 else rate
+
+    def read(self, original: Any) -> Any:
+        """Return a wrapper of the method of Keras 3 that reads the rate."""
+        return lambda optimizer: self._scaled(original(optimizer)) if self.inside else original(optimizer)
+
+    def updating(self, original: Any) -> Any:
+        """Return a wrapper of the method of Keras 3 that computes an update."""
+
+        def apply(*args: Any, **named: Any) -> Any:
+            self.inside += 1
+            try:
+                return original(*args, **named)
+            finally:
+                self.inside -= 1
+
+        return apply
+
+    def computed(self, original: Any) -> Any:
+        """Return a wrapper of the method of Keras 2 that computes the rate of a schedule."""
+
+        def compute(optimizer: Any) -> Any:
+            result = original(optimizer)
+            if self.scale != 1.0 and not hasattr(optimizer._learning_rate, "assign"):  # a schedule
+                optimizer._current_learning_rate.assign(self._scaled(optimizer._current_learning_rate))
+            return result
+
+        return compute
+
+    def lent(self, original: Any) -> Any:
+        """Return a wrapper of an update of Keras 2 that sets the variable to the scaled rate meanwhile."""
+
+        def apply_gradients(optimizer: Any, *args: Any, **named: Any) -> Any:
+            variable = optimizer._learning_rate
+            if self.scale == 1.0 or not hasattr(variable, "assign"):
+                return original(optimizer, *args, **named)
+            before = variable.read_value()
+            variable.assign(self._scaled(before))
+            result = original(optimizer, *args, **named)
+            variable.assign(before)
+            return result
+
+        return apply_gradients
+
+    def decayed(self, original: Any) -> Any:
+        """Return a wrapper of the method of Keras 2's legacy optimizers that computes the rate."""
+        return lambda *args, **named: self._scaled(original(*args, **named))
 
 
 class FewerRows:
     """Makes `fit` train on fewer rows.  `scaling` of the learning rate: off, linear or sqrt."""
 
-    def __init__(self, context: Context, scaling: str) -> None:
+    def __init__(self, context: Context) -> None:
         self.context = context
-        self.scaling = scaling
+        self.scaling = context.settings.really
         self.rate = Rate()
         # The scale with which each model's step was built.
         self._modes: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
@@ -73,15 +114,9 @@ class FewerRows:
         signature = inspect.signature(original)
 
         def fit(model: Any, *args: Any, **named: Any) -> Any:
-            bound = None
-            try:
-                bound = signature.bind(model, *args, **named)
-            except TypeError:
-                pass
-            if bound is None:
-                # Behind the `except`: else the original's error would have this one as its context.
+            asked = arguments_of(signature, model, *args, **named)
+            if asked is None:
                 return original(model, *args, **named)
-            asked = dict(list(bound.arguments.items())[1:])
             x, before = asked.get("x"), 0
             if fit_sizes.takes_size(x):
                 before = fit_sizes.rows(x, asked.get("batch_size"))
@@ -130,70 +165,25 @@ class FewerRows:
             self._modes[model] = scale
 
 
+begin = FewerRows
+
+
 def patch_keras3(fewer: FewerRows, module: Any) -> None:
     """Wrap the base class of the optimizers of Keras 3."""
-    context, rate, base = fewer.context, fewer.rate, module.BaseOptimizer
-    read = context.wrap(base, "_get_current_learning_rate", lambda original: _read(rate, original))
-    rate.reached |= read and context.wrap(base, "apply", lambda original: _inside(rate, original))
+    wrap, rate, base = fewer.context.wrap, fewer.rate, module.BaseOptimizer
+    is_read = wrap(base, "_get_current_learning_rate", rate.read)
+    rate.reached |= is_read and wrap(base, "apply", rate.updating)
 
 
 def patch_keras2(fewer: FewerRows, module: Any) -> None:
     """Wrap the base class of the optimizers of Keras 2."""
-    context, rate, base = fewer.context, fewer.rate, vars(module).get("_BaseOptimizer")
+    wrap, rate, base = fewer.context.wrap, fewer.rate, vars(module).get("_BaseOptimizer")
     if base is not None:
-        context.wrap(base, "_compute_current_learning_rate", lambda original: _computed(rate, original))
-        rate.reached |= context.wrap(base, "apply_gradients", lambda original: _lent(rate, original))
+        wrap(base, "_compute_current_learning_rate", rate.computed)
+        rate.reached |= wrap(base, "apply_gradients", rate.lent)
 
 
 def patch_legacy(fewer: FewerRows, module: Any) -> None:
     """Wrap the base class of the legacy optimizers of Keras 2."""
     rate = fewer.rate
-
-    def decayed(original: Any) -> Any:
-        return lambda self, *args, **named: rate.scaled(original(self, *args, **named))
-
-    rate.reached |= fewer.context.wrap(module.OptimizerV2, "_decayed_lr", decayed)
-
-
-def _read(rate: Rate, original: Any) -> Any:
-    def _get_current_learning_rate(self: Any) -> Any:
-        return rate.scaled(original(self)) if rate.inside else original(self)
-
-    return _get_current_learning_rate
-
-
-def _inside(rate: Rate, original: Any) -> Any:
-    def apply(self: Any, *args: Any, **named: Any) -> Any:
-        rate.inside += 1
-        try:
-            return original(self, *args, **named)
-        finally:
-            rate.inside -= 1
-
-    return apply
-
-
-def _computed(rate: Rate, original: Any) -> Any:
-    def _compute_current_learning_rate(self: Any) -> Any:
-        result = original(self)
-        if rate.scale != 1.0 and not hasattr(self._learning_rate, "assign"):  # a schedule
-            self._current_learning_rate.assign(rate.scaled(self._current_learning_rate))
-        return result
-
-    return _compute_current_learning_rate
-
-
-def _lent(rate: Rate, original: Any) -> Any:
-    """Set the variable to the scaled rate during one update."""
-
-    def apply_gradients(self: Any, *args: Any, **named: Any) -> Any:
-        variable = self._learning_rate
-        if rate.scale == 1.0 or not hasattr(variable, "assign"):
-            return original(self, *args, **named)
-        before = variable.read_value()
-        variable.assign(rate.scaled(before))
-        result = original(self, *args, **named)
-        variable.assign(before)
-        return result
-
-    return apply_gradients
+    rate.reached |= fewer.context.wrap(module.OptimizerV2, "_decayed_lr", rate.decayed)

@@ -58,11 +58,6 @@ def _leaves(x: Any) -> Iterator[Any]:
         yield x
 
 
-def begin(context: Context) -> FitReporter:
-    """Return what the patches of the trainers get."""
-    return FitReporter(context)
-
-
 def patch(reporter: FitReporter, kind: str, module: Any) -> None:
     """Wrap `fit` of the trainer class of this name."""
     context = reporter.context
@@ -96,9 +91,7 @@ class FitReporter:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._rows = 0
-        self._wide = False
-        self._feed = ""
+        self._told: dict[str, object] = {"batch": 0, "dtype": "float32"}
         self._unreached: set[type] = set()
 
     def fit(
@@ -115,26 +108,25 @@ class FitReporter:
         from . import announcements, batch_structure
 
         count = rows(x, batch_size) * self.context.divided
-        if count != self._rows and not self.context.announced:  # what the supervisor gave, it knows exactly
-            self._rows = count
-            text = (
-                "a batch of the script has %d row%s" % (count, "" if count == 1 else "s")
-                if count
-                else "how many rows a batch has is not known"
-            )
-            self.context.note("batch", text, rows=count)
+        if not self.context.announced:  # what the supervisor gave, it knows exactly
+            text = "a batch of the script has %d row%s" % (count, "" if count == 1 else "s")
+            self._note("batch", text if count else "how many rows a batch has is not known", rows=count)
         feed = feed_of(x)
-        if feed != self._feed:
-            self._feed = feed
-            self.context.note("feed", FEEDS[feed], feed=feed)
-        wide = getattr(model, "compute_dtype", "") == "float64" or any(
-            getattr(layer, "compute_dtype", "") == "float64" for layer in getattr(model, "layers", ())
-        )
-        if wide != self._wide:
-            self._wide = wide
-            text = "the model computes in %s" % ("float64" if wide else "float32 or less")
-            self.context.note("dtype", text, dtype="float64" if wide else "float32")
+        self._note("feed", FEEDS[feed], feed=feed)
+        owners = (model, *getattr(model, "layers", ()))
+        wide = any(getattr(one, "compute_dtype", "") == "float64" for one in owners)
+        text = "the model computes in %s" % ("float64" if wide else "float32 or less")
+        self._note("dtype", text, dtype="float64" if wide else "float32")
         if not self.context.announced and type(model) not in self._unreached:
             self._unreached.add(type(model))
             if not batch_structure.reaches(model):
                 self.context.beyond(announcements.UNREACHED.format(model=type(model).__name__))
+
+    def _note(self, kind: str, text: str, **fact: object) -> None:
+        (value,) = fact.values()
+        if self._told.get(kind) != value:
+            self._told[kind] = value
+            self.context.note(kind, text, **fact)
+
+
+begin = FitReporter

@@ -173,7 +173,7 @@ def test_the_beginning_of_the_files_and_what_was_cut_off_outlive_a_start_over(tm
         (tmp_path / "fit-0001" / "files").mkdir(exist_ok=True)
         (tmp_path / "fit-0001" / "files" / name).write_text("7 log.txt\n")
     store.start_over()
-    assert not store.exists()
+    assert not store.names()
     left = sorted(path.name for path in (tmp_path / "fit-0001").rglob("*") if path.is_file())
     assert left == ["base", "cut-off"]
 
