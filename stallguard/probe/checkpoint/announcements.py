@@ -128,10 +128,7 @@ def unread(path: str, size: int) -> str:
 
 
 def resumed(ordinal: int, epoch: int, batches: int, made: float) -> str:
-    """Return the note of a resume after `batches` batches of `epoch`, which is counted from 0.
-
-    `made`: when the checkpoint was made, in seconds since 1970.
-    """
+    """Return the note of a resume after `batches` of `epoch` (from 0); `made`: of the checkpoint, since 1970."""
     return RESUMED % (clock(made), _which(ordinal), epoch + 1, batches)
 
 

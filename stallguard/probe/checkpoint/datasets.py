@@ -63,8 +63,6 @@ class Openings:
         self._context.wrap(module.DatasetV2, "__iter__", self._opening)
 
     def _making(self, original: Any) -> Any:
-        """Return a wrapper of `__init__` that numbers the datasets made outside of a fit."""
-
         def __init__(dataset: Any, *args: Any, **named: Any) -> None:  # noqa: N807  a wrapper of one
             original(dataset, *args, **named)
             if self._running() is not None:

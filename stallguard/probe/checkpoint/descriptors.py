@@ -72,8 +72,7 @@ def beginning(one: Descriptor, size: int) -> bytes:
 def appending(handle: Any) -> Iterator[None]:
     """Write each line at the end meanwhile.  `handle`: of a file whose length is changed now, or its number.
 
-    Else a line that a thread of the input pipeline writes after the change, and before the handle is moved to the end,
-    is written beyond the end, after null bytes.
+    Else a line of a thread of the input pipeline could be written beyond the end, after null bytes.
     """
     try:
         number = handle if isinstance(handle, int) else int(handle.fileno())
@@ -130,10 +129,7 @@ handles = Handles()
 
 
 def is_anothers(path: str, size: int, held: list[Descriptor]) -> bool:
-    """Return whether another process wrote last: no descriptor that only appends has its position at the end.
-
-    At the position 0 nothing was written by it.
-    """
+    """Return whether another process wrote last: no descriptor that only appends (and has written) is at the end."""
     now = os.stat(path)
     mine = [one for one in held if one.key == (now.st_dev, now.st_ino)]
     positions = [os.lseek(one.number, 0, os.SEEK_CUR) for one in mine]
@@ -150,10 +146,7 @@ def is_standard(handle: Any) -> bool:
 
 
 def of_logging() -> list[tuple[str, Any]]:
-    """Return (name, open file) of the handlers of all loggers.
-
-    The name has no folder, because a project can move; of files with the same name it has their number.
-    """
+    """Return (name, open file) of all loggers' handlers; without folders, because a project can move."""
     logging: Any = sys.modules.get("logging")
     if logging is None:
         return []

@@ -140,7 +140,6 @@ def _of_numpy(value: Any, kind: Any, numpy: Any, tensors: list[Any]) -> Any:
 
 
 def _bytes(content: bytes, tensors: list[Any]) -> dict[str, Any]:
-    """Add bytes to the tensors, and return their JSON."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return {"#": "bytes", "at": content.hex()}
@@ -200,10 +199,10 @@ def _has_address(kind: Any, ctypes: Any) -> bool:
 def decode(
     code: Any, tensors: list[Any], existing: Any = None, allowed: Callable[[Any], bool] = names.can_be_kept
 ) -> Any:
-    """Return the value that `encode` converted to `code`: `existing`, changed, if it has the right type.
+    """Return the value of `code`: `existing`, changed, if it has the right type.
 
-    `allowed`: whether a named function or class can be in it.  Raises NotPlain if one cannot, or for a kind of value
-    that `encode` does not know; and what a type raises for an unfit text.
+    `allowed`: whether a named function or class can be in it.  Raises NotPlain if one cannot, or for an unknown kind of
+    value; and what a type raises for an unfit text.
     """
     value = _decoded(code, tensors, existing, allowed)
     if isinstance(code, dict) and code.get("fixed"):
@@ -370,10 +369,7 @@ def _is_enum(value: Any) -> bool:
 
 
 def name_of(value: Any) -> str:
-    """Return "module:name" of a function or class that a module has under that name, "" for any other value.
-
-    Keras' ReduceLROnPlateau and EarlyStopping keep their comparison (`ops.less`, `numpy.less`) as state.
-    """
+    """Return "module:name" of a function or class that a module has under that name, "" for any other value."""
     if not callable(value) or hasattr(value, "cache_info"):
         return ""  # the values in a cache are state
     name = getattr(value, "__name__", "")

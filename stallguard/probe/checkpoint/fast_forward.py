@@ -36,10 +36,7 @@ def epoch(session: CheckpointSession, fit: Fit, iterator: Any, original: Any) ->
 
 @patches.yielding
 def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, stream: Any) -> Iterator[Any]:
-    """Yield the epoch's first item; Keras opens one iterator an epoch, so all items have its source.
-
-    Raises StartOver if an epoch on JAX has no batch left.
-    """
+    """Yield the first item, which has the source of all.  Raises StartOver if an epoch on JAX has no batch left."""
     resuming = fit.saved is not None and not fit.passed
     now = random_state.capture()
     if resuming:
@@ -73,7 +70,6 @@ def _first(session: CheckpointSession, fit: Fit, iterator: Any, original: Any, s
 
 
 def _completed(fit: Fit) -> Iterator[Any]:
-    """Yield nothing, and note that the epoch reached its number of batches."""
     fit.complete = True
     yield from ()
 
@@ -167,7 +163,6 @@ def _pass_epoch(
     batches: int,
     first: bool,
 ) -> None:
-    """Run through one finished epoch, and draw `batches` of it.  `first`: as for pass_over."""
     batches = max(batches, int(first))
     stream = original(iterator)
     for number, item in enumerate(stream):

@@ -161,8 +161,7 @@ def _is_asked_for(path: str) -> bool:
 def is_scripts() -> bool:
     """Return whether the script's code asked for this, by any library, and not a training library for itself.
 
-    The frames of a fit lie below one of the checkpoints' code: what its own callbacks open has no code of the script
-    before that.
+    Below a frame of the checkpoints lies a fit: what Keras' own callbacks open has no code of the script before that.
     """
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(__file__):

@@ -127,10 +127,7 @@ class Fit:
         return walked
 
     def walk(self, seconds: float = NOT_READ) -> tuple[Walk, Walk]:
-        """Return two walks: over the input pipeline, and over model and callbacks without the pipeline's objects.
-
-        `seconds`: in which arrays are read that were not read before; NOT_READ: no array is.
-        """
+        """Return walks over the pipeline, and over all else.  `seconds`: to read arrays that were not read before."""
         deadline = time.monotonic() + seconds
         data, state = self.walk_data(deadline), self._walk(deadline)
         for path, value in data.objects.items():
@@ -227,10 +224,9 @@ class Fit:
     # ---- restoring ------------------------------------------------------------------------------------------
 
     def check(self, start: bool) -> str:
-        """Return why the saved state does not belong to this fit, "" if it does.
+        """Return why the saved state does not belong to this fit, "" if it does.  Raises StartOver if it never can.
 
         `start`: the model must begin this fit with the same values as then, because an earlier fit was trained again.
-        Raises StartOver if the state cannot be restored in this fit under any setting.
         """
         comparison = identity.compare(self.past.identity, self.identified())
         if comparison.foreign:
@@ -264,10 +260,7 @@ class Fit:
         return self.identity
 
     def missing(self) -> str:
-        """Return which of the saved variables do not exist yet, as the end of a sentence; "" if all exist.
-
-        Without those of callbacks, which create them as they begin.
-        """
+        """Return which saved variables do not exist yet, "" if all do; callbacks create theirs as they begin."""
         _, state = self.walk()
         saved = {name: group for name, group in self.past.groups().items() if CALLBACKS not in name}
         difference = variables.differences(self.groups(state, metrics=variables.METRICS in saved), saved)
@@ -283,8 +276,7 @@ class Fit:
     def restore(self, undo: Callable[[Callable[[], None]], None] | None = None) -> None:
         """Restore model, optimizers and callbacks; raise StartOver, and change nothing, if that is not possible.
 
-        `undo` is called with a function that reverses this.  Raises OSError if a file of the callbacks cannot be
-        restored.
+        `undo` is called with a function that reverses this.  Raises OSError for a file of the callbacks.
         """
         saved = self.past
         _, state = self.walk()
@@ -315,7 +307,6 @@ class Fit:
         self.files.restore(saved.facts["files"], state, callbacks_of(self.callbacks))
 
     def _undoing(self, groups: variables.Groups, way: Restoration) -> Callable[[], None]:
-        """Return a function that restores the present state of model, callbacks, pipeline and generators."""
         before = {name: variables.values(group) for name, group in groups.items()}
         copies: list[Any] = []
         entries, undo_data = way.undo(copies), self.undoing_data()
@@ -370,10 +361,7 @@ class Fit:
         self.entered_random = random_state.capture()
 
     def restore_opening(self, seconds: float) -> None:
-        """Restore what the saved iterator read as it opened: the pipeline's objects and the process' generators.
-
-        `seconds`: as for `walk`.
-        """
+        """Restore what the saved iterator read as it opened: the pipeline's objects, the generators.  See `walk`."""
         saved = self.past
         self._restore_data(*self.data_first, own=True)
         self._restore_data(saved.facts["data"], saved.arrays)
@@ -504,9 +492,9 @@ class Fit:
         return (found() if callable(found) else found) or 0
 
     def is_last_batch_of_epoch(self) -> bool:
-        """Return whether this was the epoch's last batch: it is better to save after the epoch's end then.
+        """Return whether it is better to save after this epoch's end: this was its last batch.
 
-        If the epoch's length is not known, every batch can be the last; JAX fails in an epoch without a batch.
+        If its length is not known, every batch can be the last; JAX fails in an epoch without a batch.
         """
         if not self.batches():
             return self.blind

@@ -386,7 +386,7 @@ class CheckpointSession:
     def logs_before(self, model: Any) -> Any:
         """Return what the step of the last batch returned, if a resumed epoch of this model has no batch left.
 
-        If it was nothing that a checkpoint keeps, the results of the model's metrics, said.  None in any other epoch.
+        Else None.  If no checkpoint keeps that, the results of the model's metrics, said.
         """
         fit = self.fit
         if fit is None or fit.model is not model or fit.saved is None:
@@ -405,10 +405,7 @@ class CheckpointSession:
         return self.fit is not None and self.fit.saved is not None
 
     def batch_ended(self, callbacks: Any, logs: Any) -> None:
-        """Save after a batch if a save is due or the process is to end; not called after every batch.
-
-        `logs`: what the training step returned.
-        """
+        """Save after a batch if a save is due or the process is to end; not called after each.  `logs`: of the step."""
         fit = self.fit
         if fit is None or self.stopped:
             return
@@ -432,10 +429,7 @@ class CheckpointSession:
             self.context.request_attention()
 
     def epoch_ended(self, fit: Fit, epoch: int) -> None:
-        """Save after the callbacks of an epoch's end if a save is due.
-
-        Not after the last epoch: `run` saves at the fit's end, with what its callbacks do there.
-        """
+        """Save after the callbacks of an epoch's end if a save is due; after the last one `run` saves."""
         if self.stopped:
             return
         fit.epoch_ended(epoch)

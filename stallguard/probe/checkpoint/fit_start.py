@@ -49,10 +49,7 @@ class FitCall(NamedTuple):
 
 
 class GivenGenerator:
-    """The arguments of a call of fit that can be repeated: a generator gives again what was drawn from it.
-
-    Until `forget` is called; from then on it only passes on.
-    """
+    """The arguments of a call of fit that can be repeated: until `forget`, a generator gives again what was drawn."""
 
     def __init__(self) -> None:
         self._source: Any = None
@@ -265,7 +262,6 @@ def computed(saved: Any, ours: Any) -> list[str]:
 
 
 def _first_other(saved: dict[str, Any], ours: dict[str, Any], resized: bool = False) -> str:
-    """Return the name of the first value that differs, "" if none does."""
     return next(
         (name for name in {**saved, **ours} if not _same(saved.get(name), ours.get(name), resized)), ""
     )
@@ -286,7 +282,6 @@ def _same(one: Any, other: Any, resized: bool = False) -> bool:
 
 
 def _values(listed: list[Any], reader: Reader) -> list[Any]:
-    """Return a digest of the values of variables: their number, a checksum of some values and of all."""
     found = [reader.array(tensors.value_of(one)) for one in listed]
     full = [one[3] for one in found]
     some = [one[:3] for one in found]
@@ -316,7 +311,6 @@ def _data(value: Any, reader: Reader) -> Any:
 
 
 def _array(array: Any, reader: Reader) -> list[Any]:
-    """Return the digest of an array, or those of the files that it names."""
     files = reader.files(array.reshape(-1).tolist()) if array.dtype.kind in "OSU" else []
     return files or reader.array(array)
 
@@ -346,10 +340,7 @@ def _arrays(value: Any) -> list[Any] | None:
 
 
 def _stage(stage: Any, reader: Reader) -> dict[str, Any]:
-    """Return the digests of what a stage of a tf.data pipeline holds: arrays, files, and the numbers that set it.
-
-    "open": only drawing shows what it yields.
-    """
+    """Return the digests of what a stage of a tf.data pipeline holds.  "open": only drawing shows what it yields."""
     name, settings, arrays = pipelines.name_of(stage), [], []
     for key, value in sorted(vars(stage).items()):
         held = value if isinstance(value, (list, tuple)) else [value]
@@ -398,7 +389,6 @@ def _plain(value: Any) -> str:
 
 
 def _code(walks: tuple[Walk, Walk]) -> dict[str, int]:
-    """Return a checksum of the code of each function of the script that a fit can reach, by its name."""
     found: dict[str, int] = {}
     for walked in walks:
         for value in walked.objects.values():
@@ -457,10 +447,7 @@ def _words(walks: tuple[Walk, Walk], callbacks: list[Any]) -> dict[str, list[int
 
 
 def _sort(value: Any, written: list[str], calculated: list[str], most: int) -> None:
-    """Add the text of each number and word in a value to those that were written or to those that were computed.
-
-    Of `most` values together at most.
-    """
+    """Add the text of each number and word in a value to the written or the computed ones, `most` together."""
     if isinstance(value, dict):
         value = [part for pair in islice(value.items(), most) for part in pair]
     if hasattr(value, "tolist") and hasattr(value, "flat"):

@@ -90,10 +90,9 @@ class Generations:
             return ""
 
     def make(self, fill: Callable[[str], dict[str, Any]], size: int = 0, between_epochs: bool = False) -> str:
-        """Make a new generation: `fill(folder)` writes its files and returns its facts.  Return its name.
+        """Make a generation: `fill(folder)` writes its files (`size` bytes) and returns its facts.  Return its name.
 
-        The fact "finite", if there is one, says whether its values are.  `size`: its bytes.  `between_epochs`: it is
-        made between two epochs.  Raises OSError (disk full, folder removed ...) and what `fill` raises; earlier
+        The fact "finite", if there is one, says whether its values are.  Raises OSError and what `fill` raises; earlier
         generations are kept then.  Otherwise those that no resume needs are removed.
         """
         os.makedirs(self.folder, exist_ok=True)

@@ -219,7 +219,6 @@ def _given(value: Any) -> Any:
 
 
 def _settings(optimizer: Any) -> dict[str, Any]:
-    """Return the optimizer's settings that are plain values, without the learning rate."""
     try:
         config = optimizer.get_config()
     except Exception:

@@ -54,7 +54,7 @@ def wrap_fit(session: CheckpointSession, owner: Any, started: Started) -> bool:
 def wrap_callbacks(session: CheckpointSession, owner: Any, prepare: OfFit, advance: OfFit) -> None:
     """Wrap the class that calls all callbacks; `prepare`, `advance`: Session.begins.
 
-    The end of a batch is not wrapped here: the hook that counts beats calls `session.batch_ended` when it is needed.
+    Not the end of a batch: the hook that counts beats calls `session.batch_ended`.
     """
     wrap = session.context.wrap
     wrap(owner, "on_train_begin", functools.partial(_train_begin, session, prepare, advance))
@@ -194,8 +194,7 @@ def patch_callbacks3(session: CheckpointSession, module: Any) -> None:
 def _prepare3(fit: Fit) -> None:
     """Create the variables that the first batch would create; raise StartOver if that fails.
 
-    The training step is traced as in its first call.  If that is not possible (it runs eagerly), Keras builds the
-    model, and then the optimizer is built.
+    By tracing the step; if that is not possible (it runs eagerly), Keras builds the model.
     """
     dataset = getattr(fit.iterator, "_distributed_dataset", None)
     if dataset is None:  # torch and JAX build before training begins
@@ -204,7 +203,6 @@ def _prepare3(fit: Fit) -> None:
 
 
 def _make_missing(fit: Fit, dataset: Any, build: Callable[[], object]) -> None:
-    """Trace the step; if variables are still missing, `build` the model, then the optimizer."""
     trouble: Exception | None = None
     for make in (
         lambda: variables.trace(train_function(fit.model), pipelines.spec_of_iterator(dataset)),
@@ -237,7 +235,6 @@ def _epoch(session: CheckpointSession, original: Any) -> Any:
 
 
 def _advance3(session: CheckpointSession, fit: Fit) -> None:
-    """Move the data of a finished fit to their position at its end."""
     fit.per_execution = fit.iterator.steps_per_execution
     fast_forward.finished_epochs(session, fit, fit.iterator, session.epoch_of)
 
@@ -367,7 +364,6 @@ def _must_be_drawn(fit: Fit, handler: Any) -> str:
 
 
 def _advance2(session: CheckpointSession, fit: Fit) -> None:
-    """Move the data of a finished fit to their position at its end."""
     handler, saved = fit.iterator, fit.past
     drawing = _must_be_drawn(fit, handler)
     kept = handler._initial_epoch, handler._epochs
@@ -427,8 +423,7 @@ INNER = "a Dataset.shuffle without a seed in a function of another dataset has a
 class Order:
     """The order of a fit's arrays: a permutation for each epoch, from the run's seed and a counter (Keras 3).
 
-    The dataset is opened again for each epoch and would repeat the same permutation; the counter, a variable that the
-    dataset reads, gives each opening another one.
+    The counter, a variable that the dataset reads, gives each opening another one.
     """
 
     def __init__(self, tf: Any, seed: int) -> None:

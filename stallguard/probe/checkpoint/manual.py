@@ -40,10 +40,7 @@ class Manual:
         self._report = SaveReport(context)
 
     def load(self, load: Action) -> bool:
-        """Call `load` with the newest intact checkpoint; return False if there is none.
-
-        An exception of `load` is raised into the script: a half-restored state must not be trained.
-        """
+        """Call `load` with the newest intact checkpoint; return False if there is none.  Raises what `load` raises."""
         try:
             self._generations.check_room()
         except OSError as error:  # said now, not after the first minutes

@@ -82,10 +82,7 @@ class ObjectBaseline:
         ]
 
     def gone(self, walked: Walk) -> list[str]:
-        """Return the paths of the attributes that were removed from objects that still exist.
-
-        Not of those that have another path now, because another way leads to their object first.
-        """
+        """Return the paths of attributes that were removed from objects that exist; not of those that moved."""
         before = self.walked.slots
         lost = [before[path] for path in self.digests if path not in walked.slots]
         return [
@@ -115,8 +112,7 @@ def keep(
 ) -> tuple[list[Entry], dict[str, str]]:
     """Return (entries of the slots at `paths`, {path: why} of those that cannot be kept).
 
-    Their arrays are added to `arrays`: those of plain values as copies.  `most`: bytes of all these together at most.
-    `baseline`: shows which of them are other objects than then.
+    Adds their arrays to `arrays`, of plain values copies, `most` bytes together.  `baseline`: shows other objects.
     """
     entries: list[Entry] = []
     unkept: dict[str, str] = {}
@@ -149,10 +145,7 @@ def keep(
 
 
 def _is_made_by_keras(slot: Slot, walked: Walk) -> bool:
-    """Return whether a slot has an object that a callback of Keras, or the base of one, makes anew as it begins.
-
-    It can be in a container of the callback, as the writers of TensorBoard are.
-    """
+    """Return whether Keras' callback makes a slot's object anew as it begins, as the writers of TensorBoard."""
     is_in_container = type(slot.holder) in (dict, list)
     around = walked.slots.get(_holder(slot, walked), slot) if is_in_container else slot
     is_librarys = (
@@ -316,7 +309,6 @@ class Restoration:
         self._put(outer, made, outer.value, _holder(outer, self._walked))
 
     def _restore(self, slot: Slot, record: dict[str, Any], holder: str) -> None:
-        """Restore one entry.  `holder`: the path of what holds it."""
         kind, existing = record["k"], slot.value
         if kind == GONE:
             if slot.way == object_walk.ATTRIBUTE and isinstance(slot.holder, type):
@@ -430,13 +422,11 @@ def _fits(value: Any, record: dict[str, Any]) -> bool:
 
 
 def _can_be_copied(value: Any) -> bool:
-    """Return whether attributes and entries are all that a value has."""
     kind = type(value)
     return kind in _WALKED or not (object_kinds.family(value) or object_kinds.hides_state(kind))
 
 
 def _copied(value: Any) -> Any:
-    """Return a second object with the attributes or entries of a value."""
     kind: Any = type(value)
     if kind in _WALKED:
         return value.copy()
@@ -446,7 +436,6 @@ def _copied(value: Any) -> Any:
 
 
 def _tensor(record: dict[str, Any], array: Any, existing: Any) -> Any:
-    """Return a tensor or a new variable of the framework that the record names."""
     library = libraries.of(str(record["of"])) or tensorflow.LIBRARY  # a script's class of variables
     if library.tensor_of is not None and (record["k"] == TENSOR or library.variable_of is None):
         return library.tensor_of(array, None if record.get("new") else existing)

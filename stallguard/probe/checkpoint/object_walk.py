@@ -233,7 +233,7 @@ class Walk:
     def _plain(self, slot: Slot) -> bool:
         """Return whether the slot's value can be stored as a whole; set its digest then.
 
-        A dictionary whose keys are names is walked like an object, so that its unchanged entries are not restored.
+        A dictionary of names is walked like an object, so that its unchanged entries are not restored.
         """
         if object_kinds.is_record(slot.value):
             return False
@@ -262,7 +262,6 @@ class Walk:
         return [tensors.digest(one) for one in arrays] if self.reads.get(path, True) else None
 
     def _whole(self, slot: Slot) -> bool:
-        """Return whether the slot's value can be kept as a pickle; set its digest then."""
         path, value = slot.path, slot.value
         if not pickled.is_possible():
             return False
@@ -435,10 +434,7 @@ class Walk:
             self._of_keras(one, path if one is value else "%s.layer%d" % (path, index))
 
     def _of_keras(self, value: Any, path: str, *, is_main: bool = False) -> None:
-        """Visit what the script set on an object of Keras, and its objects that are in it: a regularizer of a layer.
-
-        `is_main`: the fit's model: also what has a private name.
-        """
+        """Visit what the script set on an object of Keras, and its objects in it.  `is_main`: of private names too."""
         if is_main or not object_kinds.is_librarys(type(value)):
             self._instance(value, path)
         else:
@@ -532,15 +528,11 @@ class Walk:
 
 
 def _is_held(holder: Any, name: str, value: Any) -> bool:
-    """Return whether an attribute is an object of the script that a library's object got, not a method in another form.
-
-    Keras replaces methods of the script's classes by its own, made around them.
-    """
+    """Return whether a library's object got this object of the script; Keras also replaces methods by its own."""
     return not hasattr(type(holder), name) and object_kinds.is_of_script(value)
 
 
 def _leaves(structure: Any) -> list[Any]:
-    """Return what nested dictionaries, lists and tuples hold."""
     if isinstance(structure, dict):
         structure = list(structure.values())
     if isinstance(structure, (list, tuple)):

@@ -67,21 +67,16 @@ class Digest:
 
 
 class _Pieces:
-    """A file that keeps what is written."""
-
     def __init__(self) -> None:
         self.pieces: list[Any] = []
 
     def write(self, data: Any) -> int:
-        """Add bytes."""
         data = bytes(data.raw() if isinstance(data, pickle.PickleBuffer) else data)
         self.pieces.append(data)
         return len(data)
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles one object, and looks at each in it."""
-
     def __init__(self, file: Any, whole: Any, is_known: Callable[[Any], bool]) -> None:
         super().__init__(file, _PROTOCOL)
         self._whole, self._is_known = whole, is_known

@@ -188,7 +188,7 @@ def _functions(stage: Any) -> list[Any]:
 
 
 def must_be_drawn(iterator: Any, readable: bool) -> str:
-    """Return why earlier epochs must be drawn again to reach this pipeline's state, "" if opening it is enough.
+    """Return why earlier epochs must be drawn again, "" if opening the pipeline is enough.
 
     `readable`: the whole state of the script's own functions can be read and restored.
     """
@@ -230,8 +230,7 @@ def calls(stage: Any, operations: tuple[str, ...]) -> bool:
 def source(iterator: Any, drawn: bool, kept: bool) -> str:
     """Return where a batch that differs comes from, as the end of a sentence; "" if unknown.
 
-    Why it differs is seen only if the pipeline draws random numbers without a seed (`drawn`), or if each attempt does
-    (not `kept`).  Otherwise a file of the data can have been edited as well.
+    Why it differs is seen only if random numbers have no seed: in the pipeline (`drawn`), in each attempt (not `kept`).
     """
     kinds = [name_of(stage) for stage in stages(dataset_of(iterator))]
     found = object_of(iterator)
@@ -247,10 +246,7 @@ def source(iterator: Any, drawn: bool, kept: bool) -> str:
 
 
 def limits(iterator: Any, model: Any, shared: list[str]) -> list[str]:
-    """Return sentences on the state of this fit's data that a resume cannot restore.
-
-    `shared`: what the pipeline and the training both draw from.
-    """
+    """Return sentences on what a resume cannot restore of the data.  `shared`: what pipeline and training draw from."""
     adapter, unseeded, kept = adapter_of(iterator), set(), set()
     # Arrays are shuffled by Keras, in an order that keras_hooks.py seeds if the script does not.
     dataset = None if of_arrays(iterator) else dataset_of(iterator)

@@ -113,7 +113,7 @@ def write(kind: str, state: Any, existing: Any) -> Any:
 
 
 def _class(numpy: Any, kind: Any) -> Any:
-    """Return a generator's class of numpy.random; nothing else of that module: a checkpoint only names it."""
+    """Return a generator's class of numpy.random; a checkpoint only names it."""
     found = getattr(numpy, kind, None) if isinstance(kind, str) else None
     if isinstance(found, type) and issubclass(found, (numpy.BitGenerator, numpy.RandomState)):
         return found

@@ -19,10 +19,7 @@ FORMAT = 2
 
 
 class StartOver(Exception):
-    """A saved state must not be used; the text gives the reason.
-
-    `between_epochs`: one that was made between two epochs can be.
-    """
+    """A saved state must not be used; the text says why.  `between_epochs`: one made between two epochs can be."""
 
     def __init__(self, reason: str, between_epochs: bool = False) -> None:
         super().__init__(reason)
@@ -92,10 +89,7 @@ class Saved:
         return found
 
     def random(self, moment: str) -> dict[str, Any]:
-        """Return the generators' states at `moment`.
-
-        "first" (the first opening of the data), "open" (the opening of their last iterator) or "now" (the save).
-        """
+        """Return the generators' states as the data "first" opened, last opened ("open"), or at the save ("now")."""
         kept = self.facts["random"].get(moment)
         found: dict[str, Any] = {} if kept is None else encoding.decode(kept, self.arrays)
         return found

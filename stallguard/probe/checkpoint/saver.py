@@ -70,10 +70,10 @@ class FitSnapshot:
 def take(
     fit: Fit, most: int, others: list[list[int]], history: Any = None, seconds: float = math.inf
 ) -> FitSnapshot:
-    """Return the content of a generation of this moment.
+    """Return the content of a generation of this moment.  Raises what the frameworks raise.
 
     `most`: bytes at most of the callbacks' own data.  `others`: Openings.others.  `history`: of a finished fit.
-    `seconds`: as for Fit.walk.  Raises what the frameworks raise; the caller handles that.
+    `seconds`: as for Fit.walk.
     """
     variables.synchronise(fit.model)
     list(fit.model.variables)  # Keras 2 raises if the model is still not built: without them nothing is saved
@@ -144,10 +144,7 @@ def _lost(fit: Fit, state: Walk, data: Walk, groups: variables.Groups) -> list[s
 
 
 def _logs(logs: Any, arrays: list[Any]) -> Any:
-    """Return the code of what the step of the last batch returned, None if it is not numbers and texts by name.
-
-    It can have been the epoch's last batch: these are the epoch's results then, if the step has results of its own.
-    """
+    """Return the code of what the step of the last batch returned, None if it is not numbers and texts by name."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -164,7 +161,6 @@ def _logs(logs: Any, arrays: list[Any]) -> Any:
 
 
 def _draws(fit: Fit) -> list[str]:
-    """Return the operations of the training step that draw from a state that cannot be saved; cached."""
     if fit.draws is None and pipelines.draws_masks(fit.model):
         fit.draws = []  # reported already
     elif fit.draws is None:
@@ -272,10 +268,7 @@ class CheckpointSaver:
         return complete
 
     def _write(self, fit: Fit, snapshot: FitSnapshot, began: float, beside: bool) -> list[str]:
-        """Write a snapshot, by the thread (`beside`) or at once; return a list that gets its name when it is written.
-
-        Raises OSError if it is written at once.
-        """
+        """Write a snapshot, `beside` the training or at once (raises OSError); return a list that gets its name."""
         store, held = fit.store, time.monotonic() - began
         names: list[str] = []
         broken = self._context.losses.broken
@@ -316,7 +309,6 @@ class CheckpointSaver:
         self._writer.finish(seconds)
 
     def _write_fingerprint(self, fit: Fit, names: list[str]) -> None:
-        """Have the fingerprint of the next batch written beside the generation."""
         place, store = fit.place(), fit.store
 
         def look(batches: list[Any]) -> None:

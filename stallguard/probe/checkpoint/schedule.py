@@ -55,10 +55,7 @@ class CheckpointSchedule:
         return True
 
     def allowance(self, now: float) -> float:
-        """Return the seconds for reading the state of the script's objects in full: SHARE of all time, and CREDIT.
-
-        What is read beside saves counts too, so that it does not come on top of them.
-        """
+        """Return the seconds for reading the state of objects in full, also beside saves: SHARE of all, and CREDIT."""
         return max(LEAST, self.share * (now - self._began + CREDIT) - self._digests)
 
     def digested(self, seconds: float) -> None:

@@ -71,10 +71,7 @@ class SigtermHandler:
                 self.die()
 
     def wait(self) -> None:
-        """Sleep until the supervisor sends SIGTERM, or for a few seconds if it sends none.
-
-        A handler of the script runs meanwhile in this thread.
-        """
+        """Sleep until the supervisor sends SIGTERM, a few seconds at most; a handler of the script runs meanwhile."""
         until = time.monotonic() + ANSWER
         while not self.asked and time.monotonic() < until:
             time.sleep(SHORT)
@@ -120,10 +117,7 @@ class SigtermHandler:
         self._on_signal()
 
     def _listen(self, reader: int) -> None:
-        """Wait for the signal in a thread, and let its default action end the process.
-
-        The main thread can be in a call that never returns.
-        """
+        """Wait for the signal; let its default action end a process whose main thread never returns from a call."""
         try:
             self._begins()
             while True:

@@ -93,10 +93,7 @@ def with_tensors(tree: Any) -> Any:
 
 
 def is_finite(array: Any, infinite: bool = False) -> bool:
-    """Return whether no number of an array is NaN, or infinite unless `infinite` allows that.
-
-    A sum shows it in one pass without a copy, unless it overflows.
-    """
+    """Return whether no number of an array is NaN, or infinite unless that is allowed; mostly in one pass, by a sum."""
     numpy = sys.modules["numpy"]
     try:
         with numpy.errstate(all="ignore"):

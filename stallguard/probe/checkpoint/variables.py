@@ -42,10 +42,7 @@ def build_optimizer(model: Any) -> None:
 
 
 def build_optimizer_if(model: Any, saved: dict[str, list[Any]]) -> None:
-    """Create the variables of the model's optimizer if those of the saved one existed.
-
-    An optimizer that no step has used, such as the unused one that a GAN passes to `compile`, had none.
-    """
+    """Create the variables of the model's optimizer if the saved one had some: one that no step has used has none."""
     if len(of_optimizer(getattr(model, "optimizer", None))) != len(saved.get(OPTIMIZER, ())):
         build_optimizer(model)
 

@@ -137,10 +137,7 @@ class WrittenFiles:
             known.write("%s %s\n" % (fact, self._portable(path)))
 
     def rewind(self) -> None:
-        """Cut off what an earlier attempt of this fit appended, because the fit starts over.
-
-        Its checkpoints, and the copies of files with them, are gone then.
-        """
+        """Cut off what an earlier attempt of this fit, which starts over, appended; its checkpoints are gone then."""
         for known in (self._due, self._copies, self._left):
             known.clear()
         self.cut_to_beginning()
@@ -148,7 +145,7 @@ class WrittenFiles:
     def cut_to_beginning(self) -> None:
         """Cut the files to what they had when the fit was first called: open ones now, others as they are opened.
 
-        So what its pipeline reads, as Keras draws a first batch, is what it read then; raises OSError.
+        The pipeline reads them as Keras draws a first batch.  Raises OSError.
         """
         self._lengths = {}
         self._cuts = {path: size for path, size in self._before.items() if not self._is_shared(path)}
@@ -162,8 +159,7 @@ class WrittenFiles:
     def loop_begins(self) -> None:
         """Note what the files have as the loop begins; restore it if the same fit starts over.  Raises OSError.
 
-        Keras on torch and JAX draws a first batch before that to build the model, and not again for a model that is
-        built.  The pipeline can have written to a file then, and reads it.
+        Keras on torch and JAX draws a batch before that, once, to build the model: the pipeline can have written then.
         """
         opened = self._open(appending=False)
         self._handles = [handle for handle in opened.values() if hasattr(handle, "flush")]
@@ -189,10 +185,7 @@ class WrittenFiles:
                 self._to_end(handle, path, [])
 
     def _open(self, *, appending: bool) -> dict[str, Any]:
-        """Return the files that are open for writing, however they were opened, and are written line by line.
-
-        Each has its handle or its number; the buffers are empty then.  `appending`: those that are open for appending.
-        """
+        """Return the handle, or the number, of each file that is written line by line; the buffers are empty then."""
         held = [one for one in descriptors.for_writing() if one.appends or not appending]
         found = [one for one in self._of_descriptors(set(), held) if not self._is_shared(one[1])]
         for _, _, handle in found:
@@ -201,10 +194,7 @@ class WrittenFiles:
         return {path: handle for _, path, handle in found}
 
     def _recorded(self, *kinds: str) -> dict[str, int]:
-        """Return the length that each file had before this fit; register those that are shared.  Raises OSError.
-
-        `kinds`: HELD, CLOSED, "" of a file that was opened in the fit.
-        """
+        """Return the length that each file had before this fit; `kinds`: HELD, CLOSED, "" (opened in it)."""
         base, found = os.path.join(self.folder, BASE), dict[str, int]()
         if os.path.exists(base):
             with open(base, encoding="utf-8", errors="surrogateescape") as known:
@@ -222,10 +212,9 @@ class WrittenFiles:
         return {path: size for path, size in found.items() if not self._is_shared(path)}
 
     def _length_due(self, path: str) -> int | None:
-        """Return the length to which a file is to be cut, and forget it.
+        """Return the length to which a file is to be cut, and forget it.  Raises OSError.
 
-        None for no file of an earlier attempt: also for one that the script has written anew since, so that it does
-        not have what was there before that length.  Raises OSError.
+        None for no file of an earlier attempt, also if the script has written it anew since.
         """
         size = self._cuts.pop(path, None)
         return size if size is not None and self._ends.get((path, size)) == _end(path, size) else None
@@ -272,11 +261,7 @@ class WrittenFiles:
         return found
 
     def restore(self, kept: list[list[Any]], state: Walk, callbacks: list[Any]) -> int:
-        """Restore the content of each kept file, and move its handle to the end; raises OSError.
-
-        A file that the script has not opened in this process waits for that.  Return how many files had a different
-        content.
-        """
+        """Restore the content of each kept file, or when it is opened; raises OSError.  Return how many differed."""
         held = descriptors.for_writing()
         there = {name: (path, handle) for name, path, handle in self._written(state, callbacks, held)}
         later = self._recorded("")
@@ -310,10 +295,7 @@ class WrittenFiles:
         return changed
 
     def changing(self, state: Walk, callbacks: list[Any]) -> dict[str, str]:
-        """Return {path: how} of the files that are open now and that a resume leaves as they are, if they change.
-
-        Note the length of the others, as the fit begins; raises OSError.
-        """
+        """Return {path: how} of open files that a resume leaves; note the length of others.  Raises OSError."""
         held = descriptors.for_writing()
         self._note_beginning(self._written(state, callbacks, held), held, callbacks)
         return {path: how for path, (how, _) in self._changing.items()}
@@ -323,7 +305,7 @@ class WrittenFiles:
     ) -> None:
         """Record the length of the open files; cut off first what an earlier attempt of a fit that starts over added.
 
-        A file that the script opened anew in this attempt has nothing of an earlier one, unless it was restored.
+        One that the script opened anew in this attempt has nothing of an earlier one, unless it was restored.
         """
         known = self._recorded("", HELD)
         appending = {one.path for one in held if one.appends}
@@ -341,10 +323,7 @@ class WrittenFiles:
                 self._write_length(HELD, size, path)
 
     def draw_again(self) -> None:
-        """Have the restored files hold what they held as the loop began, while batches are drawn again; raises OSError.
-
-        The pipeline's functions write to them anew then, and can read them.
-        """
+        """Have the restored files hold what they held as the loop began: the pipeline is drawn again."""
         self._handles_of(self._restored)
         for path in self._restored & set(self._kept):
             with open(path, "rb") as file:
@@ -375,10 +354,7 @@ class WrittenFiles:
         return grown
 
     def _fill(self, lengths: dict[str, int], since: dict[str, bytes] | None = None) -> list[str]:
-        """Have restored files hold the beginning of what the checkpoint has, and then what they had `since`.
-
-        Return the names of those that grew since the last call; raises OSError.
-        """
+        """Have files hold the beginning of what the checkpoint has, and what they had `since`.  Return which grew."""
         handles, self._lengths = self._handles_of(self._restored), lengths
         grown: list[str] = []
         for path in sorted(self._restored & set(lengths)):
@@ -410,7 +386,6 @@ class WrittenFiles:
         return {real[one.path]: handles.get(one.number, one.number) for one in held}
 
     def _shorten(self, path: str, size: int, handle: Any, callbacks: list[Any]) -> None:
-        """Shorten a file that is open, and move its handle to the end."""
         with descriptors.appending(handle):
             self._cut(path, size)
             self._to_end(handle, path, callbacks)
@@ -505,7 +480,6 @@ class WrittenFiles:
         return list(found.values())
 
     def _copied(self, name: str, path: str, size: int) -> str:
-        """Update the copy of a file; return the copy's name."""
         copy = self._copies.get(name)
         os.makedirs(self.folder, exist_ok=True)
         with open(path, "rb") as source:

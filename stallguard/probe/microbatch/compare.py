@@ -139,7 +139,7 @@ def _near(one: float, other: float, parts: list[float], part: float) -> bool:
 def _worst(
     ones: list[Any], others: list[Any], names: list[str], part: float, floor: float
 ) -> tuple[float, str]:
-    """Return the largest difference of a variable's gradients, relative to the limit, and the variable's name."""
+    """Return the largest difference of a variable's gradients, relative to the limit, and whose it is."""
     numpy = _numpy()
     every = float(numpy.sqrt(sum(_norm(_dense(g)) ** 2 for g in ones if g is not None)))
     found = (0.0, "")
@@ -249,10 +249,7 @@ def own_objects(model: Any) -> list[Any]:
 
 
 def _contents(value: Any) -> list[tuple[Any, Any, list[Any]]]:
-    """Return (container, its kind, a copy of its items) of what an attribute holds.
-
-    The frameworks replace lists and dicts in attributes: Keras 3 by subclasses, TensorFlow by wrappers.
-    """
+    """Return (container, kind, copy of its items): Keras 3 replaces them by subclasses, TensorFlow by wrappers."""
     parts = [getattr(value, "__wrapped__", value)]
     if isinstance(value, list):
         parts.append(getattr(value, "_storage", None))
@@ -340,10 +337,7 @@ class Slices:
         self._is_remaking = False
 
     def prepare(self, model: Any, framework: Framework, fit_begins: bool) -> None:
-        """Have the batches of the next step compared, unless they were; the model's train function was just made.
-
-        `fit_begins`: whether a fit begins, whose data can be different.
-        """
+        """Have the batches of the next step compared, unless they were: a fit that begins can have other data."""
         function = _made(model)
         same = self._functions.get(model) is function
         if function is None or self._is_remaking or (same and not fit_begins):
@@ -481,10 +475,7 @@ class SliceComparison:
         return found or ("a batch has a single row" if self.rows < 2 else "")  # noqa: PLR2004
 
     def _compared(self, step_rows: Any, data: Any) -> str:
-        """Return why slices differ; "" if they do not.
-
-        The first pair of outcomes that is finite decides: with a blank row, with the real rows, unscaled.
-        """
+        """Return why slices differ; "" if they do not.  The first pair of outcomes that is finite decides."""
         tries: list[tuple[bool, bool]] = [(True, True), (False, True), (False, False)]
         for blank, scaled in tries:
             try:

@@ -142,10 +142,7 @@ class Draws:
 
 
 def field(shape: list[int]) -> list[float]:
-    """Return the numbers of the last dimension of a draw, which all others repeat; one for a single dimension.
-
-    They lie between 0 and 1, spread evenly, and are the same for each call.
-    """
+    """Return the numbers of the last dimension of a draw, which all others repeat; one for a single dimension."""
     length = shape[-1] if len(shape) > 1 else 1
     return [LEAST + (MOST - LEAST) * ((0.381966 + GOLDEN_RATIO * place) % 1.0) for place in range(length)]
 

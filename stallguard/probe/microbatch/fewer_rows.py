@@ -131,7 +131,6 @@ class FewerRows:
         return fit
 
     def _smaller(self, original: Any, model: Any, asked: dict[str, Any], before: int, rows: int) -> Any:
-        """Train on batches of `rows` rows instead of `before`, and report once what that changes."""
         times = before / rows
         asked["batch_size"] = rows
         if asked.get("steps_per_epoch"):

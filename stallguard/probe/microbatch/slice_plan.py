@@ -27,10 +27,7 @@ _here = threading.local()
 
 
 class Slice:
-    """One slice while its loss is computed: `size` samples of a batch of `batch` (numbers or tensors).
-
-    `divisors` collects what reductions divided by, if that is not the number of samples.
-    """
+    """One slice while its loss is computed: `size` samples of `batch`; `divisors`: other ones, of reductions."""
 
     def __init__(self, size: Any, batch: Any) -> None:
         self.size = size
@@ -41,10 +38,7 @@ class Slice:
 
     @property
     def divisor(self) -> Any:
-        """Return what the only loss divides by, None if that is the number of samples.
-
-        Several losses with different divisors have no common one: see `uneven`.
-        """
+        """Return what the only loss divides by, None if that is the number of samples, or if there are several."""
         return self.divisors[0] if len(self.divisors) == 1 == self.losses else None
 
     @property

@@ -31,8 +31,6 @@ REAL = (
 
 
 class _Jax(compare.Framework):
-    """What slices need of Keras on JAX, where a step changes nothing.  `module`: of its trainer."""
-
     def __init__(self, module: Any) -> None:
         self.module, numpy = module, module.jax.numpy
         super().__init__(module.tree.map_structure, numpy.concatenate, numpy.zeros_like)
@@ -42,8 +40,6 @@ class _Jax(compare.Framework):
 
 
 class _Rows(ComparedRows):
-    """Rows of a batch on JAX."""
-
     most = 4
 
     def __init__(self, step: _Step) -> None:

@@ -110,8 +110,6 @@ RANGE = 1 << 30  # of integers without bounds
 
 
 class _TensorFlow(compare.Framework):
-    """What slices need of Keras on TensorFlow."""
-
     def __init__(self, tf: Any) -> None:
         self.tf = tf
         super().__init__(tf.nest.map_structure, tf.concat, tf.zeros_like)
@@ -172,8 +170,6 @@ class _TensorFlow(compare.Framework):
 
 
 class _Rows(ComparedRows):
-    """Rows of a batch on TensorFlow."""
-
     def some(self, data: Any, count: int) -> Any:
         """Return `count` rows of the batch, spread over it; the first ones if it is sparse."""
         sparse = self.framework.tf.SparseTensor
@@ -217,8 +213,6 @@ class _Rows(ComparedRows):
 
 
 class _Step(SlicedStep):
-    """One `train_step` call on TensorFlow."""
-
     compared = _Rows
 
     def rows(self, leaf: Any) -> Any:

@@ -59,8 +59,6 @@ def _plus(one: Any, other: Any) -> Any:
 
 
 class _Torch(compare.Framework):
-    """What slices need of Keras on torch.  `module`: of its trainer."""
-
     def __init__(self, module: Any) -> None:
         self.torch, self._convert = module.torch, module.backend.convert_to_tensor
         super().__init__(module.tree.map_structure, module.torch.cat, module.torch.zeros_like)
@@ -91,8 +89,6 @@ class _Torch(compare.Framework):
 
 
 class _Rows(ComparedRows):
-    """Rows of a batch on torch."""
-
     def fixed(self, draws: deferred_update.Draws) -> AbstractContextManager[Any]:
         return alike(self.framework.torch, draws)
 
@@ -114,8 +110,6 @@ class _Rows(ComparedRows):
 
 
 class _Step(SlicedStep):
-    """One `train_step` call on torch."""
-
     compared = _Rows
 
     def obstacle(self) -> str:
@@ -161,8 +155,6 @@ def alike(torch: Any, noted: deferred_update.Draws) -> AbstractContextManager[An
     numbers = _Numbers(torch).table()
 
     class Alike(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
-        """Replaces the calls of the functions in `numbers`."""
-
         def __torch_function__(self, function: Any, _types: Any, args: Any = (), named: Any = None) -> Any:
             named = named or {}
             if function not in numbers:
@@ -176,8 +168,6 @@ def alike(torch: Any, noted: deferred_update.Draws) -> AbstractContextManager[An
 
 
 class _Numbers:
-    """The replacements of the functions, each with the arguments of its original."""
-
     def __init__(self, torch: Any) -> None:
         self.torch = torch
 
