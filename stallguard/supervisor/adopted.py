@@ -3,8 +3,7 @@
 The supervisor of that moment notices its end; its exit code is in the file that the waiter writes, also if no
 supervisor ran when it ended; a supervisor that started the waiter reads it from a pipe.  If the waiter was killed as
 well, macOS reports the end to a process that is not the parent (kqueue), Linux does not: then the code is None, and
-means nothing.  Offers what supervisor.child offers.
-Must not decide when anything is ended.
+means nothing.  Must not decide when anything is ended.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import errno
 import fcntl
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -24,11 +22,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stallguard.host import process_end
-from stallguard.host.process_end import signal_group, sweep
+from stallguard.host.process_end import sweep
 from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity
 from stallguard.supervisor import waiter
-from stallguard.supervisor.child import SHELL, Ended, Post, Watcher, from_kevent, identity_of, refused
+from stallguard.supervisor.child import SHELL, Child, Ended, Post, Watcher, from_kevent, identity_of, refused
 from stallguard.supervisor.notices import persistently
 
 LOOK = 0.5  # seconds between two checks if the system does not report the end of a process
@@ -167,7 +165,7 @@ def _started(
     raise refused(OSError(number, os.strerror(number), cwd if what == "cwd" else argv[0]), argv, cwd)
 
 
-class Adopted:
+class Adopted(Child):
     """An attempt's process that is not our child."""
 
     def __init__(
@@ -192,7 +190,7 @@ class Adopted:
         watcher.give(self._watch)
 
     @classmethod
-    def start(
+    def start_below_waiter(
         cls,
         argv: Sequence[str],
         *,
@@ -209,18 +207,8 @@ class Adopted:
             waited = start_waiter(argv, env, cwd, (stdout, stderr), file)
             return cls(identity_of(waited.pid), file, post, before_post, waited, watcher)
 
-    def signal(self, name: str) -> bool:
-        """Send a signal to the whole group; False if it is empty."""
-        if not run_files.lives(self.identity):
-            return False
-        self._asked = self._asked or name in ("TERM", "KILL", "INT")
-        return signal_group(self.pid, getattr(signal, f"SIG{name}"))
-
-    def pass_on(self, number: int) -> None:
-        """Send the signal `number` to the process alone."""
-        if run_files.lives(self.identity):
-            with contextlib.suppress(OSError):
-                os.kill(self.pid, number)
+    def _is_there(self) -> bool:
+        return run_files.lives(self.identity)
 
     def reap(self) -> None:
         """Nothing: its parent does."""

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -39,12 +39,13 @@ from stallguard.sensors.sampler import Samplers
 from stallguard.sensors.sensor_registry import sensors
 from stallguard.storage import run_files
 from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.output import Matching
+from stallguard.supervisor.output import Matching, OutputCarrier
 from stallguard.supervisor.sockets import identity
 from stallguard.worker import REFUSALS, Worker
 
 if TYPE_CHECKING:
     from stallguard.config.watch import FilesWatch
+    from stallguard.supervisor.output_log import OutputFile
 
 LOOK_EVERY = 1.0  # seconds between two looks at the clock on the wall
 ASK_EVERY = 30.0  # seconds between two looks at what keeps the machine awake
@@ -258,18 +259,11 @@ class SupervisorName:
             self.write()
 
 
-class BlockableOutput(Protocol):
-    """The output of a run: supervisor.output, or a file."""
-
-    def blocked(self, now: float, /) -> float:
-        """Return for how many seconds the user's end has taken nothing; 0 while there is room for more output."""
-
-
 class HeldOutput:
     """Posts an event every EVERY seconds while the output is held."""
 
     def __init__(
-        self, output: BlockableOutput, post: Callable[[Event], None], now: Callable[[], float]
+        self, output: OutputCarrier | OutputFile, post: Callable[[Event], None], now: Callable[[], float]
     ) -> None:
         """`now`: the supervisor's clock, seconds."""
         self._output, self._post, self._now = output, post, now

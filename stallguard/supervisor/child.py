@@ -171,16 +171,20 @@ class Child:
 
     def signal(self, name: str) -> bool:
         """Send TERM, KILL, INT, CONT, WINCH ... to the whole group; False if it is empty."""
-        if self._gone:
+        if not self._is_there():
             return False
         self._asked = self._asked or name in ("TERM", "KILL", "INT")
         return signal_group(self.pid, getattr(signal, f"SIG{name}"))
 
     def pass_on(self, number: int) -> None:
         """Send the signal `number` to the process alone."""
-        if not self._gone:
+        if self._is_there():
             with contextlib.suppress(OSError):  # over already, or of another user (sudo)
                 os.kill(self.pid, number)
+
+    def _is_there(self) -> bool:
+        """Return whether the number of the process is still its own."""
+        return not self._gone
 
     def reap(self) -> None:
         """Let the kernel forget it; call after `post`.  From now on no signal is sent."""

@@ -31,8 +31,7 @@ from stallguard.supervisor import adopted
 from stallguard.supervisor.adopted import Adopted
 from stallguard.supervisor.child import Child
 from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.launcher import EarlierRuns, Launcher, start_child
-from stallguard.supervisor.run_options import RunOptions, new_sockets
+from stallguard.supervisor.launcher import EarlierRuns, Launcher, RunOptions, new_sockets, start_child
 from stallguard.supervisor.session import Session
 
 # Seconds for which a job tries to write its outcome.  No program waits for its exit code, and without an outcome the
@@ -88,10 +87,10 @@ def reopened_session(
 
 def _start_below_a_waiter(
     argv: Sequence[str], exit_file: Path, trouble: Callable[[str], None], /, **how: Any
-) -> Child | Adopted:
+) -> Child:
     """Start an attempt's process as the child of a waiter, which outlives us."""
     try:
-        return Adopted.start(argv, file=exit_file, **how)
+        return Adopted.start_below_waiter(argv, file=exit_file, **how)
     except OSError as error:  # such as our own interpreter, removed by an upgrade
         trouble(
             f"no waiter can be started ({error}); if stallguard dies before the training ends, its exit code is lost"

@@ -1,76 +1,168 @@
 """What judges and acts: the parts that are imported and made while the first attempt's interpreter starts.
 
-Must not decide: the core decides, the loop asks it, the executor acts.
+`EvidenceCollector` collects the evidence of each incident on a thread of its own, and posts Collected at the end.
+`Notifications` sends the sentences of a run over the channels that the settings name, and keeps what became of them.
+
+Must not decide, not even after an error: the core decides, the loop asks it, `Guard` has it done.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from stallguard import notify
+from stallguard.collectors import evidence_bundle
 from stallguard.config import Loaded
+from stallguard.config.table import Config
 from stallguard.core import fold
 from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Launch, Signal
-from stallguard.core.events import UserCommand
+from stallguard.core.events import DUMP, Collected, UserCommand
 from stallguard.core.run import Run
 from stallguard.core.shutdown import Step
+from stallguard.core.text import far, loss_words
 from stallguard.errors import NOT_FINITE
+from stallguard.host.psutil_errors import ERRORS
+from stallguard.launch.environment import STACKS_SIGNAL
+from stallguard.report.narrative import sentence
 from stallguard.storage import private, run_files
 from stallguard.storage.journal import Journal, SnapshotSaver
+from stallguard.storage.run_files import ChannelRecord
 from stallguard.supervisor import conclusion
 from stallguard.supervisor.background import HeldOutput, SensorThreads, SupervisorName, Surroundings
 from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.evidence_collector import EvidenceCollector
 from stallguard.supervisor.heartbeats import HeartbeatListener
-from stallguard.supervisor.launcher import EarlierRuns, Launcher
+from stallguard.supervisor.launcher import EarlierRuns, Launcher, RunOptions
 from stallguard.supervisor.live_status import LiveStatus, MetricsFile, snapshot
 from stallguard.supervisor.loop import Loop, OwnHang
-from stallguard.supervisor.notices import Terminal
-from stallguard.supervisor.notifications import Notifications
+from stallguard.supervisor.notices import persistently
 from stallguard.supervisor.output import Matching
-from stallguard.supervisor.run_options import RunOptions
 from stallguard.worker import REFUSALS, Worker
 
+BUDGET = 10.0  # seconds in which evidence is gathered: the training stands still for them, before a restart
+FINAL = (*notify.OCCASIONS["finish"], *notify.OCCASIONS["give_up"])  # messages that end a run
 
-class Executor:
-    """Hands each action of the core to the part that does it.  `why`: why the run ended, once it is concluded.
 
-    No part blocks the deciding thread.  Must not decide anything, not even after an error.
-    """
+class EvidenceCollector:
+    """Collects the evidence of one run's incidents, and the dumps that its user asks for."""
 
-    def __init__(
-        self,
-        launcher: Launcher,
-        beats: HeartbeatListener,
-        evidence: EvidenceCollector,
-        terminal: Terminal,
-        notifications: Notifications,
-    ) -> None:
-        """Take the parts that act."""
-        self._launcher, self._beats, self._evidence = launcher, beats, evidence
-        self._terminal, self._notifications = terminal, notifications
-        self.why = ""
+    def __init__(self, context: RunContext, launcher: Launcher) -> None:
+        """`launcher`: knows the environment of the attempt, whose secrets are removed from evidence."""
+        self._context, self._launcher = context, launcher
+        self._identity: run_files.Identity | None = None  # of the process of the latest evidence
+        self._dumping = threading.Event()  # set while a dump is collected: evidence that the user asked for
 
-    def perform(self, action: Action, run: Run) -> None:
-        """Do one action."""
-        match action:
-            case Launch():
-                self._launcher.launch(action)
-            case Signal():
-                self._launcher.signal(action.name, action.number)
-            case Ask():  # if no process has a page, the core's deadline leads to a signal
-                self._beats.ask(action.command)
-            case Collect():
-                self._evidence.collect(action, run)
-            case Announce():
-                self._terminal.announce(action.message, action.facts)
-                self._notifications.send(action, run)
-            case Conclude():
-                self.why = action.why
-            case _:  # Found is for the journal alone
-                pass
+    def collect(self, action: Collect, run: Run) -> None:
+        """Begin to collect.  A request for a dump is dropped while a dump is collected, which serves both requests."""
+        if action.incident == DUMP:
+            if self._dumping.is_set():
+                return
+            self._dumping.set()
+        try:
+            Worker(partial(self._collect, action, run), "collect").start()
+        except REFUSALS as error:
+            self._fail(action, error)
+
+    def _collect(self, action: Collect, run: Run) -> None:
+        try:
+            collected = evidence_bundle.collect(self._bundle_context(action, run))
+        except Exception as error:  # noqa: BLE001 - the restart waits for Collected
+            self._fail(action, error)
+            return
+        if action.incident == DUMP:
+            self._dumping.clear()
+        self._context.mailbox.post(collected)
+
+    def _fail(self, action: Collect, error: Exception) -> None:
+        """Post that everything is missing, for which the restart waits, and report the error."""
+        if action.incident == DUMP:
+            self._dumping.clear()
+
+        def post() -> None:
+            now = self._context.clock.monotonic()
+            self._context.mailbox.post(
+                Collected(at=now, incident=action.incident, seconds=0.0, missing=("everything",))
+            )
+
+        persistently(post)
+        self._context.reporter.trouble(f"the evidence is incomplete: {type(error).__name__}: {error}")
+
+    def _bundle_context(self, action: Collect, run: Run) -> evidence_bundle.EvidenceContext:
+        request, directory, greeted = self._context.request, self._context.directory, run.history.greeted
+        # The process whose probe sent a hello, else the child.
+        pid = greeted.pid if greeted else run.current.pid
+        with contextlib.suppress(ProcessLookupError, *ERRORS):  # if it has ended, the collectors report that
+            self._identity = run_files.identity(pid)
+        settings, now = self._context.settings.config.evidence, self._context.clock.monotonic()
+        place = directory.dump() if action.incident == DUMP else directory.incident(action.incident)
+        return evidence_bundle.EvidenceContext(
+            incident=action.incident, pid=pid, armed=bool(greeted and greeted.armed),
+            stacks=directory.probe / f"{pid}.stacks", directory=place, run=directory.path, root=run.current.pid,
+            identity=self._identity, lives_on=True, signal=STACKS_SIGNAL,
+            since=time.time() - (now - run.current.launched),
+            argv=tuple(request.command.argv), environment=self._launcher.environment_of_child,
+            versions=greeted.versions if greeted else {}, cwd=str(request.cwd), home=str(Path.home()),
+            script=request.script(), include_source=settings.include_source, budget=BUDGET,
+        )  # fmt: skip
+
+
+class Notifications:
+    """Of one run; closed until `open`."""
+
+    def __init__(self, context: RunContext) -> None:
+        """Send nothing yet."""
+        self._context = context
+        self._notifier: notify.Notifier | None = None
+
+    @property
+    def records(self) -> list[ChannelRecord]:
+        """What became of the notifications, by channel."""
+        return self._notifier.records if self._notifier else []
+
+    def open(self, config: Config) -> None:
+        """Prepare the channels that `config` names; they replace the earlier ones."""
+        before, wanted = self._notifier, config.notify
+        self._notifier = notify.Notifier(
+            notify.configured(wanted, self._context.env),
+            self._context.reporter.trouble,
+            notify.kinds(wanted.on),
+            wanted.every,
+            self._keep,
+        )
+        if before is not None:
+            before.close()
+
+    def _keep(self, records: list[ChannelRecord]) -> None:
+        # A full disk: a live run shows them, and the journal has the failures.
+        with contextlib.suppress(OSError):
+            run_files.keep_notifications(self._context.directory, records)
+
+    def send(self, action: Announce, run: Run) -> None:
+        """Send one sentence; the last one of a run says how far the training came."""
+        if self._notifier is None:
+            return
+        text, heartbeat = sentence(action.message, action.facts), run.history.heartbeat
+        # The progress of one of several trainings says nothing about the run.
+        if action.message in FINAL and heartbeat is not None and run.current.begun <= 1:
+            epoch = heartbeat.epoch + 1 if heartbeat.epoch >= 0 else None
+            loss = loss_words(heartbeat.loss, heartbeat.loss_not_finite)
+            inside = heartbeat.source == "callbacks" and not heartbeat.loss_of_epoch
+            loss += (
+                " so far in its epoch" if loss and inside and 0 <= heartbeat.batch < heartbeat.batches else ""
+            )
+            reached = far(epoch, heartbeat.epochs if heartbeat.epochs > 0 else None, loss)
+            text = f"{text}; {reached}" if reached else text
+        name = self._context.directory.id
+        self._notifier.notify(notify.notification(action.message, f"stallguard: {name}", text, name), run.now)
+
+    def close(self) -> None:
+        """Wait a moment until the last notification is sent."""
+        if self._notifier is not None:
+            self._notifier.close()
 
 
 class Guard:
@@ -90,9 +182,9 @@ class Guard:
         self._context, self._launcher, self._earlier, self._options = context, launcher, earlier, options
         self._notifications = Notifications(context)
         self._metrics: MetricsFile | None = None
-        evidence = EvidenceCollector(context, launcher)
-        self._executor = Executor(launcher, beats, evidence, context.terminal, self._notifications)
-        self.loop = Loop(context, self._executor.perform)
+        self._beats, self._evidence = beats, EvidenceCollector(context, launcher)
+        self._why = ""  # why the run ended, once it is concluded
+        self.loop = Loop(context, self._perform)
         self._background = Surroundings(context, reload)
         self._sensing = SensorThreads(context, launcher.target, matching, options.sensor_periods)
         self._is_stopping = False  # options.stop_when has become true
@@ -106,6 +198,25 @@ class Guard:
         ]
         self._files = contextlib.ExitStack()  # open until the last error can have been reported
         context.settings.follow(self._notifications.open)
+
+    def _perform(self, action: Action, run: Run) -> None:
+        """Hand an action of the core to the part that does it; none blocks the deciding thread."""
+        match action:
+            case Launch():
+                self._launcher.launch(action)
+            case Signal():
+                self._launcher.signal(action.name, action.number)
+            case Ask():  # if no process has a page, the core's deadline leads to a signal
+                self._beats.ask(action.command)
+            case Collect():
+                self._evidence.collect(action, run)
+            case Announce():
+                self._context.terminal.announce(action.message, action.facts)
+                self._notifications.send(action, run)
+            case Conclude():
+                self._why = action.why
+            case _:  # for the journal alone
+                pass
 
     def _stop_if_wanted(self, run: Run) -> None:
         stop_when = self._options.stop_when
@@ -215,7 +326,7 @@ class Guard:
                     conclusion.write_outcome,
                     directory,
                     run,
-                    self._executor.why,
+                    self._why,
                     self._options.outcome_patience,
                 ),
                 "removing unfinished checkpoints": partial(

@@ -4,7 +4,7 @@ The first attempt is started before most of stallguard is imported, so that a tr
 this module, and what it imports, must stay cheap to import.  Must not decide anything: a start that fails is an event.
 
 `EarlierRuns` has what earlier runs of the script showed: the batch sizes that it survived, which the first attempt
-needs, and the usual gaps between its batches.
+needs, and the usual gaps between its batches.  `RunOptions` is what a detached run or a trial does otherwise.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from stallguard.core.actions import Launch
 from stallguard.core.events import Failed, Launched, ProbeNote
@@ -37,6 +37,7 @@ from stallguard.launch.environment import (
 from stallguard.probe.settings import ProbeSettings
 from stallguard.sensors import Target
 from stallguard.storage import learned_store, paths, run_files
+from stallguard.storage.paths import RunDir
 from stallguard.storage.run_files import AttemptRecord
 from stallguard.supervisor.child import Child
 from stallguard.supervisor.context import RunContext
@@ -44,9 +45,14 @@ from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.output import Matching
 
 if TYPE_CHECKING:
+    from stallguard.core.events import Event
     from stallguard.core.learned import Learned
+    from stallguard.core.limits import Limits
     from stallguard.core.run import Run
-    from stallguard.supervisor.adopted import Adopted
+    from stallguard.core.shutdown import Step
+
+    # Given the run as it would begin anew.  Returns the run as it was left and the next actions; None: begin anew.
+    TakeUp = Callable[["RunContext", "Launcher", "EarlierRuns", Limits, Run], Step | None]
 
 LOOK_EVERY = 5.0  # seconds between two looks at the child's control group
 LAST_OUTPUT = 1.0  # seconds for the last output of an attempt to reach the user before the end is reported
@@ -63,13 +69,13 @@ class StartProcess(Protocol):
 
     def __call__(
         self, argv: Sequence[str], exit_file: Path, trouble: Callable[[str], None], /, **how: Any
-    ) -> Child | Adopted:
+    ) -> Child:
         """Raises StallguardError."""
 
 
 def start_child(
     argv: Sequence[str], _exit_file: Path, _trouble: Callable[[str], None], /, **how: Any
-) -> Child | Adopted:
+) -> Child:
     """Start a child of ours, whose exit code the kernel gives to us."""
     return Child.start(argv, **how)
 
@@ -88,7 +94,7 @@ class Launcher:
         """`beats` receives the probe's records, `matching` searches the output of the attempts."""
         self._context, self._beats, self._matching = context, beats, matching
         self._earlier, self._start_process = earlier, start_process
-        self.child: Child | Adopted | None = None
+        self.child: Child | None = None
         self.target = Target(mine=(context.directory.path,), places=(context.request.cwd,))
         self.probe = ProbeFiles(paths.home())
         self.environment_of_child: dict[str, str] = {}
@@ -185,7 +191,7 @@ class Launcher:
 
     def _start(
         self, action: Launch, token: int, given: batch_option.BatchArguments, probe: Path | None
-    ) -> Child | Adopted:
+    ) -> Child:
         context, directory = self._context, self._context.directory
         self.close()
         self._beats.follow(action.attempt, token)
@@ -355,3 +361,27 @@ class EarlierRuns:
     def _sizes_key(self) -> learned_store.CommandKey:
         request, policy = self._context.request, self._context.settings.config.policy
         return learned_store.key_of(batch_option.unsized(request.command.argv, policy), request.cwd)
+
+
+def new_sockets(directory: RunDir) -> Path:
+    """Make a directory for the sockets of a run."""
+    return paths.socket_dir(owner=directory.path)
+
+
+class RunOptions(NamedTuple):
+    """What a detached run or a trial of `find-batch` or `compare` does otherwise than a plain run: the defaults."""
+
+    announce: bool = True  # write to the terminal what is guarded
+    open_sockets: Callable[[RunDir], Path] = new_sockets
+    output_to_file: bool = False  # the training writes to output.log itself
+    start_process: StartProcess = start_child
+    outcome_patience: float = 0.0  # seconds to try for, if the disk refuses the outcome
+    save_core: bool = False  # save the core's value beside the journal, for a later stallguard
+    take_up: TakeUp | None = None  # for a run that an earlier stallguard left
+    trial: Launch | None = None  # the first launch of a trial, which ignores what earlier runs showed
+    # Gets each event, and each record of the probe, from any thread.
+    observe: Callable[[Event], None] | None = None
+    sensor_periods: Mapping[str, float] = {}  # seconds between two readings, by sensor, in place of its own
+    # Called once, before the first attempt starts.
+    beside: Callable[[RunContext, Launcher], None] | None = None
+    stop_when: Callable[[Run], bool] | None = None  # stop the training once this is true

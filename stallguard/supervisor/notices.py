@@ -17,7 +17,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import msgspec
 
@@ -27,6 +27,9 @@ from stallguard.core.text import wrapped
 from stallguard.report.narrative import MESSAGES, sentence
 from stallguard.report.sanitize import plain
 from stallguard.worker import REFUSALS, Worker
+
+if TYPE_CHECKING:
+    from stallguard.storage.journal import Journal  # opened after the child is started
 
 LAST_WORDS = 5.0  # seconds that a terminal which takes nothing can hold up the end
 DIM, RESET = "\x1b[2m", "\x1b[0m"
@@ -112,29 +115,15 @@ def _width(stream: TextIO) -> int | None:
     return None
 
 
-class Book(Protocol):
-    """Where lines are written: storage.journal.Journal."""
-
-    def write(self, clock: float, fields: Mapping[str, Any], level: str = "debug", message: str = "") -> None:
-        """Append one line."""
-
-
 def journal_line(data: object) -> tuple[Mapping[str, Any], str, str]:
     """Return the fields, the level and the message of an event or an action."""
     if isinstance(data, Announce):
-        level = MESSAGES[data.message].level
-        return (
-            {"event": data.message, "facts": data.facts},
-            level,
-            sentence(data.message, data.facts),
-        )
+        fields, level = {"event": data.message, "facts": data.facts}, MESSAGES[data.message].level
+        return fields, level, sentence(data.message, data.facts)
     fields = msgspec.to_builtins(data)
     if isinstance(data, Launched):
-        return (
-            fields,
-            "info",
-            sentence("attempt started", {"attempt": str(data.attempt), "pid": str(data.pid)}),
-        )
+        facts = {"attempt": str(data.attempt), "pid": str(data.pid)}
+        return fields, "info", sentence("attempt started", facts)
     if isinstance(data, Exited):
         key = "attempt ended by a signal" if data.code < 0 else "attempt ended with a code"
         facts = {"attempt": str(data.attempt), "code": str(abs(data.code))}
@@ -147,7 +136,7 @@ class Recorder:
 
     def __init__(self) -> None:
         """Keep lines until `open`."""
-        self._journal: Book | None = None
+        self._journal: Journal | None = None
         self._early: deque[tuple[float, object]] = deque(maxlen=EARLY)
 
     def write(self, at: float, data: object) -> None:
@@ -157,7 +146,7 @@ class Recorder:
         else:
             self._journal.write(at, *journal_line(data))
 
-    def open(self, journal: Book) -> None:
+    def open(self, journal: Journal) -> None:
         """Write to `journal` from now on, what was kept first."""
         self._journal = journal
         for at, data in self._early:

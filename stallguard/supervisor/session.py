@@ -32,11 +32,10 @@ from stallguard.supervisor import notices, signals, terminal_lines
 from stallguard.supervisor.context import CurrentRun, CurrentSettings, Mailbox, Reporter, RunContext
 from stallguard.supervisor.control import Control
 from stallguard.supervisor.heartbeats import HeartbeatListener
-from stallguard.supervisor.launcher import EarlierRuns, Launcher
+from stallguard.supervisor.launcher import EarlierRuns, Launcher, RunOptions
 from stallguard.supervisor.notices import Recorder, Terminal, wants_color
 from stallguard.supervisor.output import Matching, OutputCarrier
 from stallguard.supervisor.output_log import PARTS, OutputLog
-from stallguard.supervisor.run_options import RunOptions
 
 if TYPE_CHECKING:
     from stallguard.supervisor.guard import Guard

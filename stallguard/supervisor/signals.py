@@ -23,18 +23,7 @@ ASKS = {signal.SIGINT: "interrupt", signal.SIGTERM: "stop", signal.SIGHUP: "stop
 
 # Their default action ends a process.  Not SIGPIPE and SIGXFSZ, which Python ignores here as in the training; nor those
 # by which the system reports a crash.
-_NAMES = (
-    "SIGUSR1",
-    "SIGUSR2",
-    "SIGALRM",
-    "SIGVTALRM",
-    "SIGPROF",
-    "SIGXCPU",
-    "SIGIO",
-    "SIGPWR",
-    "SIGSTKFLT",
-    "SIGEMT",
-)
+_NAMES = "SIGUSR1 SIGUSR2 SIGALRM SIGVTALRM SIGPROF SIGXCPU SIGIO SIGPWR SIGSTKFLT SIGEMT".split()
 _FIRST, _LAST = int(getattr(signal, "SIGRTMIN", 1)), int(getattr(signal, "SIGRTMAX", 0))  # macOS has none
 PASSED_ON = {
     **{int(getattr(signal, name)): name for name in _NAMES if hasattr(signal, name)},

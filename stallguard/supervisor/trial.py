@@ -27,7 +27,7 @@ from stallguard.core.text import count
 from stallguard.core.trials import CROWDED, Trial
 from stallguard.core.user_commands import STOP_VERBS
 from stallguard.launch.request import Request
-from stallguard.supervisor.run_options import RunOptions
+from stallguard.supervisor.launcher import RunOptions
 from stallguard.supervisor.session import Session
 
 # What a trial is run with, over the user's own settings: it ends at the first trouble, and leaves nothing behind.

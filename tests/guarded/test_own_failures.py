@@ -59,7 +59,7 @@ def broken(place: Path, where: str, only: str = "") -> Guarded:
         (ADVANCE, "Exited"),
         ("stallguard.core.fold/next_wake", ""),
         ("stallguard.supervisor.launcher/Launcher/look", ""),
-        ("stallguard.supervisor.notifications/Notifications/open", ""),
+        ("stallguard.supervisor.guard/Notifications/open", ""),
         ("stallguard.storage.journal/Journal", ""),
         ("stallguard.storage.journal/Journal/write", ""),
         ("stallguard.host.clock/SleepWatch/tick", ""),

@@ -39,7 +39,7 @@ import os, sys, time
 from pathlib import Path
 from stallguard.supervisor.adopted import Adopted
 file, argv = Path(sys.argv[1]), sys.argv[2:]
-adopted = Adopted.start(argv, env=dict(os.environ), file=file, post=print, cwd=os.getcwd())
+adopted = Adopted.start_below_waiter(argv, env=dict(os.environ), file=file, post=print, cwd=os.getcwd())
 print(adopted.pid, flush=True)
 time.sleep(600)
 """
@@ -188,7 +188,9 @@ os.kill(os.getpid(), signal.SIGPIPE)
         "import signal; signal.signal(signal.SIGPIPE, signal.SIG_DFL)" + code,
         where,
     ]
-    adopted = Adopted.start(argv, env={"ONLY": "th\udcfcs"}, file=tmp_path / "exit", post=post, cwd=where)
+    adopted = Adopted.start_below_waiter(
+        argv, env={"ONLY": "th\udcfcs"}, file=tmp_path / "exit", post=post, cwd=where
+    )
     assert ended.wait(LONG)
     adopted._thread.join()
     assert codes == [-signal.SIGPIPE]
@@ -202,13 +204,17 @@ os.kill(os.getpid(), signal.SIGPIPE)
 def test_what_cannot_be_started_is_126_or_127(tmp_path, make, code):
     make(tmp_path / "program")
     with pytest.raises(StallguardError) as caught:
-        Adopted.start([str(tmp_path / "program")], env={}, file=tmp_path / "exit", post=print, cwd="/")
+        Adopted.start_below_waiter(
+            [str(tmp_path / "program")], env={}, file=tmp_path / "exit", post=print, cwd="/"
+        )
     assert caught.value.code == code
 
 
 def test_a_working_directory_that_is_gone_is_said(tmp_path):
     with pytest.raises(StallguardError) as caught:
-        Adopted.start(["/bin/sh"], env={}, file=tmp_path / "exit", post=print, cwd=str(tmp_path / "gone"))
+        Adopted.start_below_waiter(
+            ["/bin/sh"], env={}, file=tmp_path / "exit", post=print, cwd=str(tmp_path / "gone")
+        )
     assert "directory" in caught.value.why
 
 
@@ -216,7 +222,7 @@ def test_a_script_without_interpreter_line_runs_as_in_a_shell(tmp_path):
     script = tmp_path / "job"
     script.write_text('test "$1" = a && exit 5\n')
     script.chmod(0o755)
-    adopted = Adopted.start(
+    adopted = Adopted.start_below_waiter(
         [str(script), "a"], env={}, file=tmp_path / "exit", post=lambda *_: None, cwd=str(tmp_path)
     )
     adopted._thread.join(LONG)
@@ -226,7 +232,7 @@ def test_a_script_without_interpreter_line_runs_as_in_a_shell(tmp_path):
 def test_a_waiter_that_cannot_be_started_is_an_error_of_ours(tmp_path, monkeypatch):
     monkeypatch.setattr(waiter, "__file__", str(tmp_path / "gone.py"))
     with pytest.raises(OSError, match="before it started the training"):
-        Adopted.start(["/bin/sh"], env={}, file=tmp_path / "exit", post=print, cwd="/")
+        Adopted.start_below_waiter(["/bin/sh"], env={}, file=tmp_path / "exit", post=print, cwd="/")
 
 
 class TestWithoutRoom:
@@ -240,7 +246,9 @@ class TestWithoutRoom:
             ended.set()
 
         absent = tmp_path / "absent" / "exit-1f.2"
-        adopted = Adopted.start(["/bin/sh", "-c", "exit 9"], env={}, file=absent, post=post, cwd="/")
+        adopted = Adopted.start_below_waiter(
+            ["/bin/sh", "-c", "exit 9"], env={}, file=absent, post=post, cwd="/"
+        )
         assert ended.wait(LONG)
         adopted._thread.join()
         assert codes == [9]
@@ -285,7 +293,7 @@ class TestWithoutRoom:
             ended.set()
 
         argv = ["/bin/sh", "-c", "until [ -s later/exit-1f.2 ]; do sleep 0.1; done; exit 9"]
-        adopted = Adopted.start(
+        adopted = Adopted.start_below_waiter(
             argv, env=dict(os.environ), file=later / "exit-1f.2", post=post, cwd=str(tmp_path)
         )
         later.mkdir()

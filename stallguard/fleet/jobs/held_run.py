@@ -42,9 +42,8 @@ from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor import terminal_lines
 from stallguard.supervisor.context import RunContext
-from stallguard.supervisor.launcher import Launcher
+from stallguard.supervisor.launcher import Launcher, RunOptions
 from stallguard.supervisor.notices import Terminal, wants_color
-from stallguard.supervisor.run_options import RunOptions
 from stallguard.supervisor.session import Session
 from stallguard.supervisor.signals import deferred_signals
 

@@ -10,7 +10,7 @@ from typing import Any
 from stallguard.collectors import evidence_bundle
 from stallguard.core.actions import Collect
 from stallguard.core.events import DUMP, Collected
-from stallguard.supervisor.evidence_collector import EvidenceCollector
+from stallguard.supervisor.guard import EvidenceCollector
 
 LONG = 30.0  # seconds; only a broken test waits that long
 
