@@ -90,7 +90,10 @@ def has_gpu() -> bool | None:
         text = tool.output([*IOREG, "-c", "IOAccelerator"], PATIENCE)
     except TimeoutError:  # the driver hangs
         return None
-    return None if text is None else bool(parse.accelerators(text))
+    # A virtual machine's shows a screen and cannot compute: tensorflow-metal hangs on it.
+    return (
+        None if text is None else any("Paravirt" not in (gpu.kind or "") for gpu in parse.accelerators(text))
+    )
 
 
 def cuda_cards() -> int | None:

@@ -21,8 +21,7 @@ CUDA_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
 
 def has_gpu() -> bool | None:
     """Return whether the machine has a GPU that computes; None if it has the driver of one that cannot be read."""
-    nvml = _nvml()
-    if nvml is not None and nvml.nvmlDeviceGetCount():
+    if cuda_cards():
         return True
     return None if any(os.path.exists(path) for path in KERNEL_DRIVERS) else False  # noqa: PTH110 - no more is asked
 
@@ -46,11 +45,17 @@ class NvidiaGpu:
         self._seen = 0  # microseconds, newest sample of process utilisation that was read
 
     def read(self, pids: Collection[int]) -> Device | None:
-        """Return the devices that the processes `pids` use, or all if none is known; None without NVML."""
+        """Return the devices that the processes `pids` use, or all if none is known; None without NVML.
+
+        Raises OSError if a device is lost.
+        """
         nvml = _nvml()
         if nvml is None:
             return None
-        devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        try:
+            devices = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        except nvml.NVMLError as error:
+            raise OSError(f"NVML: {error}") from error
         if not devices:
             return None
         holders: list[set[int] | None] = []

@@ -35,6 +35,7 @@ class Driver:
         return len(self.running)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        self._check("handles")
         return index
 
     def nvmlDeviceGetName(self, _device: int) -> bytes:  # noqa: N802
@@ -83,6 +84,12 @@ def test_a_gpu_is_there_if_nvml_counts_it_and_unknown_if_only_its_driver_is(
     assert nvml.has_gpu() is False
     (tmp_path / "kfd").touch()
     assert nvml.has_gpu() is None
+
+
+def test_a_device_that_is_lost_is_an_error_of_the_system_and_none_of_a_library(driver: Driver) -> None:
+    driver.unsupported.add("handles")
+    with pytest.raises(OSError, match="NVML"):
+        NvidiaGpu().read([42])
 
 
 def test_without_a_driver_there_is_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
