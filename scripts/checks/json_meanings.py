@@ -268,6 +268,7 @@ MEANINGS: dict[str, str] = {
     "replay.ReplayOutput.slowdowns": "when it would have been called slow",
     "replay.ReplayOutput.verdicts": "when a stall would have been suspected, found, and seen to be over",
     "replay.ReplayResult.actions": "what would have been done",
+    "replay.ReplayResult.events": "that were decided about",
     "replay.ReplayResult.slowdowns": "when it would have been called slow",
     "replay.ReplayResult.verdicts": "when a stall would have been suspected, found, and seen to be over",
     "collectors.File.name": "in the directory of the evidence",

@@ -21,14 +21,14 @@ from stallguard.agent.job import DEFAULT_NAME, Schedule, checked_name, command_i
 from stallguard.agent.job import schedule as schedule_of
 from stallguard.agent.service_manager import LAUNCHD, SYSTEMD, Manager, own_system, places
 from stallguard.cli import completion
-from stallguard.cli._console import echo, prints_json, write
+from stallguard.cli._console import echo, note, prints_json, write
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
 from stallguard.cli.verbs import VerbGroup
 from stallguard.config.table import AgentSettings
 from stallguard.core.text import counted
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.report.sanitize import one_line, plain
+from stallguard.report.sanitize import one_line
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.signals import deferred_signals
 
@@ -52,19 +52,12 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
         working.trim(places(own_system(), os.environ).log(name))
     working.detach_output()
 
-    def now() -> dt.datetime:
-        return dt.datetime.now().astimezone()
-
-    def say(line: str) -> None:
-        echo(line, err=True)
-
     try:
         when = schedule_of(at, every)
     except StallguardError as error:
         # A user edited the job's file.  After any exit code but 0 the service manager would start it again for ever.
-        say("; ".join(error.lines()))
+        note("; ".join(error.lines()))
         return
-    notify = partial(_notify, name, words, say)
     guarded: dict[str, None] = {}  # the runs of this start, by id
     with deferred_signals() as kept:
 
@@ -86,12 +79,15 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
             return not kept
 
         command, most = command_in(words), _max_restarts(words)
-        working.JobRunner(name, command, when, now, begin, go_on, say, notify, own_system(), most, pause).do()
+        notify = partial(_notify, name, words)
+        working.JobRunner(
+            name, command, when, _now, begin, go_on, note, notify, own_system(), most, pause
+        ).do()
     if guarded:
         try:
-            _send_summary(name, words, list(guarded), say)
+            _send_summary(name, words, list(guarded))
         except Exception as error:  # noqa: BLE001 - any exit code but 0 makes the service manager start the job again
-            say(f"{name}: the summary of the night is not sent: {type(error).__name__}: {error}")
+            note(f"{name}: the summary of the night is not sent: {type(error).__name__}: {error}")
 
 
 def _max_restarts(words: tuple[str, ...]) -> int:
@@ -102,30 +98,27 @@ def _max_restarts(words: tuple[str, ...]) -> int:
         return AgentSettings().max_restarts
 
 
-def _send_summary(name: str, words: tuple[str, ...], runs: Sequence[str], say: Callable[[str], None]) -> None:
+def _send_summary(name: str, words: tuple[str, ...], runs: Sequence[str]) -> None:
     """Send what `morning` shows of the runs of this start of the job, if notify.on has it."""
     from stallguard import notify
     from stallguard.cli.history import summary
     from stallguard.storage.paths import runs_dir
 
     if "morning" in _settings_of(words)[1].config.notify.on:
-        _notify(name, words, say, summary([RunDir(runs_dir() / run) for run in runs]), notify.SUMMARY)
+        _notify(name, words, summary([RunDir(runs_dir() / run) for run in runs]), notify.SUMMARY)
 
 
-def _notify(
-    name: str, words: tuple[str, ...], say: Callable[[str], None], text: str, kind: str = "missed"
-) -> None:
+def _notify(name: str, words: tuple[str, ...], text: str, kind: str = "missed") -> None:
     """Send a notification without a run.  Settings that cannot be read are reported in the log."""
     from stallguard import notify
 
     try:
         wanted = _settings_of(words)[1].config.notify
     except StallguardError as error:
-        say("; ".join(error.lines()))
+        note("; ".join(error.lines()))
         return
-    notifier = notify.Notifier(notify.configured(wanted, os.environ), say, notify.kinds(wanted.on))
-    note = notify.notification(kind, f"stallguard: {name}", text, name)
-    notifier.notify(note, time.monotonic())
+    notifier = notify.Notifier(notify.configured(wanted, os.environ), note, notify.kinds(wanted.on))
+    notifier.notify(notify.notification(kind, f"stallguard: {name}", text, name), time.monotonic())
     notifier.close()
 
 
@@ -258,7 +251,7 @@ def install(
     if at_once:
         own.start(name)
     for line in [*job_status.lines(job_status.status(own, name, _now()), _now()), *own.advice(made.job)]:
-        echo(line, err=True)
+        note(line)
 
 
 @command.command("uninstall")
@@ -282,7 +275,7 @@ def uninstall(name: str | None) -> None:
         with deferred_signals() as kept:  # stallguard was killed, and no service manager starts it again
             continue_run(back.run, left, kept, end=True)
     job_memory.forget(which)
-    echo(f"{which}: removed; its runs are listed by stallguard ls", err=True)
+    note(f"{which}: removed; its runs are listed by stallguard ls")
 
 
 @command.command("start")
@@ -331,7 +324,7 @@ def show_status(name: str | None, as_json: bool) -> None:
     if as_json:
         echo(jsontext.readable(job_status.OneJob(job_status.SCHEMA, job)))
     else:
-        echo(plain("\n".join(job_status.lines(job, _now()))))
+        echo("\n".join(job_status.lines(job, _now())))
     sys.exit(0 if job.loaded else 1 if job.installed else NO_SUCH_RUN)
 
 
@@ -348,7 +341,7 @@ def show_list(as_json: bool) -> None:
         state = "running" if job.running else "waiting" if job.loaded else "not loaded"
         echo(f"{job.name:<20}  {state:<10}  {job.schedule:<20}  {one_line(' '.join(job.command))}")
     if not jobs:
-        echo("no jobs; install one: stallguard agent install --at 23:00 -- train.py", err=True)
+        note("no jobs; install one: stallguard agent install --at 23:00 -- train.py")
 
 
 def _ours(own: Manager) -> list[str]:

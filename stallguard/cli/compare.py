@@ -14,7 +14,7 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.cli import tune
-from stallguard.cli._console import echo, prints_json
+from stallguard.cli._console import echo, note, prints_json
 from stallguard.cli._errors import INTERRUPTED
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
@@ -85,10 +85,8 @@ class Variant(msgspec.Struct, frozen=True):
 )
 @prints_json("Print the result as JSON.", "stallguard.cli.compare:ComparedTrials")
 @settings(key for key in KEYS.values() if key.path != BATCH)
-@click.pass_context
 def command(
-    ctx: click.Context,
-    /,
+    words: tuple[str, ...],
     device: str,
     batch: str,
     env: tuple[str, ...],
@@ -119,7 +117,6 @@ def command(
     from stallguard.report import trial_table
     from stallguard.supervisor.signals import deferred_signals
 
-    words = tuple(parameters.pop("words", ctx.params.get("words", ())))
     comparison = VariantTrials(words, given(parameters), variants(device, batch, env), steps)
     is_interrupted = False
     with deferred_signals() as kept:
@@ -249,7 +246,7 @@ class VariantTrials:
         from stallguard.core.text import count
 
         what = "what the script writes, it writes in each of them"
-        echo(f"stallguard: {count(self.count, 'trial', 'trials')} of this script: {what}", err=True)
+        note(f"stallguard: {count(self.count, 'trial', 'trials')} of this script: {what}")
         for one in self._wanted:
             label = self._label(one)
             flags = {BATCH: one.batch} if one.batch else {}

@@ -14,7 +14,7 @@ import msgspec
 
 from stallguard import config, jsontext
 from stallguard.cli import completion
-from stallguard.cli._console import echo, prints_json
+from stallguard.cli._console import echo, note, prints_json
 from stallguard.cli.verbs import VerbGroup
 from stallguard.config import table
 from stallguard.config.table import KEYS, Key, value_of
@@ -67,7 +67,7 @@ def show(everything: bool, as_json: bool) -> None:
         echo(jsontext.readable(ShownSettings(SCHEMA, rows)))
         return
     for text in loaded.ignored:
-        echo(f"stallguard: {text}", err=True)
+        note(f"stallguard: {text}")
     wanted = _shown(loaded, everything)
     width = max(len(key.path) for key in wanted)
     for key in wanted:
@@ -127,7 +127,7 @@ def set_(name: str, value: str, user: bool) -> None:
     lasting = {name: value for name, value in os.environ.items() if not name.startswith(config.PREFIX)}
     config.load({}, lasting, Path.cwd(), texts={target: text})  # raises if two settings contradict each other
     _write(target, text)
-    echo(f"{key.path} = {value} in {target}", err=True)
+    note(f"{key.path} = {value} in {target}")
 
 
 @command.command("init")
@@ -139,7 +139,7 @@ def init(tuning: bool) -> None:
         cure = "edit it, or remove it" if tuning else "stallguard config set NAME VALUE"
         raise StallguardError(f"{target} exists already", cure=cure, code=USAGE)
     _write(target, table.tuning_file(lambda key: _toml(key, key.default)) if tuning else _all_settings())
-    echo(f"wrote {target}", err=True)
+    note(f"wrote {target}")
 
 
 def _all_settings() -> str:

@@ -20,12 +20,11 @@ import msgspec
 
 from stallguard import config, jsontext
 from stallguard.cli import completion
-from stallguard.cli._console import console, echo, print_blocks, prints_json, writing
+from stallguard.cli._console import console, echo, note, print_blocks, prints_json, writing
 from stallguard.cli.live_runs import pick
 from stallguard.config.table import TUNING_FILE
 from stallguard.core.text import counted, quantity
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError
-from stallguard.report.sanitize import plain
 from stallguard.storage import retention, run_files
 from stallguard.storage.paths import RunDir, find_run, list_runs, runs_dir
 
@@ -67,12 +66,12 @@ def dump(what: str | None, output: Path | None, deep: bool, again: float, as_jso
             for line in stack_lines((directory / "stacks.txt").read_text(errors="replace"), context.cwd):
                 echo(line)
         elif stacks is not None:
-            echo(f"no Python stacks: {stacks.why}", err=True)
+            note(f"no Python stacks: {stacks.why}")
         if manifest.where:
-            echo(f"process {manifest.pid} is at {manifest.where}", err=True)
+            note(f"process {manifest.pid} is at {manifest.where}")
         if manifest.moved is not None:
-            echo("it went on in between" if manifest.moved else "it did not go on in between", err=True)
-        echo(f"evidence kept in {directory}", err=True)
+            note("it went on in between" if manifest.moved else "it did not go on in between")
+        note(f"evidence kept in {directory}")
     sys.exit(0 if manifest.fingerprint else 1)
 
 
@@ -108,7 +107,7 @@ def stack_lines(text: str, cwd: str = "") -> Iterator[str]:
         yield labels.threads(group)
         for segment in group.segments:
             sign = " " if segment.package else ">"
-            yield from (f"  {sign} {plain(frame)}" for frame in segment.frames)
+            yield from (f"  {sign} {frame}" for frame in segment.frames)
         yield ""
 
 
@@ -191,10 +190,10 @@ def replay(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool
     from stallguard.report import replay
 
     path = Path(what) if what is not None and Path(what).is_file() else find_run(what).journal
-    source = replay.source(path)
+    recording = replay.read(path)
     changed = config.parse_set(sets)
     choices: list[dict[str, str]] = [{}, changed] if compare else [changed]
-    asked = run_files.asked(RunDir(source.path.parent))
+    asked = run_files.asked(RunDir(path.parent))
     then: dict[str, Any] = {}  # the settings of the recorded run; none beside a copied journal
     if (
         asked is not None
@@ -206,11 +205,11 @@ def replay(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool
     found = []
     for choice in choices:
         limits = config.load({**then, **choice}, os.environ, Path.cwd()).config.limits()
-        found.append((choice, replay.decide(source, limits)))
+        found.append((choice, replay.replay_run(recording.events, limits, orders=recording.orders)))
     if as_json:
-        echo(jsontext.readable(replay.output(source, found, compare=compare)))
+        echo(jsontext.readable(replay.output(recording, found, compare=compare)))
         return
-    if title := replay.title(source):
+    if title := replay.title(recording):
         echo(title)
     for choice, result in found:
         if compare:
@@ -218,7 +217,7 @@ def replay(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool
                 "with "
                 + (", ".join(f"{key}={raw}" for key, raw in choice.items()) or "the settings as they are")
             )
-        for line in replay.lines(source, result):
+        for line in replay.lines(recording, result):
             echo(f"  {line}" if compare else line)
 
 
@@ -252,9 +251,8 @@ def bundle(run: str | None, output: str | None, as_json: bool) -> None:
         return
     echo(path)
     removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))
-    echo(
-        f"{counted(len(contents.files), 'file')}; removed: {removed or 'nothing'}; check it before you send it",
-        err=True,
+    note(
+        f"{counted(len(contents.files), 'file')}; removed: {removed or 'nothing'}; check it before you send it"
     )
 
 
@@ -300,4 +298,4 @@ def prune(runs: str | None, age: str | None, size: str | None, dry_run: bool, as
         echo(f"{item.run.id:<36}  {quantity(item.size, 'bytes'):>8}  {item.why}")
     done = "would be removed" if dry_run else "removed"
     room = quantity(sum(item.size for item in removals), "bytes")
-    echo(f"{counted(len(removals), 'run')} {done}, {room}", err=True)
+    note(f"{counted(len(removals), 'run')} {done}, {room}")

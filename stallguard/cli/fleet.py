@@ -151,7 +151,7 @@ def worker(
 
 
 def _say(line: str) -> None:
-    echo(f"{dt.datetime.now().astimezone():%Y-%m-%d %H:%M:%S}  {line}", err=True)
+    note(f"{dt.datetime.now().astimezone():%Y-%m-%d %H:%M:%S}  {line}")
 
 
 @command.command("job")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sys
-import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from msgspec import UNSET
 from stallguard import config, jsontext, units
 from stallguard.cli._console import console, echo, note, prints_json
 from stallguard.cli.live_runs import in_fleet
+from stallguard.core.text import wrapped
 from stallguard.errors import NO_SUCH_RUN, USAGE, StallguardError, nearest
 from stallguard.fleet import seam
 from stallguard.report.sanitize import plain
@@ -72,7 +72,7 @@ def morning(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> 
     elif text:
         echo(text)
     else:
-        echo(f"no run in the last {since}", err=True)
+        note(f"no run in the last {since}")
     if is_sent:
         sys.exit(send(text or f"no run in the last {since}", os.environ))
 
@@ -109,9 +109,9 @@ def send(text: str, env: Mapping[str, str]) -> int:
     channels = notify.configured(config.load({}, env, Path.cwd()).config.notify, env)
     results = notify.test(channels, notify.notification(notify.SUMMARY, TITLE, text))
     for one in results:
-        echo(f"{one.channel}: {f'failed: {one.why}' if one.why else 'accepted'}", err=True)
+        note(f"{one.channel}: {f'failed: {one.why}' if one.why else 'accepted'}")
     if not results:
-        echo("no channel is configured: notify.desktop, notify.command, notify.urls", err=True)
+        note("no channel is configured: notify.desktop, notify.command, notify.urls")
     return 0 if results and not any(one.why for one in results) else 1
 
 
@@ -155,9 +155,8 @@ def incidents(name: str | None, as_json: bool) -> None:
     width = console().width
     for one in shown:
         first, *rest = incident_history.lines(one, now)
-        echo(plain(first))
+        echo(first)
         for line in rest:
-            echo(plain(textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ",
-                                     break_long_words=False, break_on_hyphens=False)))  # fmt: skip
+            echo(wrapped(f"  {line}", width))
     if not shown:
-        echo("no incident in the kept runs", err=True)
+        note("no incident in the kept runs")

@@ -14,7 +14,7 @@ import click
 
 from stallguard import units
 from stallguard.cli import completion
-from stallguard.cli._console import echo, note
+from stallguard.cli._console import note
 from stallguard.core.text import counted
 from stallguard.core.text import duration as duration_text
 from stallguard.errors import GAVE_UP, NO_SUCH_RUN, STRANGE, USAGE, StallguardError
@@ -109,16 +109,16 @@ def stop(run: str | None, store_url: str | None) -> None:
     """
     found = seam.meant(run, store_url, note, copied=False)
     if found is not None:
-        echo(seam.stop(found), err=True)
+        note(seam.stop(found))
         return
     which = only_live(run, or_unguarded=True)
     attempt = earlier_run.find_orphan(which)
     if attempt is None:
         ask(which, "stop")
-        echo(f"run {which.id} is being ended", err=True)
+        note(f"run {which.id} is being ended")
         return
     pid = attempt.process.pid
-    echo(f"stallguard was killed in run {which.id}; its training (pid {pid}) is being ended", err=True)
+    note(f"stallguard was killed in run {which.id}; its training (pid {pid}) is being ended")
     left = earlier_run.end_orphan(which, attempt)
     if left:
         raise StallguardError(
@@ -127,7 +127,7 @@ def stop(run: str | None, store_url: str | None) -> None:
             cure="a process that is stuck in the kernel ends only when the machine restarts",
             code=GAVE_UP,
         )
-    echo(f"the training of run {which.id} was ended", err=True)
+    note(f"the training of run {which.id} was ended")
 
 
 @click.command("restart")
@@ -152,7 +152,7 @@ def restart(run: str | None, from_scratch: bool) -> None:
     start = (
         "again from its last checkpoint" if which.has_checkpoints() and not from_scratch else "from scratch"
     )
-    echo(f"run {which.id} is being started {start}", err=True)
+    note(f"run {which.id} is being started {start}")
 
 
 @click.command("mute", context_settings={"ignore_unknown_options": True})
@@ -173,4 +173,4 @@ def mute(duration: str, run: str | None) -> None:
     which = only_live(run)
     ask(which, "mute", str(seconds))
     state = f"left alone for {duration_text(seconds)}" if seconds else "acted upon again"
-    echo(f"run {which.id}: stalls are {state}", err=True)
+    note(f"run {which.id}: stalls are {state}")

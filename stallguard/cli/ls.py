@@ -70,11 +70,9 @@ def command(most: int | None, live: bool, trials: bool, store_url: str | None, a
         list_live(most or 0, store_url, as_json=as_json)
         return
     shown = [run for run in list_runs() if trials or not run.is_trial]
-    rows = [row(run) for run in shown[-(most or len(shown)) :]]
+    rows = [row(run) for run in shown[-(most or 0) :]]
     seen, missing = seam.listed(store_url, note)
-    jobs = (
-        sorted(seen.fleet.jobs, key=lambda job: job.since)[-(most or len(seen.fleet.jobs)) :] if seen else []
-    )
+    jobs = sorted(seen.fleet.jobs, key=lambda job: job.since)[-(most or 0) :] if seen else []
     if as_json:
         more = {"jobs": jobs, "missing": missing} if seen or missing else {}
         echo(jsontext.readable({"schema": SCHEMA, "runs": rows, **more}))
@@ -85,7 +83,7 @@ def command(most: int | None, live: bool, trials: bool, store_url: str | None, a
     for job in jobs:
         echo(job_line(job))
     if not rows and not jobs:
-        echo("no runs yet; start one: stallguard run train.py", err=True)
+        note("no runs yet; start one: stallguard run train.py")
 
 
 def list_live(most: int, store_url: str | None, *, as_json: bool) -> None:
@@ -111,24 +109,20 @@ def list_live(most: int, store_url: str | None, *, as_json: bool) -> None:
     for job in jobs:
         echo(live_job_line(job))
     if not snapshots and not jobs:
-        echo("no run is alive", err=True)
+        note("no run is alive")
 
 
 def row(run: RunDir) -> ListedRun:
     """Return the facts of a run that need no journal."""
     start, end = run_files.asked(run), run_files.outcome(run)
+    ending = ("code", "seconds", "batches", "incidents", "crashes", "attempts")
     return ListedRun(
         id=run.id,
         path=str(run.path),
         state=run_files.state(run),
         began=start.began if start else None,
         command=start.command if start else [],
-        code=end.code if end else None,
-        seconds=end.seconds if end else None,
-        batches=end.batches if end else None,
-        incidents=end.incidents if end else None,
-        crashes=end.crashes if end else None,
-        attempts=end.attempts if end else None,
+        **{name: getattr(end, name, None) for name in ending},
     )
 
 
@@ -191,20 +185,13 @@ def live_line(snapshot: dict[str, Any], machine: str | None = None) -> str:
     from stallguard.report.status_rows import muted
 
     rate, silent = snapshot.get("rates", {}).get("batches"), snapshot.get("silent")
+    paused = f"silent {duration(silent)}" if silent is not None else snapshot.get("why", "")
     words = (
         f"{snapshot['run']:<36}",
         *([] if machine is None else [f"{machine:<14}"]),
         f"{snapshot.get('pid', ''):>8}",
         f"{snapshot['state']:<10}",
         f"{rate:8.3g}/s" if rate is not None else f"{'':>10}",
-        ", ".join(
-            filter(
-                None,
-                (
-                    f"silent {duration(silent)}" if silent is not None else snapshot.get("why", ""),
-                    muted(snapshot),
-                ),
-            )
-        ),
+        ", ".join(filter(None, (paused, muted(snapshot)))),
     )
     return "  ".join(words).rstrip()

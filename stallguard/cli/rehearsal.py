@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from stallguard import config, jsontext
-from stallguard.cli._console import echo, prints_json
+from stallguard.cli._console import echo, note, prints_json
 from stallguard.cli._guard import guard
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
@@ -123,7 +123,7 @@ def drill(kind: str, **parameters: Any) -> None:
     require_tensorflow(loaded.config.run.python)
     if not loaded.config.output.quiet:
         ours = ", ".join(f"{name} = {value}" for name, value in KINDS[kind].items())
-        echo(f"stallguard: the drill sets {ours}, so that it is over soon", err=True)
+        note(f"stallguard: the drill sets {ours}, so that it is over soon")
     sys.exit(guard((str(copied()), "--kind", kind), loaded))
 
 
@@ -186,17 +186,17 @@ def notify(word: str | None, is_test: bool, as_json: bool, **parameters: Any) ->
             "nothing to do", cure="send a test to each channel: stallguard notify test", code=USAGE
         )
     wanted = config.load(given(parameters), os.environ, Path.cwd()).config.notify
-    note = notifications.notification(notifications.TEST, TITLE, TEXT)
-    results = notifications.test(notifications.configured(wanted, os.environ), note)
+    channels = notifications.configured(wanted, os.environ)
+    results = notifications.test(channels, notifications.notification(notifications.TEST, TITLE, TEXT))
     if as_json:
         echo(jsontext.readable(Tested(SCHEMAS["Tested"], results)))
     for one in results if not as_json else ():
         ending = f"failed: {one.why}" if one.why else f"accepted, in {one.seconds:.1f} s"
         echo(f"{one.channel}: {ending}")
     if not results:
-        echo("no channel is configured: see notify.desktop, notify.command, notify.urls", err=True)
+        note("no channel is configured: see notify.desktop, notify.command, notify.urls")
     if wanted.desktop and notifications.desktop() is None:
-        echo("nothing is shown on a desktop: there is no notify-send here", err=True)
+        note("nothing is shown on a desktop: there is no notify-send here")
     if sys.platform == "darwin" and wanted.desktop:
-        echo(f"if no notification appears: {notifications.ALLOW_ON_MAC}", err=True)
+        note(f"if no notification appears: {notifications.ALLOW_ON_MAC}")
     sys.exit(1 if not results or any(one.why for one in results) else 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,9 +14,10 @@ from stallguard import jsontext
 from stallguard.cli import completion
 from stallguard.cli._console import echo, note, prints_json
 from stallguard.cli.live_runs import NO, ask, in_fleet, pick, readable
+from stallguard.errors import STRANGE
 from stallguard.fleet import seam
 from stallguard.launch import earlier_run
-from stallguard.report.sanitize import one_line, plain
+from stallguard.report.sanitize import one_line
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.storage.run_files import ChannelRecord, Outcome
@@ -58,7 +60,7 @@ def command(run: str | None, store_url: str | None, as_json: bool) -> None:
     found = seam.meant(run, store_url, note, copied=False)
     if found is not None and not (found.is_here and not as_json):
         well, shown = _of_job(found, as_json=as_json)
-        echo(shown if as_json else plain(shown))
+        echo(shown)
         sys.exit(0 if well else NO)
     which = found.run if found and found.run else pick(run)
     if run_files.state(which) == "running":
@@ -67,14 +69,13 @@ def command(run: str | None, store_url: str | None, as_json: bool) -> None:
         snapshot = ask(which, "status")
         with readable(which):
             well = status_rows.is_well(snapshot)
-            output: Any = (
-                jsontext.readable(snapshot)
-                if as_json
-                else "\n".join(lines(which, live_rows(which, snapshot)))
-            )
+            if as_json:
+                echo(jsontext.readable(snapshot))
+            else:
+                echo("\n".join(lines(which, live_rows(which, snapshot))))
     else:
         well, output = _over(which, as_json=as_json)
-    echo(output if as_json else plain(output))
+        echo(output)
     sys.exit(0 if well else NO)
 
 
@@ -86,9 +87,7 @@ def _of_job(found: seam.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
     snapshot = seam.snapshot(job)
     well = job.state in ("finished", "waiting") or (job.state == "running" and not job.status)
     rows: list[tuple[str, str]] = [("state", job.state)]
-    with contextlib.suppress(
-        LookupError, TypeError, ValueError, AttributeError
-    ):  # of another version, or damaged
+    with contextlib.suppress(*STRANGE):  # of another version, or damaged
         if job.state == "running" and job.status:
             well, rows = status_rows.is_well(snapshot), status_rows.rows(snapshot)
     if as_json:
@@ -106,8 +105,7 @@ def _of_job(found: seam.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
         ("more", f"stallguard report {job.job}" if job.number else ""),
     ]
     rows += [(name, text) for name, text in facts if text]
-    head = one_line(f"{job.job}  {' '.join(job.command)}".rstrip())
-    return well, "\n".join([head, *(f"  {name:<10}  {one_line(text)}" for name, text in rows)])
+    return well, "\n".join(_laid_out(job.job, job.command, rows))
 
 
 def live_rows(run: RunDir, snapshot: dict[str, Any]) -> list[tuple[str, str]]:
@@ -128,8 +126,12 @@ def last_words(run: RunDir) -> str:
 def lines(run: RunDir, rows: list[tuple[str, str]]) -> list[str]:
     """Return the rows below the run's name and command."""
     asked = run_files.asked(run)
-    head = [one_line(f"{run.id}  {' '.join(asked.command) if asked else ''}".rstrip())]
-    return head + [f"  {name:<10}  {one_line(text)}" for name, text in rows]
+    return _laid_out(run.id, asked.command if asked else (), rows)
+
+
+def _laid_out(name: str, command: Sequence[str], rows: list[tuple[str, str]]) -> list[str]:
+    head = one_line(f"{name}  {' '.join(command)}".rstrip())
+    return [head, *(f"  {name:<10}  {one_line(text)}" for name, text in rows)]
 
 
 def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:

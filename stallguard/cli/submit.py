@@ -41,9 +41,8 @@ HANDED = "{job}: handed to the Ray cluster at {ray}"
 )
 @prints_json("One JSON object.", "stallguard.fleet.jobs.submitting:Submitted")
 @settings()
-@click.pass_context
 def command(
-    ctx: click.Context, /, name: str, needs: tuple[str, ...], priority: int, revision: str, yes: bool,
+    words: tuple[str, ...], name: str, needs: tuple[str, ...], priority: int, revision: str, yes: bool,
     environment: tuple[str, ...], ray: str, again: bool, as_json: bool, **parameters: Any,
 ) -> None:  # fmt: skip
     """Give a training to the fleet: code, command and options go into its store, and a machine trains it.
@@ -55,7 +54,6 @@ def command(
       stallguard fleet submit --needs metal train.py --epochs 200
       stallguard fleet submit --needs cuda,memory=32GB --priority 5 --name resnet-a -- -m mypackage.train
     """  # noqa: D301 - click wants the real backspace
-    words = tuple(parameters.pop("words", ctx.params.get("words", ())))
     if again:
         if not name or not ray or words:
             cure = "stallguard fleet submit --ray http://HOST:8265 --name JOB --again"
@@ -121,8 +119,6 @@ def sweep(file: Path, revision: str, yes: bool, dry_run: bool, as_json: bool) ->
         echo(jsontext.readable(submitted))
         return
     present = f"; {len(submitted.present)} were there already" if submitted.present else ""
-    echo(
-        f"{counted(len(submitted.jobs), 'job')} submitted{present}; stallguard ls --live lists them", err=True
-    )
+    note(f"{counted(len(submitted.jobs), 'job')} submitted{present}; stallguard ls --live lists them")
     for line in submitted.notes:
         note(line)

@@ -18,7 +18,7 @@ import msgspec
 
 from stallguard import config, jsontext
 from stallguard.cli import completion
-from stallguard.cli._console import echo, prints_json
+from stallguard.cli._console import echo, note, prints_json
 from stallguard.cli._errors import INTERRUPTED
 from stallguard.cli._options import given, settings
 from stallguard.cli.run import RunCommand
@@ -89,7 +89,7 @@ def report_trial(label: str, trial: Trial, good: str) -> None:
     notes = "; ".join(
         filter(None, (counted(trial.batches, "batch", "batches"), trial.note, f"run {trial.run}"))
     )
-    echo(f"stallguard: {label}: {outcome} ({notes})", err=True)
+    note(f"stallguard: {label}: {outcome} ({notes})")
 
 
 SCHEMA = 1
@@ -127,8 +127,9 @@ class FoundBatch(msgspec.Struct, frozen=True):
 )
 @prints_json("Print the result as JSON.", "stallguard.cli.tune:FoundBatch")
 @settings()
-@click.pass_context
-def find_batch(ctx: click.Context, /, steps: int, most: int | None, as_json: bool, **parameters: Any) -> None:
+def find_batch(
+    words: tuple[str, ...], steps: int, most: int | None, as_json: bool, **parameters: Any
+) -> None:
     """Find the largest batch that a training survives here; `run` uses it from then on.
 
     Each size is tried in a guarded run of its own that ends after some batches. If the size can be
@@ -143,7 +144,6 @@ def find_batch(ctx: click.Context, /, steps: int, most: int | None, as_json: boo
     from stallguard.report.trial_table import table
     from stallguard.supervisor.signals import deferred_signals
 
-    words = tuple(parameters.pop("words", ctx.params.get("words", ())))
     finder = Finder(words, given(parameters), steps)
     found: dict[str, int] = {}
     is_interrupted = False
@@ -254,7 +254,7 @@ class Finder:
 
 
 def _say(words: str) -> None:
-    echo(f"stallguard: {words}", err=True)
+    note(f"stallguard: {words}")
 
 
 class LearnedScript(msgspec.Struct, frozen=True):
@@ -296,7 +296,7 @@ def show(as_json: bool) -> None:
         day = dt.datetime.fromtimestamp(one.saved).astimezone()
         echo(f"{one.name}  {day:%Y-%m-%d}  {one.what:<34}  {script}")
     if not kept:
-        echo("nothing has been learned yet", err=True)
+        note("nothing has been learned yet")
 
 
 @learned.command("forget")
@@ -319,4 +319,4 @@ def forget(name: str | None, everything: bool) -> None:
         )
     for one in gone:
         one.path.unlink(missing_ok=True)
-    echo(f"forgot {counted(len(gone), 'file')}", err=True)
+    note(f"forgot {counted(len(gone), 'file')}")

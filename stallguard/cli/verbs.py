@@ -174,14 +174,14 @@ def say_new_form(ctx: click.Context, old: str, new: str) -> None:
     """
     if ctx.params.get("quiet"):
         return
-    from stallguard.cli._console import echo
+    from stallguard.cli._console import note
     from stallguard.storage import paths, private
 
     mark = paths.home() / "old-forms" / old
     with contextlib.suppress(OSError):
         if 0 <= time.time() - mark.stat().st_mtime < DAY:
             return
-    echo(f"stallguard: {old!r} is now 'stallguard {new}'; the old form still works", err=True)
+    note(f"stallguard: {old!r} is now 'stallguard {new}'; the old form still works")
     with contextlib.suppress(OSError, StallguardError):
         private.ensure(mark.parent)
         private.write(mark, b"")

@@ -21,6 +21,7 @@ from stallguard.report.timeline import Panel
 SCHEMA = 1
 NOTHING = "-"
 SAME = 0.005  # relative difference below which two numbers are called the same
+Changed = Callable[[float | None, float | None], str]
 CHARTS = ("rate", "batch", "loss", "cpu", "memory", "gpu")  # panels that are drawn for both runs in one
 
 
@@ -57,7 +58,6 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def comparison(first: Document, second: Document) -> Comparison:
     """Return two reports compared."""
-    both = first, second
     return Comparison(
         schema=SCHEMA,
         runs=(first.run, second.run),
@@ -66,58 +66,50 @@ def comparison(first: Document, second: Document) -> Comparison:
         rows=list(_rows(first, second)),
         settings=list(_differing(first, second)),
         incidents=(_incidents(first), _incidents(second)),
-        charts=[chart for key in CHARTS if (chart := _chart(key, *both)) is not None],
+        charts=[chart for key in CHARTS if (chart := _chart(key, first, second)) is not None],
     )
 
 
 def _summary(first: Document, second: Document) -> str:
     paces = first.totals.rate, second.totals.rate
     shares = first.totals.effective, second.totals.effective
-    facts = {
-        "pace": sentence("compared pace unknown", {}),
-        "share": sentence("compared share unknown", {}),
-    }
+    pace, share = sentence("compared pace unknown", {}), sentence("compared share unknown", {})
     if paces[0] and paces[1]:
         factor = paces[1] / paces[0]
         key = "compared pace same" if abs(factor - 1) < SAME else "compared pace"
-        facts["pace"] = sentence(key, {"factor": f"{factor:.3g}"})
+        pace = sentence(key, {"factor": f"{factor:.3g}"})
     if shares[0] is not None and shares[1] is not None:
-        facts["share"] = sentence(
-            "compared share", {"first": messages.percent(shares[0]), "second": messages.percent(shares[1])}
-        )
-    return prose(sentence("compared", facts))
+        facts = {"first": messages.percent(shares[0]), "second": messages.percent(shares[1])}
+        share = sentence("compared share", facts)
+    return prose(sentence("compared", {"pace": pace, "share": share}))
 
 
 def _rows(first: Document, second: Document) -> Iterator[ComparedRow]:
     def numbers(
-        name: str,
-        take: Callable[[Document], float | None],
-        text: Callable[[float], str],
-        changed: Callable[[float | None, float | None], str] = change,
+        name: str, field: str, text: Callable[[float], str] = "{:.0f}".format, changed: Changed = change
     ) -> Iterator[ComparedRow]:
-        one, other = take(first), take(second)
-        if one is not None or other is not None:
-            shown = [NOTHING if value is None else text(value) for value in (one, other)]
-            yield ComparedRow(name, shown[0], shown[1], changed(one, other))
+        values: list[float | None] = [getattr(made.totals, field) for made in (first, second)]
+        if values != [None, None]:
+            shown = [NOTHING if one is None else text(one) for one in values]
+            yield ComparedRow(name, shown[0], shown[1], changed(*values))
 
     yield ComparedRow("outcome", first.first.badge, second.first.badge)
-    yield from numbers("effective training", lambda made: made.totals.effective, messages.percent, points)
-    yield from numbers("time in all", lambda made: made.totals.seconds, duration)
+    yield from numbers("effective training", "effective", messages.percent, points)
+    yield from numbers("time in all", "seconds", duration)
     for name in CATEGORIES:
         spent: tuple[float, float] = tuple(getattr(made.totals.spent, name) for made in (first, second))
         if max(spent) >= labels.LONG:
             yield ComparedRow(messages.category(name), duration(spent[0]), duration(spent[1]), change(*spent))
-    yield from numbers("batches a second", lambda made: made.totals.rate, lambda value: f"{value:.3g}")
-    yield from numbers("batches", lambda made: made.totals.batches, lambda value: f"{value:.0f}")
-    yield from numbers("epoch", lambda made: made.totals.epoch, lambda value: f"{value:.0f}")
+    yield from numbers("batches a second", "rate", "{:.3g}".format)
+    yield from numbers("batches", "batches")
+    yield from numbers("epoch", "epoch")
     losses = [loss_words(made.totals.loss, made.totals.loss_not_finite) for made in (first, second)]
     if any(losses):
         moved = change(first.totals.loss, second.totals.loss)
         yield ComparedRow("last loss", losses[0] or NOTHING, losses[1] or NOTHING, moved)
-    yield from numbers("stalls", lambda made: made.totals.stalls, lambda value: f"{value:.0f}")
-    yield from numbers("crashes", lambda made: made.totals.crashes, lambda value: f"{value:.0f}")
-    yield from numbers("restarts", lambda made: made.totals.restarts, lambda value: f"{value:.0f}")
-    yield from numbers("trained twice", lambda made: made.totals.repeated, lambda value: f"{value:.0f}")
+    for name in ("stalls", "crashes", "restarts"):
+        yield from numbers(name, name)
+    yield from numbers("trained twice", "repeated")
 
 
 def change(first: float | None, second: float | None) -> str:
@@ -155,7 +147,7 @@ def _unlike(first: Mapping[str, str], second: Mapping[str, str], absent: str) ->
 
 def _incidents(made: Document) -> list[str]:
     return [
-        f"{labels.name_all(equal)}, {labels.summary_all(equal)}: {equal[0].headline}"
+        f"{labels.name(*equal)}, {labels.summary(*equal)}: {equal[0].headline}"
         + (f" {equal[0].where}" if equal[0].where else "")
         for equal in labels.alike(made.incidents)
     ]

@@ -45,7 +45,7 @@ from stallguard.report.summary import BottleneckText, RunTotals
 from stallguard.report.timeline import Timeline
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
-from stallguard.storage.run_files import Outcome, RunRequest
+from stallguard.storage.run_files import RunRequest
 
 SCHEMA = 1
 TOLD_MAX = 2000  # sentences
@@ -167,9 +167,8 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
     cwd, output = asked.cwd if asked else "", evidence_files.last_lines(run.output)
     here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
     offset = (here.utcoffset() or dt.timedelta()).total_seconds()
-    versions: dict[str, str] = {}
-    for _, what in known.happened:
-        versions |= what.versions if isinstance(what, ProbeConnected) else {}
+    greetings = [what for _, what in known.happened if isinstance(what, ProbeConnected)]
+    versions = {name: its for what in greetings for name, its in what.versions.items()}
     announced = [(at, what) for at, what in known.happened if isinstance(what, Announce)]
     texts: defaultdict[str, list[str]] = defaultdict(list)  # of the announcements, by their message
     for _, said in announced:
@@ -177,62 +176,28 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
     facts = {"code": str(end.code), "why": end.why or "the training ended"} if end else {}
     if texts["training.changed"]:
         facts["mathematics"] = texts["training.changed"][-1]
-    in_incidents = {
-        line.facts.get("text")
-        for one in troubles
-        for line in one.announced
-        if line.message == "attempt.inexact"
-    }
+    in_incidents = {line.facts.get("text") for one in troubles for line in one.announced}
     inexact = [text for text in dict.fromkeys(texts["attempt.inexact"]) if text not in in_incidents]
     saving = [said for _, said in announced if said.message in ("checkpoint.failed", "checkpoint.again")]
     unsaved = saving[-1].facts.get("why", "") if saving and saving[-1].message == "checkpoint.failed" else ""
-    library = causes.library(versions)
+    library, helps = causes.library(versions), summary.advice(troubles, sums)
+    copied = run_files.elsewhere(run)
+    first = first_screen.first_screen(
+        state, end.why if end else "", troubles, asked, output, resumable=run.has_checkpoints(),
+        alive=earlier_run.find_orphan(run) is not None, advice=helps, home=home,
+        job=copied.job if copied else "", broken_loss=sums.broken_loss, library=library,
+    )  # fmt: skip
     return Document(
-        schema=SCHEMA,
-        run=run.id,
-        state=state,
-        command=asked.command if asked else [],
-        cwd=cwd,
-        began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "",
-        zone=here.tzname() or "",
-        first=_first(run, asked, state, end, troubles, output, home, sums, library),
-        story=summary.story(
-            state, facts, sums, tries, troubles, shown, trained, inexact, unsaved, slow, library
-        ),
-        totals=sums,
-        attempts=tries,
-        trainings=trained,
+        schema=SCHEMA, run=run.id, state=state, command=asked.command if asked else [], cwd=cwd,
+        began=f"{here:%A, %d %B %Y, %H:%M}" if known.first else "", zone=here.tzname() or "", first=first,
+        story=summary.story(state, facts, sums, tries, troubles, shown, trained, inexact, unsaved, slow, library),
+        totals=sums, attempts=tries, trainings=trained,
         incidents=_incidents(run, troubles, shown, cwd, known, zone, library),
-        bottlenecks=slow,
-        advice=summary.advice(troubles) or summary.loss_advice(sums),
-        beyond=texts["training.limitation"],
+        bottlenecks=slow, advice=helps, beyond=texts["training.limitation"],
         announced=[_line(at, what, shown) for at, what in announced[-TOLD_MAX:]],
-        output=output,
-        versions=versions,
-        removed={},
-        settings=made_settings(asked),
+        output=output, versions=versions, removed={}, settings=made_settings(asked),
         timeline=timeline.timeline(known, tries, troubles, offset, walk),
         flames=sampled_stacks.flames(sampled_stacks.read(run, known, started), cwd),
-    )
-
-
-def _first(
-    run: RunDir,
-    asked: RunRequest | None,
-    state: str,
-    end: Outcome | None,
-    troubles: Sequence[Incident],
-    output: Sequence[str],
-    home: str,
-    sums: RunTotals,
-    library: str,
-) -> FirstScreen:
-    helps = summary.advice(troubles) or summary.loss_advice(sums)
-    copied = run_files.elsewhere(run)
-    return first_screen.first_screen(
-        state, end.why if end else "", troubles, asked, output, resumable=run.has_checkpoints(),
-        alive=earlier_run.find_orphan(run) is not None, advice=first_screen.first_advice(helps),
-        home=home, job=copied.job if copied else "", broken_loss=sums.broken_loss, library=library,
     )  # fmt: skip
 
 

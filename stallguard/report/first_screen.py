@@ -29,16 +29,10 @@ _CODE = re.compile(
 )
 
 
-def advice(text: str) -> tuple[str, str]:
+def with_code(text: str) -> tuple[str, str]:
     """Return a piece of advice as its sentence and, if it has one, the line to use."""
     found = _CODE.search(text)
     return (prose(text[: found.start()]), found["code"]) if found else (prose(text), "")
-
-
-def first_advice(texts: Sequence[str]) -> tuple[str, str]:
-    """Return the first piece of advice that has a line to use, otherwise the first one; ("", "") if there is none."""
-    pieces = [advice(text) for text in texts]
-    return next((piece for piece in pieces if piece[1]), pieces[0] if pieces else ("", ""))
 
 
 FINISHED, RECOVERED, RUNNING, LOST, TRIAL = "finished", "recovered", "running", "lost", "trial"
@@ -70,7 +64,7 @@ def first_screen(
     *,
     resumable: bool,
     alive: bool = False,
-    advice: tuple[str, str] = ("", ""),
+    advice: Sequence[str] = (),
     home: str = "",
     job: str = "",
     broken_loss: str = "",
@@ -79,26 +73,22 @@ def first_screen(
     """Return what is said first.
 
     `state`, `why`: of the run's end; `output`: its last lines; `resumable`: it left a checkpoint; `alive`: a lost run's
-    training is still there; `advice`: a sentence and a line of code that help against its incidents;
+    training is still there; `advice`: what helps against its incidents, the most useful first;
     `home`: the user's home directory; `job`: of the fleet, for a run of another machine; `broken_loss`: that the last
     loss is not finite, as a sentence; `library`: that trains, "" if it is not known.
     """
     badge = RECOVERED if state == FINISHED and incidents else state
-    found = list(_wrong(state, why, incidents, output, broken_loss, library))
-    wrong = " ".join(map(prose, dict.fromkeys(found)))
-    raised = error(output) if state == "failed" else ""
+    found = _wrong(state, why, incidents, output, broken_loss, library)
+    pieces = [with_code(text) for text in advice]
+    helps = next(
+        (piece for piece in pieces if piece[1]), pieces[0] if pieces else ("", "")
+    )  # that with a line to use
     text, command = _next(
-        state,
-        asked,
-        resumable=resumable,
-        alive=alive,
-        advice=advice,
-        home=home,
-        job=job,
-        raised=raised,
-        restarted=state == FINISHED and any(one.outcome == RESTARTED for one in incidents),
-    )
-    return FirstScreen(badge, wrong, text, command)
+        state, asked, helps, resumable=resumable, alive=alive, home=home, job=job,
+        raised=error(output) if state == "failed" else "",
+        restarted=badge == RECOVERED and any(one.outcome == RESTARTED for one in incidents),
+    )  # fmt: skip
+    return FirstScreen(badge, " ".join(map(prose, dict.fromkeys(found))), text, command)
 
 
 def _wrong(
@@ -158,10 +148,10 @@ def error(output: Sequence[str]) -> str:
 def _next(
     state: str,
     asked: RunRequest | None,
+    advice: tuple[str, str],
     *,
     resumable: bool,
     alive: bool,
-    advice: tuple[str, str],
     home: str,
     job: str,
     raised: str,

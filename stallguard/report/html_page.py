@@ -80,14 +80,15 @@ def page(
     })  # fmt: skip
 
 
-def _written() -> dict[str, str]:
-    return {"generated": f"{dt.datetime.now(dt.UTC):%Y-%m-%d %H:%M} UTC", "version": __version__}
+def _written() -> dict[str, Any]:
+    now = dt.datetime.now(dt.UTC)
+    return {"generated": f"{now:%Y-%m-%d %H:%M} UTC", "version": __version__, "words": labels}
 
 
 def _values(made: Document, *, beside: bool) -> dict[str, Any]:
     return {
-        "report": made, "words": labels, "duration": duration, "title": title(made), "markdown": incident,
-        "advice": [labels.advice(text) for text in made.advice],
+        "report": made, "duration": duration, "title": title(made), "markdown": incident,
+        "advice": [labels.with_code(text) for text in made.advice],
         "sketches": {panel.key: chart(panel, made.timeline) for panel in made.timeline.panels},
         "lane": lane(made.timeline), "beside": beside,
     }  # fmt: skip

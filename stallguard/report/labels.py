@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from stallguard.core.messages import category, exit_facts, percent
 from stallguard.core.text import HOW, count, counted, duration, loss_words, quantity
 from stallguard.core.time_spent import EFFECTIVE, LOST, ineffective
-from stallguard.report.evidence_files import GroupedStacks, IncidentEvidence, KeptItem, Segment
-from stallguard.report.first_screen import advice
+from stallguard.report.evidence_files import GroupedStacks, IncidentEvidence, Segment
+from stallguard.report.first_screen import with_code
 from stallguard.report.incident_history import known_words
 from stallguard.report.incidents import CRASH, OPEN, OVER, RECOVERED, RESTARTED, STALL
 from stallguard.report.narrative import DOES, batch, prose, sentence
 
-__all__ = ["advice", "count", "duration", "known_words", "prose", "quantity"]
+__all__ = ["known_words", "prose", "quantity", "with_code"]  # for the pages too
 
 if TYPE_CHECKING:  # a caller that wants words only must not wait for arrays
     from stallguard.report.document import Document, IncidentText
@@ -38,19 +38,6 @@ OUTCOMES = {
 }
 
 
-def name(trouble: IncidentText) -> str:
-    """Return what an incident is called."""
-    if trouble.kind != STALL:
-        return "Crash"
-    return f"Stall {trouble.number}" if trouble.number else "Stall"
-
-
-def summary(trouble: IncidentText) -> str:
-    """Return when an incident was, what it cost, and how it came out."""
-    cost = f"{duration(trouble.seconds)} lost" if trouble.seconds >= LONG else ""
-    return ", ".join(filter(None, (trouble.clock, cost, OUTCOMES[trouble.outcome])))
-
-
 def alike(incidents: Sequence[IncidentText]) -> list[list[IncidentText]]:
     """Return the incidents in groups: equal ones are of one kind, in one place, and have one most likely cause."""
     groups: dict[tuple[str, ...], list[IncidentText]] = {}
@@ -60,21 +47,22 @@ def alike(incidents: Sequence[IncidentText]) -> list[list[IncidentText]]:
     return list(groups.values())
 
 
-def name_all(equal: Sequence[IncidentText]) -> str:
-    """Return what equal incidents are called."""
-    kind = ("stall", "stalls") if equal[0].kind == STALL else ("crash", "crashes")
-    return name(equal[0]) if len(equal) == 1 else count(len(equal), *(f"equal {word}" for word in kind))
+def name(*equal: IncidentText) -> str:
+    """Return what an incident, or equal incidents, are called."""
+    first = equal[0]
+    if equal[1:]:
+        return counted(len(equal), "", "equal stalls" if first.kind == STALL else "equal crashes")
+    return "Crash" if first.kind != STALL else f"Stall {first.number}" if first.number else "Stall"
 
 
-def summary_all(equal: Sequence[IncidentText]) -> str:
-    """Return when equal incidents were, what they cost, and how they came out."""
-    if len(equal) == 1:
-        return summary(equal[0])
+def summary(*equal: IncidentText) -> str:
+    """Return when an incident, or equal incidents, were, what they cost, and how they came out."""
     lost = sum(one.seconds for one in equal)
     cost = f"{duration(lost)} lost" if lost >= LONG else ""
     numbers = Counter(OUTCOMES[one.outcome] for one in equal)
     ends = [how if number == len(equal) else f"{how} ({number})" for how, number in numbers.items()]
-    return ", ".join(filter(None, (f"{equal[0].clock} to {equal[-1].clock}", cost, *ends)))
+    until = f" to {equal[-1].clock}" if equal[1:] else ""
+    return ", ".join(filter(None, (equal[0].clock + until, cost, *ends)))
 
 
 def threads(group: GroupedStacks) -> str:
@@ -116,13 +104,17 @@ def all_calls(group: GroupedStacks) -> str:
 
 def figures(totals: RunTotals) -> list[tuple[str, str]]:
     """Return the sums as rows of a name and a value; what is not known is left out."""
-    spent = [(name, getattr(totals.spent, name)) for name in EFFECTIVE] + ineffective(totals.spent)
     rows = [
         ("effective training", "" if totals.effective is None else percent(totals.effective)),
-        *((category(name), _worth(seconds)) for name, seconds in spent),
+        *((category(name), duration(seconds)) for name, seconds in _spent(totals) if seconds >= LONG),
         ("in all", duration(totals.seconds)),
     ]
     return [(row, value) for row, value in rows if value] + counts(totals)
+
+
+def _spent(totals: RunTotals) -> list[tuple[str, float]]:
+    """Return the seconds of each category: what was effective first, then the rest, worst first."""
+    return [(name, getattr(totals.spent, name)) for name in EFFECTIVE] + ineffective(totals.spent)
 
 
 def counts(totals: RunTotals) -> list[tuple[str, str]]:
@@ -144,9 +136,9 @@ def counts(totals: RunTotals) -> list[tuple[str, str]]:
     return [(row, value) for row, value in rows if value]
 
 
-def effective(totals: RunTotals) -> str:
+def share(effective: float | None) -> str:
     """Return the share of effective training time."""
-    return "not known" if totals.effective is None else percent(totals.effective)
+    return "not known" if effective is None else percent(effective)
 
 
 class TimePart(NamedTuple):
@@ -169,8 +161,7 @@ STYLES = {
 def parts(totals: RunTotals) -> list[TimePart]:
     """Return where the time of a run went: what was effective first, then the rest, worst first."""
     found, left, whole = [], 0.0, totals.seconds or 1.0
-    effective_parts = [(name, getattr(totals.spent, name)) for name in EFFECTIVE]
-    for name, seconds in effective_parts + ineffective(totals.spent):
+    for name, seconds in _spent(totals):
         if seconds > 0:
             style = STYLES.get(name, "lost" if name in LOST else "outside")
             width = seconds / whole * 1000
@@ -210,10 +201,6 @@ def sections(document: Document) -> list[tuple[str, str]]:
         ("settings", "Started as", True),
     ]
     return [(place, name) for place, name, there in rows if there]
-
-
-def _worth(seconds: float) -> str:
-    return duration(seconds) if seconds >= LONG else ""
 
 
 # ---- the timeline ---------------------------------------------------------------------------------------------
@@ -261,17 +248,13 @@ def same(trouble: IncidentText) -> str:
 
 def kept(evidence: IncidentEvidence) -> list[tuple[str, str]]:
     """Return what was collected as one row, and a row for each kind that was not, with its reason."""
-    there = []
-    for item in evidence.items:
-        if item.state == COLLECTED and not item.why:
-            took = _worth(item.seconds)
-            there.append(" ".join(filter(None, (item.name, took and f"({took})"))))
+    there = [
+        f"{item.name} ({duration(item.seconds)})" if item.seconds >= LONG else item.name
+        for item in evidence.items
+        if item.state == COLLECTED and not item.why
+    ]
     rows = [(item.name, f"{item.state}: {item.why}") for item in evidence.items if item.why]
     return [(COLLECTED, ", ".join(there)), *rows] if there else rows
-
-
-def _took(item: KeptItem) -> str:
-    return " ".join(filter(None, (item.name, f"({took})" if (took := _worth(item.seconds)) else "")))
 
 
 def unseen(trouble: IncidentText) -> str:

@@ -13,13 +13,14 @@ import msgspec
 
 from stallguard.core.diagnosis.causes import title
 from stallguard.core.messages import duration, effective_time, lost_time
-from stallguard.core.text import far, loss_words
+from stallguard.core.text import count, far, loss_words
 from stallguard.core.text import incidents as counted_incidents
 from stallguard.core.time_spent import Spent
 from stallguard.errors import STOPPED_ON_TIME
 from stallguard.report import attempt_rows, incident_history, incidents, journal_record, summary
 from stallguard.report.incident_history import Sighting
 from stallguard.report.sanitize import one_line
+from stallguard.report.summary import RunTotals
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
@@ -122,7 +123,7 @@ def lines(night: Night) -> list[str]:
     where = f" on {night.machine}" if night.machine else ""
     before = f", going on from {night.continues}" if night.continues else ""
     reached = far(night.epoch, night.epochs, loss_words(night.loss, night.loss_not_finite), night.first_loss)
-    batches = _count(night.batches, "batch", "batches") if night.batches else ""
+    batches = count(night.batches, "batch", "batches") if night.batches else ""
     progress = ", ".join(part for part in (reached, batches) if part) or "no batch was seen"
     after = (GOES_ON if night.job else BY_HAND) if night.resumable else ANEW
     after = IN_FLEET if night.fleet_job else after
@@ -138,7 +139,7 @@ def lines(night: Night) -> list[str]:
     found = counted_incidents(night.stalls, night.crashes)
     losses = [found] if found else []
     if night.restarts:
-        losses.append(_count(night.restarts, "restart", "restarts"))
+        losses.append(count(night.restarts, "restart", "restarts"))
     if losses and night.causes:
         losses[0] += f" ({', '.join(dict.fromkeys(night.causes))})"
     failed = night.state in ("failed", "gave up")
@@ -157,11 +158,10 @@ def _incident(one: NightIncident) -> list[str]:
     return [f"  {one.name}{often}: {said}", *([f"    {one.known}"] if one.known else [])]
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}".replace(",", " ")
-
-
 BY_REQUEST = ("stopped", "interrupted")  # states by request, and at a set time
+SUMS = frozenset(Night.__struct_fields__) & frozenset(
+    RunTotals.__struct_fields__
+)  # that a night has of its run
 NONE_KNOWN: Mapping[str, str] = MappingProxyType({})
 
 
@@ -183,7 +183,7 @@ def night(
     copied = run_files.elsewhere(run)
     asked, end, state = run_files.asked(run), run_files.outcome(run), run_files.state(run)
     sums = summary.totals(known, tries, troubles, end)
-    advice = summary.advice(troubles) or summary.loss_advice(sums)
+    advice = summary.advice(troubles, sums)
     ended = (
         f"{dt.datetime.fromtimestamp(known.last, zone):%H:%M}" if known.last and state != "running" else ""
     )
@@ -194,22 +194,9 @@ def night(
         run=run.id,
         command=one_line(" ".join(asked.command)) if asked else "?",
         state="ended" if state in BY_REQUEST and end and end.code != STOPPED_ON_TIME else state,
-        seconds=sums.seconds,
         ended=ended,
         why=end.why if end else "",
-        epoch=sums.epoch,
-        epochs=sums.epochs,
-        batches=sums.batches,
-        loss=sums.loss,
-        first_loss=sums.first_loss,
-        loss_not_finite=sums.loss_not_finite,
-        broken_loss=sums.broken_loss,
-        stalls=sums.stalls,
-        crashes=sums.crashes,
-        restarts=sums.restarts,
-        lost=sums.lost,
-        effective=sums.effective,
-        spent=sums.spent,
+        **{name: getattr(sums, name) for name in SUMS},
         causes=tuple(causes),
         advice=advice[0] if advice else "",
         continues=asked.continues if asked else "",

@@ -40,7 +40,6 @@ from stallguard.core.events import (
     Sampled,
     Ticked,
 )
-from stallguard.core.learned import Learned
 from stallguard.core.lifecycle import ENDED, WATCHED
 from stallguard.core.limits import DetectorLimits, Limits
 from stallguard.core.messages import DOING, NO_LIMIT, STOPPED, duration, limit, place
@@ -67,17 +66,24 @@ Order = tuple[float, Action]  # with the time at which it was given, seconds on 
 
 
 class Recording(NamedTuple):
-    """What a journal holds for a replay.  `walls`: pairs of the supervisor's clock and seconds since the epoch."""
+    """What the journal at `path` holds for a replay.
 
+    `walls`: pairs of the supervisor's clock and seconds since the epoch, the first of which is its beginning.
+    """
+
+    path: Path
     events: list[Event]
     orders: list[Order]
     walls: list[tuple[float, float]]
 
 
 def read(path: Path) -> Recording:
-    """Return the events and the orders of the journal at `path`; lines that cannot be read are left out."""
+    """Return the events and the orders of a journal; lines that cannot be read are left out.
+
+    Raises StallguardError if it cannot be read.
+    """
     event, action = msgspec.json.Decoder(AnyEvent).decode, msgspec.json.Decoder(AnyAction).decode
-    found = Recording([], [], [])
+    found = Recording(path, [], [], [])
     for entry in journal.read(path):
         try:
             if entry.is_input:
@@ -376,16 +382,14 @@ def replay(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
     return found.replayed()
 
 
-def replay_run(
-    events: Iterable[Event], limits: Limits, learned: Learned | None = None, orders: Iterable[Order] = ()
-) -> Replayed:
+def replay_run(events: Iterable[Event], limits: Limits, orders: Iterable[Order] = ()) -> Replayed:
     """Return what a run would have announced and done over the events of its journal: the whole core again.
 
     `orders`: what the run did, with its times.  What followed an order then follows it now (report.replay).
     """
     world = World(events, orders)
     found = _Notes(limits.detector, world.begins)
-    run = fold.begin(world.begins, learned=learned)
+    run = fold.begin(world.begins)
     while (event := world.next(run)) is not None:
         before = {training.key: training.detector_state for training in trainings.judged(run)}
         run, actions = fold.advance(run, event, limits)
@@ -499,42 +503,17 @@ class ReplayOutput(msgspec.Struct, frozen=True):
     events: int | msgspec.UnsetType = msgspec.UNSET  # that were decided about
 
 
-class ReplayResult(msgspec.Struct, frozen=True):
+class ReplayResult(Replayed, frozen=True, kw_only=True):
     """What was found with some settings."""
 
     settings: dict[str, str]  # that differ from those of the run
-    verdicts: list[Verdict]
-    slowdowns: list[Slow]
-    actions: list[ReplayedAction]
-    events: int  # that were decided about
 
 
-class Source(NamedTuple):
-    """A recorded run that is replayed."""
-
-    path: Path
-    recording: Recording
-
-    @property
-    def began(self) -> float | None:
-        """When it began, seconds since the epoch; None if no event was recorded."""
-        walls = self.recording.walls
-        return walls[0][1] if walls else None
-
-
-def source(path: Path) -> Source:
-    """Return the journal at `path`.  Raises StallguardError if it cannot be read."""
-    return Source(path, read(path))
-
-
-def decide(what: Source, limits: Limits) -> Replayed:
-    """Return what would have been announced and done by `limits`.  Raises StallguardError."""
-    return replay_run(what.recording.events, limits, orders=what.recording.orders)
-
-
-def output(what: Source, found: Sequence[tuple[dict[str, str], Replayed]], *, compare: bool) -> ReplayOutput:
+def output(
+    what: Recording, found: Sequence[tuple[dict[str, str], Replayed]], *, compare: bool
+) -> ReplayOutput:
     """Return what `--json` prints.  `found`: settings that differ, and what was found with them."""
-    began = None if what.began is None else dt.datetime.fromtimestamp(what.began, dt.UTC).isoformat()
+    began = dt.datetime.fromtimestamp(what.walls[0][1], dt.UTC).isoformat() if what.walls else None
     if compare:
         results = [ReplayResult(**msgspec.structs.asdict(one), settings=settings) for settings, one in found]
         return ReplayOutput(SCHEMA, str(what.path), began, compared=results)
@@ -542,25 +521,24 @@ def output(what: Source, found: Sequence[tuple[dict[str, str], Replayed]], *, co
     return ReplayOutput(SCHEMA, str(what.path), began, settings=settings, **msgspec.structs.asdict(one))
 
 
-def title(what: Source) -> str:
+def title(what: Recording) -> str:
     """Return what is replayed and when it began; empty if no event was recorded."""
-    if what.began is None:
+    if not what.walls:
         return ""
-    here = dt.datetime.fromtimestamp(what.began).astimezone()
+    here = dt.datetime.fromtimestamp(what.walls[0][1]).astimezone()
     is_of_a_run = what.path == RunDir(what.path.parent).journal
     name = what.path.parent.name if is_of_a_run else what.path.name
     return plain(f"{name}, begun on {here:%A, %d %B %Y, %H:%M:%S} {here.tzname()}")
 
 
-def lines(what: Source, result: Replayed) -> list[str]:
+def lines(what: Recording, result: Replayed) -> list[str]:
     """Return what would have been announced and done, a line each, in the order of time."""
     entries: list[Verdict | Slow | ReplayedAction] = [*result.verdicts, *result.slowdowns, *result.actions]
     entries.sort(key=lambda one: one.at)
     times = [f"+{elapsed(one.at)}" for one in entries]
-    if what.began is not None and entries:
-        walls = what.recording.walls
-        at = [wall(walls[0][0] + one.at, walls) for one in entries]
-        of_day = clock(what.began, max(at))
+    if what.walls and entries:
+        at = [wall(what.walls[0][0] + one.at, what.walls) for one in entries]
+        of_day = clock(what.walls[0][1], max(at))
         times = [f"{of_day(time)}  {since}" for time, since in zip(at, times, strict=True)]
     shown = []
     for time, one in zip(times, entries, strict=True):

@@ -222,7 +222,7 @@ def story(
         ],
         [sentence("attempt.inexact", {"text": text}) for text in inexact],
         [sentence("story unsaved", {"why": unsaved})] if unsaved else [],
-        [sentence("stall.advice", {"text": text}) for text in (advice(incidents) or loss_advice(totals))[:1]],
+        [sentence("stall.advice", {"text": text}) for text in advice(incidents, totals)[:1]],
     )
     joined = (" ".join(map(prose, paragraph)) for paragraph in paragraphs)
     return [text for text in joined if text]
@@ -293,16 +293,15 @@ def _deeds(totals: RunTotals, attempts: Sequence[AttemptRow]) -> Iterator[str]:
         yield sentence("story slept", {"duration": duration(totals.spent.machine_asleep)})
 
 
-def loss_advice(totals: RunTotals) -> list[str]:
-    """Return what helps against a loss that is not finite; nothing if it is."""
-    return [one.text for one in CAUSES[WRONG_NUMBERS].advice[:1]] if totals.broken_loss else []
+def advice(incidents: Sequence[Incident], totals: RunTotals) -> list[str]:
+    """Return what helps, each piece once: what the surest and most frequent causes ask for comes first.
 
-
-def advice(incidents: Sequence[Incident]) -> list[str]:
-    """Return what helps, each piece once: what the surest and most frequent causes ask for comes first."""
+    Without such a cause, what helps against a loss that is not finite.
+    """
     weight: Counter[str] = Counter()
     for one in incidents:
         for finding in one.findings:
             for place, text in enumerate(finding.advice):
                 weight[text] += round(1000 * finding.confidence / (1 + place))
-    return [text for text, _ in weight.most_common()]
+    against_loss = [one.text for one in CAUSES[WRONG_NUMBERS].advice[:1]] if totals.broken_loss else []
+    return [text for text, _ in weight.most_common()] or against_loss

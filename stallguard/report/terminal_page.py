@@ -52,7 +52,7 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
             yield _point(slow.headline, ">", ACCENT)
             yield from (_indented(_point(text, "+")) for text in slow.evidence)
             yield from (
-                _indented(_point("\n".join(filter(None, labels.advice(text)))), 4)
+                _indented(_point("\n".join(filter(None, labels.with_code(text)))), 4)
                 for text in slow.advice[:ADVICE]
             )
     if document.incidents and document.incidents[-1].kind == CRASH and document.output:
@@ -68,7 +68,7 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
     yield _indented(_table(labels.figures(document.totals)))
     if document.advice or document.beyond:
         yield _heading("What helps")
-        yield from (_point("\n".join(filter(None, labels.advice(text)))) for text in document.advice)
+        yield from (_point("\n".join(filter(None, labels.with_code(text)))) for text in document.advice)
         yield from (_point(prose(text)) for text in document.beyond)
     yield Text("")
     yield Text(labels.secrets(document), style=DIM)
@@ -176,8 +176,8 @@ def resampled(series: Series, timeline: Timeline, columns: int) -> list[float | 
 def _trouble(equal: Sequence[IncidentText]) -> Iterator[RenderableType]:
     """Yield one incident; of several that are equal, each in a line, and then the first of them."""
     trouble = equal[0]
-    title = Text(f"{labels.name_all(equal)}  ", style=f"{HEAD} {ACCENT}")
-    yield Padding(title.append(labels.summary_all(equal), DIM), (1, 0, 0, 0), expand=False)
+    title = Text(f"{labels.name(*equal)}  ", style=f"{HEAD} {ACCENT}")
+    yield Padding(title.append(labels.summary(*equal), DIM), (1, 0, 0, 0), expand=False)
     if len(equal) > 1:
         yield _indented(_table([(labels.name(one), labels.summary(one)) for one in equal]), 4)
     if trouble.name:

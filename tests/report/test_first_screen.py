@@ -96,8 +96,8 @@ def test_nothing_is_promised_that_is_not_there():
     assert first("finished", restarted).next == "Nothing to do: stallguard restarted it."
     assert first("running").command == "stallguard status 20260307-train"
     assert first("lost", resumable=True, alive=True).command == "stallguard stop 20260307-train"
-    advised = first("finished", stall(), advice=("Do it once.", "once()"))
-    assert (advised.next.endswith("do it once."), advised.command) == (True, "once()")
+    advised = first("finished", stall(), advice=["look", "set a timeout: connection.settimeout(30)"])
+    assert (advised.next.endswith("set a timeout."), advised.command) == (True, "connection.settimeout(30)")
 
 
 def test_a_run_that_gave_up_and_left_a_checkpoint_says_so_in_its_report(tmp_path):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.core.profile import FEEDER, TRAINING
+from stallguard.core.text import duration
 from stallguard.report import document, flame_graph, html_page, labels
 from stallguard.report.flame_graph import FOLDED, OWN, FlameGraph, FlameGraphs, Node
 from stallguard.report.sampled_stacks import (
@@ -193,7 +194,7 @@ def training_of(value: StackSamples, pid: int = 1) -> SampledTraining:
 def drawn(graph: FlameGraph) -> ET.Element:
     """The figure as XML."""
     template = html_page.TEMPLATES.get_template("flame.svg.j2")
-    text = template.render(graph=graph, words=labels, duration=labels.duration)
+    text = template.render(graph=graph, words=labels, duration=duration)
     # One attribute has no value, as HTML allows.
     return ET.fromstring(text.replace(" hidden>", ' hidden="">'))  # noqa: S314 - our own template made it
 

@@ -214,9 +214,13 @@ def test_every_end_has_its_sentence(tmp_path):
 
 
 def test_advice_comes_once_the_surest_cause_s_first(tmp_path):
-    _, _, [one] = read(tmp_path, *STALL, *END)
+    known, tries, [one] = read(tmp_path, *STALL, *END)
 
-    assert summary.advice([one, one]) == ["restart it", "use the CPU", "look at the locks"]
+    assert summary.advice([one, one], summary.totals(known, tries, [one])) == [
+        "restart it",
+        "use the CPU",
+        "look at the locks",
+    ]
 
 
 def test_several_causes_are_counted(tmp_path):

@@ -19,7 +19,7 @@ GOOD = Night(
 def test_a_good_night_has_nothing_to_do():
     assert lines(GOOD) == [
         "train.py: finished at 06:12 after 7 h 12 min  (20261102-230001-train)",
-        "  epoch 200 of 200, loss 0.0312 (from 0.8410), 412 000 batches",
+        "  epoch 200 of 200, loss 0.0312 (from 0.8410), 412\u202f000 batches",
         "  no stalls; nothing to do",
     ]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stallguard.core.messages import duration, percent
+from stallguard.core.messages import duration
 from stallguard.core.text import counted
 from stallguard.errors import STRANGE, USAGE, StallguardError
 from stallguard.fleet.jobs import view
@@ -137,7 +137,7 @@ def page_as_html(made: FleetReport) -> str:
     ]
     now = dt.datetime.now(dt.UTC).timestamp()
     return html_page.page(
-        "fleet.html.j2", fleet=made, summary=", ".join(counts), share=share,
+        "fleet.html.j2", fleet=made, summary=", ".join(counts),
         incidents=[incident_history.lines(one, now) for one in made.incidents],
     )  # fmt: skip
 
@@ -219,11 +219,6 @@ def _job(row: JobRow, ended: EndedRun | None, now: dt.datetime) -> FleetProgress
         progress = f"a checkpoint in epoch {row.position.epoch + 1}"
     since = _time(row.since)
     return FleetProgress(row, _words(since, now) if since else "", progress, effective, attempts)
-
-
-def share(effective: float | None) -> str:
-    """Return an effective share in words."""
-    return "not known" if effective is None else percent(effective)
 
 
 def _number(value: Any) -> float | None:

@@ -15,7 +15,7 @@ from stallguard.fleet.jobs.readable_files import ReadableFiles
 from stallguard.fleet.store import orders
 from stallguard.fleet.store.orders import Cordon, SchedulerCard, WorkerCard
 from stallguard.fleet.store.records import Claim, Holder, HolderEnd, MachineRecord
-from stallguard.report import incident_history
+from stallguard.report import incident_history, labels
 from tests.fleet.jobs.test_job_table import begin, end, publish, submit
 from tests.fleet.members import signs
 from tests.fleet.test_fleet_verbs import member, store, verb  # noqa: F401 - fixtures
@@ -111,7 +111,7 @@ def test_a_job_shows_progress_and_effective_time_only_if_they_are_known():
         ],
         ended={"b": EndedRun(0.5, 3)},
     )
-    said = [(one.progress, fleet_page.share(one.effective), one.attempts) for one in made.jobs]
+    said = [(one.progress, labels.share(one.effective), one.attempts) for one in made.jobs]
     assert said[0] == ("epoch 5 of 10, batch 3", "90 %", 2)
     assert said[1:] == [("", "50 %", 3), ("", "not known", None), ("", "not known", None)]
 
