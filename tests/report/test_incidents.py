@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from types import SimpleNamespace
-
-import msgspec
-import pytest
 
 from stallguard.core.actions import Announce, Collect, Conclude, Diagnosed, Signal
 from stallguard.core.events import ClockGap, Collected, Exited, Heartbeat, Launched
 from stallguard.core.time_spent import total
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report import attempt_rows, document, incidents, journal_record, labels, summary
-from stallguard.storage.paths import RunDir
+from stallguard.report import attempt_rows, incidents, journal_record, summary
 from tests.report.nights import journal
 from tests.storage.lines import encoded
 
@@ -128,16 +123,6 @@ def test_attempts_know_how_far_they_came_and_what_was_trained_twice(tmp_path):
     assert attempt_rows.repeated(tries) == 90 - 81
 
 
-def test_an_attempt_is_resumed_only_if_it_was_given_a_checkpoint():
-    begun = [
-        labels.attempts(
-            SimpleNamespace(attempts=[attempt_rows.AttemptRow(number=number, began=0.0, resumed=resumed)])
-        )[0][0]
-        for number, resumed in ((1, False), (2, True), (2, False))
-    ]
-    assert begun == ["1", "2, resumed", "2, from scratch"]
-
-
 def test_batches_that_a_resume_passes_over_are_not_trained_twice(tmp_path):
     place = {"epochs": 4, "batches": 40, "skipped": 10}
     resumed = (
@@ -160,99 +145,3 @@ def test_what_was_repeated_is_not_guessed_without_epochs(tmp_path):
 
     assert attempt_rows.repeated(tries) is None
     assert attempt_rows.repeated(tries[:1]) == 0
-
-
-def test_the_sums_tell_training_from_starting_and_from_silence(tmp_path):
-    known, tries, troubles = read(tmp_path, *STALL, *END)
-    sums = summary.totals(known, tries, troubles)
-
-    assert {name: taken for name, taken in msgspec.structs.asdict(sums.spent).items() if taken} == pytest.approx(
-        {
-            "start_up": 10, "training": 40 + 8, "stalled": 75, "collecting_evidence": 2, "ending": 3, "backoff": 2,
-            "restart": 10, "redone_batches": 40,
-        }
-    )  # fmt: skip
-    assert (sums.seconds, sums.lost, sums.effective) == pytest.approx((190, 132, 48 / 190))
-    assert sum(one.lost for one in troubles) == pytest.approx(sums.lost)
-    assert (sums.batches, sums.epoch, sums.epochs, sums.first_loss, sums.loss) == (290, 3, 3, 0.5, 0.25)
-    assert sums.rate == pytest.approx((290 - 9) / 48), "what is trained again is time lost"
-
-
-def test_a_silence_that_ended_by_itself_is_no_training(tmp_path):
-    known, tries, troubles = read(
-        tmp_path,
-        *STALL[:7],
-        (140, Announce("training.recovered", {})),
-        heartbeat(141, 91),
-        heartbeat(190, 200),
-    )
-
-    times = summary.totals(known, tries, troubles).spent
-    assert (round(times.training), round(times.stalled)) == ((190 - 10) - (140 - 50), 90 - 2)
-
-
-def test_the_story_says_what_when_where_why_what_was_done_and_what_helps(tmp_path):
-    text = announced(*read(tmp_path, *STALL, *END))
-
-    assert "finished after 3 min 10 s: 290 batches, epoch 3 of 3, loss 0.2500 (from 0.5000)" in text
-    assert "It stalled once, at 10:00:50: no progress for 75 s inside a training step" in text
-    assert "It hung at train.py:9 in step." in text
-    assert "Why: the training library never returned from a" in text
-    assert "It was started again once, with 1/2 of the batch at a time." in text
-    assert "2 min 12 s were lost in all to stalls and restarts, with 9 batches trained a second time." in text
-    assert text.endswith("Suggestion: restart it.")
-
-
-def test_every_end_has_its_sentence(tmp_path):
-    parts = read(tmp_path, *STALL[:3])
-
-    assert "No stall." in announced(*parts)
-    assert "stallguard gave up after 50 s: enough" in announced(*parts, "gave up")
-    assert "exit code 1" in announced(*parts, "failed")
-    assert "is under way" in announced(*parts, "running")
-    assert "stallguard itself ended unexpectedly" in announced(*parts, "lost")
-
-
-def test_advice_comes_once_the_surest_cause_s_first(tmp_path):
-    known, tries, [one] = read(tmp_path, *STALL, *END)
-
-    assert summary.advice([one, one], summary.totals(known, tries, [one])) == [
-        "restart it",
-        "use the CPU",
-        "look at the locks",
-    ]
-
-
-def test_several_causes_are_counted(tmp_path):
-    known, tries, [one] = read(tmp_path, *STALL, *END)
-    import msgspec
-
-    other = msgspec.structs.replace(one, findings=(LOCK,), where="")
-
-    text = announced(known, tries, [one, one, other])
-
-    assert "It stalled 3 times, first at 10:00:50" in text
-    assert "the causes: the training library never returned from a call (twice); it waits for a" in text
-
-
-def test_what_is_not_exact_is_in_the_report_of_a_run_without_an_incident(tmp_path):
-    run = RunDir(tmp_path / "runs" / "segments")
-    run.path.mkdir(parents=True)
-    said = Announce("attempt.inexact", {"text": "fit 1 goes back to the beginning of epoch 3"})
-    journal(
-        run.journal,
-        (0, Launched(0.0, 1, 7)),
-        (9, Exited(0.0, 1, -15)),
-        (10, Launched(0.0, 2, 8)),
-        (11, said),
-        *END,
-    )
-    assert document.make(run, {}).story.count("Not exact: fit 1 goes back to the beginning of epoch 3.") == 1
-
-
-def test_what_is_not_exact_after_a_stall_is_part_of_its_incident(tmp_path):
-    run = RunDir(tmp_path / "runs" / "stalled")
-    run.path.mkdir(parents=True)
-    said = Announce("attempt.inexact", {"text": "fit 1 starts over"})
-    journal(run.journal, *STALL, (183, said), *END)
-    assert "Not exact" not in " ".join(document.make(run, {}).story)

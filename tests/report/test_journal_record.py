@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import gc
 import os
 
 import pytest
@@ -62,21 +61,6 @@ def test_a_cut_journal_gives_whole_html(small):
         assert text.rstrip().endswith("</html>")
     os.truncate(small.journal, 0)
     assert "no batch" in html_page.render(document.make(small, {}, dt.UTC))
-
-
-def test_the_search_for_garbage_goes_on_after_a_report(small):
-    document.make(small, {}, dt.UTC)
-
-    assert gc.isenabled()
-
-
-def test_a_run_without_anything_in_it_gives_a_report(tmp_path):
-    from stallguard.storage.paths import RunDir
-
-    made = document.make(RunDir(tmp_path), {}, dt.UTC)
-
-    assert "no batch" in made.story[0]
-    assert "</html>" in html_page.render(made)
 
 
 def test_foreign_lines_are_passed_by(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.report import status_rows
+from tests.cli.living import SNAPSHOT, STALLED
 
 
 def training(number, **more):
@@ -78,3 +79,30 @@ def test_a_loss_says_what_it_is_of(record, words):
 def test_what_is_watched_from_outside_only_is_told_in_place_of_the_state(state, told):
     known = {"state": state, "outside": "watched from outside only: no library", "seconds": 90.0}
     assert dict(status_rows.rows(known))["state"].startswith(told)
+
+
+def test_a_silence_that_lasts_is_lost_already():
+    announced = dict(status_rows.rows(STALLED | {"lost": 75.0}))
+
+    assert announced["stalls"] == "1 stall, 1 min 15 s lost", "the silence is in it"
+    assert announced["silent"] == "for 1 min 15 s, 12 s is a stall"
+    assert dict(status_rows.rows(SNAPSHOT | {"lost": 0.0}))["stalls"] == "1 stall"
+
+
+def test_what_is_left_is_known_only_with_a_pace_and_an_end():
+    heartbeat = SNAPSHOT["progress"]
+
+    assert status_rows.remaining(heartbeat, 2.5) == (1000 - 250) / 2.5
+    assert status_rows.remaining(heartbeat, None) is None
+    assert status_rows.remaining(heartbeat | {"epochs": -1}, 2.5) is None
+
+
+def test_a_bar_fills_with_the_silence():
+    assert status_rows.silence_bar(SNAPSHOT).count("█") == 1
+    assert status_rows.silence_bar(STALLED) == "█" * status_rows.BAR
+    assert status_rows.silence_bar({"state": "new"}) == ""
+
+
+def test_hostile_last_words_are_text():
+    [(_, text)] = [row for row in status_rows.rows(SNAPSHOT, "\x1b[2J\u202ex") if row[0] == "last words"]
+    assert text == "\u241b[2J<U+202E>x"

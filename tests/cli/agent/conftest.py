@@ -1,0 +1,5 @@
+"""The launchd of the jobs' own tests."""
+
+from tests.agent.conftest import fake, home
+
+__all__ = ["fake", "home"]
