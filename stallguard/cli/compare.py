@@ -243,10 +243,9 @@ class VariantTrials:
     def run(self, kept: list[int]) -> None:
         """Try each variant.  `kept`, and what is raised: as for Trials.run."""
         from stallguard.core.actions import Launch
-        from stallguard.core.text import count
 
         what = "what the script writes, it writes in each of them"
-        note(f"stallguard: {count(self.count, 'trial', 'trials')} of this script: {what}")
+        note(f"stallguard: {counted(self.count, 'trial')} of this script: {what}")
         for one in self._wanted:
             label = self._label(one)
             flags = {BATCH: one.batch} if one.batch else {}
@@ -255,8 +254,7 @@ class VariantTrials:
             trial = self._trials.run(TrialSetting(label, flags, self._environment(one), launch), kept)
             shown = with_device(trial.result(), one.device)
             self._libraries = self._libraries or trial.libraries
-            figures = {name: getattr(shown, name) for name in shown.__struct_fields__}
-            figures["rows"] = one.batch or shown.rows
+            figures = msgspec.structs.asdict(shown) | {"rows": one.batch or shown.rows}
             env = {name: value or None for name, value in one.env}
             self.found.append(Compared(**figures, setting=label, device=one.device, batch=one.batch, env=env))
             tune.report_trial(label, shown, MEASURED)
@@ -278,21 +276,14 @@ class VariantTrials:
         """Return what to use, as core.trials says."""
         from stallguard.core import trials
 
-        return trials.choose(
-            [
-                trials.Candidate(trial, self._changes(one))
-                for trial, one in zip(self.found, self._wanted, strict=True)
-            ]
-        )
+        pairs = zip(self.found, self._wanted, strict=True)
+        return trials.choose([trials.Candidate(trial, self._changes(one)) for trial, one in pairs])
 
     def _changes(self, one: Variant) -> int:
         """Return how many things differ from what the script does by itself."""
         resized = one.batch is not None and one.batch != self._own_batch
-        return (
-            (one.device == "cpu")
-            + resized
-            + sum(os.environ.get(name, "") != value for name, value in one.env)
-        )
+        variables = sum(os.environ.get(name, "") != value for name, value in one.env)
+        return (one.device == "cpu") + resized + variables
 
     def how_to_apply(self, index: int) -> list[str]:
         """Return what to do to train with a variant."""

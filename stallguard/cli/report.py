@@ -107,7 +107,8 @@ def command(
     if is_fleet:
         if run is not None or compare or live:
             raise click.UsageError("--fleet is the page of all jobs: leave out RUN, --compare and --live")
-        report = _of_fleet(store_url)
+        fleet = seam.read_page(store_url, note)
+        report = Report(fleet, lambda _: seam.page_as_html(fleet), seam.page_file(), None)
     elif live:
         if compare or html_file is not None:
             raise click.UsageError("--live serves the page of one run: leave out --html and --compare")
@@ -162,11 +163,6 @@ def _of_two(first: RunDir, second: RunDir) -> Report:
         made, lambda _: html_page.page("compare.html.j2", compared=made), second.path / COMPARED,
         lambda _: terminal_page.comparison(made),
     )  # fmt: skip
-
-
-def _of_fleet(store_url: str | None) -> Report:
-    made = seam.read_page(store_url, note)
-    return Report(made, lambda _: seam.page_as_html(made), seam.page_file(), None)
 
 
 def _put_out(report: Report, html_file: str | None, *, as_json: bool, show: bool) -> None:

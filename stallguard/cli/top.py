@@ -22,8 +22,6 @@ from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 
 if TYPE_CHECKING:  # without a terminal, nothing is drawn
-    from rich.console import Console
-
     from stallguard.report.top_screen import Sample, StyledLine, View
 
 EVERY = 1.0  # seconds between two updates
@@ -49,7 +47,7 @@ def command(ctx: click.Context, run: str | None) -> None:
     with _keys(), Live(screen=True, auto_refresh=False, console=page) as screen:
         watch = _ShownRuns(which)
         while watch.goes_on():
-            screen.update(drawn(watch.lines(_size(page))), refresh=True)
+            screen.update(drawn(watch.lines(page.size)), refresh=True)
             typed = b""
             if select.select([sys.stdin], [], [], EVERY)[0]:  # the end of the input is a ^D
                 typed = os.read(sys.stdin.fileno(), TYPED) or b"\x04"
@@ -149,10 +147,6 @@ def _keys() -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-def _size(page: Console) -> tuple[int, int]:
-    return page.size.width, page.size.height
 
 
 def drawn(lines: list[StyledLine]) -> Any:

@@ -180,10 +180,6 @@ def _largest(rows: int, tries: Sequence[Tried], most: int | None) -> str:
     return f"{survive} ({limit}); larger batches were not tried"
 
 
-def _size(slices: int, rows: int) -> str:
-    return counted(rows, "row") if rows else "the whole batch" if slices == 1 else f"{slices} slices"
-
-
 class Finder:
     """Tries sizes of one command and keeps the result."""
 
@@ -224,7 +220,7 @@ class Finder:
         """Run one trial and print its result.  Raises StallguardError if no other size could do better."""
         from stallguard.core.actions import Launch
 
-        size = _size(slices, rows)
+        size = counted(rows, "row") if rows else "the whole batch" if slices == 1 else f"{slices} slices"
         run = self._trials.run(TrialSetting(size, flags, os.environ, Launch(attempt=1, slices=slices)), kept)
         verdict, trial = run.verdict(), run.result()
         if run.is_interrupted:
@@ -236,9 +232,7 @@ class Finder:
                 cure=f"its output: {run.dir.output}",
                 code=1,
             )
-        figures = {name: getattr(trial, name) for name in trial.__struct_fields__} | {
-            "rows": rows or trial.rows
-        }
+        figures = msgspec.structs.asdict(trial) | {"rows": rows or trial.rows}
         self.tries.append(Tried(**figures, factor=slices, survived=not trial.trouble, size=size))
         report_trial(size, trial, SURVIVES)
         return not trial.trouble

@@ -127,7 +127,10 @@ def build(samples: StackSamples, role: str, cwd: str = "") -> Node | None:
 
 def folded(path: Sequence[CallNode]) -> Iterator[tuple[CallNode, int]]:
     """Yield the nodes of a stack, the outermost first, and how many frames each stands for."""
-    shown = [call for call in path[:-1] if not _is_passing(call)] + list(path[-1:])
+    shown = [
+        call for call in path[:-1]
+        if call.package != "stallguard" and not _PASSES_ON.match(f"{call.place} {call.name}")
+    ] + list(path[-1:])  # fmt: skip
     for of_library, calls in groupby(shown, key=lambda call: bool(call.package)):
         run = list(calls)
         if not of_library or len(run) <= LONGEST:
@@ -137,10 +140,6 @@ def folded(path: Sequence[CallNode]) -> Iterator[tuple[CallNode, int]]:
         yield from ((call, 1) for call in run[:ENDS])
         yield CallNode(FOLDED, ", ".join(sorted({call.package for call in between}))), len(between)
         yield from ((call, 1) for call in run[-ENDS:])
-
-
-def _is_passing(call: CallNode) -> bool:
-    return call.package == "stallguard" or bool(_PASSES_ON.match(f"{call.place} {call.name}"))
 
 
 def _call(line: CodeLine, cwd: str) -> CallNode:
@@ -210,9 +209,10 @@ def layout(root: Node, title: str, most: int) -> FlameGraph:
     rest = deque([(root, -1, 0, 0)])  # a node, its parent's bar, its row, its start
     while rest:
         node, parent, depth, start = rest.popleft()
-        number = len(bars)
+        number, call = len(bars), node.call
+        name = f"{call.name}: up to {node.deepest} calls" if call.kind == FOLDED else call.name
         bars.append(FlameBar(
-            parent, depth, start / 1000, node.milliseconds / 1000, node.call.kind, _shown_name(node), node.call.place
+            parent, depth, start / 1000, node.milliseconds / 1000, call.kind, name, call.place,
         ))  # fmt: skip
         if depth + 1 == ROWS:
             continue
@@ -241,9 +241,3 @@ def threshold(root: Node, most: int) -> float:
     # Equal times are drawn all or none, so the first time for which there is no room is the bound.
     bound = times[room] + 1 if len(times) > room else 1
     return max(bound, LEAST * root.milliseconds)
-
-
-def _shown_name(node: Node) -> str:
-    if node.call.kind != FOLDED:
-        return node.call.name
-    return f"{node.call.name}: up to {node.deepest} calls"

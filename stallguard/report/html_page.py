@@ -126,48 +126,38 @@ def _asset(name: str) -> str:
 
 def incident(made: Document, trouble: IncidentText) -> str:
     """Return an incident of a report as Markdown."""
-    return "\n".join(_lines(made, trouble)) + "\n"
+    return "\n\n".join(filter(None, map("\n".join, _paragraphs(made, trouble)))) + "\n"
 
 
-def _lines(made: Document, trouble: IncidentText) -> Iterator[str]:
-    yield f"### {labels.name(trouble)}: {escaped(trouble.headline)}"
-    yield ""
+def _paragraphs(made: Document, trouble: IncidentText) -> Iterator[Iterable[str]]:
+    """Yield the lines of each paragraph."""
+    yield [f"### {labels.name(trouble)}: {escaped(trouble.headline)}"]
     if trouble.where:
-        yield f"It {labels.STOOD[trouble.kind]} at {code(trouble.where)}."
-        yield ""
-    yield f"- run: {code(made.run)}, attempt {trouble.attempt}, {labels.summary(trouble)}"
-    yield f"- command: {code(one_line(' '.join(made.command)))}"
-    versions = ", ".join(
-        f"{name} {its}" for name, its in {**made.versions, "stallguard": __version__}.items()
-    )
-    yield f"- versions: {escaped(versions)}"
+        yield [f"It {labels.STOOD[trouble.kind]} at {code(trouble.where)}."]
+    versions = {**made.versions, "stallguard": __version__}.items()
+    yield [
+        f"- run: {code(made.run)}, attempt {trouble.attempt}, {labels.summary(trouble)}",
+        f"- command: {code(one_line(' '.join(made.command)))}",
+        f"- versions: {escaped(', '.join(f'{name} {its}' for name, its in versions))}",
+    ]
     for cause in trouble.causes:
-        yield ""
-        yield f"**{escaped(cause.title)}** ({cause.word}, {cause.confidence:.0%})"
-        yield ""
-        yield from (f"- for it: {escaped(text)}" for text in cause.evidence)
-        yield from (f"- against it: {escaped(text)}" for text in cause.against)
+        yield [f"**{escaped(cause.title)}** ({cause.word}, {cause.confidence:.0%})"]
+        pairs = [("for", text) for text in cause.evidence] + [("against", text) for text in cause.against]
+        yield (f"- {side} it: {escaped(text)}" for side, text in pairs)
     kept = trouble.evidence
     for group in labels.own_first(kept.stacks)[:STACKS] if kept else ():
-        yield ""
-        yield f"{escaped(labels.threads(group))}:"
-        yield ""
-        frames = (
+        yield [f"{escaped(labels.threads(group))}:"]
+        yield fenced(
             frame
             for segment in group.segments
             for frame in (segment.frames if not segment.package else (f"  ({labels.calls(segment)})",))
         )
-        yield from fenced(frames)
     if trouble.announced:
-        yield ""
-        yield "What was done:"
-        yield ""
-        yield from (f"- {line.clock} {escaped(line.text)}" for line in trouble.announced)
+        yield ["What was done:"]
+        yield (f"- {line.clock} {escaped(line.text)}" for line in trouble.announced)
     if kept and kept.output:
-        yield ""
-        yield "The last output before it:"
-        yield ""
-        yield from fenced(kept.output[-OUTPUT:])
+        yield ["The last output before it:"]
+        yield fenced(kept.output[-OUTPUT:])
 
 
 def escaped(text: str) -> str:

@@ -6,13 +6,13 @@ Pure: what happened, in order, becomes values.  Must not read the evidence on th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from stallguard.core import ledger
 from stallguard.core.actions import Announce, Collect, Conclude, Diagnosed, Signal
-from stallguard.core.events import Collected, Exited, Launched
+from stallguard.core.events import Collected, Exited, Heartbeat, Launched
 from stallguard.core.text import whole_number
 from stallguard.core.time_spent import LOST, total
 from stallguard.core.verdicts import Decision, Finding
@@ -69,9 +69,7 @@ def incidents(record: Record, walk: Iterable[journal_record.Step] | None = None)
     paid = 0.0  # what was lost before the incident that is paying
     for at, what, now in journal_record.steps(record) if walk is None else walk:
         settled, noticed = total(last.spent, LOST), len(reader.found)
-        how = _TAKE.get(type(what))
-        if how is not None:
-            how(reader, at, what)
+        reader.take(at, what)
         new = reader.found[noticed:]
         if paying is not None and (new or not last.is_interrupted):
             paying.lost, paying = settled - paid, None
@@ -87,14 +85,12 @@ def noticed(record: Record) -> list[Incident]:
     """Return the incidents in order, without what they cost; the record need not have what the sensors read."""
     reader = _Reader(record)
     for at, what in record.happened:
-        how = _TAKE.get(type(what))
-        if how is not None:
-            how(reader, at, what)
+        reader.take(at, what)
     return reader.found
 
 
 class _Reader:
-    """Goes through what happened; `open` is the incident that is under way."""
+    """Goes through what happened; `_open` is the incident that is under way."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -103,17 +99,42 @@ class _Reader:
         self._attempt = 1
         self._crashed_at = ""  # where the present attempt crashed, once it has ended
 
-    def announce(self, at: float, announced: Announce) -> None:
+    def take(self, at: float, what: Happening) -> None:
+        """Take what happened next."""
+        if isinstance(what, Heartbeat):  # nearly all of a night
+            return
+        match what:
+            case Announce():
+                self._announce(at, what)
+            case Launched():
+                self._attempt = what.attempt
+                self._end(at, RESTARTED)
+            case Conclude():
+                self._end(at, OVER)
+            case Exited():  # that it crashed is announced next
+                self._crashed_at = what.where
+        one = self._open
+        if one is None:
+            return
+        match what:
+            case Collect() if what.incident:
+                one.number = what.incident
+            case Collected() if what.incident == one.number:
+                one.where, one.classes, one.fingerprint = what.where, what.stacks, what.fingerprint
+            case Diagnosed():  # the newest findings stand
+                one.findings, one.decision = what.findings, what.decision or one.decision
+            case Signal() | Exited() if one.acted is None:
+                one.acted = at
+
+    def _announce(self, at: float, announced: Announce) -> None:
         """A stall or crash begins; or an announcement about the one that is open, or just was."""
-        if announced.message == "training.stalled" or (
-            announced.message == "attempt.crashed" and self._open is None
-        ):
+        stalls = announced.message == "training.stalled"
+        if stalls or (announced.message == "attempt.crashed" and self._open is None):
             self._end(at, OVER)
             before = self._record.heartbeat_before(at, whole_number(announced.facts.get("pid")) or 0)
             began = at if before is None else ago(before[0], before[1].at, before[1].progress_at)
-            kind = STALL if announced.message == "training.stalled" else CRASH
-            self._open = Incident(kind, self._attempt, began, at, facts=announced.facts)
-            if kind == CRASH:
+            self._open = Incident(STALL if stalls else CRASH, self._attempt, began, at, facts=announced.facts)
+            if not stalls:
                 self._open.acted, self._open.where = at, self._crashed_at
             self.found.append(self._open)
         last = self._open or (self.found[-1] if self.found and announced.message in AFTER else None)
@@ -126,51 +147,3 @@ class _Reader:
         if self._open is not None:
             self._open.ended, self._open.outcome = at, outcome
         self._open = None
-
-    def collect(self, _at: float, action: Collect) -> None:
-        """The evidence gets its number."""
-        if self._open is not None and action.incident:
-            self._open.number = action.incident
-
-    def collected(self, _at: float, event: Collected) -> None:
-        """The evidence says where it hangs."""
-        if self._open is not None and event.incident == self._open.number:
-            self._open.where, self._open.classes = event.where, event.stacks
-            self._open.fingerprint = event.fingerprint
-
-    def judged(self, _at: float, action: Diagnosed) -> None:
-        """The newest findings stand."""
-        if self._open is not None:
-            self._open.findings = action.findings
-            self._open.decision = action.decision or self._open.decision
-
-    def exited(self, at: float, event: Exited) -> None:
-        """The process has ended; that it crashed is announced next."""
-        self._crashed_at = event.where
-        self.acted(at, event)
-
-    def acted(self, at: float, _what: Happening) -> None:
-        """The process is being ended, or has ended."""
-        if self._open is not None and self._open.acted is None:
-            self._open.acted = at
-
-    def launched(self, at: float, event: Launched) -> None:
-        """The next attempt ends the incident."""
-        self._attempt = event.attempt
-        self._end(at, RESTARTED)
-
-    def concluded(self, at: float, _action: Conclude) -> None:
-        """The run is over."""
-        self._end(at, OVER)
-
-
-_TAKE: dict[type, Callable[..., None]] = {
-    Announce: _Reader.announce,
-    Collect: _Reader.collect,
-    Collected: _Reader.collected,
-    Diagnosed: _Reader.judged,
-    Signal: _Reader.acted,
-    Exited: _Reader.exited,
-    Launched: _Reader.launched,
-    Conclude: _Reader.concluded,
-}

@@ -13,202 +13,137 @@ from stallguard.report.sanitize import one_line
 
 
 class Message(NamedTuple):
-    """A sentence about a run: a template over facts; how much it matters; whether the terminal shows it.
-
-    What the terminal does not show is too small for a healthy run; the journal and the report have it.
-    """
+    """A sentence about a run: a template over facts; how much it matters; whether the terminal shows it."""
 
     text: str
-    level: str = "info"  # info, warning or error
-    terminal: bool = True
+    level: str  # info, warning or error
+    terminal: bool
 
 
 # By what the journal calls them.  A template that is {text} alone: the probe, in another process, has written the
 # sentence, or an error says itself what failed.
+_INFO = {
+    "run.continues": "resuming from the checkpoints of run {run}",
+    "run.started": "guarding {command} (run {run})",
+    "run.stopping": "ending the training: stallguard was asked to",
+    "run.end_is_due": "{why}: ending the training after this batch, with a checkpoint if one can be made",
+    "run.finished": "finished: {batches:batch|batches} in {duration}{trouble}",
+    "run.paused": "ended at the set time after {duration}, {batches:batch|batches}{trouble}",
+    "run.resumable": "to continue from its checkpoint: stallguard run --resume {run} with the same command",
+    "run.rolled_back": "to continue from {checkpoint}: stallguard run --resume {run} with the same command",
+    "interpreter.differs": "the script runs with {python}; {hint}",
+    "interpreter.chosen": "the interpreter is {python}: {why}",
+    "probe.outside": "{text}",
+    "probe.remark": "{text}",
+    "attempt.delayed": "it is started again in {delay}",
+    "attempt.resumed": "{text}",
+    "checkpoint.again": "{text}",
+    "training.limitation": "{text}",
+    "training.recovered": "the training goes on by itself after {gap} without progress; nothing to do",
+    "training.continued": "the process was continued from outside after {gap}; nothing to do",
+    "training.suspected": "possible stall: {silence}; {what}; {allowed}",
+    "training.cleared": "a batch ended after {gap}: no stall",
+    "bottleneck.advice": "to make it faster: {text}",
+    "training.changed": "{text}",
+    "loss.finite": "{text}",
+    "metric.broken": "{text}",
+    "process.ended": "{who} {how}, after {progress} in {duration}",
+    "stall.alternative": "also possible: {cause} ({confidence}): {because}",
+    "stall.advice": "suggestion: {text}",
+    "stall.known_problem": "this looks like {problem} ({why}): {what}; what helped, by that report: {cure}; {address}",
+    "stall.deferred": "it can go on by itself; if it does not, stallguard acts in {seconds}",
+    "stalls.muted": "stalls are left alone for {duration}",
+    "stalls.unmuted": "stalls are acted upon again",
+    "evidence.collected": "evidence saved in {where}{line}",
+    "evidence.dumped": "the requested dump is in {where}{line}",
+    "batch.smaller": "{text}",
+    "batch.known_parts": "find-batch saw this script survive with its batches in {parts} slices: beginning there",
+    "batch.known_rows": "find-batch saw this script survive with batches of up to {rows:row|rows}: none is larger",
+    "interrupt.forwarded": "forwarded your interrupt to the training; a second interrupt ends it at once",
+    "interrupt.unused": "the training continued after your interrupt: guarding it as before",
+    "signal.forwarded": "passed {signal} on to the training",
+    "signal.unused": "{signal} came between two attempts: there is no training that could handle it",
+    "memory.checkpoint": "memory is short: asked the training for a checkpoint",
+    "machine.slept": "the machine slept for {duration}; that time does not count",
+    "job.watched": "{host} trains job {job} (pid {pid}); it is taken over here unless {host} renews its claim within "
+    "{duration}",
+    "job.taken": "job {job} is trained here",
+    "job.fetched": "job {job} goes on from the checkpoint that run {run} published at {at}",
+    "job.done": "job {job} is done: run {run} finished it at {at}; nothing is trained",
+    "report.written": "report: {path}",
+    "runs.pruned": "removed {count} to free disk space (stallguard debug prune --help)",
+}
+_WARNING = {
+    "run.taken_over": "stallguard ended unexpectedly during run {run}; it guards the run again: {what}",
+    "run.not_resumable": "there is no checkpoint: the next run starts from the beginning",
+    "run.not_saved": "no checkpoint could be written ({why}): the next run starts from the beginning",
+    "run.not_rolled_back": "stallguard run --resume {run} with the same command goes on from the newest checkpoint, "
+    "whose values are not finite; with --on-nonfinite rollback it goes on from {checkpoint}",
+    "probe.impossible": "stallguard cannot look inside the training ({why}): it watches from outside",
+    "probe.disabled": "stallguard no longer looks inside the training ({text}): it watches from outside",
+    "probe.hooks_removed": "{text}",
+    "attempt.stopping": "ending the training: {why}",
+    "attempt.killing": "the training did not end within {grace}; killing it (SIGKILL)",
+    "attempt.sigterm_unused": "the training does not react to the request to end, and saves nothing; killing it "
+    "(SIGKILL)",
+    "attempt.restarting": "starting the training again: {why}; {mathematics}",
+    "attempt.from_scratch": "the training starts from the beginning: there is no checkpoint",
+    "attempt.not_resumed": "the training starts from the beginning: {why}",
+    "checkpoint.failed": "{text}",
+    "attempt.inexact": "not exact: {text}",
+    "training.degraded": "the training goes on, but {cause} ({confidence}): {because}",
+    "training.slow": "batches take {factor} times as long as before: {cause}",
+    "training.bottleneck": "slow: {what}, {share} of the time{where}{numbers}",
+    "checkpoint.not_finite": "{text}",
+    "checkpoints.set_aside": "{count} with values that are not finite are set aside in {place}",
+    "process.vanished": "{who} {how}, after {progress} in {duration}",
+    "stall.diagnosed": "why: {cause} ({confidence}): {because}",
+    "stall.left_alone": "no action for now: {why}",
+    "stall.observed": "nothing is done about it: this run is only observed",
+    "batch.whole": "{text}",
+    "memory.trend": "memory runs out {when} if it goes on like this: {what} by {hourly} an hour, and {room} are left",
+    "memory.others": "the machine's memory runs out {when}: other processes take {hourly} more each hour, and {room} "
+    "are left; end what is not needed",
+    "memory.left_alone": "memory is about to run out, and the training is not started again: {why}",
+    "output.known_line": "output: {line} ({meaning})",
+    "sensor.silent": "sensor {sensor} does not respond",
+    "job.orphan_ended": "job {job}: the training of run {run}, whose stallguard was killed, is ended: a new run has "
+    "the job",
+    "job.generation_damaged": "the checkpoint of job {job} that was published at {at} cannot be used ({why}); it "
+    "goes on from the one before, of {before}",
+    "job.generation_foreign": "no checkpoint of job {job} in the store can be used ({why}): its training starts over",
+    "job.another_machine": "the checkpoint was made on {host}, another kind of machine ({differences}): the weights "
+    "can differ in bits from those of one machine",
+    "job.unknown_machine": "it is not known on which kind of machine the checkpoint was made: the weights can differ "
+    "in bits",
+    "job.not_concluded": "job {job}: the end of this run is not published ({why}); it is kept here, and published "
+    "later by this machine's worker or by the next run of the job here. If another machine takes the job before, it "
+    "is trained again from its newest published checkpoint",
+    "stallguard.trouble": "{text}",
+}
+_ERROR = {
+    "run.gave_up": "gave up: {why} ({batches:batch|batches} in {duration}{trouble})",
+    "run.diverged": "ended after {duration}, {batches:batch|batches}: {why}",
+    "run.failed": "{why} (exit code {code}, after {duration}{trouble})",
+    "run.unguarded": "stallguard itself failed ({error}): the training goes on unguarded; please report it: "
+    "stallguard debug bundle has what is needed",
+    "attempt.unkillable": "process {pid} cannot be ended ({state}): it is stuck in the kernel; reboot the machine",
+    "attempt.crashed": "the training ended: {how}",
+    "training.stalled": "stalled: {silence}; {what}",
+    "training.also_stalled": "a second training stalled: {silence}; {what}",
+    "loss.broken": "{text}",
+    "stallguard.failed": "stallguard itself failed at {doing} ({error}); please report it: stallguard debug bundle "
+    "has what is needed",
+}
+# Too small for the terminal of a healthy run; the journal and the report have them.
+_JOURNAL_ONLY = frozenset((
+    "interpreter.chosen", "probe.hooks_removed", "probe.remark", "training.suspected", "training.cleared",
+    "training.slow", "training.changed", "process.ended", "sensor.silent", "runs.pruned",
+))  # fmt: skip
 MESSAGES = {
-    "run.continues": Message("resuming from the checkpoints of run {run}"),
-    "run.started": Message("guarding {command} (run {run})"),
-    "run.taken_over": Message(
-        "stallguard ended unexpectedly during run {run}; it guards the run again: {what}", level="warning"
-    ),
-    "run.stopping": Message("ending the training: stallguard was asked to"),
-    "run.end_is_due": Message(
-        "{why}: ending the training after this batch, with a checkpoint if one can be made"
-    ),
-    "run.gave_up": Message("gave up: {why} ({batches:batch|batches} in {duration}{trouble})", level="error"),
-    "run.finished": Message("finished: {batches:batch|batches} in {duration}{trouble}"),
-    "run.paused": Message("ended at the set time after {duration}, {batches:batch|batches}{trouble}"),
-    "run.resumable": Message(
-        "to continue from its checkpoint: stallguard run --resume {run} with the same command"
-    ),
-    "run.not_resumable": Message(
-        "there is no checkpoint: the next run starts from the beginning", level="warning"
-    ),
-    "run.not_saved": Message(
-        "no checkpoint could be written ({why}): the next run starts from the beginning", level="warning"
-    ),
-    "run.diverged": Message("ended after {duration}, {batches:batch|batches}: {why}", level="error"),
-    "run.rolled_back": Message(
-        "to continue from {checkpoint}: stallguard run --resume {run} with the same command"
-    ),
-    "run.not_rolled_back": Message(
-        "stallguard run --resume {run} with the same command goes on from the newest checkpoint, whose values are "
-        "not finite; with --on-nonfinite rollback it goes on from {checkpoint}",
-        level="warning",
-    ),
-    "run.failed": Message("{why} (exit code {code}, after {duration}{trouble})", level="error"),
-    "run.unguarded": Message(
-        "stallguard itself failed ({error}): the training goes on unguarded; "
-        "please report it: stallguard debug bundle has what is needed",
-        level="error",
-    ),
-    "interpreter.differs": Message("the script runs with {python}; {hint}"),
-    "interpreter.chosen": Message("the interpreter is {python}: {why}", terminal=False),
-    "probe.impossible": Message(
-        "stallguard cannot look inside the training ({why}): it watches from outside", level="warning"
-    ),
-    "probe.outside": Message("{text}"),
-    "probe.disabled": Message(
-        "stallguard no longer looks inside the training ({text}): it watches from outside", level="warning"
-    ),
-    "probe.hooks_removed": Message("{text}", level="warning", terminal=False),
-    "probe.remark": Message("{text}", terminal=False),
-    "attempt.stopping": Message("ending the training: {why}", level="warning"),
-    "attempt.killing": Message(
-        "the training did not end within {grace}; killing it (SIGKILL)", level="warning"
-    ),
-    "attempt.sigterm_unused": Message(
-        "the training does not react to the request to end, and saves nothing; killing it (SIGKILL)",
-        level="warning",
-    ),
-    "attempt.unkillable": Message(
-        "process {pid} cannot be ended ({state}): it is stuck in the kernel; reboot the machine",
-        level="error",
-    ),
-    "attempt.crashed": Message("the training ended: {how}", level="error"),
-    "attempt.delayed": Message("it is started again in {delay}"),
-    "attempt.restarting": Message("starting the training again: {why}; {mathematics}", level="warning"),
-    "attempt.from_scratch": Message(
-        "the training starts from the beginning: there is no checkpoint", level="warning"
-    ),
-    "attempt.not_resumed": Message("the training starts from the beginning: {why}", level="warning"),
-    "attempt.resumed": Message("{text}"),
-    "checkpoint.failed": Message("{text}", level="warning"),
-    "checkpoint.again": Message("{text}"),
-    "attempt.inexact": Message("not exact: {text}", level="warning"),
-    "training.limitation": Message("{text}"),
-    "training.stalled": Message("stalled: {silence}; {what}", level="error"),
-    "training.recovered": Message(
-        "the training goes on by itself after {gap} without progress; nothing to do"
-    ),
-    "training.continued": Message("the process was continued from outside after {gap}; nothing to do"),
-    "training.also_stalled": Message("a second training stalled: {silence}; {what}", level="error"),
-    "training.degraded": Message(
-        "the training goes on, but {cause} ({confidence}): {because}", level="warning"
-    ),
-    "training.suspected": Message("possible stall: {silence}; {what}; {allowed}", terminal=False),
-    "training.cleared": Message("a batch ended after {gap}: no stall", terminal=False),
-    "training.slow": Message(
-        "batches take {factor} times as long as before: {cause}", level="warning", terminal=False
-    ),
-    "training.bottleneck": Message("slow: {what}, {share} of the time{where}{numbers}", level="warning"),
-    "bottleneck.advice": Message("to make it faster: {text}"),
-    "training.changed": Message("{text}", terminal=False),
-    "loss.broken": Message("{text}", level="error"),
-    "loss.finite": Message("{text}"),
-    "metric.broken": Message("{text}"),
-    "checkpoint.not_finite": Message("{text}", level="warning"),
-    "checkpoints.set_aside": Message(
-        "{count} with values that are not finite are set aside in {place}", level="warning"
-    ),
-    "process.vanished": Message("{who} {how}, after {progress} in {duration}", level="warning"),
-    "process.ended": Message("{who} {how}, after {progress} in {duration}", terminal=False),
-    "stall.diagnosed": Message("why: {cause} ({confidence}): {because}", level="warning"),
-    "stall.alternative": Message("also possible: {cause} ({confidence}): {because}"),
-    "stall.advice": Message("suggestion: {text}"),
-    "stall.known_problem": Message(
-        "this looks like {problem} ({why}): {what}; what helped, by that report: {cure}; {address}"
-    ),
-    "stall.deferred": Message("it can go on by itself; if it does not, stallguard acts in {seconds}"),
-    "stall.left_alone": Message("no action for now: {why}", level="warning"),
-    "stall.observed": Message("nothing is done about it: this run is only observed", level="warning"),
-    "stalls.muted": Message("stalls are left alone for {duration}"),
-    "stalls.unmuted": Message("stalls are acted upon again"),
-    "evidence.collected": Message("evidence saved in {where}{line}"),
-    "evidence.dumped": Message("the requested dump is in {where}{line}"),
-    "batch.smaller": Message("{text}"),
-    "batch.known_parts": Message(
-        "find-batch saw this script survive with its batches in {parts} slices: beginning there"
-    ),
-    "batch.known_rows": Message(
-        "find-batch saw this script survive with batches of up to {rows:row|rows}: none is larger"
-    ),
-    "batch.whole": Message("{text}", level="warning"),
-    "interrupt.forwarded": Message(
-        "forwarded your interrupt to the training; a second interrupt ends it at once"
-    ),
-    "interrupt.unused": Message("the training continued after your interrupt: guarding it as before"),
-    "signal.forwarded": Message("passed {signal} on to the training"),
-    "signal.unused": Message("{signal} came between two attempts: there is no training that could handle it"),
-    "memory.trend": Message(
-        "memory runs out {when} if it goes on like this: {what} by {hourly} an hour, and {room} are left",
-        level="warning",
-    ),
-    "memory.others": Message(
-        "the machine's memory runs out {when}: other processes take {hourly} more each hour, and {room} are left; "
-        "end what is not needed",
-        level="warning",
-    ),
-    "memory.checkpoint": Message("memory is short: asked the training for a checkpoint"),
-    "memory.left_alone": Message(
-        "memory is about to run out, and the training is not started again: {why}", level="warning"
-    ),
-    "machine.slept": Message("the machine slept for {duration}; that time does not count"),
-    "output.known_line": Message("output: {line} ({meaning})", level="warning"),
-    "sensor.silent": Message("sensor {sensor} does not respond", level="warning", terminal=False),
-    "job.watched": Message(
-        "{host} trains job {job} (pid {pid}); it is taken over here unless {host} renews its claim within {duration}"
-    ),
-    "job.taken": Message("job {job} is trained here"),
-    "job.orphan_ended": Message(
-        "job {job}: the training of run {run}, whose stallguard was killed, is ended: a new run has the job",
-        level="warning",
-    ),
-    "job.fetched": Message("job {job} goes on from the checkpoint that run {run} published at {at}"),
-    "job.generation_damaged": Message(
-        "the checkpoint of job {job} that was published at {at} cannot be used ({why}); it goes on from the "
-        "one before, of {before}",
-        level="warning",
-    ),
-    "job.generation_foreign": Message(
-        "no checkpoint of job {job} in the store can be used ({why}): its training starts over",
-        level="warning",
-    ),
-    "job.another_machine": Message(
-        "the checkpoint was made on {host}, another kind of machine ({differences}): the weights can differ in bits "
-        "from those of one machine",
-        level="warning",
-    ),
-    "job.unknown_machine": Message(
-        "it is not known on which kind of machine the checkpoint was made: the weights can differ in bits",
-        level="warning",
-    ),
-    "job.done": Message("job {job} is done: run {run} finished it at {at}; nothing is trained"),
-    "job.not_concluded": Message(
-        "job {job}: the end of this run is not published ({why}); it is kept here, and published later by this "
-        "machine's worker or by the next run of the job here. If another machine takes the job before, it is trained "
-        "again from its newest published checkpoint",
-        level="warning",
-    ),
-    "report.written": Message("report: {path}"),
-    "runs.pruned": Message(
-        "removed {count} to free disk space (stallguard debug prune --help)", terminal=False
-    ),
-    "stallguard.trouble": Message("{text}", level="warning"),
-    "stallguard.failed": Message(
-        "stallguard itself failed at {doing} ({error}); please report it: stallguard debug bundle has what is needed",
-        level="error",
-    ),
+    key: Message(text, level, key not in _JOURNAL_ONLY)
+    for level, texts in (("info", _INFO), ("warning", _WARNING), ("error", _ERROR))
+    for key, text in texts.items()
 }
 # The start and the end of an attempt in the journal, whose events are facts of their own; and the story of a whole
 # run, for the report.  Its incidents use the sentences above.

@@ -97,18 +97,13 @@ def read(run: RunDir, known: Record, started: Sequence[Program] | None = None) -
                 damaged.append(pid)
             if samples is not None:
                 files[pid] = samples
+    kept = {(attempts.get(pid, 0), pid): samples for pid, samples in files.items()}
     found = []
-    for pid, samples in files.items():
-        attempt = attempts.get(pid, 0)
-        profiles.pop((attempt, pid), None)
-        profile = stack_profile.summarise(samples)
-        present = _present(known, attempt, pid, samples.began / 1e9)
-        found.append(
-            SampledTraining(attempt, pid, commands.get((attempt, pid), ""), present, profile, samples)
-        )
-    for (attempt, pid), profile in profiles.items():
-        present = _present(known, attempt, pid)
-        found.append(SampledTraining(attempt, pid, commands.get((attempt, pid), ""), present, profile, None))
+    for key in {**profiles, **kept}:
+        one = kept.get(key)
+        present = _present(known, *key, None if one is None else one.began / 1e9)
+        profile = profiles[key] if one is None else stack_profile.summarise(one)
+        found.append(SampledTraining(*key, commands.get(key, ""), present, profile, one))
     order = {key: place for place, key in enumerate(commands)}
     found.sort(key=lambda one: (one.attempt, order.get((one.attempt, one.pid), len(order)), one.pid))
     return SampledTrainings(found, damaged)

@@ -118,27 +118,27 @@ def muted(snapshot: Snapshot, now: dt.datetime | None = None) -> str:
 def failed_notifications(records: Iterable[Snapshot]) -> Rows:
     """Return a row for each channel whose newest notification was not accepted."""
     failed = [one for one in records if one.get("why")]
-    return [
-        ("not sent" if not index else "", plain(f"{one['channel']}, {_clock(one['at'])}: {one['why']}"))
-        for index, one in enumerate(failed)
-    ]
+    return _below(
+        "not sent",
+        (
+            f"{one['channel']}, {dt.datetime.fromisoformat(one['at']).astimezone():%H:%M}: {one['why']}"
+            for one in failed
+        ),
+    )
+
+
+def _below(name: str, texts: Iterable[str]) -> Rows:
+    """Return a row for each text, of which the first has the name."""
+    return [("" if index else name, plain(text)) for index, text in enumerate(texts)]
 
 
 def _unsaved(processes: Iterable[Snapshot]) -> Rows:
     """Return a row for each process of which no checkpoint can be written."""
-    return [
-        (
-            "checkpoints" if not index else "",
-            plain(f"none now: {one['why']}; a kill now costs {duration(one['seconds'])} of training")
-            + ("" if one["kept"] else ": there is none"),
-        )
-        for index, one in enumerate(processes)
-    ]
-
-
-def _clock(at: str) -> str:
-    """Return a time of a file as local time of day."""
-    return f"{dt.datetime.fromisoformat(at).astimezone():%H:%M}"
+    return _below("checkpoints", (
+        f"none now: {one['why']}; a kill now costs {duration(one['seconds'])} of training"
+        + ("" if one["kept"] else ": there is none")
+        for one in processes
+    ))  # fmt: skip
 
 
 def _effective(snapshot: Snapshot) -> str:
@@ -237,15 +237,10 @@ def _time(snapshot: Snapshot) -> Rows:
     """Return what makes the training slow, else the places of the script in which it spends its time."""
     slow = [msgspec.convert(one, Bottleneck) for one in snapshot.get("bottlenecks", ())]
     if slow:
-        texts = [sentence("bottleneck", messages.bottleneck(one)) for one in slow]
-        return [("slow" if not index else "", plain(text)) for index, text in enumerate(texts)]
+        return _below("slow", (sentence("bottleneck", messages.bottleneck(one)) for one in slow))
     spots = [msgspec.convert(one, Spot) for one in snapshot.get("spots", ())]
     watched = snapshot.get("watched", 0.0)
-    places = [
-        f"{one.seconds / watched:.0%} {one.where}".replace("%", " %")
-        for one in spots
-        if one.where and watched
-    ]
+    places = [f"{one.seconds / watched * 100:.0f} % {one.where}" for one in spots if one.where and watched]
     return [("time", plain(", ".join(places)))]
 
 

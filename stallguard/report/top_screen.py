@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from stallguard.core.text import cut, duration, loss_words, quantity, sparkline
 from stallguard.report import status_rows
@@ -95,28 +96,23 @@ def press(view: View, key: str, runs: Sequence[str], *, muted: bool) -> tuple[Vi
     if key == "m":
         return view, UNMUTE if muted else MUTE
     if key in ("?", "h"):
-        return replaced(view, shown=RUN if view.shown == KEYS else KEYS), ""
+        return replace(view, shown=RUN if view.shown == KEYS else KEYS), ""
     if key == ESCAPE:
-        return replaced(view, shown=RUN), ""
+        return replace(view, shown=RUN), ""
     if key in (TAB, "n"):
         return View(_beside(view.run, runs, 1), RUN), ""
     if key == "l":
-        return replaced(view, shown=RUN if view.shown == RUNS else RUNS, marked=view.run), ""
+        return replace(view, shown=RUN if view.shown == RUNS else RUNS, marked=view.run), ""
     if view.shown == RUNS:
         if key in (UP, "k"):
-            return replaced(view, marked=_beside(view.marked, runs, -1)), ""
+            return replace(view, marked=_beside(view.marked, runs, -1)), ""
         if key in (DOWN, "j"):
-            return replaced(view, marked=_beside(view.marked, runs, 1)), ""
+            return replace(view, marked=_beside(view.marked, runs, 1)), ""
         if key == ENTER:
             return View(view.marked or view.run), ""
         if key.isdecimal() and key.isascii() and 1 <= int(key) <= len(runs):
             return View(runs[int(key) - 1]), ""
     return view, ""
-
-
-def replaced(view: View, **fields: str) -> View:
-    """Return a view with other fields."""
-    return msgspec.structs.replace(view, **fields)
 
 
 def _beside(run: str, runs: Sequence[str], step: int) -> str:
@@ -143,9 +139,9 @@ def run_lines(
     width, height = size
     well = status_rows.is_well(snapshot)
     curves = dict(_curves(samples, width))
-    replaced_rows = {"memory"} if "memory" in curves else set()
-    replaced_rows |= {"GPU"} if "GPU" in curves else set()
-    kept = [(name, text) for name, text in rows if name not in replaced_rows]
+    drawn = {"memory"} if "memory" in curves else set()
+    drawn |= {"GPU"} if "GPU" in curves else set()
+    kept = [(name, text) for name, text in rows if name not in drawn]
     bar = status_rows.silence_bar(snapshot)
     room = height - 3 - len(curves) - bool(bar)  # the title, the hint, and the answer to a key
     for spare in SPARE:
