@@ -110,7 +110,6 @@ class JsonOption(click.Option):
     """`--json`.  `outputs`: the types of what is printed then, as "module:Name"; docs/journal.md is made from them."""
 
     def __init__(self, *arguments: Any, outputs: tuple[str, ...], **attributes: Any) -> None:
-        """`arguments`, `attributes`: as for click.Option."""
         super().__init__(*arguments, **attributes)
         self.outputs = outputs
 

@@ -89,7 +89,6 @@ class VerbGroup(click.Group):
     """A group of verbs: its own, and those of `verbs`, which are imported when they are used."""
 
     def __init__(self, *arguments: Any, verbs: Mapping[str, Verb] | None = None, **attributes: Any) -> None:
-        """`verbs`: by name; `arguments`, `attributes`: as for click.Group."""
         super().__init__(*arguments, **attributes)
         self.verbs = verbs or {}
 

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from stallguard.core.messages import category, exit_facts, percent
-from stallguard.core.text import HOW, count, counted, duration, loss_words, quantity
+from stallguard.core.text import HOW, count, counted, duration, far, loss_words, quantity
 from stallguard.core.time_spent import EFFECTIVE, LOST, ineffective
 from stallguard.report.evidence_files import GroupedStacks, IncidentEvidence, Segment
 from stallguard.report.first_screen import with_code
@@ -292,16 +292,10 @@ def trainings(document: Document) -> list[tuple[str, ...]]:
     for one in document.trainings:
         what = one.command or f"pid {one.pid}"
         done = count(one.batches, "", "").strip()
-        words = loss_words(one.loss, one.loss_not_finite)
-        loss = f"loss {words}" if words else ""
-        came = ", ".join(filter(None, (progress_of(one.epoch, one.epochs), loss)))
+        epoch = None if one.epoch is None else one.epoch + 1
+        came = far(epoch, one.epochs, loss_words(one.loss, one.loss_not_finite))
         rows.append((what, done, came, duration(one.seconds), str(one.attempts), HOW.get(one.how, one.how)))
     return rows
-
-
-def progress_of(epoch: int | None, epochs: int | None) -> str:
-    """Return the epoch that a training came to, counted from 1; empty if it is not known."""
-    return "" if epoch is None else f"epoch {epoch + 1}" + (f" of {epochs}" if epochs else "")
 
 
 class DrawnBar(NamedTuple):

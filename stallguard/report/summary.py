@@ -17,7 +17,7 @@ from stallguard.core.actions import SlowedBy
 from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS, title
 from stallguard.core.events import ProbeNote, Profiled
 from stallguard.core.profile import PAUSED, TRAINING
-from stallguard.core.text import count, duration, loss_words, times, whole_number
+from stallguard.core.text import count, duration, far, loss_words, times, whole_number
 from stallguard.core.time_spent import Spent
 from stallguard.core.verdicts import Bottleneck
 from stallguard.errors import STOPPED_ON_TIME, has_failed
@@ -230,15 +230,10 @@ def story(
 
 def progress(totals: RunTotals) -> str:
     """Return how far a training came: batches, epochs, loss."""
-    parts = [count(totals.batches, "batch", "batches") if totals.batches else "no batch"]
-    if totals.epoch is not None:
-        parts.append(f"epoch {totals.epoch}" + (f" of {totals.epochs}" if totals.epochs else ""))
+    done = count(totals.batches, "batch", "batches") if totals.batches else "no batch"
     loss = loss_words(totals.loss, totals.loss_not_finite)
-    if loss:
-        so_far = " so far in its epoch" if totals.loss_so_far else ""
-        first = "" if totals.first_loss is None else f" (from {loss_words(totals.first_loss)})"
-        parts.append(f"loss {loss}{so_far}{first}")
-    return ", ".join(parts)
+    so_far = " so far in its epoch" if loss and totals.loss_so_far else ""
+    return ", ".join(filter(None, (done, far(totals.epoch, totals.epochs, loss + so_far, totals.first_loss))))
 
 
 def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str], library: str) -> Iterator[str]:
