@@ -14,8 +14,7 @@ import pytest
 
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
-
-from .runs import GUARDED, guard
+from tests.guarded.runs import GUARDED, guard
 
 LONG = 60  # seconds; only a broken test waits that long
 SCRIPT = """

@@ -19,8 +19,7 @@ import pytest
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.storage.run_files import lives
-
-from .runs import GUARDED
+from tests.guarded.runs import GUARDED
 
 pytestmark = pytest.mark.live
 

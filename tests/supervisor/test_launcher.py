@@ -10,8 +10,7 @@ from pathlib import Path
 
 from stallguard.core.events import Launched
 from stallguard.storage.paths import RunDir
-
-from .runs import COUNTER, GUARDED, Guarded
+from tests.guarded.runs import COUNTER, GUARDED, Guarded
 
 ROOT = Path(__file__).parent.parent.parent
 BEGIN = """

@@ -1,10 +1,12 @@
-"""A crash is reported with its line, and a crash of a worker as one of a worker."""
+"""Causes that the processes show: how they ended, with the line of a crash, and that they are stopped."""
 
 from __future__ import annotations
 
 import pytest
 
 from stallguard.core import messages
+from stallguard.core.diagnosis import causes
+from tests.core.scenarios import linux
 from tests.core.scenarios.training import training
 
 LINE = "line 31 of train.py, in on_train_batch_end"
@@ -27,3 +29,12 @@ def test_the_cause_of_a_crash_names_its_line(code: int, process: str, cause: str
     assert sentence in messages.diagnosis([finding])[0].facts["because"], (
         "it is among those that are announced"
     )
+
+
+def test_a_stopped_process_is_nothing_but_stopped() -> None:
+    assert [finding.cause for finding in linux.sigstop().findings()] == [causes.STOPPED]
+
+
+def test_a_kill_that_the_kernel_disowns_is_no_lack_of_memory() -> None:
+    found = linux.box().be(memory_pressure="critical").train(10).exit(-9, memory_kill=False).findings()
+    assert causes.OUT_OF_MEMORY_KILL not in {finding.cause for finding in found}

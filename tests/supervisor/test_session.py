@@ -17,8 +17,7 @@ import pytest
 
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
-
-from .runs import AT_ONCE, SPOILED, guard, stallguard
+from tests.guarded.runs import AT_ONCE, SPOILED, guard, stallguard
 
 ROOT = Path(__file__).parent.parent.parent
 HERE = """
