@@ -144,20 +144,6 @@ def test_the_library_is_found_where_the_cell_has_it(library: str, place: str, tm
     assert found.startswith(str(tmp_path / place))
 
 
-def test_the_parts_of_an_array_are_the_whole_of_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def listed(*words: str) -> list[str]:
-        monkeypatch.setattr(sys, "argv", ["matrix", "--list", *words])
-        assert matrix.main() == 0
-        return capsys.readouterr().out.splitlines()
-
-    whole, parts = listed(), [listed("--part", f"{number}/3") for number in (1, 2, 3)]
-    assert sorted(line for part in parts for line in part) == sorted(whole)
-    assert len(whole) == len(set(whole))
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
 def test_a_cell_that_is_right_when_nothing_else_runs_is_shown_and_does_not_count(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -162,8 +162,9 @@ class TestRuns:
     def run(self, monkeypatch, tmp_path, probe):
         monkeypatch.setenv("STATE_PROBE", str(probe))
         found = []
-        with Children("tensorflow", 1) as children:
-            children.run(map(parsed, self.SPECS), lambda verdict, _: found.append(verdict))
+        cases = [parsed(spec) for spec in self.SPECS]
+        with Children("tensorflow", 1, cases=cases) as children:
+            children.run(cases, lambda verdict, _: found.append(verdict))
         return found
 
     @pytest.mark.tf

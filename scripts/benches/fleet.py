@@ -23,8 +23,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import psutil
-
 from fleets import idle, published, ray_cluster, s3_server, simulation
 from fleets.fleet_of_machines import Fleet
 from fleets.machines import Machine, Network, wait_for
@@ -37,7 +35,6 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST = 2  # jobs at once while machines fail
 LONGEST = 900.0  # s that all jobs may take
 AWAY = 30.0  # s beyond the lease for which a machine is cut off
-IDLE = {"file": 80.0, "s3": 80.0}  # MB
 EVACUATED = 75.0  # s at a lease of 60: the goal
 LONGER = 6.0  # s that a job may take over a bare run, for `submit`, the scheduler and publications
 
@@ -191,7 +188,6 @@ class Found(NamedTuple):
     finished: int
     wrong: int
     twice: int
-    memory: float  # MB of an idle worker
     longer: list[float]  # seconds of a job over a bare run
     tried: list[Tried]
     seconds: float
@@ -219,9 +215,7 @@ def one_store(kind: str, options: argparse.Namespace, environment: dict[str, str
                 machine.connect()
                 fleet.boot(machine)
             wait_for("all machines are there", lambda: all(map(fleet.is_ready, fleet.machines)), 120)
-            time.sleep(10)
-            memory = max(psutil.Process(one.first).memory_full_info().uss for one in fleet.machines) / 1e6
-            say(f"{kind}: three machines; an idle worker takes {memory:.1f} MB")
+            say(f"{kind}: three machines")
             expected = {seed: bare(fleet, seed)[1] for seed in range(SEEDS)}
             longer = overhead(fleet, options.overhead)
             jobs, faults = [] if options.single else list(all_jobs()), []
@@ -233,7 +227,7 @@ def one_store(kind: str, options: argparse.Namespace, environment: dict[str, str
             finished, wrong, twice = weigh(fleet, jobs, expected)
             tried = Trials(fleet, expected, say).all()
             seconds = time.monotonic() - began
-            return Found(kind, faults, len(jobs), finished, wrong, twice, memory, longer, tried, seconds)
+            return Found(kind, faults, len(jobs), finished, wrong, twice, longer, tried, seconds)
         finally:
             if options.keep:
                 fleet.keep(Path(options.keep) / kind)
@@ -243,11 +237,11 @@ def one_store(kind: str, options: argparse.Namespace, environment: dict[str, str
 def print_table(found: list[Found]) -> list[Goal]:
     """Print what was measured, and return the goals."""
     rows = [
-        (one.kind, f"{one.finished}/{one.jobs}", str(one.wrong), str(one.twice), f"{one.memory:.1f}",
+        (one.kind, f"{one.finished}/{one.jobs}", str(one.wrong), str(one.twice),
          f"{quantile(one.longer, 0.5):.1f}", f"{one.seconds:.0f}")
         for one in found
     ]  # fmt: skip
-    head = ("store", "finished", "other weights", "published twice", "idle worker MB", "job over a bare run, s", "s")
+    head = ("store", "finished", "other weights", "published twice", "job over a bare run, s", "s")
     print(table(head, rows))
     faults = [(one.kind, *fault) for one in found for fault in one.faults]
     if faults:
@@ -267,7 +261,6 @@ def print_table(found: list[Found]) -> list[Goal]:
             sum(each.jobs - each.right for one in found for each in one.tried),
             0,
         ),
-        *(Goal(f"idle worker, store {one.kind}, MB", one.memory, IDLE[one.kind]) for one in found),
     ]
     if faults:
         goals.append(Goal("time to evacuate p95, s", quantile(seconds, 0.95), EVACUATED))

@@ -3,8 +3,7 @@
 Draws cells that contain every possible pair of values (`--triples`: every three), runs each for real under
 `stallguard run` and compares attempts, cause, exit code, result, ledger and the words of all verbs with what the
 documents promise (matrix_cells/expected.py). `--seed N` draws another array, `--cell SPEC` repeats one cell,
-`--cells FILE` runs those that a file lists as `--list` prints them, `--minutes M` ends after so long and says how many
-of the pairs were tried, `--jobs N` runs so many at once, `--part K/N` runs each N-th cell, from the K-th on, `--again`
+`--minutes M` ends after so long and says how many of the pairs were tried, `--jobs N` runs so many at once, `--again`
 runs each wrong cell a second time, alone. `--simulated N` plays random cells through the core instead, in milliseconds
 each (matrix_cells/simulated.py).
 """
@@ -77,24 +76,11 @@ def tried(cell: Cell, place: Path, undisturbed: Undisturbed, known: frozenset[st
     return result
 
 
-def chosen(options: argparse.Namespace) -> list[Cell]:
-    """Return the cells that the command line asks for."""
-    specs = options.cells.read_text().split() if options.cells else [options.cell] if options.cell else None
-    if specs is None:
-        drawn = cells.covering(3 if options.triples else 2, options.seed)
-    else:
-        drawn = [cells.parsed(spec) for spec in specs]
-    first, step = (int(word) for word in options.part.split("/"))
-    return drawn[first - 1 :: step]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench matrix")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--triples", action="store_true", help="cover all combinations of three values")
-    parser.add_argument("--part", metavar="K/N", default="1/1", help="run each N-th cell, from the K-th on")
     parser.add_argument("--cell", metavar="SPEC", help="run one cell: loop=keras,what=lock,...")
-    parser.add_argument("--cells", type=Path, metavar="FILE", help="run the cells of a file, one a line")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after so many")
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--again", action="store_true", help="run each wrong cell once more, alone; then that counts")
@@ -106,7 +92,7 @@ def main() -> int:
         if options.cell:
             return simulated.one_cell(options.cell)
         return simulated.many(options.simulated, options.seed, os.cpu_count() or 1)
-    drawn = chosen(options)
+    drawn = [cells.parsed(options.cell)] if options.cell else cells.covering(3 if options.triples else 2, options.seed)
     if options.list:
         print(*(cell.spec for cell in drawn), sep="\n")
         return 0

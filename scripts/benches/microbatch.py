@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from harness.children import BENCHES, ROOT, environment
 from harness.results import Goal, concluded, table
 from stallguard.probe import settings
 from stallguard.probe.settings import ProbeSettings
 
-ROOT = Path(__file__).resolve().parents[2]
-CHILD = ROOT / "scripts" / "benches" / "microbatch_child.py"
+CHILD = BENCHES / "microbatch_child.py"
 INJECT = ROOT / "stallguard" / "probe" / "inject"
 FACTORS = (1, 2, 4, 8)
 # At factor 4, of what training with the whole batch adds to the process: about a third, and what the threads of a CPU
@@ -36,12 +35,10 @@ Row = dict[str, Any]
 def measure(factor: int, folder: Path, device: str) -> Row:
     """Return the child's figures; "weights" are those at the end.  Raises CalledProcessError."""
     weights = folder / f"{factor}.npy"
-    user = {name: value for name, value in os.environ.items() if not name.startswith("STALLGUARD_")}
-    path = os.pathsep.join([str(INJECT), *filter(None, [user.get("PYTHONPATH")])])
     wish = ProbeSettings(socket=str(folder / "s"), pages=str(folder), token=1, factor=factor, device=device)
     done = subprocess.run(
         [sys.executable, str(CHILD), str(weights), device],
-        env=user | {"PYTHONPATH": path, settings.VARIABLE: settings.encode(wish), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env=environment(**{settings.VARIABLE: settings.encode(wish)}, PYTHONPATH=str(INJECT), TF_CPP_MIN_LOG_LEVEL="3"),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -113,8 +113,6 @@ def _rows(name: str, checkpoints: bool, found: list[dict[str, float]]) -> list[R
         ("  calls of Python functions a step", "calls", CALLS),
         ("  once a fit (its share is in the step), us", "fit_us", None),
         ("  once an epoch (the same), us", "epoch_us", None),
-        ("  a step, whole fits in and out, us", "difference_us", None),
-        ("  the same of a wrapper that does nothing, us", "control_us", None),
     )
     return [Row(what, [one[name] for one in found], goal) for what, name, goal in figures]
 

@@ -6,9 +6,9 @@ another around Keras' own method inside it, in fits whose steps leave the caches
 what a fit and each of its epochs pay once comes on top, from fits of SHORT steps with the hooks in and out in turn:
 for a fit of one epoch, and for one of LONG epochs.  That no step calls other code of ours is counted (`calls`).
 
-The difference of whole fits with the hooks in and out is given too (`difference_us`), and what the same method says
-of a wrapper of `fit` that does nothing (`control_us`): where a process's memory happens to lie moves both by more
-than the hooks cost.  The slow-down of a `fit` with 1 ms batches is a step's cost against that millisecond.
+The difference of whole fits with the hooks in and out says less: where a process's memory happens to lie moves that of
+a wrapper that does nothing by more than the hooks cost.  The slow-down of a `fit` with 1 ms batches is a step's cost
+against that millisecond.
 """
 
 import argparse
@@ -83,33 +83,6 @@ def compare(kinds, model, data, rounds, epochs=1):
 def quieter_half(values):
     """Return the mean of the smaller half of `values`: other work of the machine only adds to them."""
     return statistics.mean(sorted(values)[: (len(values) + 1) // 2])
-
-
-class Control:
-    """A wrapper of `fit` that does nothing, to be put in and out as the hooks are."""
-
-    def __init__(self, model):
-        self.owner = next(kind for kind in type(model).__mro__ if "fit" in vars(kind))
-
-    def put_in(self):
-        self.original = original = vars(self.owner)["fit"]
-
-        def fit(*args, **named):
-            return original(*args, **named)
-
-        self.owner.fit = fit
-
-    def take_out(self):
-        self.owner.fit = self.original
-
-
-def by_difference(patches, model, data, rounds):
-    """Return the microseconds that the hooks, and a wrapper that does nothing, seem to add to a fit of STEPS."""
-    control = Control(model)
-    patches.take_out()
-    nothing = compare({"in": control.put_in, "out": control.take_out}, model, data, rounds)
-    hooks = compare({"out": patches.take_out, "in": patches.put_back}, model, data, rounds)
-    return hooks["in"] - hooks["out"], nothing["in"] - nothing["out"]
 
 
 class Stopwatch:
@@ -215,7 +188,6 @@ def answer(patches, rounds):
     fit = once["in"] - once["out"]
     several = compare({"out": patches.take_out, "in": patches.put_back}, model, short, rounds, SEVERAL)
     epoch = (several["in"] - several["out"] - fit) / (SEVERAL - 1)
-    difference, control = by_difference(patches, model, data, rounds)
     step = hook + fit / STEPS
     long_step = hook + (fit + (LONG - 1) * epoch) / (LONG * STEPS)
     return {
@@ -225,8 +197,6 @@ def answer(patches, rounds):
         "long_slowdown_percent": round(100 * long_step / MILLISECOND, 3),
         "fit_us": round(fit, 1),
         "epoch_us": round(epoch, 1),
-        "difference_us": round(difference / STEPS, 2),
-        "control_us": round(control / STEPS, 2),
         "calls": round(calls_added(patches, model, data, short), 2),
         "keras": version_of("keras"),
     }

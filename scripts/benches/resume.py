@@ -37,7 +37,7 @@ from exactness.cells import QUIETLY
 from exactness.runs import Attempt, Batch, Cell, Ran
 from exactness.shape import Shape
 from exactness.statements import all_in
-from harness.children import BENCHES
+from harness.children import BENCHES, environment
 from harness.results import Goal, concluded, table
 from stallguard.launch.environment import child_environment
 from stallguard.probe import wire
@@ -266,8 +266,7 @@ class Place:
         return made
 
     def _environment(self, resume: bool, guarded: bool) -> dict[str, str]:
-        user = {name: value for name, value in os.environ.items() if not name.startswith("STALLGUARD_")}
-        user |= {"EPOCHS": EPOCHS, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        user = environment(EPOCHS=EPOCHS, TF_CPP_MIN_LOG_LEVEL="3")
         if not guarded:
             return user
         wish = ProbeSettings(
@@ -341,7 +340,7 @@ def killing(kills: int, seed: int, names: list[str]) -> list[Goal]:
     ]  # fmt: skip
 
 
-def restarting() -> Goal:
+def restarting(pairs: int) -> Goal:
     """Compare the time to the next trained batch after a restart with that of a plain start, in pairs."""
     plain, resumed = [], []
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
@@ -349,7 +348,7 @@ def restarting() -> Goal:
         place.attempt("tfdata", resume=False, kill_after=0.25)
         kept = place.folder / "kept"
         shutil.copytree(place.checkpoints, kept)
-        for _ in range(PAIRS):
+        for _ in range(pairs):
             plain.append(place.attempt("tfdata", resume=False, guarded=False, kill_after=0.0).first or 0.0)
             shutil.rmtree(place.checkpoints)
             shutil.copytree(kept, place.checkpoints)
@@ -357,7 +356,7 @@ def restarting() -> Goal:
         place.close()
     later = statistics.median(b - a for a, b in zip(plain, resumed, strict=True))
     print(
-        f"\nfrom start to the next trained batch, {PAIRS} pairs: plain {statistics.median(plain):.2f} s, "
+        f"\nfrom start to the next trained batch, {pairs} pairs: plain {statistics.median(plain):.2f} s, "
         f"resumed {statistics.median(resumed):.2f} s, later by {later:+.2f} s"
     )
     return Goal("seconds that a resumed start takes longer", later, LATER)
@@ -382,11 +381,12 @@ def costs() -> Goal:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench resume")
     parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="of a plain start and a resumed one, that are timed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default=",".join(SCRIPTS), metavar="SCRIPT,...")
     options = parser.parse_args()
     began = time.monotonic()
-    goals = [*killing(options.kills, options.seed, options.only.split(",")), restarting(), costs()]
+    goals = [*killing(options.kills, options.seed, options.only.split(",")), restarting(options.pairs), costs()]
     return concluded(goals, f"\n{time.monotonic() - began:.0f} s; ")
 
 

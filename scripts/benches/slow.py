@@ -75,19 +75,6 @@ def judge(case: Case, ran: Ran) -> Judged:
     return Judged(case, ran, counted[0] if counted else None)
 
 
-def print_samples(judged: Judged) -> None:
-    """Print where the time of a run went: what the findings are made of."""
-    ran, profile = judged.ran, judged.ran.profile
-    print(f"{judged.case.name}:")
-    if ran.last is not None:
-        last = ran.last
-        print(f"  {last.beats} batches, {last.traces} traces, {last.saves} saves, {last.checks} batches of validation")
-    if profile is not None:
-        print(f"  {profile.samples} samples in {profile.seconds:.1f} s: {profile.phases}")
-        for spot in profile.spots[:6]:
-            print(f"  {spot.seconds:7.1f} s  {spot.role}, {spot.phase}: {spot.where} {spot.calls} ({spot.does})")
-
-
 def goals_of(judged: list[Judged], *, is_whole: bool) -> list[Goal]:
     """Return the goals; one wrong cause is allowed in all of them."""
     names = {one.case.name for one in judged}
@@ -115,7 +102,6 @@ def main() -> int:
         "--only", action="append", choices=names, metavar="NAME", help="run this program alone; can be repeated"
     )
     parser.add_argument("--list", action="store_true", help="list the programs, and run nothing")
-    parser.add_argument("--samples", action="store_true", help="print the samples of each program too")
     parser.add_argument("--keep", type=Path, help="where the runs stay that were judged wrong")
     asked = parser.parse_args()
     if asked.list:
@@ -135,8 +121,6 @@ def main() -> int:
         judged += found
         for one in found:
             print(*one.row(), sep=" | ", flush=True)
-            if asked.samples:
-                print_samples(one)
     print("\n" + table(HEAD, [one.row() for one in judged]))
     print(*left_out, sep="\n")
     with tempfile.TemporaryDirectory(prefix="sg-slow-") as place:

@@ -5,8 +5,8 @@ Trainings are built at random from a catalog of stateful things (stateful/of_*.p
 by each batch.  Each runs undisturbed, and again under the probe, killed by SIGKILL at one to three random instants and
 resumed.  The results are compared bit for bit; stateful/judge.py says what the verdicts mean.
 
-First each thing is at each place alone, then several are in one training.  `--case SPEC` runs one case; `--real` runs
-it under a real `stallguard run`.  Things of libraries that are not installed are left out, and counted.
+First each thing is at each place alone, then several are in one training.  `--case SPEC` runs one case.  Things of
+libraries that are not installed are left out, and counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.results import Goal, concluded, table
-from stateful import real
 from stateful.cases import DATA, PLACES, Case, drawn, parsed
 from stateful.children import Children
 from stateful.judge import CRASH, FAILURES, OVER, OWN, SAID, SAME, SILENT, UNFIT, UNSTEADY, Verdict
@@ -68,11 +67,12 @@ class Results:
 
 def run_backend(backend: str, options: argparse.Namespace, results: Results) -> None:
     """Run the cases of one backend."""
-    with Children(backend, options.processes, options.keep) as children:
+    asked = [one for one in map(parsed, options.case) if one.backend == backend]
+    with Children(backend, options.processes, options.keep, asked) as children:
         things = results.available(backend, children.libraries)
         results.left_out = (results.left_out or set(catalog())) - set(things)
         if options.case:
-            cases: Iterable[Case] = [one for one in map(parsed, options.case) if one.backend == backend]
+            cases: Iterable[Case] = asked
         else:
             cases = drawn(backend, things, options.cases, options.seed, options.most, alone=not options.fast)
         if options.fast:
@@ -147,20 +147,14 @@ def main() -> int:
     parser.add_argument("--backend", default="tensorflow", metavar="NAME,...", help=", ".join(DATA))
     parser.add_argument("--most", type=int, default=4, help="things in one training")
     parser.add_argument("--case", action="append", default=[], metavar="SPEC", help="run this case alone")
-    parser.add_argument("--real", action="store_true", help="run --case under a real `stallguard run`")
     parser.add_argument("--fast", action="store_true", help="what failed once, and a few random cases: 3 minutes")
     parser.add_argument("--keep", type=Path, help="where the folders of all cases stay")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where each verdict goes as a line of JSON")
     options = parser.parse_args()
     options.cases = options.cases or (FAST if options.fast else CASES)
     began, results = time.monotonic(), Results()
-    if options.real:
-        for spec in options.case:
-            results.add(real.run(parsed(spec), options.keep), {})
-    else:
-        names = {parsed(spec).backend for spec in options.case} or options.backend.split(",")
-        for backend in names:
-            run_backend(backend, options, results)
+    for backend in {parsed(spec).backend for spec in options.case} or options.backend.split(","):
+        run_backend(backend, options, results)
     count = Counter(one.kind for one in results.verdicts)
     if options.out:
         with options.out.open("a", encoding="utf-8") as file:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from faults import outcome
 from faults.place import Place, Service, opened
 from faults.play import KINDS, Fault, Played, Player, plan
+from harness.children import BENCHES, environment, started
 from harness.results import Goal, concluded, table
 from stallguard.agent import job_memory
 from stallguard.agent.job import AgentJob
@@ -33,7 +34,8 @@ from stallguard.core.limits import LEAST_PATIENCE
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
-SCRIPT = Path(__file__).with_name("storm_child.py")
+SCRIPT = BENCHES / "storm_child.py"
+QUIETLY = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 FAULTS, EVERY, MINUTES = 40, 15.0, 3.0
 TRIAL = 3  # epochs from which the time of one is measured
 PATIENCE = 0.2  # seconds until a fault that found nothing to hit is tried again
@@ -60,19 +62,14 @@ class Night(NamedTuple):
     troubles: list[str]
 
 
-def environment() -> dict[str, str]:
-    """Return the variables that a training gets, without those of this machine's stallguard."""
-    user = {name: value for name, value in os.environ.items() if not name.startswith(("STALLGUARD_", "PYTHONDONT"))}
-    return user | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(SCRIPT.parents[2])}
-
-
 def undisturbed(place: Path, epochs: int) -> float:
     """Train without stallguard in `place`; return the seconds that it took."""
     place.mkdir()
     began = time.monotonic()
     command = [sys.executable, str(SCRIPT), str(epochs), str(place)]
-    with (place / "printed").open("wb") as printed:
-        subprocess.run(command, cwd=place, env=environment(), stdout=printed, stderr=subprocess.STDOUT, check=True)
+    with started(command, place / "home", place, place / "printed", **QUIETLY) as child:
+        if child.wait():
+            raise subprocess.CalledProcessError(child.returncode, command)
     return time.monotonic() - began
 
 
@@ -90,9 +87,7 @@ def job(place: Place, epochs: int) -> AgentJob:
     return AgentJob(
         name="storm", python=sys.executable, run=("--python", sys.executable, *settings, *command),
         cwd=str(place.work), log=str(place.folder / "job.log"), throttle=THROTTLE,
-        env=environment() | {
-            "STALLGUARD_HOME": str(place.home), "HOME": str(place.folder), "TMPDIR": str(place.temporary),
-        },
+        env=environment(place.home, **QUIETLY, HOME=str(place.folder), TMPDIR=str(place.temporary)),
     )  # fmt: skip
 
 

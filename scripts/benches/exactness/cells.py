@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,7 +40,6 @@ HASTE = (
 )  # fmt: skip
 # Of a segment: an attempt needs about the time of a plain run to start, and should train for a second or two then.
 START, ROOM, LOOP, LONGER = 1.4, 1.0, 5.0, 2.5
-Reference = Callable[[], Ran]
 
 
 class Result(NamedTuple):

@@ -18,7 +18,7 @@ def guarding(*words: str, options: Sequence[str] = ()) -> list[str]:
     return [sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, *options, "--", *words]
 
 
-def environment(home: Path | None = None, **more: str) -> dict[str, str]:
+def environment(home: Path | None = None, /, **more: str) -> dict[str, str]:
     """Return the variables of a child, without those of this machine's stallguard.  `home`: where its runs are kept."""
     user = {name: value for name, value in os.environ.items() if not name.startswith("STALLGUARD_")}
     kept = {"STALLGUARD_HOME": str(home)} if home else {}

@@ -16,7 +16,6 @@ BUSY = ("hung-device", "spin", "held-busy")
 LEGITIMATE = ("compile", "upload", "pause", "validates", "saves", "none", "slow", "nan")
 ENDS = ("crash", "killed", "memory-kill", "memory-line", "exception", "exit-0")
 SILENT = (*IDLE, *BUSY)
-SILENCES = (*SILENT, "stopped", *LEGITIMATE, *ENDS)
 
 UNTRAINED = ("importing", "tracing", "first")  # before the first batch of a process
 PHASES = (

@@ -7,14 +7,13 @@ the oracle compares with what the core did.  It must not know what the core shou
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from msgspec.structs import replace
 from tests.simulation.program import OWN, Program, Rates
 from tests.simulation.simulation import Simulation
 
 from matrix_cells.simulated_cells import ENDS, UNTRAINED, Cell
-from stallguard.core.actions import Action, Announce, Collect, Launch, Signal
+from stallguard.core.actions import Action, Collect, Launch, Signal
 from stallguard.core.detection import detector
 from stallguard.core.events import ClockGap, Collected, Launched, Ticked
 from stallguard.core.lifecycle import ENDED
@@ -244,7 +243,7 @@ class World(Simulation):
         phase = self.place(number)
         self.begin(order, resumed)
         start_up = cell.moment(f"start {number}", 1.0, 4.0)
-        self.passes(start_up, stuck=True)
+        self.passes(start_up)
         if struck and phase in UNTRAINED:
             self.phase_before(phase)
             self.plan.append((began, self.main.record.progress_at if self.main else self.now, "start"))
@@ -300,7 +299,7 @@ class World(Simulation):
         record = {"source": "callbacks", "batches": 10**6, "epochs": 10, "epoch": 0, "batch": at, "trains": False}
         one = self.start(
             TRAINING + number, BATCH, place="t", rates=rates, record=record, stuck=True,
-            stuck_rates=replace_rates(rates, cores=0.6, faults=900.0),
+            stuck_rates=dataclasses.replace(rates, cores=0.6, faults=900.0),
         )  # fmt: skip
         one.tree = replace(one.tree, **tree)
         if cell.trainings == "2":
@@ -310,11 +309,10 @@ class World(Simulation):
         for each in self.programs if cell.known_rows is not None else ():
             self.note("batch", pid=each, rows=str(cell.known_rows))
 
-    def passes(self, seconds: float, *, stuck: bool = False, step: float = 0.5) -> None:
+    def passes(self, seconds: float) -> None:
         end = self.now + seconds
         while self.now < end - 1e-9 and self.here:
-            self.step(min(step, end - self.now))
-        del stuck
+            self.step(min(0.5, end - self.now))
 
     def phase_before(self, phase: str) -> None:
         """Enter a phase before the first batch."""
@@ -532,11 +530,3 @@ class World(Simulation):
 def how(order: Launch) -> tuple[int, str]:
     """Return how an attempt is run: what is learned holds for one such way."""
     return order.slices, order.device
-
-
-def replace_rates(rates: Rates, **changes: Any) -> Rates:
-    return dataclasses.replace(rates, **changes)
-
-
-def messages(world: World) -> list[tuple[float, str, dict[str, str]]]:
-    return [(at, one.message, one.facts) for at, one in world.done if isinstance(one, Announce)]

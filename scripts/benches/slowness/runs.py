@@ -57,11 +57,6 @@ class Ran(NamedTuple):
         profiles = [event.profile for event in self.events if isinstance(event, Profiled)]
         return profiles[-1] if profiles else None
 
-    @property
-    def last(self) -> Heartbeat | None:
-        beats = [event for event in self.events if isinstance(event, Heartbeat) and event.trains]
-        return beats[-1] if beats else None
-
 
 def run(case: Case, place: Path) -> list[Ran]:
     """Run a case in the directory `place`; return its runs, the one that is judged first.  Raises Unavailable."""

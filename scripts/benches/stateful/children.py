@@ -46,9 +46,11 @@ def environment(backend: str, more: str = "") -> dict[str, str]:
 class Children:
     """Processes of one backend.  Use as a context manager."""
 
-    def __init__(self, backend: str, processes: int, keep: Path | None = None) -> None:
-        """`keep`: where the folders of all cases stay."""
+    def __init__(self, backend: str, processes: int, keep: Path | None = None, cases: Iterable[Case] = ()) -> None:
+        """`keep`: where the folders of all cases stay; `cases`: for which alone libraries are imported."""
         self._backend, self._keep = backend, keep
+        names = {name for case in cases for name, _ in case.things} or set(catalog())
+        self._wanted = sorted({module for name in names for module in catalog()[name].modules()})
         self._compiled = tempfile.TemporaryDirectory(prefix="sg-state-jax-")
         self._children = [self._started() for _ in range(processes)]
         replies = [self._reply(child) for child in self._children]
@@ -75,8 +77,7 @@ class Children:
             [interpreter(self._backend), CHILD], env=environment(self._backend) | self._jax(), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
-        wanted = sorted({name for thing in catalog().values() for name in thing.modules()})
-        self._send(child, {"libraries": wanted, "keep": str(self._keep) if self._keep else ""})
+        self._send(child, {"libraries": self._wanted, "keep": str(self._keep) if self._keep else ""})
         return child
 
     def _jax(self) -> dict[str, str]:
