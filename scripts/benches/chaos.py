@@ -60,7 +60,6 @@ def made(fault: Fault, folder: Path, package: Path | None = None) -> tuple[str, 
 
 
 def tried(fault: Fault, keep: bool = False) -> Result:
-    """Make one fault in a folder of its own; return what was seen."""
     began = time.monotonic()
     missing = fault.needs()
     if missing:
@@ -78,7 +77,6 @@ def tried(fault: Fault, keep: bool = False) -> Result:
 
 
 def shown(results: Sequence[Result]) -> str:
-    """Return the table: fault, promise, what was seen, and whether it is what was promised."""
     marks = {True: "ok", False: "BROKEN", None: "-"}
     return table(
         ("fault", "promised", "seen", "ok"),

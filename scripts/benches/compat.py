@@ -78,7 +78,6 @@ def interpreter(version: str) -> str | None:
 
 
 def run(command: Sequence[str], folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a folder of its own."""
     folder.mkdir(parents=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("STALLGUARD_", "PYTHONPATH"))}
     return subprocess.run(
@@ -93,7 +92,6 @@ def guarded(*words: str) -> list[str]:
 
 
 def batches(folder: Path) -> int:
-    """Return how many batches the newest run in `folder` counted."""
     outcome: dict[str, Any] = json.loads((folder / "home/runs/latest/outcome.json").read_text("utf-8"))
     return int(outcome["batches"])
 
@@ -195,7 +193,6 @@ def main() -> int:
 
 
 def said(row: Row) -> str:
-    """Return the result of a row in words."""
     return "not here" if row.differs is None else row.differs or "same"
 
 

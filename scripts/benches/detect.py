@@ -282,7 +282,6 @@ def _found_after(trace: Trace, at: float, name: str) -> tuple[float, str, bool]:
 
 
 def nights(recordings: list[Trace], hours: float, seed: int) -> list[Goal]:
-    """Play nights; print false alarms and latencies of every rule, and of ours by kind of night."""
     made_up = {one.name: one for one in tables.made_up(np.random.default_rng(seed))}
     world = World(tables.recorded(recordings), made_up, LIMITS, peers=hours <= LONG, stalls=hours <= LONG)
     scores = simulation.simulate(world, hours, seed, processes=PROCESSES)
@@ -375,7 +374,6 @@ def _false_alarms(scores: Scores, rule: str) -> tuple[float, float]:
 
 
 def _found(scores: Scores, rule: str, stall: str) -> str:
-    """Return the median time until stalls of one kind are found."""
     took = [seconds for kind in scores.values() for seconds in kind[rule].latencies.get(stall, [])]
     return number(quantile(took, 0.5))
 
@@ -404,7 +402,6 @@ def slowdowns(recordings: list[Trace], runs: int, seed: int) -> list[Goal]:
 
 
 def costs(recordings: list[Trace]) -> list[Goal]:
-    """Return what the detector costs."""
     named = {tables.name_of(trace): trace for trace in recordings}
     taken = measured(list(traces.events(named.get("lstm_small", recordings[0]))), LIMITS)
     print(

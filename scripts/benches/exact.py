@@ -87,7 +87,6 @@ class Bench:
 
 
 def shown(results: list[Result], broken: dict[str, list[str]], names: list[str]) -> str:
-    """Return the table: a row a shape, a column a disturbance."""
     kinds = {(result.shape, result.disturbance): result.verdict.kind for result in results}
     rows = [
         (name, *("broken" if name in broken else kinds.get((name, column), "") for column in DISTURBANCES))
@@ -108,7 +107,6 @@ def goals(results: list[Result], broken: dict[str, list[str]]) -> list[Goal]:
 
 
 def listing(plan: Plan) -> str:
-    """Return the scripts, what each is, and what it is put to."""
     rows = []
     for _, shape, disturbances in plan:
         first = next(iter(shape.texts(BESIDE).values())).splitlines()[0]

@@ -97,7 +97,6 @@ class Feeder:
 
 
 def lease_of(fleet: Fleet) -> list[str]:
-    """Return the options of a job."""
     return ["--set", f"store.lease={fleet.lease}s"]
 
 
@@ -205,7 +204,6 @@ def weigh(fleet: Fleet, jobs: list[str], expected: dict[int, str]) -> tuple[int,
 
 
 def one_store(kind: str, options: argparse.Namespace, environment: dict[str, str], network: Network) -> Found:
-    """Do it all with one kind of store."""
     with tempfile.TemporaryDirectory(prefix="sgf-") as made:
         fleet = Fleet(Path(made), network, kind, options.lease, environment)
         try:
@@ -235,7 +233,6 @@ def one_store(kind: str, options: argparse.Namespace, environment: dict[str, str
 
 
 def print_table(found: list[Found]) -> list[Goal]:
-    """Print what was measured, and return the goals."""
     rows = [
         (one.kind, f"{one.finished}/{one.jobs}", str(one.wrong), str(one.twice),
          f"{quantile(one.longer, 0.5):.1f}", f"{one.seconds:.0f}")

@@ -163,7 +163,6 @@ def joined(parts: list[list[Result]]) -> list[Result]:
 
 
 def row(one: Result) -> str:
-    """Return a result as a line of the table, with its failures below."""
     speed = one.inputs / max(one.seconds, 1e-9)
     share, slowest = one.refused / max(one.inputs, 1), one.slowest * 1e3
     figures = f"{one.inputs:>10,}  {share:>7.1%}  {slowest:>9.1f} ms  {speed:>9,.0f}/s"

@@ -78,8 +78,6 @@ class Found(NamedTuple):
 
 
 def drill(kind: str, cause: str) -> Kind:
-    """Return a kind of `stallguard drill`."""
-
     def vary(chance: random.Random, _place: Path, _port: int) -> Varied:
         batch, at = chance.choice((24, 32, 48, 64)), chance.randrange(70, 110)
         return ["--kind", kind, "--batch", str(batch), "--at", str(at)], {}
@@ -100,8 +98,6 @@ def once(script: str, kind: str, name: str, cause: str) -> Kind:
 
 
 def wait(kind: str, cause: str = causes.HOST_DEADLOCK) -> Kind:
-    """Return a loop of the tests that waits in Python."""
-
     def vary(chance: random.Random, _place: Path, port: int) -> Varied:
         return [kind, str(port)], {"BATCHES, PACE = 60": f"BATCHES, PACE = {chance.randrange(60, 100)}"}
 
@@ -119,7 +115,6 @@ def spin(chance: random.Random, _place: Path, _port: int) -> Varied:
 
 
 def child(name: str, cause: str, *, patient: bool = False) -> Kind:
-    """Return a program of incidents_child.py."""
     return Kind(name, cause, CHILD, lambda *_: ([name], {}), hangs=False, patient=patient)
 
 
@@ -217,7 +212,6 @@ def implied(path: Path) -> str:
 
 
 def judged(found: dict[str, list[Found]]) -> list[Goal]:
-    """Print kind by names and causes, and return the goals."""
     rows, alike, hung, wrong = [], 0, 0, 0
     owners: dict[str, set[str]] = defaultdict(set)
     for kind in (kind for kind in KINDS if kind.name in found):

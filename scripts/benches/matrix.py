@@ -60,7 +60,6 @@ class Undisturbed:
 
 
 def tried(cell: Cell, place: Path, undisturbed: Undisturbed, known: frozenset[str], keep: bool) -> Result:
-    """Run one cell in a folder of its own."""
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="c", dir=place))
     try:

@@ -62,7 +62,6 @@ class Ran(NamedTuple):
 
 
 def run_all(count: int, seed: int, place: Path) -> list[Ran]:
-    """Run `count` trainings, of each shape as many; prints how far it is."""
     found = list[Ran]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         numbers = range(count)
@@ -79,7 +78,6 @@ def run_all(count: int, seed: int, place: Path) -> list[Ran]:
 
 
 def run(shape: str, seed: int, place: Path) -> Ran:
-    """Run one training in the directory `place`.  Raises Unavailable if there can be no group."""
     place.mkdir(parents=True)
     home = place / "home"
     seconds = float(np.random.default_rng(seed).uniform(*SECONDS))

@@ -33,7 +33,6 @@ Row = dict[str, Any]
 
 
 def measure(factor: int, folder: Path, device: str) -> Row:
-    """Return the child's figures; "weights" are those at the end.  Raises CalledProcessError."""
     weights = folder / f"{factor}.npy"
     wish = ProbeSettings(socket=str(folder / "s"), pages=str(folder), token=1, factor=factor, device=device)
     done = subprocess.run(

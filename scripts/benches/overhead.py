@@ -74,7 +74,6 @@ class Row(NamedTuple):
 
 
 def step_cost(python: str, *options: str) -> dict[str, float] | None:
-    """Return one child's measurements, or None if the interpreter has no TensorFlow."""
     done = subprocess.run(
         [python, str(BENCHES / "overhead_child.py"), *options], capture_output=True, text=True, check=False, cwd=ROOT
     )

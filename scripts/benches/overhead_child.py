@@ -64,7 +64,6 @@ def model_and_data():
 
 
 def cpu_of_fit(model, data, epochs=1):
-    """Fit once; return the main thread's CPU in microseconds."""
     began = time.thread_time()
     model.fit(data, epochs=epochs, verbose=0)
     return (time.thread_time() - began) * 1e6
@@ -139,7 +138,6 @@ class Stopwatch:
 
 
 def calls_of(fit):
-    """Return how many Python functions one `fit` calls in this thread."""
     count = [0]
 
     def profile(_frame, event, _argument):

@@ -57,7 +57,6 @@ class Night(NamedTuple):
         return int(EPOCH * self.rate)
 
     def stalled_at(self) -> list[int]:
-        """Return the seconds at which a stall begins, spread over the night."""
         return [int(self.seconds * (number + 0.7) / (self.stalls + 1)) for number in range(self.stalls)]
 
 
@@ -213,7 +212,6 @@ class Teller:
 
 
 def journal(night: Night) -> Iterator[bytes]:
-    """Yield the lines of the journal of a night."""
     for second, what in Teller(night).lines():
         time = (START + dt.timedelta(seconds=second)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         clock = MONOTONIC + second

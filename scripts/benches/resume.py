@@ -314,7 +314,6 @@ def row(name: str, seen: Kills) -> tuple[str, ...]:
 
 
 def killing(kills: int, seed: int, names: list[str]) -> list[Goal]:
-    """Kill trainings of every script, print what that showed, and return the goals."""
     dice = random.Random(seed)
     shapes = {shape.name: shape for shape in SHAPES}
     found = {}

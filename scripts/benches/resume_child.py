@@ -81,7 +81,6 @@ def endless():
 
 
 def pipeline(kind):
-    """Return (positional, named) arguments of fit."""
     if kind in ("tfdata", "unknown"):
         import tensorflow as tf
 

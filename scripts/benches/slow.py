@@ -68,7 +68,6 @@ class Judged(NamedTuple):
 
 
 def judge(case: Case, ran: Ran) -> Judged:
-    """Return what is to be said of a run."""
     said = ran.report.bottlenecks or []
     disturbed = OTHERS if ran.others >= BUSY and case.expected not in OTHERS else ()
     counted = [one for one in said if one.kind not in disturbed]

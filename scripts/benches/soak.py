@@ -51,7 +51,6 @@ while time.monotonic() < end:
 
 
 def accelerated(days: float) -> list[Goal]:
-    """Let a run live for `days`, print what it took, and return the goals."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sg-soak-") as folder:
         code, seen = week.live(Path(folder), days)
@@ -82,7 +81,6 @@ def accelerated(days: float) -> list[Goal]:
 
 
 def watched(minutes: float) -> list[Reading]:
-    """Run the program for so long under a real guard; return what its process was like."""
     found = list[Reading]()
     with tempfile.TemporaryDirectory(prefix="sg-soak-") as folder:
         home, script = Path(folder) / "home", Path(folder) / "beating.py"
@@ -109,7 +107,6 @@ def watched(minutes: float) -> list[Reading]:
 
 
 def real(minutes: float) -> list[Goal]:
-    """Watch a real run, print what it took, and return the goals."""
     found = watched(minutes)
     warm = min(WARM * minutes * 60, WARMEST)
     steady = [one for one in found if one.at >= warm]

@@ -59,14 +59,12 @@ class Results:
             print(f"{found.kind}: {found.case.spec()}  {found.detail}", flush=True)
 
     def available(self, backend: str, libraries: list[str]) -> dict[str, Thing]:
-        """Return the things that a backend's interpreter has the libraries for."""
         wanted = {name for thing in catalog().values() for name in thing.modules()}
         self.absent[backend] = wanted - set(libraries)
         return {name: one for name, one in catalog().items() if not set(one.modules()) - set(libraries)}
 
 
 def run_backend(backend: str, options: argparse.Namespace, results: Results) -> None:
-    """Run the cases of one backend."""
     asked = [one for one in map(parsed, options.case) if one.backend == backend]
     with Children(backend, options.processes, options.keep, asked) as children:
         things = results.available(backend, children.libraries)
@@ -107,7 +105,6 @@ def groups() -> dict[str, str]:
 
 
 def shown(results: Results) -> str:
-    """Return the tables: verdicts by library, then by place, then each thing that fails."""
     of = groups()
     by_group: dict[str, Counter[str]] = defaultdict(Counter)
     by_place: dict[str, Counter[str]] = defaultdict(Counter)

@@ -174,7 +174,6 @@ class Cases:
         return work
 
     def attempt(self, work, guarded, kill):
-        """Fork, wait, and return what became of it."""
         self.attempts += 1
         notes = os.path.join(self.folder, "notes")
         with contextlib.suppress(OSError):

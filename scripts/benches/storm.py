@@ -92,7 +92,6 @@ def job(place: Place, epochs: int) -> AgentJob:
 
 
 def play(faults: list[Fault], player: Player, service: Service, every: float) -> list[Played]:
-    """Play `faults`, and remove them from the list, until there are none or the job is over."""
     played, due = list[Played](), time.monotonic() + every
     while faults and not service.is_over:
         if time.monotonic() < due:

@@ -16,7 +16,6 @@ TABLE = Table()
 
 
 def _fill(place: Path) -> None:
-    """Write into a file until the disk is full."""
     with (place / "filler").open("wb", buffering=0) as file:
         for size in (1 << 16, 1 << 10, 1):
             try:

@@ -57,7 +57,6 @@ class Broken(Exception):
 
 
 def expect(condition: object, seen: str) -> None:
-    """Raise Broken with what was `seen` unless the condition holds."""
     if not condition:
         raise Broken(seen)
 
@@ -72,7 +71,6 @@ def until(what: Callable[[], Any], words: str, seconds: float = LONG) -> Any:
 
 
 def steps(count: int) -> list[str]:
-    """Return what BATCHES prints."""
     return [f"step {number}" for number in range(count)]
 
 
@@ -226,7 +224,6 @@ class Stage:
         return live
 
     def plain(self, *words: str, **how: Any) -> Ended:
-        """Run a script without stallguard, to its end."""
         command = words if words[0] in ("sh", sys.executable) else (sys.executable, *words)
         return self.start(command, **how).ended()
 
@@ -234,14 +231,12 @@ class Stage:
         return self.start([sys.executable, "-P", "-m", "stallguard", *words]).ended()
 
     def ask(self, verb: str) -> dict[str, Any] | None:
-        """Ask the newest run, through its control socket; None if it does not answer."""
         with contextlib.suppress(StallguardError):
             found = run_files.asked(self.run())
             return ask(found.control, verb) if found else None
         return None
 
     def run(self, *, wait: bool = False) -> RunDir:
-        """Return the newest run; wait until there is one that is asked for."""
         if wait:
             until(lambda: list_runs(self.home / "runs"), "a run")
         return list_runs(self.home / "runs")[-1]

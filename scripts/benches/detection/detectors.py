@@ -47,7 +47,6 @@ class Ours:
             self._see_gap(segment)
 
     def bar(self, row: str, neighbours: float = 1.0) -> Thresholds:
-        """Return the thresholds that hold now for a row."""
         where = Circumstances(
             machine_slowdown=min(self.limits.most_health, max(1.0, neighbours / self.limits.crowded)),
             strikes=self.strikes,
@@ -91,7 +90,6 @@ class Ours:
 
 
 def reached(runs: Runs, seconds: float, bar: Thresholds) -> dict[str, float]:
-    """Return for every class how much of its threshold it reached."""
     return {
         activity.DEADLOCK: runs.deadlock / bar.deadlock,
         activity.EXTERNAL: runs.external / bar.external,

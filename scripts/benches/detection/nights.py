@@ -63,7 +63,6 @@ def length(segment: Segment) -> float:
 
 
 def play(plan: Plan, table: Table, rng: np.random.Generator, hours: float) -> Iterator[Segment]:
-    """Yield the segments of a night of `hours`."""
     return Night(plan, table, rng, hours * 3600.0).segments()
 
 

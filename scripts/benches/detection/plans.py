@@ -80,7 +80,6 @@ WAYS_OF_WAITING = {
 
 
 def with_waiting(plan: Plan, rng: Rng) -> Plan:
-    """Return the plan with a way of waiting, drawn at random."""
     drawn = rng.choice(list(WAYS_OF_WAITING), p=list(WAYS_OF_WAITING.values()))
     return dataclasses.replace(plan, waits=str(drawn))
 

@@ -119,7 +119,6 @@ def _usual_census(samples: list[dict[str, Any]]) -> dict[str, int] | None:
 
 
 def first_stall(found: Replayed) -> Verdict | None:
-    """Return the first verdict of a stall, or None."""
     return next((verdict for verdict in found.verdicts if verdict.step == "stalled"), None)
 
 

@@ -72,7 +72,6 @@ def recorded(recordings: Iterable[Trace]) -> list[Table]:
 
 
 def made_up(rng: np.random.Generator) -> list[Table]:
-    """Return heavy tails, length buckets and gradient accumulation."""
     pareto = np.minimum(50.0, (1.0 - rng.random(MADE_UP)) ** -0.5)
     buckets = rng.choice([0.25, 0.5, 1, 2, 4, 8], MADE_UP) * np.exp(0.1 * rng.standard_normal(MADE_UP))
     accumulated = np.where(np.arange(MADE_UP) % 8 == 0, 3.0, 0.3)

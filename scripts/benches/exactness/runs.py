@@ -186,7 +186,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def attempts_in(folder: Path) -> list[Attempt]:
-    """Return what the harness kept, attempt by attempt."""
     found: dict[str, Attempt] = {}
     path = folder / "results.jsonl"
     for line in path.read_bytes().splitlines() if path.exists() else ():

@@ -43,7 +43,6 @@ class Notes(NamedTuple):
 
 
 def notes(orders: Path) -> Notes:
-    """Return what a script noted in `orders`."""
     path, found = orders / "trained.jsonl", Notes([], [])
     for line in path.read_bytes().splitlines() if path.exists() else ():
         row = json.loads(line)
@@ -158,7 +157,6 @@ def processes(place: Place) -> dict[int, str]:
 
 
 def remains(place: Place) -> list[str]:
-    """Return the processes, sockets and temporary files that are left."""
     found = [f"process {pid}: {command}" for pid, command in processes(place).items()]
     found += [
         f"temporary file {path.name}" for path in place.temporary.iterdir() if not path.name.startswith(OF_TENSORFLOW)

@@ -54,7 +54,6 @@ def chunks(first: int, cells: int) -> Iterator[range]:
 
 
 def shown(counts: Values, bad: Values) -> str:
-    """Return the table: how many cells had each value of each dimension, and how many of them are wrong."""
     lines = [f"{'dimension':14} {'value':16} {'cells':>9} {'wrong':>6}"]
     for name, values in DIMENSIONS.items():
         lines += [f"{name:14} {value:16} {counts[name, value]:9} {bad[name, value]:6}" for value in values]
@@ -72,7 +71,6 @@ def one_cell(spec: str) -> int:
 
 
 def many(cells: int, seed: int, processes: int) -> int:
-    """Play many cells in several processes."""
     counts, wrong, seconds = Values(), list[tuple[Cell, list[Wrong]]](), 0.0
     work = list(chunks(seed * SEEDS, cells))
     pool = multiprocessing.get_context("spawn").Pool(processes) if processes > 1 else None

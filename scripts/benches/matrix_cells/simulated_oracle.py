@@ -109,7 +109,6 @@ def left_alone(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
 
 
 def began(one: Attempt) -> float:
-    """Return when the trouble of an attempt began."""
     return one.trouble.began if one.trouble else 0.0
 
 
@@ -249,7 +248,6 @@ def readings(cell: Cell, past: list[Ended]) -> list[Ladder]:
 
 
 def step(action: str, factor: int, device: str, order: Launch) -> str:
-    """Return what a decision changes."""
     if action != "restart":
         return action
     if device != order.device:
@@ -263,7 +261,6 @@ def changed(before: Attempt, later: Attempt) -> str:
 
 
 def first_cause(one: Attempt) -> str:
-    """Return the first cause that an attempt was ended for."""
     return one.decided.findings[0].cause if one.decided is not None and one.decided.findings else ""
 
 
@@ -436,7 +433,6 @@ def categories(played: Played, each: list[Attempt]) -> Iterator[Wrong]:
 
 
 def costs(one: Attempt, what: str, begins: float, ends: float) -> Iterator[tuple[str, float]]:
-    """Yield the categories and seconds of a stretch of the plan."""
     seconds = ends - begins
     named = {
         "start": "start_up" if one.order.attempt == 1 else "restart", "training": "training", "script": "script",

@@ -52,7 +52,6 @@ class Seen(NamedTuple):
 
 
 def options(cell: Cell, known: frozenset[str]) -> list[str]:
-    """Return the options of the run.  `known`: the rows of the tuning table."""
     # With half the patience twice the time is the same.
     twice = 2 if cell.setting == "patience" else 1
     times = {
@@ -156,7 +155,6 @@ def _run(cell: Cell, stage: Stage, promised: Expected, known: frozenset[str]) ->
 
 
 def _seconds(words: str) -> float:
-    """Return the seconds of "2 min 3 s"."""
     parts = words.split()
     return sum(float(number) * {"s": 1, "min": 60}[unit] for number, unit in zip(parts[::2], parts[1::2], strict=True))
 
@@ -194,7 +192,6 @@ def _of_promise(cell: Cell, promised: Expected, seen: Seen) -> list[str]:
 
 
 def said(stage: Stage) -> dict[str, Any]:
-    """Return what each verb says of the run."""
     run = stage.run().id
     verbs = (("ls",), ("status", run), ("report", run), ("morning",))
     return {verb: json.loads(stage.verb(verb, *more, "--json").out) for verb, *more in verbs}

@@ -46,7 +46,6 @@ class Night(NamedTuple):
 
 
 def healthy(rng: np.random.Generator, hours: float = HOURS) -> Night:
-    """Return a night in which memory does not run out."""
     total, others, epochs, times, epoch = _machine(rng, hours)
     room = total - others
     makers = {

@@ -33,7 +33,6 @@ def interpreter(backend: str) -> Path:
 
 
 def environment(backend: str, more: str = "") -> dict[str, str]:
-    """Return the environment of a child.  `more`: folders with further libraries."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STALLGUARD_")}
     path = os.pathsep.join(part for part in (more, kept.pop("PYTHONPATH", "")) if part)
     return {

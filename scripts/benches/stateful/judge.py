@@ -50,7 +50,6 @@ class Verdict(NamedTuple):
 
 
 def judged(found: dict[str, Any]) -> Verdict:
-    """Return the verdict on what state_child.py saw of a case."""
     case, reference = parsed(found["spec"]), found["reference"]
     if reference["code"] != 0:
         return Verdict(UNFIT, case, _last(reference))
