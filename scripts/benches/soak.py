@@ -27,7 +27,7 @@ MINUTES, DAYS = 5.0, 7.0
 # Share of the time, and seconds, that are left out: while all is well a sensor is kept every 15 s, so its 150 readings
 # (core/history.py) fill up in 38 minutes, by some 500 KB an hour.  So the slope of a shorter run is an upper bound.
 WARM, WARMEST = 0.5, 2400.0
-EVERY = 5.0  # seconds between two looks
+EVERY, LOOKS = 5.0, 12  # seconds between two looks, and how many there are in a short run
 GROWTH, CPU, STEADY = (100.0, 0.5, 0.0)  # KB an hour; % of a core; descriptors and threads that are more in the end
 WEEK = 2000.0  # KB in the week after its first day
 RATE, LINES_A_SECOND = 200, 20
@@ -81,13 +81,13 @@ def accelerated(days: float) -> list[Goal]:
 
 
 def watched(minutes: float) -> list[Reading]:
-    found = list[Reading]()
+    found, every = list[Reading](), min(EVERY, minutes * 60 / LOOKS)
     with tempfile.TemporaryDirectory(prefix="sg-soak-") as folder:
         home, script = Path(folder) / "home", Path(folder) / "beating.py"
         script.write_text(BEATING.format(rate=RATE, every=RATE // LINES_A_SECOND))
         with started(guarding(str(script), str(minutes * 60)), home, Path(folder)) as guard:
             process, began = psutil.Process(guard.pid), time.monotonic()
-            end = began + minutes * 60 - EVERY
+            end = began + minutes * 60 - every
             try:
                 while (now := time.monotonic()) < end and guard.poll() is None:
                     found.append(read(process, home / "runs" / "latest" / "journal.jsonl", now - began))
@@ -97,7 +97,7 @@ def watched(minutes: float) -> list[Reading]:
                             file=sys.stderr,
                             flush=True,
                         )
-                    time.sleep(EVERY)
+                    time.sleep(every)
                 if guard.wait(60):
                     sys.exit(f"bench soak: stallguard ended with {guard.returncode}")
             except BaseException:

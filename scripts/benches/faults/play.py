@@ -138,7 +138,10 @@ class Player:
         return _signalled(self.training(), signal.SIGKILL)
 
     def _kill_supervisor(self, _fault: Fault) -> bool:
-        return self.run() is not None and _signalled(self._service.supervisor, signal.SIGKILL)
+        """Kill stallguard, once it has an attempt: what it leaves before that is a row of `bench chaos`."""
+        run = self.run()
+        has_begun = run is not None and run_files.current_attempt(run) is not None
+        return has_begun and _signalled(self._service.supervisor, signal.SIGKILL)
 
     def _order(self, fault: Fault) -> bool:
         """Order a halt of the script; one that was not carried out yet must be, first."""
