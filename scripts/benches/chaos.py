@@ -16,7 +16,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import textwrap
 import time
 import traceback
 from collections.abc import Sequence
@@ -29,7 +28,6 @@ from chaos_faults.table import FAULTS
 from harness.results import Goal, concluded
 
 LEAST = 60  # rows
-WIDTHS = (34, 52, 52)  # columns of the table, in characters
 
 
 class Result(NamedTuple):
@@ -77,27 +75,13 @@ def tried(fault: Fault, keep: bool = False) -> Result:
 
 
 def shown(results: Sequence[Result]) -> str:
+    """Return of each fault what was done, promised and seen, and whether it is what was promised."""
     marks = {True: "ok", False: "BROKEN", None: "-"}
-    return table(
-        ("fault", "promised", "seen", "ok"),
-        [(f"{one.fault.name}: {one.fault.done}", one.fault.promised, one.seen, marks[one.ok]) for one in results],
+    return "\n".join(
+        f"{marks[one.ok]:<8}{one.fault.name}: {one.fault.done}\n{'':<8}promised: {one.fault.promised}\n"
+        f"{'':<8}seen: {one.seen}"
+        for one in results
     )
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of three columns that are wrapped, and one that is not."""
-    lines = []
-    for *texts, mark in rows:
-        cells = [textwrap.wrap(text, width) for text, width in zip(texts, WIDTHS, strict=True)]
-        for number in range(max(map(len, cells))):
-            parts = [
-                (cell[number] if number < len(cell) else "").ljust(width)
-                for cell, width in zip(cells, WIDTHS, strict=True)
-            ]
-            lines.append(" | ".join([*parts, mark if number == 0 else ""]).rstrip())
-    *names, last = head
-    top = " | ".join([*(name.ljust(width) for name, width in zip(names, WIDTHS, strict=True)), last])
-    return "\n".join([top, "-" * len(top), *lines])
 
 
 def chosen(only: str) -> list[Fault]:
@@ -127,7 +111,7 @@ def main() -> int:
     if options.without_guards:
         from chaos_faults import guardless
 
-        return guardless.main(faults, table)
+        return guardless.main(faults)
     began, results = time.monotonic(), []
     for number, fault in enumerate(faults, 1):
         result = tried(fault, options.keep)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,17 +124,17 @@ def removed(fault: Fault) -> Removal:
     return Removal(fault, words, seen, not ok)
 
 
-def main(faults: Sequence[Fault], table: Callable[[Sequence[str], Sequence[Sequence[str]]], str]) -> int:
+def main(faults: Sequence[Fault]) -> int:
     began, results = time.monotonic(), []
     with _folder() as folder:
         check_copy(folder)
     for number, fault in enumerate(faults, 1):
         results.append(result := removed(fault))
         words = {True: "noticed", False: "NOT NOTICED", None: "-"}[result.noticed]
-        print(f"{number}/{len(faults)} {fault.name}: {words}: {result.seen}", file=sys.stderr, flush=True)
-    marks = {True: "yes", False: "NO", None: "-"}
-    rows = [(one.fault.name, one.guard, one.seen[:300], marks[one.noticed]) for one in results]
-    print(table(("fault", "guard that was taken out", "seen", "noticed"), rows))
+        print(
+            f"{number}/{len(faults)} {fault.name}: {words}, without {result.guard or 'a guard'}: {result.seen[:300]}",
+            flush=True,
+        )
     missed = [one.fault.name for one in results if one.noticed is False]
     tried = [one for one in results if one.noticed is not None]
     words = f"not noticed: {', '.join(missed)}; " if missed else ""
