@@ -11,12 +11,13 @@ FIND_EVERY = 2.0  # seconds between two searches for new members
 
 
 class Members:
-    """The processes of one tree, by pid and start (in the system's own unit)."""
+    """The processes below `root`, by pid and start (in the system's own unit), and the totals of what they used."""
 
     def __init__(self, root: int) -> None:
-        """Begin without members; whether `root` lives is not known yet."""
+        """Watch the process `root` and all that it starts; whether it lives is not known yet."""
         self.root = root
         self.started: dict[int, float] = {}
+        self.rising = Rising()
         self._searched = float("-inf")
         self._died = 0
 
@@ -38,8 +39,8 @@ class Members:
         self._died += len(self.started.keys() - kept.keys() - {self.root})
         self.started = kept
 
-    def pids(self) -> tuple[int, ...]:
-        """Return the members, the root first if it lives."""
+    def members(self) -> tuple[int, ...]:
+        """Return the pids seen at the last reading, the root's first if it lives."""
         return tuple(sorted(self.started, key=lambda pid: (pid != self.root, pid)))
 
     def take_died(self) -> int:

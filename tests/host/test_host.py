@@ -23,7 +23,7 @@ def _shape(module: ModuleType) -> dict[str, object]:
     for name in module.__all__:
         thing = getattr(module, name)
         if inspect.isclass(thing):
-            methods = {key: value for key, value in vars(thing).items() if inspect.isfunction(value)}
+            methods = dict(inspect.getmembers(thing, inspect.isfunction))
             public = {
                 key: value for key, value in methods.items() if not key.startswith("_") or key == "__init__"
             }

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from stallguard.core.readings import Process
 from stallguard.host.darwin import libproc
-from stallguard.host.process_members import Members, Rising
+from stallguard.host.process_members import Members
 
 WRAP = 1 << 32  # the counters of struct proc_taskinfo are 32 bits wide
 # The kernel stops pti_faults and pti_csw at this value (fill_taskprocinfo): then they no longer count.
@@ -56,36 +56,27 @@ def alive(pid: int, start: float | None) -> bool:
     return start is None or started(who) == start
 
 
-class DarwinTree:
+class DarwinTree(Members):
     """The tree below `root`."""
-
-    def __init__(self, root: int) -> None:
-        """Watch the process `root` and all that it starts."""
-        self._members = Members(root)
-        self._rising = Rising()
-
-    def members(self) -> tuple[int, ...]:
-        """Return the pids seen at the last reading, the root's first if it lives."""
-        return self._members.pids()
 
     def read(self, main: int | None = None) -> Process:
         """Return the tree's reading.  `main`: the process whose state is read; the root by default."""
-        if self._members.is_search_due(time.monotonic()):
-            waiting = [*{*self._members.started, self._members.root}]
+        if self.is_search_due(time.monotonic()):
+            waiting = [*{*self.started, self.root}]
             found = set(waiting)
             while waiting:
                 fresh = set(libproc.children(waiting.pop())) - found
                 found |= fresh
                 waiting += fresh
             for pid in found:
-                self._members.add(pid, start_time(pid))
+                self.add(pid, start_time(pid))
         living = {}
-        for pid in self._members.started:
+        for pid in self.started:
             if who := libproc.bsd_info(pid):
                 living[pid] = ProcessSample(who, libproc.task_info(pid), libproc.rusage(pid))
-        self._members.keep({pid: started(seen.who) for pid, seen in living.items()})
-        seen = {pid: living[pid] for pid in self._members.started}
-        shown = main or self._members.root
+        self.keep({pid: started(seen.who) for pid, seen in living.items()})
+        seen = {pid: living[pid] for pid in self.started}
+        shown = main or self.root
         state = _state(seen[shown], shown) if shown in seen else "gone"
         reading = self._reading(list(seen.values()), state)
         return replace(reading, **_rank(seen[shown])) if shown in seen else reading
@@ -95,7 +86,7 @@ class DarwinTree:
 
     def _reading(self, seen: list[ProcessSample], state: str) -> Process:
         """Return the sums over the samples; counters include what ended members had counted."""
-        died, count = self._members.take_died(), self._rising.count
+        died, count = self.take_died(), self.rising.count
         if not seen:
             return Process(state="gone", members=0, workers=died)
         tasks = [one.task for one in seen if one.task is not None]
@@ -105,9 +96,9 @@ class DarwinTree:
         queued = [max(0, one.runnable_time - one.user_time - one.system_time) for one in used]
         return Process(
             state=state,
-            cpu=_rounded(self._rising.total("cpu", _sum(cpu))),
+            cpu=_rounded(self.rising.total("cpu", _sum(cpu))),
             system=_rounded(
-                self._rising.total("system", _sum([one.system_time + one.child_system_time for one in used]))
+                self.rising.total("system", _sum([one.system_time + one.child_system_time for one in used]))
             ),
             members=len(seen),
             threads=_sum([task.threads for task in tasks]),
@@ -119,7 +110,7 @@ class DarwinTree:
             footprint=_sum([one.phys_footprint for one in used]),
             peak=_peak(used),
             rss=_sum([one.resident_size for one in used]),
-            run_queue=_rounded(self._rising.total("queue", _sum(queued))),
+            run_queue=_rounded(self.rising.total("queue", _sum(queued))),
             workers=died,
         )
 

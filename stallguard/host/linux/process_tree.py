@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from stallguard.core.readings import Process
 from stallguard.host.linux import procfs
 from stallguard.host.linux.procfs import Stat
-from stallguard.host.process_members import Members, Rising
+from stallguard.host.process_members import Members
 
 THREADS_MAX = 512  # above it, reading every thread's queue would cost more than it is worth
 NS = 1e-9
@@ -41,36 +41,30 @@ def alive(pid: int, start: float | None) -> bool:
     return start is None or stat.start / procfs.TICKS == start
 
 
-class LinuxTree:
+class LinuxTree(Members):
     """The tree below `root`."""
 
     def __init__(self, root: int) -> None:
         """Watch the process `root` and all that it starts."""
-        self._members = Members(root)
-        self._rising = Rising()
+        super().__init__(root)
         self._swap: int | None = None
         self._highest: dict[int, int] = {}  # RSS of each process, the highest of its life
         self._shared = 0
 
-    def members(self) -> tuple[int, ...]:
-        """Return the pids seen at the last reading, the root's first if it lives."""
-        return self._members.pids()
-
     def read(self, main: int | None = None) -> Process:
         """Return the tree's reading.  `main`: the process whose state is read; the root by default."""
-        if self._members.is_search_due(time.monotonic()):
-            root = self._members.root
-            known = {*self._members.started, root}
-            fresh = _children(known) if _has_children_files() else _descendants(known, root)
-            for pid in (root, *fresh):
+        if self.is_search_due(time.monotonic()):
+            known = {*self.started, self.root}
+            fresh = _children(known) if _has_children_files() else _descendants(known, self.root)
+            for pid in (self.root, *fresh):
                 stat = procfs.stat(pid)
-                self._members.add(pid, stat.start if stat else None)
-            self._swap, self._highest = _swap_and_highest(self._members.started)
-        read = {pid: procfs.stat(pid) for pid in self._members.started}
+                self.add(pid, stat.start if stat else None)
+            self._swap, self._highest = _swap_and_highest(self.started)
+        read = {pid: procfs.stat(pid) for pid in self.started}
         living = {pid: stat for pid, stat in read.items() if stat is not None}
-        self._members.keep({pid: stat.start for pid, stat in living.items()})
-        stats = {pid: living[pid] for pid in self._members.started}
-        process = stats.get(main or self._members.root)
+        self.keep({pid: stat.start for pid, stat in living.items()})
+        stats = {pid: living[pid] for pid in self.started}
+        process = stats.get(main or self.root)
         reading = self._reading(stats, process.state if process else "gone")
         return reading if process is None else replace(reading, nice=process.nice)
 
@@ -79,9 +73,9 @@ class LinuxTree:
         self._shared = shared
 
     def _reading(self, stats: dict[int, Stat], state: str) -> Process:
-        each, count = list(stats.values()), self._rising.count
+        each, count = list(stats.values()), self.rising.count
         if not each:
-            return Process(state="gone", members=0, workers=self._members.take_died())
+            return Process(state="gone", members=0, workers=self.take_died())
         moved = _total(procfs.io(pid) for pid in stats)
         threads = sum(one.threads for one in each)
         queued: tuple[int | None, int | None] = None, None
@@ -92,8 +86,8 @@ class LinuxTree:
         once = [most - stats[pid].rss for pid, most in self._highest.items() if pid in stats]
         return Process(
             state=state,
-            cpu=_rounded(self._rising.total("cpu", sum(one.cpu for one in each))),
-            system=_rounded(self._rising.total("system", sum(one.system for one in each))),
+            cpu=_rounded(self.rising.total("cpu", sum(one.cpu for one in each))),
+            system=_rounded(self.rising.total("system", sum(one.system for one in each))),
             members=len(each),
             threads=threads,
             switches=count("switches", queued[1]),
@@ -105,8 +99,8 @@ class LinuxTree:
             peak=footprint + max(0, *once) if once else None,
             rss=rss,
             swap=self._swap,
-            run_queue=_rounded(self._rising.total("queue", queued[0]), NS),
-            workers=self._members.take_died(),
+            run_queue=_rounded(self.rising.total("queue", queued[0]), NS),
+            workers=self.take_died(),
         )
 
 
