@@ -17,8 +17,8 @@ PROC_PIDTHREADINFO, PROC_PIDLISTTHREADS = 5, 6
 PROC_PIDUNIQIDENTIFIERINFO = 17  # the kernel answers it for each process, of other users too
 RUSAGE_INFO_V4 = 4
 SSTOP, SZOMB = 4, 5  # pbi_status: bsd/sys/proc.h
-FLAG_TRACED, FLAG_INEXIT = 2, 4  # pbi_flags
-RUNNING, UNINTERRUPTIBLE = 1, 4  # pth_run_state
+FLAG_INEXIT = 4  # pbi_flags
+UNINTERRUPTIBLE = 4  # pth_run_state
 THREADS_MAX = 512
 CHILDREN_MAX = 1024
 
