@@ -492,13 +492,9 @@ def _merged(found: list[Bottleneck]) -> list[Bottleneck]:
     """Make one of a falling pace and of the place that grew with it: the user has one thing to change."""
     falling = next((one for one in found if one.kind == bottleneck_kinds.PACE), None)
     same = next(
-        (
-            one
-            for one in found
-            if one is not falling and falling and one.line and _place(one) == _place(falling)
-        ),
+        (one for one in found if one is not falling and falling and one.line and _place(one) == _place(falling)),
         None,
-    )
+    )  # fmt: skip
     if falling is None or same is None:
         return found
     whole = replace(

@@ -153,15 +153,9 @@ def wrote_since(history: History, since: float) -> bool:
 
 def _launched(history: History, event: events.Launched) -> History:
     return History(
-        attempt=event.attempt,
-        began=event.at,
-        slices=event.slices,
-        on_cpu=event.device == "cpu",
-        device=history.device,
-        memory=history.memory,
-        machine=history.machine,
-        slept=history.slept,
-    )
+        attempt=event.attempt, began=event.at, slices=event.slices, on_cpu=event.device == "cpu",
+        device=history.device, memory=history.memory, machine=history.machine, slept=history.slept,
+    )  # fmt: skip
 
 
 def _on_heartbeat(history: History, event: events.Heartbeat) -> History:
@@ -171,13 +165,9 @@ def _on_heartbeat(history: History, event: events.Heartbeat) -> History:
     if event.longest >= PAUSE:
         pauses = (*pauses[1 - PAUSES :], Pause(event.at, event.longest, event.longest_phase))
     return replace(
-        history,
-        heartbeat=event,
-        pauses=pauses,
-        broken_loss=broken,
-        heartbeats=_thin(history.heartbeats, event, HEARD_SPACING, HEARD),
-        growth=_passed(history.growth, event),
-    )
+        history, heartbeat=event, pauses=pauses, broken_loss=broken,
+        heartbeats=_thin(history.heartbeats, event, HEARD_SPACING, HEARD), growth=_passed(history.growth, event),
+    )  # fmt: skip
 
 
 def _passed(growth: Growth, event: events.Heartbeat) -> Growth:

@@ -78,16 +78,10 @@ def add_gaps(base: Baseline, seconds: float, now: float, limits: DetectorLimits,
         buckets, grown = {i: weight / grown for i, weight in buckets.items()}, 1.0
     turned = now - base.hour_began > HOUR
     return msgspec.structs.replace(
-        base,
-        buckets=buckets,
-        weight=grown,
-        count=base.count + count,
-        longest=max(base.longest, seconds),
-        hour=seconds if turned else max(base.hour, seconds),
-        hour_before=base.hour if turned else base.hour_before,
-        hour_began=now if turned else base.hour_began,
-        unsettled=max(0, base.unsettled - count),
-    )
+        base, buckets=buckets, weight=grown, count=base.count + count, longest=max(base.longest, seconds),
+        hour=seconds if turned else max(base.hour, seconds), hour_before=base.hour if turned else base.hour_before,
+        hour_began=now if turned else base.hour_began, unsettled=max(0, base.unsettled - count),
+    )  # fmt: skip
 
 
 def at_most(runs: Runs, seconds: float) -> Runs:
@@ -177,15 +171,10 @@ def settle(base: Baseline) -> Baseline:
     total = sum(base.buckets.values())
     scale = min(base.count, MOST) / total if total > 0 else 0.0
     return replace(
-        base,
-        buckets={index: kept for index, w in base.buckets.items() if (kept := round(w * scale, 6)) > 0},
-        weight=1.0,
-        count=min(base.count, MOST),
-        hour=max(base.hour, base.hour_before),
-        hour_before=0.0,
-        hour_began=0.0,
-        unsettled=0,
-    )
+        base, buckets={index: kept for index, w in base.buckets.items() if (kept := round(w *scale, 6)) > 0},
+        weight=1.0, count=min(base.count, MOST), hour=max(base.hour, base.hour_before), hour_before=0.0,
+        hour_began=0.0, unsettled=0,
+    )  # fmt: skip
 
 
 class BatchSizes(msgspec.Struct, frozen=True, omit_defaults=True):

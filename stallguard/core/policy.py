@@ -309,13 +309,9 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
     whys = (one.why for one in (remedy, *others) if rung in one.ladder)
     why = next(whys, "the training got further than before")
     return Decision(
-        action="restart",
-        why=f"{why} ({how})",
-        slices=slices,
-        device=device,
-        delay=pause(streak(past, limits.healthy), limits),
-        mathematics=mathematics(slices, device, limits),
-    )
+        action="restart", why=f"{why} ({how})", slices=slices, device=device,
+        delay=pause(streak(past, limits.healthy), limits), mathematics=mathematics(slices, device, limits),
+    )  # fmt: skip
 
 
 def is_urgent(findings: Sequence[Finding]) -> bool:

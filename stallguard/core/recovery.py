@@ -90,10 +90,6 @@ def _without_attempt(run: Run, at: float) -> Run:
     """Return a run that has only what does not belong to its present attempt."""
     fresh = fold.begin(at, run.current.slices, trainings.all_learned(run), run.sizes)
     return replace(
-        with_attempt(fresh, number=run.current.number, device=run.current.device),
-        beyond=run.beyond,
-        learned=run.learned,
-        whole=run.whole,
-        ledger=run.ledger,
-        totals=replace(run.totals, beats=beats(run)),
-    )
+        with_attempt(fresh, number=run.current.number, device=run.current.device), beyond=run.beyond,
+        learned=run.learned, whole=run.whole, ledger=run.ledger, totals=replace(run.totals, beats=beats(run)),
+    )  # fmt: skip

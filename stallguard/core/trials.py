@@ -177,13 +177,9 @@ def choose(candidates: Sequence[Candidate]) -> Choice | None:
     slower = [index for index in usable if index not in alike]
     follows = max(slower, key=lambda index: speeds[index], default=None)
     return Choice(
-        chosen=chosen,
-        reason=reason,
-        by_rows=by_rows,
-        equal=tuple(index for index in alike if index != chosen),
-        next=follows,
-        times=speeds[chosen] / speeds[follows] if follows is not None else 1.0,
-    )
+        chosen=chosen, reason=reason, by_rows=by_rows, equal=tuple(index for index in alike if index != chosen),
+        next=follows, times=speeds[chosen] / speeds[follows] if follows is not None else 1.0,
+    )  # fmt: skip
 
 
 def uncertainty(trial: Trial) -> float | None:
@@ -302,14 +298,9 @@ def pace(intervals: Sequence[Interval]) -> Pace | None:
     rates = [_batches(group) / _seconds(group) for group in groups]
     batches, seconds = sum(map(_batches, groups)), sum(map(_seconds, groups))
     return Pace(
-        rate=batches / seconds,
-        spread=statistics.stdev(rates) if len(rates) > 1 else None,
-        batches=batches,
-        seconds=seconds,
-        begin=groups[0][0].begin,
-        end=groups[-1][-1].end,
-        is_mixed=is_mixed,
-    )
+        rate=batches / seconds, spread=statistics.stdev(rates) if len(rates) > 1 else None, batches=batches,
+        seconds=seconds, begin=groups[0][0].begin, end=groups[-1][-1].end, is_mixed=is_mixed,
+    )  # fmt: skip
 
 
 def _batches(intervals: Iterable[Interval]) -> int:

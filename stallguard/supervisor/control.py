@@ -212,10 +212,7 @@ def _connect(server: socket.socket, path: str, deadline: float) -> None:
 
 
 def ask(path: str, verb: str, argument: str = "") -> dict[str, Any]:
-    """Ask the run behind `path`.
-
-    Raises StallguardError (exit code 3) if there is no answer.
-    """
+    """Ask the run behind `path`.  Raises StallguardError (exit code 3) if there is no answer."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             _connect(server, path, time.monotonic() + PATIENCE * 2)

@@ -156,12 +156,8 @@ class _LeftRun:
         if before is not None and before.number > run.current.number:
             resumed = before.number > 1 and context.directory.has_checkpoints()
             launched = Launched(
-                at=now,
-                attempt=before.number,
-                pid=before.process.pid,
-                slices=run.current.slices,
-                resumed=resumed,
-            )
+                at=now, attempt=before.number, pid=before.process.pid, slices=run.current.slices, resumed=resumed,
+            )  # fmt: skip
             run = recovery.before_attempt(run, launched)
             context.mailbox.post_next(launched)
         elif run.state not in lifecycle.ALIVE:

@@ -543,25 +543,15 @@ def heartbeat(record: Record, attempt: int, at: float, longest: int, *, page: bo
     counts: dict[str, Any] = {name: record[name] for name in _COUNTS}
     loss, broken = wire.bits_float(record["loss_bits"]) + 0.0, bool(record["flags"] & wire.FLAG_LOSS_BROKEN)
     return Heartbeat(
-        at=at,
-        attempt=attempt,
-        phase=_name(wire.PHASES, record["phase"]),
-        longest=_seconds(longest),
-        longest_phase=_name(wire.PHASES, record["longest_phase"]),
-        source=_name(wire.SOURCES, record["source"]),
+        at=at, attempt=attempt, phase=_name(wire.PHASES, record["phase"]), longest=_seconds(longest),
+        longest_phase=_name(wire.PHASES, record["longest_phase"]), source=_name(wire.SOURCES, record["source"]),
         loss=loss if record["loss_bits"] and math.isfinite(loss) else None,
         loss_not_finite=f"{loss:g}" if broken and not math.isfinite(loss) else "",
-        loss_of_epoch=bool(record["flags"] & wire.FLAG_LOSS_OF_EPOCH),
-        input_s=_seconds(record["input_ns"]),
-        step_s=_seconds(record["step_ns"]),
-        expect_until=_seconds(record["expect_ns"]),
-        page=page,
-        aside=bool(record["flags"] & wire.FLAG_STEPPED_ASIDE),
-        trains=bool(record["flags"] & wire.FLAG_TRAINS),
-        wait=_name(wire.WAITS, record["wait"]) if record["wait"] else "",
-        **seconds,
-        **counts,
-    )
+        loss_of_epoch=bool(record["flags"] & wire.FLAG_LOSS_OF_EPOCH), input_s=_seconds(record["input_ns"]),
+        step_s=_seconds(record["step_ns"]), expect_until=_seconds(record["expect_ns"]), page=page,
+        aside=bool(record["flags"] & wire.FLAG_STEPPED_ASIDE), trains=bool(record["flags"] & wire.FLAG_TRAINS),
+        wait=_name(wire.WAITS, record["wait"]) if record["wait"] else "", **seconds, **counts,
+    )  # fmt: skip
 
 
 def _seconds(nanoseconds: int) -> float:

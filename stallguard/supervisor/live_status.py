@@ -202,19 +202,12 @@ def living(one: Training, run: Run, now: float) -> Shown:
     """Return what is shown of a training that lives."""
     judgement = one.detector_state.judgement
     return Shown(
-        number=one.number,
-        pid=one.pid,
-        place=one.place,
-        command=one.command,
-        how="",
-        in_focus=one.key == run.current.focus,
-        judgement=judged(judgement),
-        batches=one.batches,
+        number=one.number, pid=one.pid, place=one.place, command=one.command, how="",
+        in_focus=one.key == run.current.focus, judgement=judged(judgement), batches=one.batches,
         seconds=round(now - one.began, 1),
-        silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None,
-        rate=pace(one.history),
+        silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None, rate=pace(one.history),
         progress=one.heartbeat,
-    )
+    )  # fmt: skip
 
 
 def judged(judgement: Judgement) -> Judged:

@@ -119,18 +119,12 @@ class Observations:
         is_crowded = trial.contention >= CROWDED
         crowded = f"other programs took {others:.0%} of the processor" if is_crowded else ""
         return replace(
-            trial,
-            measured=stretch.batches,
-            seconds=stretch.seconds,
-            rate=stretch.rate,
-            spread=stretch.spread,
-            note="; ".join(filter(None, (MIXED if stretch.is_mixed else "", crowded))),
-            cores=cores,
+            trial, measured=stretch.batches, seconds=stretch.seconds, rate=stretch.rate, spread=stretch.spread,
+            note="; ".join(filter(None, (MIXED if stretch.is_mixed else "", crowded))), cores=cores,
             gpu=trials.mean_over(levels, begin, end),
-            gpu_memory=max((one.memory for _, one in seen if one.memory), default=None),
-            watts=watts,
+            gpu_memory=max((one.memory for _, one in seen if one.memory), default=None), watts=watts,
             joules=watts / stretch.rate if watts is not None else None,
-        )
+        )  # fmt: skip
 
 
 class TrialRun:
@@ -205,13 +199,9 @@ class TrialRun:
         elif self._seconds and not trouble and not self._is_complete:
             notes.append(f"it ended after {count(verdict.batches, 'batch', 'batches')}")
         return replace(
-            trial,
-            trouble=trouble,
-            note="; ".join(filter(None, notes)),
-            batches=verdict.batches,
-            rows=run.history.rows if run else None,
-            run=self.dir.id,
-        )
+            trial, trouble=trouble, note="; ".join(filter(None, notes)), batches=verdict.batches,
+            rows=run.history.rows if run else None, run=self.dir.id,
+        )  # fmt: skip
 
 
 def used_gpu(readings: Sequence[Device]) -> bool | None:

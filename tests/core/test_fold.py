@@ -288,14 +288,10 @@ def _late(world: Simulation, attempt: int) -> None:
 
 
 _STEPS = {
-    "train": lambda world, value: world.train(value),
-    "stuck": lambda world, value: world.silent(value),
-    "exit": lambda world, value: world.exit(value),
-    "ask": lambda world, value: world.ask(value),
-    "sleep": _sleep,
-    "back": lambda world, value: world.feed(Ticked(at=world.now - value)),
-    "late": _late,
-}
+    "train": lambda world, value: world.train(value), "stuck": lambda world, value: world.silent(value),
+    "exit": lambda world, value: world.exit(value), "ask": lambda world, value: world.ask(value), "sleep": _sleep,
+    "back": lambda world, value: world.feed(Ticked(at=world.now - value)), "late": _late,
+}  # fmt: skip
 
 
 def incidents_before_signals(world: Simulation) -> None:

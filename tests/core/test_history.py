@@ -155,14 +155,10 @@ def test_a_full_history_takes_less_than_a_megabyte() -> None:
     story = after(Heartbeat(at=0, attempt=1, beats=1))
     for n in range(2000):
         story = after(
-            Heartbeat(at=5.0 * n, attempt=1, beats=n, longest=11),
-            process(5.0 * n, cpu=n, footprint=n, census={"futex": 60}),
-            *(
-                Sampled(at=5.0 * n, reading=reading)
-                for reading in (Device(name="x"), Memory(total=n), Files(age=n))
-            ),
-            Matched(at=5.0 * n, signature=str(n), family="FATAL", line="x" * 10_000),
-            ProbeNote(at=5.0 * n, attempt=1, kind="k", text="t"),
-            start=story,
-        )
+            Heartbeat(at=5.0 *n, attempt=1, beats=n, longest=11),
+            process(5.0 *n, cpu=n, footprint=n, census={"futex": 60}),
+            *(Sampled(at=5.0 *n, reading=reading) for reading in (Device(name="x"), Memory(total=n), Files(age=n))),
+            Matched(at=5.0 *n, signature=str(n), family="FATAL", line="x" *10_000),
+            ProbeNote(at=5.0 *n, attempt=1, kind="k", text="t"), start=story,
+        )  # fmt: skip
     assert len(msgspec.json.encode(story)) < 250_000

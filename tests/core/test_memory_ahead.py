@@ -50,12 +50,8 @@ class Machine(Simulation):
         self.be(tree=replace(self.tree, footprint=int(footprint)))
         left = max(0, TOTAL - int(self.others) - int(footprint))
         self.system.memory = Memory(
-            total=TOTAL,
-            available=left,
-            pressure=self.pressure,
-            paged=int(self.paged),
-            paged_limit=self.paged_limit,
-        )
+            total=TOTAL, available=left, pressure=self.pressure, paged=int(self.paged), paged_limit=self.paged_limit,
+        )  # fmt: skip
 
     def leak(self, seconds: float, rate: float, *, peaks: bool = False) -> Self:
         """Train while `rate` GB a second are lost; `peaks`: between large steps the footprint is as before."""

@@ -324,24 +324,15 @@ def test_only_what_computes_nonsense_is_urgent() -> None:
 # ---- whatever happens -----------------------------------------------------------------------------------------
 
 ENDINGS = st.builds(
-    Ending,
-    cause=st.sampled_from([*causes.CAUSES, "never heard of"]),
-    at=st.integers(0, 5000),
-    lasted=st.floats(0.01, 5000.0),
-    code=st.one_of(st.none(), st.integers(-15, 255)),
-    phase=st.sampled_from(["step", "between", "input"]),
-    confidence=st.floats(0.0, 1.0),
-)
+    Ending, cause=st.sampled_from([*causes.CAUSES, "never heard of"]), at=st.integers(0, 5000),
+    lasted=st.floats(0.01, 5000.0), code=st.one_of(st.none(), st.integers(-15, 255)),
+    phase=st.sampled_from(["step", "between", "input"]), confidence=st.floats(0.0, 1.0),
+)  # fmt: skip
 LIMITS = st.builds(
-    PolicyLimits,
-    on_stall=st.sampled_from(ON_STALL),
-    max_restarts=st.integers(0, 8),
-    restart_window=st.floats(1.0, 10_000.0),
-    no_progress_limit=st.integers(1, 4),
-    min_batch=st.integers(1, 64),
-    backoff=st.floats(0.0, 50.0),
-    healthy=st.floats(1.0, 4000.0),
-)
+    PolicyLimits, on_stall=st.sampled_from(ON_STALL), max_restarts=st.integers(0, 8),
+    restart_window=st.floats(1.0, 10_000.0), no_progress_limit=st.integers(1, 4), min_batch=st.integers(1, 64),
+    backoff=st.floats(0.0, 50.0), healthy=st.floats(1.0, 4000.0),
+)  # fmt: skip
 
 
 @settings(max_examples=examples.of(120, fast=20), deadline=None)

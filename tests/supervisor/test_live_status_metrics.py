@@ -105,15 +105,8 @@ def test_a_file_that_cannot_be_written_is_reported_once(
 def test_a_run_leaves_its_end_in_the_file(tmp_path: Path) -> None:
     textfile = tmp_path / "stallguard.prom"
     words = (
-        "--set",
-        f"metrics.textfile={textfile}",
-        "--set",
-        "notify.desktop=off",
-        str(LOOP),
-        "x",
-        "5",
-        "0.01",
-    )
+        "--set", f"metrics.textfile={textfile}", "--set", "notify.desktop=off", str(LOOP), "x", "5", "0.01",
+    )  # fmt: skip
     done = guard(tmp_path / "home", *words)
 
     assert done.code == 0, done.err

@@ -239,12 +239,8 @@ def test_a_child_can_still_ask_its_user(tmp_path):
     side = Side("terminal")
     code = textwrap.dedent(IN_FRONT).format(root=str(ROOT), log=str(tmp_path / "output.log"), code=ASKS)
     front = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=side.given,
-        stdout=side.given,
-        stderr=side.given,
-        start_new_session=True,
-    )
+        [sys.executable, "-c", code], stdin=side.given, stdout=side.given, stderr=side.given, start_new_session=True,
+    )  # fmt: skip
     try:
         side.until(b"name? ")
         os.write(side.ours, b"ada\n")

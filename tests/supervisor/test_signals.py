@@ -49,16 +49,8 @@ def training(place: Path, number: int, how: str) -> Iterator[subprocess.Popen[st
     script = place / "script.py"
     script.write_text(SCRIPT)
     words = [
-        sys.executable,
-        "-m",
-        "stallguard",
-        "run",
-        "--python",
-        GUARDED,
-        str(script),
-        str(int(number)),
-        how,
-    ]
+        sys.executable, "-m", "stallguard", "run", "--python", GUARDED, str(script), str(int(number)), how,
+    ]  # fmt: skip
     env = {**os.environ, "STALLGUARD_HOME": str(place / "home")}
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:

@@ -375,17 +375,10 @@ def _rates(points: tuple[Point, ...]) -> UsageRates | None:
         return None
     # A counter that fell belonged to a thread or child that has ended, and gives no rate.
     return UsageRates(
-        seconds,
-        cpu=max(0.0, last.cpu - first.cpu) / seconds,
-        io=max(0.0, last.io - first.io) / seconds,
-        faults=(
-            None
-            if first.faults is None or last.faults is None
-            else max(0, last.faults - first.faults) / seconds
-        ),
-        major=max(0.0, last.major - first.major) / seconds,
-        queue=max(0.0, last.queue - first.queue) / seconds,
-    )
+        seconds, cpu=max(0.0, last.cpu - first.cpu) / seconds, io=max(0.0, last.io - first.io) / seconds,
+        faults=(None if first.faults is None or last.faults is None else max(0, last.faults - first.faults) / seconds),
+        major=max(0.0, last.major - first.major) / seconds, queue=max(0.0, last.queue - first.queue) / seconds,
+    )  # fmt: skip
 
 
 def _learn(evidence: Activity, reading: Process, rates: UsageRates) -> Activity:

@@ -360,14 +360,9 @@ def _observe_process(
     now = detector_state.clock.now
     was_stopped = detector_state.evidence.state == "stopped"
     seen = activity.read_process(
-        detector_state.evidence,
-        reading,
-        now,
-        now - detector_state.began,
-        stepping=detector_state.stepping,
-        limits=limits,
-        wait=_wait(detector_state),
-    )
+        detector_state.evidence, reading, now, now - detector_state.began, stepping=detector_state.stepping,
+        limits=limits, wait=_wait(detector_state),
+    )  # fmt: skip
     census_at = now if reading.census is not None else detector_state.census_at
     detector_state = replace(detector_state, evidence=seen, census_at=census_at)
     if was_stopped and seen.state != "stopped":

@@ -88,13 +88,8 @@ def observe(
 def _open(slow: Slowdown, now: float, seen: Activity) -> Slowdown:
     last = seen.points[-1] if seen.points else None
     return replace(
-        slow,
-        steps=0,
-        sums=Costs(),
-        opened=now,
-        cpu=last.cpu if last else None,
-        queue=last.queue if last else None,
-    )
+        slow, steps=0, sums=Costs(), opened=now, cpu=last.cpu if last else None, queue=last.queue if last else None,
+    )  # fmt: skip
 
 
 def _close(slow: Slowdown, now: float, seen: Activity, limits: DetectorLimits) -> Slowdown:

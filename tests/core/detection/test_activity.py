@@ -141,15 +141,10 @@ def test_the_readings_kept_are_those_of_the_window():
 @pytest.mark.parametrize(
     ("counts", "own"),
     [
-        ({}, 0),
-        ({2: 5}, 2),
-        ({1: 1, 2: 8}, 2),
-        ({1: 2, 2: 8}, 1),
-        ({1: 2, 2: 98}, 2),
-        ({1: 60, 2: 40}, 1),
+        ({}, 0), ({2: 5}, 2), ({1: 1, 2: 8}, 2), ({1: 2, 2: 8}, 1), ({1: 2, 2: 98}, 2), ({1: 60, 2: 40}, 1),
         ({2: 3, 3: 130}, 3),
     ],
-)
+)  # fmt: skip
 def test_the_runtimes_own_timers_are_nearly_the_fewest_seen(counts, own):
     assert own_timers(counts) == own
 

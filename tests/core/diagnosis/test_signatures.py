@@ -53,15 +53,11 @@ def test_a_symbol_that_is_missing_on_the_next_line_is_the_plug_ins() -> None:
     "line",
     [
         "1264/1264 [====] - ETA: 0s - loss: 0.5 - mean_squared_error: 0.25",
-        "Epoch 3: val_loss did not improve from 0.12345",
-        "GPU 0: NVIDIA H200 (utilization 97 %), memory 120 GB",
-        "ValueError: the shapes do not fit",
-        "WARNING: the cache is not used",
-        "Saved 12 checkpoints; allocated 3 buffers",
-        "mutex acquired by worker 3",
-        "zsh: command not found: foo",
+        "Epoch 3: val_loss did not improve from 0.12345", "GPU 0: NVIDIA H200 (utilization 97 %), memory 120 GB",
+        "ValueError: the shapes do not fit", "WARNING: the cache is not used",
+        "Saved 12 checkpoints; allocated 3 buffers", "mutex acquired by worker 3", "zsh: command not found: foo",
     ],
-)
+)  # fmt: skip
 def test_ordinary_lines_mean_nothing(line: str) -> None:
     assert signatures.matches(line) == []
 

@@ -29,13 +29,7 @@ def training(
     record = {"source": "callbacks", "trains": launched, "epochs": 10, "batches": 1000}
     rates = Rates(cores=0.8, faults=20.0, census=OWN if linux else None)
     one = story.start(
-        42 * launched,
-        hello=hello,
-        record=record,
-        rates=rates,
-        stuck_rates=None,
-        state="running",
-        polls=True,
-    )
+        42 *launched, hello=hello, record=record, rates=rates, stuck_rates=None, state="running", polls=True,
+    )  # fmt: skip
     one.tree = replace(one.tree, footprint=2 * GIB)
     return story

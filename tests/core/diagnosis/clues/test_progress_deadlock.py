@@ -11,14 +11,8 @@ from stallguard.core.verdicts import Finding, Judgement
 
 NOW = 200.0
 JUDGEMENT = Judgement(
-    step="stalled",
-    row="BATCH_CALLBACKS",
-    phase="between",
-    evidence="deadlock",
-    gap=20.0,
-    since=180.0,
-    pulse=True,
-)
+    step="stalled", row="BATCH_CALLBACKS", phase="between", evidence="deadlock", gap=20.0, since=180.0, pulse=True,
+)  # fmt: skip
 
 
 def history(*, members: int = 1, workers: int = 0) -> History:
