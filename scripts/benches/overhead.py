@@ -34,7 +34,7 @@ from stallguard.supervisor.output_log import OutputLog
 from stallguard.supervisor.terminal_lines import Streams
 
 STARTS = 25
-PROCESSES = 5  # for each figure of a step
+PROCESSES, ROUNDS = 5, 15  # for each figure of a step, and in each
 BEATS_FOR = 20.0  # seconds
 SECONDS = 10.0  # of output
 # MB/s of output that is searched, at least; or this share of what a plain pipe carries: that of the machine on which
@@ -85,7 +85,7 @@ def step_cost(python: str, *options: str) -> dict[str, float] | None:
     return found
 
 
-def step_rows(processes: int) -> list[Row]:
+def step_rows(processes: int, rounds: int) -> list[Row]:
     """Return the rows about a `fit`; the kinds take turns, so that a loud minute falls on all of them."""
     kinds = [
         (name, python, options)
@@ -95,7 +95,7 @@ def step_rows(processes: int) -> list[Row]:
     found: dict[int, list[dict[str, float]]] = {number: [] for number in range(len(kinds))}
     for _ in range(processes):
         for number, (_, python, options) in enumerate(kinds):
-            one = step_cost(python, *options) if python else None
+            one = step_cost(python, "--rounds", str(rounds), *options) if python else None
             found[number] += [one] if one else []
     return [row for number, kind in enumerate(kinds) for row in _rows(kind[0], bool(kind[2]), found[number])]
 
@@ -247,9 +247,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="what the guard costs")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="for each figure of a step")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of fits in each")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of output")
     asked = parser.parse_args()
-    rows = step_rows(asked.processes)
+    rows = step_rows(asked.processes, asked.rounds)
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as place:
         rows.append(Row("start to first line, added, ms", start_cost(Path(place)), START))
         memory, used = supervisor_cost(Path(place))
