@@ -33,7 +33,6 @@ from stallguard.core.detection.detector import DetectorState
 from stallguard.core.events import Event, Heartbeat, Sampled
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
-from stallguard.report.replay import replay, thinned
 
 ROUNDS = 3000
 
@@ -60,7 +59,7 @@ class Cost(NamedTuple):
 def measured(events: list[Event], limits: DetectorLimits) -> Cost:
     """Measure at the end of a recorded training; the best of several rounds, as other programs run too."""
     detector_state = detector.start()
-    for event, _, after in thinned(events, limits):
+    for event, _, after in real.thinned(events, limits):
         if isinstance(event, Heartbeat) and event.phase == "finishing":
             break
         detector_state = after
@@ -186,11 +185,11 @@ def healthy(recordings: list[Trace], rng: np.random.Generator) -> list[Goal]:
     plain = asleep = starved = 0
     for trace in recordings:
         events = list(traces.events(trace))
-        plain += len(replay(events, LIMITS).verdicts)
+        plain += len(real.decided(events, LIMITS))
         for at in _moments(trace, rng):
             announced = bool(rng.random() < 0.5)
-            asleep += len(replay(real.asleep(events, at, 3600.0, announced=announced), LIMITS).verdicts)
-            starved += len(replay(real.starved(events, at, 8.0), LIMITS).verdicts)
+            asleep += len(real.decided(real.asleep(events, at, 3600.0, announced=announced), LIMITS))
+            starved += len(real.decided(real.starved(events, at, 8.0), LIMITS))
     seconds = sum(end - begin for begin, end in map(real.span, recordings))
     print(f"{len(recordings)} healthy recordings, {seconds:.0f} s of training: suspicions and alarms {plain};")
     print(f"with an hour of sleep put in {PLACES} times each {asleep}; with a supervisor starved for 8 s {starved}.")
@@ -214,8 +213,8 @@ def real_stalls(recordings: list[Trace]) -> list[Goal]:
         if began is None:
             continue
         held = trace.samples[-1]["t"] - began
-        found = real.first_stall(replay(traces.events(trace), LIMITS))
-        early = [v for v in replay(traces.events(trace), LIMITS).verdicts if v.at < began]
+        found = real.first_stall(real.decided(traces.events(trace), LIMITS))
+        early = [v for v in real.decided(traces.events(trace), LIMITS) if v.at < began]
         cells = (f"{found.at - began:.1f} s", found.cause, found.row) if found else ("not yet", "-", "-")
         rows.append((tables.name_of(trace), *cells, f"{held:.0f} s"))
         goals.append(Goal(f"verdicts before the stall of {tables.name_of(trace)}", float(len(early)), 0.0))
@@ -271,7 +270,7 @@ def _found_after(trace: Trace, at: float, name: str) -> tuple[float, str, bool]:
     events = real.remote(events) if remote else events
     events = events if census else real.without_census(events)
     events = real.locked(events, at) if name == LOCK else events
-    found = real.first_stall(replay(events, LIMITS))
+    found = real.first_stall(real.decided(events, LIMITS))
     beats = sum(1 for when, code, _ in stuck.marks if code == "e" and when <= at)
     if found is None:
         return np.inf, "", False

@@ -18,7 +18,7 @@ from stallguard.cli._console import echo, note, prints_json
 from stallguard.cli._errors import INTERRUPTED
 from stallguard.cli._options import as_words, given, settings
 from stallguard.cli.run import RunCommand
-from stallguard.cli.tune import Interrupted, Trials, TrialSetting
+from stallguard.cli.tune import Interrupted, Trials
 from stallguard.config.table import KEYS
 from stallguard.core.text import counted, shell_words
 from stallguard.core.trials import Trial
@@ -251,7 +251,7 @@ class VariantTrials:
             flags = {BATCH: one.batch} if one.batch else {}
             device = "cpu" if one.device == "cpu" else "default"
             launch = Launch(attempt=1, slices=self._slices, device=device)
-            trial = self._trials.run(TrialSetting(label, flags, self._environment(one), launch), kept)
+            trial = self._trials.run(launch, flags, self._environment(one), kept)
             shown = with_device(trial.result(), one.device)
             self._libraries = self._libraries or trial.libraries
             figures = msgspec.structs.asdict(shown) | {"rows": one.batch or shown.rows}

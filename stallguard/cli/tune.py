@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -39,15 +39,6 @@ class Interrupted(Exception):
     """The user ended the trials."""
 
 
-class TrialSetting(NamedTuple):
-    """What a trial is run with.  `flags`: settings of stallguard, over those of the command line."""
-
-    label: str
-    flags: Mapping[str, Any]
-    env: Mapping[str, str]
-    launch: Launch
-
-
 class Trials:
     """Runs trials of one command."""
 
@@ -64,21 +55,22 @@ class Trials:
 
         return config.load({**self.flags, **SETTINGS, **more}, env, self.cwd)
 
-    def run(self, setting: TrialSetting, kept: list[int]) -> TrialRun:
-        """Run one trial to its end.  `kept`: signals that arrived before.
+    def run(
+        self, launch: Launch, more: Mapping[str, Any], env: Mapping[str, str], kept: list[int]
+    ) -> TrialRun:
+        """Run one trial to its end.
 
-        Raises StallguardError if it cannot begin, and Interrupted if the user has ended the trials already.
+        `more`: settings, over those of the command line; `kept`: signals that arrived before.  Raises StallguardError
+        if it cannot begin, and Interrupted if the user has ended the trials already.
         """
         from stallguard.launch.request import prepare
         from stallguard.supervisor.trial import TrialRun
 
         if kept:
             raise Interrupted
-        loaded = self.load(setting.flags, setting.env)
-        request = prepare(self.words, loaded, setting.env, self.cwd, trial=True)
-        trial = TrialRun(
-            request, loaded, setting.env, steps=self._steps, seconds=self._seconds, launch=setting.launch
-        )
+        loaded = self.load(more, env)
+        request = prepare(self.words, loaded, env, self.cwd, trial=True)
+        trial = TrialRun(request, loaded, env, steps=self._steps, seconds=self._seconds, launch=launch)
         trial.guard(kept)
         return trial
 
@@ -221,7 +213,7 @@ class Finder:
         from stallguard.core.actions import Launch
 
         size = counted(rows, "row") if rows else "the whole batch" if slices == 1 else f"{slices} slices"
-        run = self._trials.run(TrialSetting(size, flags, os.environ, Launch(attempt=1, slices=slices)), kept)
+        run = self._trials.run(Launch(attempt=1, slices=slices), flags, os.environ, kept)
         verdict, trial = run.verdict(), run.result()
         if run.is_interrupted:
             raise Interrupted

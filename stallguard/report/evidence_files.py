@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from stallguard import jsontext
 from stallguard.collectors import MOVING, NEXT_DUMP, stacks
 from stallguard.collectors.stacks import Frame, Thread
-from stallguard.errors import UNREADABLE
 from stallguard.report.sanitize import screen
 
 SIMILAR = 0.8  # of the calls of two threads, from which on they are shown as one (Dice's coefficient)
@@ -185,9 +185,7 @@ def files(directory: Path) -> list[KeptFile]:
 
 def manifest(directory: Path) -> KeptManifest:
     """Return what an incident's manifest says; an empty one if there is none, or a damaged one."""
-    with contextlib.suppress(OSError, *UNREADABLE):
-        return msgspec.json.decode((directory / "manifest.json").read_bytes(), type=KeptManifest)
-    return KeptManifest()
+    return jsontext.read(directory / "manifest.json", KeptManifest) or KeptManifest()
 
 
 def last_lines(path: Path, lines: int = LINES) -> list[str]:

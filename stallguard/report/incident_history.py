@@ -52,7 +52,6 @@ from stallguard.core.diagnosis import causes, known_problems, signatures
 from stallguard.core.diagnosis.causes import title
 from stallguard.core.events import Launched, Matched, ProbeConnected
 from stallguard.core.text import times
-from stallguard.errors import UNREADABLE
 from stallguard.report import evidence_files, incidents, journal_record
 from stallguard.report.incidents import RECOVERED, STALL, Incident
 from stallguard.report.journal_record import Record
@@ -206,32 +205,22 @@ def of_run(run: RunDir) -> tuple[Sighting, ...]:
         return ()  # nothing went wrong
     place = run.path / KEPT
     state = _state(run.journal)
-    with contextlib.suppress(OSError, *UNREADABLE):
-        kept = msgspec.json.decode(place.read_bytes(), type=_KeptSightings)
-        if (kept.version, kept.journal) == (VERSION, state):
-            return tuple(msgspec.structs.replace(one, run=run.id) for one in kept.sightings)
+    kept = jsontext.read(place, _KeptSightings)
+    if kept is not None and (kept.version, kept.journal) == (VERSION, state):
+        return tuple(msgspec.structs.replace(one, run=run.id) for one in kept.sightings)
     found = tuple(_read(run))
     if end is not None:
-        _keep(place, _KeptSightings(VERSION, state, found))
+        with contextlib.suppress(OSError):  # the next reader makes them again
+            private.replace(place, jsontext.exact(_KeptSightings(VERSION, state, found)))
     return found
 
 
 def _state(path: Path) -> tuple[int, int]:
     facts = []
     for part in journal.parts(path):
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # the run is pruned, or the part compressed, at this moment
+        with contextlib.suppress(FileNotFoundError):  # it is pruned or compressed at this moment
             facts.append(part.stat())
     return sum(one.st_size for one in facts), max((one.st_mtime_ns for one in facts), default=0)
-
-
-def _keep(place: Path, kept: _KeptSightings) -> None:
-    """Write the incidents of a run that is over, whole or not at all; without them the next reader makes them again."""
-    draft = place.with_name(f".{KEPT}")
-    with contextlib.suppress(OSError):
-        private.write(draft, jsontext.exact(kept))
-        draft.replace(place)
 
 
 def _read(run: RunDir) -> Iterator[Sighting]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -292,7 +292,6 @@ def moved(event: Event, by: float) -> Event:
     return replace(event, at=event.at + by, **times)
 
 
-SLACK = 0.02  # seconds by which a recorded reading may come before the sampler's own period
 _TOLD = {"suspect": "suspect", "stalled": "stalled", "stopped": "stalled", "recovering": "recovered"}
 
 
@@ -340,92 +339,46 @@ class Replayed(msgspec.Struct, frozen=True):
     events: int
 
 
-def thinned(
-    events: Iterable[Event], limits: DetectorLimits
-) -> Iterator[tuple[Event, DetectorState, DetectorState]]:
-    """Yield (event, state before, state after), with only those readings that a live run would take.
-
-    The detector itself says how often it wants to see the process, and when with a census of its threads.
-    """
-    detector_state, taken = detector.start(), -1e9
-    for event in events:
-        seen = event
-        if isinstance(event, Sampled) and isinstance(event.reading, Process):
-            wanted = detector.wanted(detector_state, limits)
-            if event.at - taken < wanted.period - SLACK:
-                continue
-            taken = event.at
-            if not wanted.census:
-                seen = replace(event, reading=replace(event.reading, census=None))
-        before, detector_state = detector_state, detector.observe(detector_state, seen, limits)
-        yield seen, before, detector_state
-
-
-def replay(events: Iterable[Event], limits: DetectorLimits) -> Replayed:
-    """Return what would have been announced and done over the events of a trace, recorded at full rate."""
-    found = _Notes(limits)
-    due: float | None = None
-    for event, before, after in thinned(events, limits):
-        found.count()
-        verdict = found.note(event.at, before, after)
-        if verdict is not None:
-            due = verdict.act_at
-            if verdict.step == "stalled":
-                why = _why(verdict.cause, verdict.gap, verdict.threshold)
-                found.actions.append(ReplayedAction(verdict.at, "dump", why))
-        if due is not None and event.at >= due and after.judgement.step == "stalled":
-            silent = after.clock.now - after.began
-            sure = "the evidence is certain" if after.judgement.certain else "it did not recover by itself"
-            why = f"silent for {silent:.1f} s, and {sure}"
-            found.actions.append(ReplayedAction(round(event.at, 3), "restart", why))
-            due = None
-    return found.replayed()
-
-
 def replay_run(events: Iterable[Event], limits: Limits, orders: Iterable[Order] = ()) -> Replayed:
     """Return what a run would have announced and done over the events of its journal: the whole core again.
 
     `orders`: what the run did, with its times.  What followed an order then follows it now (report.replay).
     """
     world = World(events, orders)
-    found = _Notes(limits.detector, world.begins)
+    found, number = Notes(limits.detector, world.begins), 0
     run = fold.begin(world.begins)
     while (event := world.next(run)) is not None:
         before = {training.key: training.detector_state for training in trainings.judged(run)}
         run, actions = fold.advance(run, event, limits)
-        found.count()
+        number += 1
         for training in trainings.judged(run):
             if training.key in before:
                 found.note(event.at, before[training.key], training.detector_state)
         for action in actions:
             world.follow(action, run)
         found.do(event.at, actions, run)
-    return found.replayed()
+    return Replayed(found.verdicts, found.slowdowns, found.actions, number)
 
 
-class _Notes:
+class Notes:
     """Collects the changes of the opinion."""
 
     def __init__(self, limits: DetectorLimits, began: float = 0.0) -> None:
-        self._limits, self._began, self._events = limits, began, 0
-        self._verdicts: list[Verdict] = []
-        self._slowdowns: list[Slow] = []
+        self._limits, self._began = limits, began
+        self.verdicts: list[Verdict] = []
+        self.slowdowns: list[Slow] = []
         self.actions: list[ReplayedAction] = []
 
-    def count(self) -> None:
-        """Count an event."""
-        self._events += 1
-
-    def note(self, at: float, before: DetectorState, after: DetectorState) -> Verdict | None:
-        """Take the states of one detector around an event; return the verdict where there is one."""
+    def note(self, at: float, before: DetectorState, after: DetectorState) -> None:
+        """Take the states of one detector around an event."""
         old, new = before.judgement, after.judgement
         if (new.slow > 1.0) != (old.slow > 1.0):
-            self._slowdowns.append(Slow(round(at - self._began, 3), round(new.slow, 2), new.slow_cause))
+            self.slowdowns.append(Slow(round(at - self._began, 3), round(new.slow, 2), new.slow_cause))
         if new.step == old.step or (new.step not in _TOLD and old.step != "stopped"):
-            return None
+            return
         due = detector.act_at(after, self._limits)
         seen = old if new.step in ("recovering", "healthy") else new  # a recovery ends what was there before
-        verdict = Verdict(
+        self.verdicts.append(Verdict(
             at=round(at - self._began, 3),
             step=_TOLD.get(new.step, "recovered"),  # healthy at once: it was continued from outside
             verdict=new.step,
@@ -436,9 +389,7 @@ class _Notes:
             threshold=limit(round(seen.threshold, 2)),
             certain=new.certain,
             act_at=None if due is None else round(due - self._began, 3),
-        )
-        self._verdicts.append(verdict)
-        return verdict
+        ))  # fmt: skip
 
     def do(self, at: float, actions: Iterable[Action], run: Run) -> None:
         """Take what the core wants done to the training; most of its actions only announce."""
@@ -456,10 +407,6 @@ class _Notes:
                 case _:
                     continue
             self.actions.append(ReplayedAction(round(at - self._began, 3), deed, why))
-
-    def replayed(self) -> Replayed:
-        """Return all of it."""
-        return Replayed(self._verdicts, self._slowdowns, self.actions, self._events)
 
 
 def _why(evidence: str, gap: float, threshold: float | None) -> str:

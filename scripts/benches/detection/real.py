@@ -8,11 +8,15 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from detection.traces import Trace
+from stallguard.core.detection import detector
+from stallguard.core.detection.verdict import DetectorState
 from stallguard.core.events import ClockGap, Event, Heartbeat, Sampled
+from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process
-from stallguard.report.replay import Replayed, Verdict
+from stallguard.report.replay import Notes, Verdict
 
 TICK = 0.25  # seconds, as recorded
+SLACK = 0.02  # seconds by which a recorded reading may come before the sampler's own period
 LOOK = 0.5  # seconds between two looks of the probe at the frames of all threads
 _TIMES = ("progress_at", "phase_at", "beat_at", "sent_at")
 
@@ -118,8 +122,35 @@ def _usual_census(samples: list[dict[str, Any]]) -> dict[str, int] | None:
     return {site: threads for site, threads in least.items() if site in ("fi", "slp", "ft")}
 
 
-def first_stall(found: Replayed) -> Verdict | None:
-    return next((verdict for verdict in found.verdicts if verdict.step == "stalled"), None)
+def thinned(events: Iterable[Event], limits: DetectorLimits) -> Iterator[tuple[Event, DetectorState, DetectorState]]:
+    """Yield (event, state before, state after), with only those readings that a live run would take.
+
+    The detector itself says how often it wants to see the process, and when with a census of its threads.
+    """
+    detector_state, taken = detector.start(), -1e9
+    for event in events:
+        seen = event
+        if isinstance(event, Sampled) and isinstance(event.reading, Process):
+            wanted = detector.wanted(detector_state, limits)
+            if event.at - taken < wanted.period - SLACK:
+                continue
+            taken = event.at
+            if not wanted.census:
+                seen = replace(event, reading=replace(event.reading, census=None))
+        before, detector_state = detector_state, detector.observe(detector_state, seen, limits)
+        yield seen, before, detector_state
+
+
+def decided(events: Iterable[Event], limits: DetectorLimits) -> list[Verdict]:
+    """Return what the detector says of the events of a trace, recorded at full rate."""
+    notes = Notes(limits)
+    for event, before, after in thinned(events, limits):
+        notes.note(event.at, before, after)
+    return notes.verdicts
+
+
+def first_stall(verdicts: Iterable[Verdict]) -> Verdict | None:
+    return next((verdict for verdict in verdicts if verdict.step == "stalled"), None)
 
 
 def stall_began(trace: Trace) -> float | None:
