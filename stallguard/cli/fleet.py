@@ -207,7 +207,7 @@ def _lines(machine: seam.FleetMachine) -> list[str]:
 @click.option("--why", required=True, help="Reason, for everybody who lists the machines.")
 def cordon(host: str, why: str) -> None:
     """Have a machine take no job from now on; what it trains goes on."""
-    seam.cordon(host, why)
+    seam.cordon(host, why, note)
     note(f"{host}: takes no job until stallguard fleet uncordon {host}")
 
 

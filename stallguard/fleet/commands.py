@@ -25,7 +25,7 @@ from stallguard.fleet.store.signing import Signatures
 from stallguard.storage import run_files
 
 if TYPE_CHECKING:
-    from stallguard.fleet.jobs.submitting import Submitted, Wish
+    from stallguard.fleet.jobs.submitting import Submitted
     from stallguard.fleet.machines.machine_list import FleetMachines
 
 Say = Callable[[str], None]
@@ -184,72 +184,67 @@ def machines(say: Say) -> FleetMachines:
     """Return all machines, and the versions that differ.  Raises StallguardError."""
     from stallguard.fleet.machines import machine_list
 
-    member = membership.required(os.environ)
-    store = opening.open_fleet_store(member)
-    with _asking(store):
-        signatures = view.fresh(store, member, say)
+    with _fleet(say) as (store, signatures):
         listed = machine_list.read(store, signatures, _now())
         differ = machine_list.differences(machine_list.versions(store, signatures, listed))
-    return machine_list.FleetMachines(machine_list.SCHEMA, member.fleet, listed, differ)
+    return machine_list.FleetMachines(machine_list.SCHEMA, signatures.member.fleet, listed, differ)
 
 
-def cordon(host: str, why: str) -> None:
+def cordon(host: str, why: str, say: Say) -> None:
     """Have a machine take no job from now on.  Raises StallguardError."""
     from stallguard.fleet.machines import machine_list
 
-    member = membership.required(os.environ)
-    store = opening.open_fleet_store(member)
-    with _asking(store):
-        machine_list.cordon(store, Signatures(member), host, why, _now())
+    with _fleet(say) as (store, signatures):
+        machine_list.cordon(store, signatures, host, why, _now())
 
 
 def uncordon(host: str, say: Say) -> None:
     """Let a machine take jobs again.  Raises StallguardError."""
     from stallguard.fleet.machines import machine_list
 
-    member = membership.required(os.environ)
-    store = opening.open_fleet_store(member)
-    with _asking(store):
-        machine_list.uncordon(store, view.fresh(store, member, say), host)
+    with _fleet(say) as (store, signatures):
+        machine_list.uncordon(store, signatures, host)
 
 
 @contextlib.contextmanager
-def _asking(store: Store) -> Iterator[None]:
+def _fleet(say: Say, why: str = "", then: str = "") -> Iterator[tuple[Store, Signatures]]:
+    """Yield the store of the fleet of this machine, and what verifies signatures.  Raises StallguardError.
+
+    `why`, `then`: for the error of a store that fails: what follows from it, and what to do after it was tried.
+    """
+    member = membership.required(os.environ)
+    store = opening.open_fleet_store(member)
     try:
-        yield
+        yield store, view.fresh(store, member, say)
     except StoreError as error:
-        raise unusable(store.url, error) from error
+        raise unusable(member.store, f"{error}{why}", then) from error
 
 
-def submit(wishes: Sequence[Wish], revision: str, say: Say, *, agreed: bool) -> Submitted:
+def submit(wishes: Sequence[orders.Wish], revision: str, say: Say, *, agreed: bool) -> Submitted:
     """Pack the project of this directory, and put it and the jobs into the fleet's store.  Raises StallguardError.
 
     `agreed`: as for packing.pack.
     """
     from stallguard.fleet.jobs import packing, submitting
 
-    member = membership.required(os.environ)
     by = f"{getpass.getuser()}@{os.uname().nodename}"
-    try:
-        store = opening.open_fleet_store(member)
-        signatures = view.fresh(store, member, say)
-        with tempfile.TemporaryDirectory(prefix="stallguard-pack-") as place:
-            packed = packing.pack(
-                wishes[0].words, Path.cwd(), Path(place), os.environ, revision=revision, agreed=agreed
-            )
-            for line in packed.lines():  # before it can be read by others
-                say(line)
-            submitting.put_code(store, packed.code, packed.archive)
+    with (
+        _fleet(say, "; it can be that not all was submitted", "; then submit again") as (store, signatures),
+        tempfile.TemporaryDirectory(prefix="stallguard-pack-") as place,
+    ):
+        packed = packing.pack(
+            wishes[0].words, Path.cwd(), Path(place), os.environ, revision=revision, agreed=agreed
+        )
+        for line in packed.lines():  # before it can be read by others
+            say(line)
+        submitting.put_code(store, packed.code, packed.archive)
         done = {
             wish.job: submitting.submit(store, signatures, wish, packed.code, by, run_files.utc())
             for wish in wishes
         }
         notes = _notes(store, signatures, wishes, packed.code.changed, revision)
-    except StoreError as error:
-        why = f"{error}; it can be that not all was submitted"
-        raise unusable(member.store, why, "; then submit again") from error
     return submitting.Submitted(
-        schema=submitting.SCHEMA, fleet=member.fleet, jobs=[job for job, is_new in done.items() if is_new],
+        schema=submitting.SCHEMA, fleet=signatures.member.fleet, jobs=[job for job, is_new in done.items() if is_new],
         present=[job for job, is_new in done.items() if not is_new], code=packed.code.digest,
         revision=packed.code.revision, changed=packed.code.changed, files=packed.files,
         size=packed.size, left_out=list(packed.secrets), notes=notes,
@@ -257,13 +252,13 @@ def submit(wishes: Sequence[Wish], revision: str, say: Say, *, agreed: bool) -> 
 
 
 def _notes(
-    store: Store, signatures: Signatures, wishes: Sequence[Wish], changed: bool, revision: str
+    store: Store, signatures: Signatures, wishes: Sequence[orders.Wish], changed: bool, revision: str
 ) -> list[str]:
     """Return what a person should know: whether a machine fits, and which code was taken."""
     from stallguard.fleet.jobs import submitting
 
     notes = []
-    fit, why = submitting.fitting(store, signatures, wishes[0].needs, _now())
+    fit, why = submitting.fitting(store, signatures, wishes[0].needs)
     if not fit:
         notes.append(f"no machine can take it now, so it waits: {why}")
     if changed and not revision:
@@ -280,31 +275,29 @@ def hand_over(job: str, needs: Mapping[str, float], ray: str) -> None:
 
 def hand_over_again(job: str, ray: str, say: Say) -> None:
     """Hand a job that is in the store to Ray once more.  Raises StallguardError."""
-    member = membership.required(os.environ)
-    store = opening.open_fleet_store(member)
-    try:
+    with _fleet(say) as (store, signatures):
         data = store.read(orders.Submission.place(job=job)) if orders.JOB_NAME.fullmatch(job) else None
         if data is None:
-            raise StallguardError(f"there is no job {job} in {member.store}", code=NO_SUCH_RUN)
-        submission = orders.decode_submission(data, view.fresh(store, member, say), job)
-    except (StoreError, Damaged) as error:
-        raise StallguardError(
-            f"the submission of {job} cannot be read", why=str(error), code=CANNOT_RUN
-        ) from error
+            raise StallguardError(f"there is no job {job} in {store.url}", code=NO_SUCH_RUN)
+        try:
+            submission = orders.decode_submission(data, signatures, job)
+        except Damaged as error:
+            raise StallguardError(
+                f"the submission of {job} cannot be read", why=str(error), code=CANNOT_RUN
+            ) from error
     hand_over(job, submission.needs, ray)
 
 
 def wish(
     name: str, words: tuple[str, ...], options: tuple[str, ...], needs: Sequence[str], priority: int,
     environment: Sequence[str], *, for_ray: bool,
-) -> Wish:  # fmt: skip
+) -> orders.Wish:  # fmt: skip
     """Return the job that options of `fleet submit` name.  Raises StallguardError."""
     from stallguard.fleet.jobs import submitting
 
-    engine = orders.RAY if for_ray else orders.DASK
-    return submitting.Wish(
-        name or submitting.job_name(words, _now()), words, options, submitting.needs(needs), priority,
-        variables(environment), engine=engine,
+    return orders.Wish(
+        job=name or submitting.job_name(words, _now()), words=words, options=options, needs=submitting.needs(needs),
+        priority=priority, environment=variables(environment), engine=orders.RAY if for_ray else orders.DASK,
     )  # fmt: skip
 
 

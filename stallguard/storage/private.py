@@ -8,9 +8,11 @@ have placed links, and writing through one changes a file elsewhere.  Must not r
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 DIRECTORY, FILE = 0o700, 0o600
@@ -107,3 +109,14 @@ def replace(path: Path, data: bytes) -> None:
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file against other processes of this machine.  Raises OSError."""
+    opened = opener(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)

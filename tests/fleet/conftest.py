@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from stallguard.errors import StallguardError
 from stallguard.fleet.machines import founding
 from stallguard.fleet.store.folder_store import FolderStore
-from tests.fleet.lab import lab, mounted  # noqa: F401 - fixtures
+from tests.fleet.lab import lab, mounted, quickly_tried  # noqa: F401 - fixtures
 
 
 def one_at_a_time(application):
@@ -109,7 +109,8 @@ def found(home, tmp_path):
         place = file or home / ".config/stallguard/fleet.toml"
         when = now or dt.datetime.now(dt.UTC)
         url, by = f"file://{tmp_path / store}", founding.beside(place)
-        return founding.found(url, scheduler, days, place, by, when, force=True, name=name)
+        with quickly_tried():
+            return founding.found(url, scheduler, days, place, by, when, force=True, name=name)
 
     return make
 

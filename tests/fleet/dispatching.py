@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from stallguard.fleet.engine.dispatcher import Deps, Dispatcher
 from stallguard.fleet.jobs.dispatch import UNKNOWN, ConnectedMachine, Placed
 from stallguard.fleet.store import joblog, orders
@@ -58,8 +60,11 @@ class Fleet:
     """A store with jobs, and a dispatcher that can be started again."""
 
     def __init__(self, folder, signatures=OWN):
-        folder.mkdir()
-        self.signatures, self.folder, self.store = signatures, folder, FolderStore(folder)
+        """`folder`: an empty one, or a store."""
+        if isinstance(folder, Path):
+            folder.mkdir()
+        self.signatures, self.folder = signatures, folder
+        self.store = FolderStore(folder) if isinstance(folder, Path) else folder
         self.now, self.said = 1000.0, []
         self.begin()
 

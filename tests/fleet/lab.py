@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import os
 import shutil
@@ -15,11 +16,12 @@ import pytest
 from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN
-from stallguard.fleet.machines import founding
+from stallguard.fleet.machines import founding, trial
 from stallguard.fleet.store import membership, orders
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.orders import Code, Submission, WorkerCard
 from stallguard.fleet.store.signing import Signatures
+from tests import command_line
 from tests.fleet.members import invited, signs_for
 
 ROOT = Path(__file__).parents[2]
@@ -81,12 +83,19 @@ class Lab:
         own |= {"PYTHONPATH": str(ROOT), "HOME": str(self.place), "TZ": "UTC"}
         return {**os.environ, **own, **self.env, **more}
 
-    def verb(self, *words, code=None, **more):
-        """Run a verb to its end; return what it says.  A trace is never an answer."""
-        done = subprocess.run(
-            self.words(words), capture_output=True, text=True, env=self.environment(**more), cwd=self.project,
-            timeout=LIMIT, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+    def verb(self, *words, code=None, apart=False, **more):
+        """Run a verb to its end; return what it says.  A trace is never an answer.
+
+        What serves or trains has a process of its own, and what hides packages.
+        """
+        is_process = words[0] == "run" or words[:2] in (
+            ("fleet", "scheduler"),
+            ("fleet", "worker"),
+            ("fleet", "job"),
+        )
+        is_apart = apart or is_process or "HIDE" in more
+        kind = command_line.process if is_apart else command_line.stallguard
+        done = kind(*self.words(words)[3:], env=self.environment(**more), cwd=self.project)
         said = done.stdout + done.stderr
         assert "Traceback" not in said, said
         assert code is None or done.returncode == code, (done.returncode, said)
@@ -146,7 +155,19 @@ def make(place, file, store, **facts):
     pytest.importorskip("distributed")
     now = facts.pop("now", None) or dt.datetime.now(dt.UTC)
     url, by = f"file://{store}", founding.beside(file)
-    return founding.found(url, f"127.0.0.1:{free_port()}", 30, file, by, now, force=True, **facts)
+    with quickly_tried():
+        return founding.found(url, f"127.0.0.1:{free_port()}", 30, file, by, now, force=True, **facts)
+
+
+@contextlib.contextmanager
+def quickly_tried():
+    """Try a store without the second process; machines/test_trial.py has that, and each test of `fleet init`."""
+    kept = dict(trial.PROMISES)
+    del trial.PROMISES["a second process"]
+    try:
+        yield
+    finally:
+        trial.PROMISES.update(kept)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from random import Random
 
@@ -22,55 +21,12 @@ from stallguard.fleet.machines.machine_beat import FRESH, FRESH_LEAST, Standing
 from stallguard.fleet.store import StoreError, joblog
 from stallguard.fleet.store.joblog import Fenced, Tail
 from stallguard.fleet.store.records import Holder, Position
+from tests.fleet.memory import MemoryStore
 
 JOB = "job"
 LASTS = 24.0  # s of a lease; the world's clock ticks once a second
 PATIENCE = 4  # s that a sender waits for an answer
 LOST = object()
-
-
-class Disk(dict):
-    """The store's content, with the promises of store.Store."""
-
-    def __init__(self):
-        super().__init__()
-        self.inside = defaultdict(Counter)  # by folder: the keys below each name in it
-
-    def __setitem__(self, key, data):
-        if key not in self:
-            self._count(key, 1)
-        super().__setitem__(key, data)
-
-    def __delitem__(self, key):
-        super().__delitem__(key)
-        self._count(key, -1)
-
-    def _count(self, key, change):
-        folder, _, name = key.rpartition("/")
-        while folder:
-            self.inside[folder][name] += change
-            if not self.inside[folder][name]:
-                del self.inside[folder][name]
-            folder, _, name = folder.rpartition("/")
-
-    def do(self, request):
-        method, key, data = request
-        if method == "create":
-            if key not in self:
-                self[key] = data
-            return self[key] == data
-        if method in ("replace", "put"):
-            self[key] = data
-        elif method == "read":
-            return self.get(key)
-        elif method == "names":
-            return sorted(self.inside[key])
-        elif method == "remove":
-            for name in list(self.inside[key]):
-                self.do((method, f"{key}/{name}", None))
-            if key in self:
-                del self[key]
-        return None
 
 
 parsed = functools.cache(json.loads)  # what is in a log is never changed, and looked at each second
@@ -308,7 +264,7 @@ class World:
 
     random: Random
     machines: list = field(default_factory=list)
-    disk: Disk = field(default_factory=Disk)
+    disk: MemoryStore = field(default_factory=MemoryStore)
     late: list = field(default_factory=list)
     now: int = 0
     away: bool = False  # the store
@@ -454,7 +410,7 @@ class Checker:
             slot, entry = before
             folder = f"jobs/{JOB}/data/{entry['number']}"
             for file in entry["files"]:
-                data = self.world.disk.get(f"{folder}/{file['name']}")
+                data = self.world.disk.read(f"{folder}/{file['name']}")
                 assert data is not None, "a file of the newest generation is gone"
                 assert hashlib.sha256(data).hexdigest() == file["digest"]
         return number, before

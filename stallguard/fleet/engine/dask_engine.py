@@ -39,8 +39,9 @@ import stallguard
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet.jobs.dispatch import UNKNOWN, ConnectedMachine, Placed, Start
 from stallguard.fleet.machines import member_tls
+from stallguard.fleet.store import needs_package
 from stallguard.fleet.store.membership import Membership, owner
-from stallguard.fleet.store.signing import Signatures, missing
+from stallguard.fleet.store.signing import Signatures
 from stallguard.storage import private
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def security(signatures: Signatures) -> Security:
         load_quietly()
         from distributed import Security
     except ImportError as error:
-        raise missing(error) from error
+        raise needs_package("a fleet", error) from error
 
     class WithRevoked(Security):  # type: ignore[misc]  # Dask has no types
         """Settings of Dask for TLS, with a list of revoked certificates in each context."""

@@ -45,6 +45,7 @@ from stallguard.fleet.jobs.dispatch import (
 from stallguard.fleet.jobs.job_table import JobRow
 from stallguard.fleet.machines import lease
 from stallguard.fleet.machines.lease import Watch
+from stallguard.fleet.machines.machine_list import cordons_of
 from stallguard.fleet.store import Store, StoreError, each, entry, orders, records
 from stallguard.fleet.store.orders import Cordon, Submission
 from stallguard.fleet.store.records import Claim, Damaged
@@ -163,12 +164,8 @@ class Dispatcher:
         self._cordon_versions, self._cordons_at = versions, self._deps.now() + CORDONS
 
     def _read_cordons_of(self, hosts: Sequence[str]) -> None:
-        read = each(lambda host: entry(self._store, orders.Cordon.place(host=host)), hosts, READERS)
-        for host, data in zip(hosts, read, strict=True):
-            if data is not None:
-                self._cordons[host] = orders.decode_cordon(data, host, self._signatures)
-            else:
-                self._cordons.pop(host, None)
+        found = {one.host: one for one in cordons_of(self._store, hosts, self._signatures)}
+        self._cordons = {host: one for host, one in self._cordons.items() if host not in hosts} | found
 
     def _kept_out(self) -> frozenset[str]:
         return frozenset(host for host, cordon in self._cordons.items() if not cordon.is_lifted)
@@ -274,7 +271,7 @@ class Dispatcher:
         claim = job.tail.claim
         # A holder that has ended, and its machine, have done it themselves; one that was killed has not.
         if claim is not None:
-            mark = records.mark_key(records.beat_name(name, claim), claim.holder.host)
+            mark = records.mark_key(records.beat_name(name, claim.number), claim.holder.host)
             self._left += [records.beat_key(name, claim), mark]
 
     def _notify(self, name: str, job: Followed) -> None:

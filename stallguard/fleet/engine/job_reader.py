@@ -199,7 +199,7 @@ class JobReader:
             if claim is None:
                 continue
             card = cards.get(hosts.get((name, claim.number), ""), "")
-            version = f"{versions.get(records.beat_name(name, claim), '')} {card}"
+            version = f"{versions.get(records.beat_name(name, claim.number), '')} {card}"
             if before is None or version != job.beat:
                 job.beat, job.watch = version, Watch("", 0.0, now)
             else:

@@ -135,7 +135,7 @@ class _WorkerProcess:
         self._membership = signatures.member
         self._options, self._say, self._about = options, say, {**system.facts(), "chip": offer.chip}
         self._nonce, self._home = os.urandom(4).hex(), home
-        edges = Edges(partial(preparing.prepare, store, env), run_files.utc, say)
+        edges = Edges(partial(preparing.prepare, store, env), say)
         self._runs = RunsHere(signatures, store, host, self._nonce, env, edges)
         self._dask: DaskWorker | None = None
         self._carried: frozenset[str] = frozenset()  # jobs of an earlier connection: Dask does not count them
@@ -262,8 +262,7 @@ class _WorkerProcess:
     def _closed(self) -> str:
         """Return why this machine takes no jobs at this time, "" if it does."""
         power = power_now(self._watch, time.monotonic()) if self._options.mains_only else None
-        opening = offers.opening(time.time(), self._options.between, power)
-        return "" if opening.is_open else opening.why
+        return offers.closed(time.time(), self._options.between, power)
 
     def _read_cordon(self) -> str:
         """Return why this machine is cordoned, "" if it is not.  Raises StoreError."""

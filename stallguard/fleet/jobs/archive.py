@@ -27,7 +27,7 @@ from stallguard.fleet.jobs.job_table import RUNNING, Fleet, JobRow
 from stallguard.fleet.machines.machine_list import READERS, SILENT, as_seen, cards_of
 from stallguard.fleet.store import Store, each, entry, orders
 from stallguard.fleet.store.orders import JOB_NAME
-from stallguard.fleet.store.records import BEATS, OF
+from stallguard.fleet.store.records import BEATS, OF, time_of
 from stallguard.fleet.store.signing import Signatures
 
 SCHEMA = 1
@@ -186,10 +186,8 @@ def _reported(store: Store, signatures: Signatures | None, table: Sequence[JobRo
 def _live(store: Store, now: dt.datetime) -> list[JobRow] | None:
     """Return the table of the jobs that are not over, None if no scheduler keeps it at present."""
     found = decoded(entry(store, LIVE), Live)
-    try:
-        if found is None or abs((now - dt.datetime.fromisoformat(found.at)).total_seconds()) > SILENT:
-            return None
-    except (ValueError, TypeError):  # no time, or one without a zone
+    at = time_of(found.at) if found is not None else None
+    if found is None or at is None or abs((now - at).total_seconds()) > SILENT:
         return None
     return [one for one in found.jobs if JOB_NAME.fullmatch(one.job)]
 

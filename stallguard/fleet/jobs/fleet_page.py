@@ -12,11 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from stallguard.core.messages import duration
 from stallguard.core.text import counted
 from stallguard.errors import STRANGE, USAGE, StallguardError
 from stallguard.fleet.jobs import view
@@ -25,16 +24,15 @@ from stallguard.fleet.jobs.view import COPIED, Say, Seen
 from stallguard.fleet.machines.machine_list import records_of
 from stallguard.fleet.store import each, joblog, membership, orders
 from stallguard.fleet.store.joblog import perform
-from stallguard.fleet.store.orders import WorkerCard
-from stallguard.fleet.store.records import Damaged, MachineRecord
+from stallguard.fleet.store.records import Damaged, MachineRecord, time_of
 from stallguard.report import html_page, incident_history, status_rows
 from stallguard.report.incident_history import NamedIncident
 from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
+from stallguard.storage.run_files import Outcome
 
 SCHEMA = 1
 WEEK = dt.timedelta(days=7)
-LATE = 300.0  # s since a worker wrote its card, which it does every minute
 WIDTH = 1000.0  # of the line of a machine
 NARROW = 2.0  # of a bar at least, so that it can be seen
 TRAINED, LOST, GOES_ON = "training", "lost", "starting"  # how a bar is drawn
@@ -99,26 +97,19 @@ class FleetReport(msgspec.Struct, frozen=True):
     dashboard: str  # address of the scheduler's own page; empty: it has none
 
 
-class EndedRun(NamedTuple):
-    """What is known of a job's newest run."""
-
-    effective: float | None
-    attempts: int | None
-
-
 def make(
     store: str,
     fleet: Fleet,
     machines: Sequence[MachineRecord],
     spans: Mapping[str, Sequence[Span]],
-    ended: Mapping[str, EndedRun],
+    ended: Mapping[str, Outcome],
     incidents: Sequence[NamedIncident],
     left_out: int,
     dashboard: str,
     now: dt.datetime,
 ) -> FleetReport:
     """Return the page.  `machines`: that ran a job; `spans`: holders by job; `now`: with the zone that is shown."""
-    begun = [at for some in spans.values() for one in some if (at := _time(one.claim.at))]
+    begun = [at for some in spans.values() for one in some if (at := time_of(one.claim.at))]
     first = max(now - WEEK, min(begun, default=now - WEEK))
     return FleetReport(
         schema=SCHEMA, store=store, machines=_machines(fleet, machines, now), first=_words(first, now),
@@ -148,33 +139,19 @@ def _machines(fleet: Fleet, machines: Sequence[MachineRecord], now: dt.datetime)
     shown = []
     for host in sorted({*cards, *known, *cordons}):
         card, machine = cards.get(host), known.get(host)
-        state, why, heard = _state(card, now)
+        at = time_of(card.at) if card else None
+        state, why = (card.state, card.why) if card and at else ("not known", "it has no worker")
         if host in cordons:
             state, why = "cordoned", cordons[host]
         trained = {one.job for one in fleet.jobs if one.machine == host and one.state == RUNNING}
         facts = {**(machine.about if machine else {}), **(card.about if card else {})}
         versions = card.versions if card else {"stallguard": machine.version} if machine else {}
         shown.append(MachineShown(
-            host, state, why, heard, sorted({*trained, *(card.jobs if card else ())}),
+            host, state, why, _words(at, now) if at else "", sorted({*trained, *(card.jobs if card else ())}),
             dict(card.resources) if card else {}, dict(versions),
             {name: str(value) for name, value in facts.items() if isinstance(value, str | int | float) and value != ""},
         ))  # fmt: skip
     return shown
-
-
-def _state(card: WorkerCard | None, now: dt.datetime) -> tuple[str, str, str]:
-    """Return what a machine's card says of its state, why, and when it was written."""
-    at = _time(card.at) if card else None
-    if card is None or at is None:
-        return "not known", "it has no worker", ""
-    age = (now - at).total_seconds()
-    if age > LATE and card.state != "gone":
-        return (
-            "silent",
-            f"its worker last reported {duration(age)} ago, and was {card.state} then",
-            _words(at, now),
-        )
-    return card.state, card.why, _words(at, now)
 
 
 def _nights(
@@ -185,8 +162,8 @@ def _nights(
     scale = WIDTH / max(1.0, (now - first).total_seconds())
     for job, some in spans.items():
         for one in some:
-            begun, lives = _time(one.claim.at), running.get(job) == one.claim.number
-            until = now if lives else _time(one.until) or begun
+            begun, lives = time_of(one.claim.at), running.get(job) == one.claim.number
+            until = now if lives else time_of(one.until) or begun
             if begun is None or until is None or until < first:
                 continue
             x = (max(begun, first) - first).total_seconds() * scale
@@ -206,7 +183,7 @@ def _nights(
     return [MachineLine(host, sorted(bars, key=lambda bar: bar.x)) for host, bars in sorted(lines.items())]
 
 
-def _job(row: JobRow, ended: EndedRun | None, now: dt.datetime) -> FleetProgress:
+def _job(row: JobRow, ended: Outcome | None, now: dt.datetime) -> FleetProgress:
     progress, effective, attempts = "", ended.effective if ended else None, ended.attempts if ended else None
     if row.status:
         try:
@@ -217,21 +194,12 @@ def _job(row: JobRow, ended: EndedRun | None, now: dt.datetime) -> FleetProgress
             progress = ""
     if not progress and row.position is not None and row.state != FINISHED:
         progress = f"a checkpoint in epoch {row.position.epoch + 1}"
-    since = _time(row.since)
+    since = time_of(row.since)
     return FleetProgress(row, _words(since, now) if since else "", progress, effective, attempts)
 
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-def _time(text: str) -> dt.datetime | None:
-    """Return a time of the store; None if it is not one."""
-    try:
-        found = dt.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else None
 
 
 def _words(at: dt.datetime, now: dt.datetime) -> str:
@@ -267,11 +235,7 @@ def _made(seen: Seen) -> FleetReport:
         with contextlib.suppress(Damaged):  # it says nothing of this run
             if found := view.copy(seen, job, job.number):
                 runs[job.job] = found
-    ended = {
-        job: EndedRun(end.effective, end.attempts)
-        for job, run in runs.items()
-        if (end := run_files.outcome(run))
-    }
+    ended = {job: end for job, run in runs.items() if (end := run_files.outcome(run))}
     sighted = incident_history.of_runs(runs.values())
     return make(
         seen.place.url, fleet, machines, dict(zip(names, holders, strict=True)), ended,

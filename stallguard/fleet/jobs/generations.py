@@ -35,7 +35,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -331,6 +331,14 @@ def recall(run: RunDir) -> Lineage | None:
     with contextlib.suppress(OSError, *UNREADABLE):
         return jsontext.decode((run.path / NAME).read_bytes(), Lineage)
     return None
+
+
+def runs_of(store: str, job: str = "") -> Iterator[tuple[RunDir, str]]:
+    """Yield the runs here of a store's jobs, or of one of them, each with its job; the newest last."""
+    for run in list_runs():
+        known = recall(run)
+        if known is not None and known.store == store and job in ("", known.job):
+            yield run, known.job
 
 
 def newest(store: str, job: str, slot: int) -> RunDir | None:

@@ -25,7 +25,7 @@ from stallguard.fleet.jobs import generations, publishing
 from stallguard.fleet.jobs.generations import Publication, verify
 from stallguard.fleet.jobs.publishing import ELSEWHERE, KeptEnd, PublishingReports, PublishingThread
 from stallguard.fleet.machines.keeper import HeldElsewhere, LeaseKeeper, LeaseWatch, Taken, take
-from stallguard.fleet.machines.machine_beat import RunSide
+from stallguard.fleet.machines.machine_beat import MachineFiles
 from stallguard.fleet.store import Store, StoreError, joblog, membership, opening, records, unusable
 from stallguard.fleet.store.joblog import Fenced, Tail, perform
 from stallguard.fleet.store.membership import Membership
@@ -70,10 +70,10 @@ class HeldJob(NamedTuple):
         return self.claimed.tail
 
     @property
-    def machine(self) -> RunSide:
+    def machine(self) -> MachineFiles:
         """What there is to do with the worker of this machine."""
         assert self.tail.claim is not None  # noqa: S101 - ours
-        return RunSide(self.store.url, self.tail.claim.holder.host, self.tail.claim.holder.boot)
+        return MachineFiles(self.store.url, self.tail.claim.holder.host, self.tail.claim.holder.boot)
 
 
 def guard(
@@ -221,13 +221,8 @@ def end_orphans(store: str, job: str, env: Mapping[str, str]) -> list[str]:
     Raises StallguardError if one does not end.
     """
     found = []
-    for run in paths.list_runs():
-        known = generations.recall(run)
-        if (
-            known is None
-            or (known.store, known.job) != (store, job)
-            or (attempt := earlier_run.find_orphan(run)) is None
-        ):
+    for run, _ in generations.runs_of(store, job):
+        if (attempt := earlier_run.find_orphan(run)) is None:
             continue
         if earlier_run.end_orphan(run, attempt, ORPHANED):
             raise StallguardError(

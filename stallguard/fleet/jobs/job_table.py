@@ -7,14 +7,13 @@ by that machine's clock.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from stallguard.fleet.jobs import readable_files
-from stallguard.fleet.machines.machine_list import READERS, as_seen, cards_of, cordons_of, records_of
+from stallguard.fleet.machines.machine_list import READERS, offered, records_of
 from stallguard.fleet.store import LinkInStore, Store, each, entry, joblog, orders
 from stallguard.fleet.store.joblog import Steps, Tail, perform
 from stallguard.fleet.store.orders import JOB_NAME, Cordon, Refusal, RunStatus, Stop, Submission, WorkerCard
@@ -189,15 +188,11 @@ def read(
     `known`: rows that are not read again, by name; `these`: all names of jobs, if they are not to be listed.
     A submission that no member signed is listed as refused, a card is left out.  Raises StoreError.
     """
-    folders = ("workers", "cordons", *(() if these is not None else ("jobs",)))
-    listed = dict(zip(folders, each(store.names, folders), strict=True))
-    names = listed["jobs"] if these is None else these
+    names = store.names("jobs") if these is None else these
     there = [name for name in sorted(names) if JOB_NAME.fullmatch(name)]
     rows = {name: known[name] for name in there if name in known} if known else {}
     wanted = [name for name in there if only in ("", name) and name not in rows]
-    now = dt.datetime.now(dt.UTC)
-    workers = [as_seen(one, now) for one in cards_of(store, listed["workers"], signatures)]
-    cordons = [one for one in cordons_of(store, listed["cordons"], signatures) if not one.is_lifted]
+    workers, cordons = offered(store, signatures)
     found = each(lambda name: read_job(store, name, signatures, workers), wanted, READERS)
     rows |= {name: row(name, one, workers, cordons) for name, one in zip(wanted, found, strict=True)}
     return Fleet([rows[name] for name in sorted(rows) if only in ("", name)], workers, cordons, there)

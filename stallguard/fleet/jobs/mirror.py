@@ -12,11 +12,8 @@ A run that goes well is put into the store seldom (publishing.py): who reads one
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable
 
 import msgspec
 
@@ -35,13 +32,6 @@ KEPT, LOCK = ".mirror.json", ".lock"
 PATIENCE, POLL = 12.0, 0.5
 TRIES = 3  # reads of the index, while what it names is removed because the file grew
 CUT = "\n[stallguard: {count} bytes are left out here; they are on {host} alone]\n"
-
-
-class Mirrored(NamedTuple):
-    """A run of a fleet, here.  `found`: what the store had of it."""
-
-    run: RunDir
-    found: Index
 
 
 class _Part(msgspec.Struct):
@@ -85,19 +75,14 @@ class _Gone(Exception):
     """A chunk that the index names was removed since."""
 
 
-def folder() -> Path:
-    """Return the folder of all copies."""
-    return paths.home() / "fleet" / "mirror"
-
-
-def bring(store: Store, job: str, number: int, *, lives: bool, into: Path | None = None) -> Mirrored | None:
+def bring(store: Store, job: str, number: int, *, lives: bool) -> RunDir | None:
     """Return the run of a job's holder as it is in the store; None if nothing of it is there.
 
     `lives`: the holder has the job.  Raises StoreError, OSError, and Damaged.
     """
-    place = (into or folder()) / job / str(number)
+    place = paths.home() / "fleet" / "mirror" / job / str(number)
     private.ensure(place)
-    with _alone(place):
+    with private.locked(place / LOCK):
         for tried in range(1, TRIES + 1):
             data = store.read(readable_files.index_key(job, number))
             if data is None:
@@ -109,15 +94,7 @@ def bring(store: Store, job: str, number: int, *, lives: bool, into: Path | None
                 _update(store, job, number, index, run)
                 break
         _mark(run, Elsewhere(1, job, number, index.host, index.at, lives))
-    return Mirrored(run, index)
-
-
-@contextlib.contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Keep other processes from writing the same copy."""
-    with open(place / LOCK, "wb", opener=private.opener) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return run
 
 
 def _update(store: Store, job: str, number: int, index: Index, run: RunDir) -> None:

@@ -33,7 +33,6 @@ from typing import NamedTuple
 
 from stallguard.errors import UNREADABLE
 from stallguard.fleet.jobs import unpacking
-from stallguard.fleet.jobs.unpacking import locked
 from stallguard.fleet.store import Store, orders
 from stallguard.fleet.store.orders import Submission
 from stallguard.fleet.store.records import Damaged
@@ -88,7 +87,7 @@ def interpreter(
     folder, lock = place
     environment = home() / key(folder, lock, project)
     private.ensure(home())
-    with locked(environment.with_suffix(".lock")):
+    with private.locked(environment.with_suffix(".lock")):
         python = environment / "bin" / "python"
         whole = environment.with_suffix(".whole")
         # Its interpreter is a link, which an update of the system can break.
@@ -115,7 +114,7 @@ def remove_unused(busy: Collection[str], kept: float = KEPT) -> list[Path]:
         environment = whole.with_suffix("")
         if any(Path(python).is_relative_to(environment) for python in busy):
             whole.touch()
-        with locked(environment.with_suffix(".lock")):
+        with private.locked(environment.with_suffix(".lock")):
             if time.time() - whole.stat().st_mtime <= kept:
                 continue
             whole.unlink()

@@ -36,7 +36,7 @@ from stallguard.errors import UNREADABLE
 from stallguard.fleet.jobs import generations
 from stallguard.fleet.jobs.generations import Digests, Publication, Unstable, freeze, listing
 from stallguard.fleet.jobs.readable_files import ReadableFiles
-from stallguard.fleet.machines.machine_beat import RunSide
+from stallguard.fleet.machines.machine_beat import MachineFiles
 from stallguard.fleet.store import Store, StoreError, joblog, orders
 from stallguard.fleet.store.joblog import Fenced, perform
 from stallguard.fleet.store.orders import RunStatus
@@ -77,7 +77,7 @@ class PublishingThread:
 
     def __init__(
         self, store: Store, job: str, publication: Publication, run: RunDir, share: float, reports: PublishingReports,
-        status: Callable[[], Any], machine: RunSide | None = None,
+        status: Callable[[], Any], machine: MachineFiles | None = None,
     ) -> None:  # fmt: skip
         """`share`: of the time, as processor time; `status`: returns how the run stands, from any thread.
 

@@ -64,7 +64,6 @@ class Edges(NamedTuple):
     """
 
     prepare: Callable[[Submission, Callable[[], bool]], Prepared]
-    at: Callable[[], str]
     say: Callable[[str], None]
 
 
@@ -123,9 +122,8 @@ class RunsHere:
         Raises what `Edges.prepare` raises, Damaged, and NotBegun if it was given up meanwhile.
         """
         if job not in self._running:
-            data = await answered(partial(self._store.read, orders.Submission.place(job=job)))
             try:
-                submission = orders.decode_submission(data or b"", self._signatures, job)
+                submission = await self._submission(job)
             except Damaged as error:
                 await answered(partial(self._refuse, job, str(error)))
                 raise
@@ -136,28 +134,28 @@ class RunsHere:
 
     async def find(self) -> None:
         """Take up the runs that an earlier worker of this machine started and that are alive.  Raises StoreError."""
-        for run in paths.list_runs():
-            known = generations.recall(run)
-            if known is None or known.store != self._store.url or run_files.state(run) != "running":
+        for run, job in generations.runs_of(self._store.url):
+            if job in self._running or run_files.state(run) != "running":
                 continue
-            if known.job in self._running:
-                continue
-            data = await answered(partial(self._store.read, orders.Submission.place(job=known.job)))
             with contextlib.suppress(Damaged):  # started by hand: it takes no place
-                submission = orders.decode_submission(data or b"", self._signatures, known.job)
-                self._edges.say(f"{known.job} is trained here already, by run {run.id}")
+                submission = await self._submission(job)
+                self._edges.say(f"{job} is trained here already, by run {run.id}")
                 one, asked = _Running(submission), run_files.asked(run)
                 one.interpreter = asked.argv[0] if asked and asked.argv else ""
-                self._add(known.job, one, self._until_over(run, known.job))
+                self._add(job, one, self._until_over(run, job))
 
         for begun in held():
             if begun.name in self._running:
                 continue
-            data = await answered(partial(self._store.read, orders.Submission.place(job=begun.name)))
             with contextlib.suppress(Damaged):
-                submission = orders.decode_submission(data or b"", self._signatures, begun.name)
+                submission = await self._submission(begun.name)
                 self._edges.say(f"{begun.name} is about to be trained here: an earlier worker began it")
                 self._add(begun.name, _Running(submission), self._until_free(begun))
+
+    async def _submission(self, job: str) -> Submission:
+        """Return what was submitted.  Raises StoreError and Damaged."""
+        data = await answered(partial(self._store.read, orders.Submission.place(job=job)))
+        return orders.decode_submission(data or b"", self._signatures, job)
 
     def publish_kept(self) -> None:
         """Publish the ends of runs here that could not be published.  Raises StoreError."""
@@ -181,10 +179,8 @@ class RunsHere:
             if one.child is not None:
                 one.child.send_signal(signal.SIGTERM)
         signalled: set[_Running] = set()
-        for run in paths.list_runs():
-            known = generations.recall(run)
-            asked = run_files.asked(run)
-            found = self._running.get(known.job) if known else None
+        for run, job in generations.runs_of(self._store.url):
+            asked, found = run_files.asked(run), self._running.get(job)
             if asked and found is not None and found.child is None:
                 with contextlib.suppress(ProcessLookupError):
                     if run_files.state(run) == "running":
@@ -256,12 +252,8 @@ class RunsHere:
         while is_held(begun):
             await asyncio.sleep(LOOK)
             bound(log_of(begun.name))
-        guarded = ((run, generations.recall(run), run_files.asked(run)) for run in paths.list_runs())
-        mine = [
-            run
-            for run, known, asked in guarded
-            if known and known.job == begun.name and asked and asked.supervisor.pid == pid
-        ]
+        runs = (run for run, _ in generations.runs_of(self._store.url, begun.name))
+        mine = [run for run in runs if (asked := run_files.asked(run)) and asked.supervisor.pid == pid]
         if pid and not any(run_files.outcome(run) for run in mine):
             await self._end_killed(begun.name, pid)
         return 0
@@ -337,7 +329,7 @@ class RunsHere:
             if claim is None or tail.is_free or (claim.holder.host, claim.holder.pid) != (self._host, pid):
                 return
             end = HolderEnd(
-                number=claim.number, at=self._edges.at(), claim=0, run="", code=code, reason=KILLED,
+                number=claim.number, at=run_files.utc(), claim=0, run="", code=code, reason=KILLED,
                 why=f"its stallguard was killed on {self._host}",
             )  # fmt: skip
             perform(joblog.append(job, tail, claim.number, end), self._store)
@@ -345,7 +337,7 @@ class RunsHere:
     def _refuse(self, job: str, why: str) -> None:
         """Write down that this machine cannot begin a job, so that it goes to the next one."""
         refusal = Refusal(
-            schema=orders.SCHEMA, job=job, host=self._host, worker=self._worker, at=self._edges.at(), why=why
+            schema=orders.SCHEMA, job=job, host=self._host, worker=self._worker, at=run_files.utc(), why=why
         )
         self._store.replace(
             orders.Refusal.place(job=job, host=self._host), orders.encode(refusal, self._signatures)
@@ -426,7 +418,7 @@ def train_one(membership: Membership, job: str, env: Mapping[str, str], say: Cal
         if trouble := signatures.refresh(store):
             say(trouble)
         _refuse_one(store, signatures, job, host)
-        edges = Edges(partial(preparing.prepare, store, env), run_files.utc, say)
+        edges = Edges(partial(preparing.prepare, store, env), say)
         runs = RunsHere(signatures, store, host, os.urandom(4).hex(), env, edges)
         return asyncio.run(_trained_to_its_end(runs, job))
     except NotBegun as error:

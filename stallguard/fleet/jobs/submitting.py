@@ -36,7 +36,6 @@ import subprocess
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -46,7 +45,7 @@ from stallguard.fleet.jobs import job_table
 from stallguard.fleet.jobs.dispatch import SLOTS, offers
 from stallguard.fleet.machines import machine_list
 from stallguard.fleet.store import Store, StoreError, orders
-from stallguard.fleet.store.orders import JOB_NAME, Code, Submission
+from stallguard.fleet.store.orders import JOB_NAME, Code, Submission, Wish
 from stallguard.fleet.store.signing import Signatures
 
 SCHEMA = 1
@@ -74,19 +73,6 @@ class Submitted(msgspec.Struct, frozen=True):
     size: int = msgspec.field(name="content_bytes")  # of their content
     left_out: list[str]  # files that are not sent because such files hold secrets
     notes: list[str]  # what a person should know: no machine fits yet, files differ from the last commit
-
-
-class Wish(NamedTuple):
-    """A job as it was asked for.  `options`: of `stallguard run`."""
-
-    job: str
-    words: tuple[str, ...]
-    options: tuple[str, ...] = ()
-    needs: Mapping[str, float] = {}
-    priority: int = 0
-    environment: Mapping[str, str] = {}
-    sweep: str = ""
-    engine: str = orders.DASK
 
 
 def needs(texts: Sequence[str]) -> dict[str, float]:
@@ -128,10 +114,7 @@ def submit(store: Store, signatures: Signatures, wish: Wish, code: Code, by: str
     if not orders.JOB_NAME.fullmatch(wish.job):
         why = "it is part of a path in the store: letters, digits, dots, dashes and underscores"
         raise StallguardError(f"{wish.job!r} cannot be the name of a job", why=why, code=USAGE)
-    submission = Submission(
-        schema=orders.SCHEMA, job=wish.job, words=wish.words, options=wish.options, code=code, needs=dict(wish.needs),
-        priority=wish.priority, environment=dict(wish.environment), sweep=wish.sweep, engine=wish.engine, by=by, at=at,
-    )  # fmt: skip
+    submission = Submission(**msgspec.structs.asdict(wish), code=code, by=by, at=at)
     data = orders.encode(submission, signatures)
     is_new = store.create(orders.Submission.place(job=wish.job), data)
     with contextlib.suppress(StoreError):  # without it the scheduler finds the job too, later
@@ -149,17 +132,12 @@ def exists(job: str) -> StallguardError:
     )
 
 
-def fitting(
-    store: Store, signatures: Signatures, wanted: Mapping[str, float], now: dt.datetime
-) -> tuple[list[str], str]:
+def fitting(store: Store, signatures: Signatures, wanted: Mapping[str, float]) -> tuple[list[str], str]:
     """Return the machines that take a job which needs `wanted`, now or after another; and why others do not.
 
     Raises StoreError.
     """
-    cards = machine_list.cards_of(store, store.names("workers"), signatures)
-    workers = [machine_list.as_seen(card, now) for card in cards]
-    found = machine_list.cordons_of(store, store.names("cordons"), signatures)
-    cordons = [one for one in found if not one.is_lifted]
+    workers, cordons = machine_list.offered(store, signatures)
     out = {one.host for one in cordons}
     fit = [
         card.host
@@ -251,8 +229,8 @@ def jobs_of_sweep(text: str, path: str) -> list[Wish]:
     digits = max(DIGITS, len(str(len(found))))
     return [
         Wish(
-            f"{sweep.name}-{number:0{digits}}", words(sweep.command, chosen), tuple(sweep.options), wanted,
-            sweep.priority, sweep.environment, sweep.name,
+            job=f"{sweep.name}-{number:0{digits}}", words=words(sweep.command, chosen), options=tuple(sweep.options),
+            needs=wanted, priority=sweep.priority, environment=sweep.environment, sweep=sweep.name,
         )
         for number, chosen in enumerate(found, start=1)
     ]  # fmt: skip

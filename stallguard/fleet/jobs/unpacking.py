@@ -13,14 +13,13 @@ careless: nothing is written outside of the folder, and no more than MOST bytes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import os
 import shutil
 import tarfile
 import time
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from stallguard.fleet.jobs.generations import digest as digest_of
@@ -43,7 +42,7 @@ def present(digest: str, job: str) -> Path | None:
     """Return a job's folder if it is here, and note that it is used.  Raises OSError."""
     folder = home() / digest / job
     private.ensure(home())
-    with locked(home() / LOCK):
+    with private.locked(home() / LOCK):
         if not folder.is_dir():
             return None
         _marker(folder).touch()
@@ -65,12 +64,12 @@ def unpack(archive: Path, digest: str, job: str) -> Path:
         )
     folder = home() / digest / job
     draft = folder.with_name(f".{job}.{os.urandom(4).hex()}")
-    with locked(home() / LOCK):
+    with private.locked(home() / LOCK):
         private.ensure(folder.parent)
         private.make(draft)
     try:
         _extract(archive, draft)
-        with locked(home() / LOCK):
+        with private.locked(home() / LOCK):
             if not folder.is_dir():  # else another process was faster
                 draft.rename(folder)
             _marker(folder).touch()
@@ -145,17 +144,6 @@ def _marker(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}{USED}")
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file against other processes of this machine.  Raises OSError."""
-    descriptor = private.opener(path, os.O_WRONLY | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def unused(uses: Mapping[Path, float], now: float, kept: float, busy: Collection[str]) -> list[Path]:
     """Return which folders are to be removed.
 
@@ -169,7 +157,7 @@ def remove_unused(busy: Collection[str], kept: float = KEPT) -> list[Path]:
     """Remove the folders of jobs that were not used for `kept` seconds, and return them.  Raises OSError."""
     if not home().is_dir():
         return []
-    with locked(home() / LOCK):
+    with private.locked(home() / LOCK):
         uses = {
             marker.with_name(marker.name[1 : -len(USED)]): marker.stat().st_mtime
             for marker in home().glob(f"*/.*{USED}")

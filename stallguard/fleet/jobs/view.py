@@ -7,7 +7,6 @@ should know beside the answer is given to the `say` of a Place.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 import re
@@ -142,36 +141,14 @@ def meant(text: str | None, store_url: str | None, say: Say, *, copied: bool = T
     """
     if text is None and not store_url:
         return None
-    try:
-        return _meant(text, store_url, say, copied=copied)
-    except _Away as error:
-        if store_url or not _names_a_run(text or ""):
-            raise error.error from error
-        say(f"the jobs of the fleet are missing: {error.error.what}: {error.error.why}")
-        return None
-
-
-class _Away(Exception):
-    """It is not known which jobs the fleet has."""
-
-    def __init__(self, error: StallguardError) -> None:
-        super().__init__(error.what)
-        self.error = error
-
-
-def _names_a_run(text: str) -> bool:
-    """Return whether a run of this machine can be meant: paths.find_run."""
-    return text in NEWEST or (Path(text) / "run.json").exists() or any(text in run.id for run in list_runs())
-
-
-def _meant(text: str | None, store_url: str | None, say: Say, *, copied: bool) -> FleetRun | None:
+    name, _, number = (text or "").partition("/")
     try:
         where = place(store_url, say)
     except StallguardError as error:
-        raise _Away(error) from error
+        _missing(error, text or "", store_url, say)
+        return None
     if where is None:
         return None
-    name, _, number = (text or "").partition("/")
     here = local(text, where) if text and not store_url else None
     if here is not None:
         if here.id != text and text not in NEWEST:
@@ -180,17 +157,36 @@ def _meant(text: str | None, store_url: str | None, say: Say, *, copied: bool) -
     try:
         seen = look(where, name)
     except StallguardError as error:
-        raise _Away(error) from error
+        _missing(error, text or "", store_url, say)
+        return None
     job = next((one for one in seen.fleet.jobs if one.job == name), None)
     if job is None:
         if store_url:
-            raise _no_job(name, seen)
+            near = nearest(name, seen.fleet.names)
+            raise StallguardError(
+                f"the store {seen.place.url} has no job {name!r}",
+                cure=f"did you mean {near}?" if near else "stallguard ls --store URL lists them",
+                code=NO_SUCH_RUN,
+            )
         return None
     if number and not (number.isdecimal() and 1 <= int(number) <= job.number):
         raise StallguardError(
             f"job {name} has had {counted(job.number, 'holder')}, not {number}", code=NO_SUCH_RUN
         )
     return _of_job(seen, job, int(number) if number else job.number, copied=copied)
+
+
+def _missing(error: StallguardError, text: str, store_url: str | None, say: Say) -> None:
+    """Say why the jobs of the fleet are missing if a run of this machine can be meant (paths.find_run); else raise it.
+
+    Raises StallguardError.
+    """
+    is_run = (
+        text in NEWEST or (Path(text) / "run.json").exists() or any(text in run.id for run in list_runs())
+    )
+    if store_url or not is_run:
+        raise error
+    say(f"the jobs of the fleet are missing: {error.what}: {error.why}")
 
 
 def local(text: str, where: Place) -> RunDir | None:
@@ -214,23 +210,14 @@ def local(text: str, where: Place) -> RunDir | None:
     return None
 
 
-def _no_job(name: str, seen: Seen) -> StallguardError:
-    near = nearest(name, seen.fleet.names)
-    return StallguardError(
-        f"the store {seen.place.url} has no job {name!r}",
-        cure=f"did you mean {near}?" if near else "stallguard ls --store URL lists them",
-        code=NO_SUCH_RUN,
-    )
-
-
 def _of_job(seen: Seen, job: JobRow, number: int, *, copied: bool) -> FleetRun:
     """Return the run of a job's holder: that of this machine if it is alive here, else a copy."""
     from stallguard.fleet.jobs import generations, job_table, mirror
 
     is_running = job.state == job_table.RUNNING and number == job.number
-    for run in reversed(list_runs()) if is_running else ():
-        told = generations.recall(run)
-        if told and (told.store, told.job) == (seen.place.url, job.job) and run_files.state(run) == "running":
+    mine = [run for run, _ in generations.runs_of(seen.place.url, job.job)] if is_running else []
+    for run in reversed(mine):
+        if run_files.state(run) == "running":
             seen.place.say(f"job {job.job} is trained on this machine: run {run.id}")
             return FleetRun(seen, job, run, is_here=True)
     at, old = job.heard, ""
@@ -256,8 +243,7 @@ def copy(seen: Seen, job: JobRow, number: int) -> RunDir | None:
     if not number:
         return None
     lives = job.state == job_table.RUNNING and number == job.number
-    found = mirror.bring(seen.store, job.job, number, lives=lives)
-    return found.run if found else None
+    return mirror.bring(seen.store, job.job, number, lives=lives)
 
 
 def keep_new(found: FleetRun) -> None:
@@ -290,11 +276,11 @@ def keep_new(found: FleetRun) -> None:
 def copies_since(seen: Seen, began: dt.datetime) -> tuple[list[RunDir], str]:
     """Return copies of the newest runs of jobs that ran since `began`; and why some are missing, "" if none is."""
     from stallguard.fleet.jobs import job_table
+    from stallguard.fleet.store.records import time_of
 
     def lately(job: JobRow) -> bool:
-        with contextlib.suppress(ValueError, TypeError):  # the latter: a time without a zone
-            return job.state == job_table.RUNNING or dt.datetime.fromisoformat(job.since) >= began
-        return False
+        since = time_of(job.since)
+        return job.state == job_table.RUNNING or (since is not None and since >= began)
 
     wanted = [job for job in seen.fleet.jobs if job.number and lately(job)]
     newest = sorted(wanted, key=lambda job: job.since)[-COPIED:]
@@ -357,19 +343,21 @@ def stop(found: FleetRun) -> str:
 
 def moment(at: str) -> str:
     """Return a time of the store as local time of day, with the date if it is not of today; as it is if damaged."""
-    with contextlib.suppress(ValueError):
-        then = dt.datetime.fromisoformat(at).astimezone()
-        return (
-            f"{then:%H:%M}" if then.date() == dt.datetime.now().astimezone().date() else f"{then:%d %b %H:%M}"
-        )
-    return at
+    from stallguard.fleet.store.records import time_of
+
+    then = time_of(at)
+    if then is None:
+        return at
+    here = then.astimezone()
+    return f"{here:%H:%M}" if here.date() == dt.datetime.now().astimezone().date() else f"{here:%d %b %H:%M}"
 
 
 def age(at: str) -> float | None:
     """Return how many seconds ago a time of the store was, by this machine's clock; None if it is damaged."""
-    with contextlib.suppress(ValueError, TypeError):
-        return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(at)).total_seconds()
-    return None
+    from stallguard.fleet.store.records import time_of
+
+    then = time_of(at)
+    return None if then is None else (dt.datetime.now(dt.UTC) - then).total_seconds()
 
 
 def snapshot(job: JobRow) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from stallguard.fleet.machines import lease
 from stallguard.fleet.machines.lease import Tenure, Upkeep, Watch
-from stallguard.fleet.machines.machine_beat import RunSide
+from stallguard.fleet.machines.machine_beat import MachineFiles
 from stallguard.fleet.store import Store, StoreError, joblog
 from stallguard.fleet.store.joblog import Fenced, Steps, Tail, perform
 from stallguard.fleet.store.records import Claim, Holder, HolderEnd, beat_key, beat_name
@@ -79,7 +79,7 @@ class LeaseKeeper:
 
     def __init__(
         self, store: Store, job: str, tail: Tail, began: float, lasts: float, now: Callable[[], float],
-        *, ends_if_away: bool = True, asked: Callable[[], str] = lambda: "", machine: RunSide | None = None,
+        *, ends_if_away: bool = True, asked: Callable[[], str] = lambda: "", machine: MachineFiles | None = None,
     ) -> None:  # fmt: skip
         """`tail`: with our claim, which was made at `began` by `now`; `lasts`: seconds of a lease.
 
@@ -165,7 +165,7 @@ class LeaseKeeper:
             self._heard, self._heard_at = self._asks, now
             self._hear()
 
-    def _with_machine(self, machine: RunSide, tenure: Tenure, now: float) -> Tenure:
+    def _with_machine(self, machine: MachineFiles, tenure: Tenure, now: float) -> Tenure:
         """Show the worker of the machine that this run lives; return the tenure after what its last card renewed."""
         if tenure.state == lease.FENCED:
             machine.leave(self._job)
@@ -173,7 +173,7 @@ class LeaseKeeper:
         if now >= self._shown_at + max(SHOWS, self._lasts / TICKS):
             self._shown_at = now
             machine.show(self._job, self._number, self._lasts, now)
-        found, name = machine.renewals(), beat_name(self._job, self._claim)
+        found, name = machine.renewals(), beat_name(self._job, self._claim.number)
         if found is None or name not in found.asks:
             return tenure
         self._asks = found.asks[name]

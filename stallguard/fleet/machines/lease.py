@@ -162,8 +162,3 @@ def judge(tenure: Tenure, now: float, lasts: float) -> tuple[Tenure, tuple[str, 
         tenure = moved(tenure, "late", now) if due else tenure
     orders = ORDERS[tenure.ordered : due]
     return tenure._replace(ordered=max(due, tenure.ordered)), orders
-
-
-def publishes(tenure: Tenure) -> bool:
-    """Return whether it is of any use to publish: the log refuses what is not allowed."""
-    return tenure.state in (HELD, ENDING)

@@ -1,8 +1,8 @@
 """One renewal for all jobs of a machine: the card of its worker, which is written anyway, stands for their leases too.
 
-A run says in a file of this machine each few seconds that it has a lease and is alive (`RunSide.show`).  The worker
+A run says in a file of this machine each few seconds that it has a lease and is alive (`show`).  The worker
 puts a mark beside the beats of that lease, beats/<job>@<number>@<host>, and from then on each new card of the machine
-renews the lease; the worker says in another file when the last card began (`WorkerSide.show`).  So a machine with jobs
+renews the lease; the worker says in another file when the last card began (`tell`).  So a machine with jobs
 makes as many requests as one without, and the listing of the beats shows for whom a card counts.
 
 **A card must not keep a lease for a run that is dead.**  Before each card the worker looks which runs are alive, and
@@ -14,7 +14,7 @@ lost can be done later: so after an error the marks are listed again before each
 renews its own key in time (keeper.py).  A reader counts a change of either.
 
 The card has how each of these runs stands too, so that this costs no request: the run writes it into a third file
-(`RunSide.report`).  A run for which no card stands puts it into the store itself.
+(`report`).  A run for which no card stands puts it into the store itself.
 
 `Standing.renew` makes steps as in joblog.py.
 """
@@ -22,8 +22,6 @@ The card has how each of these runs stands too, so that this costs no request: t
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -42,15 +40,20 @@ STATUS_MAX = 1 << 16  # bytes of how one run stands: a card has that of each run
 DOUBTS = 10  # cards before which the marks are listed, after an error
 # Shares of a lease, and seconds, after which a run that says nothing is not alive.
 FRESH, FRESH_LEAST = 1 / 16, 2.0
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound="_OfMachine")
 
 
-class HeldLease(msgspec.Struct, frozen=True):
-    """What a run says of its lease.  `host`: of its claim; `at`: when, in seconds since the machine booted, `boot`."""
+class _OfMachine(msgspec.Struct, frozen=True):
+    """`store`: its URL; `host`: as in the claim; `boot`: when the machine booted."""
 
     store: str
     host: str
     boot: str
+
+
+class HeldLease(_OfMachine, frozen=True):
+    """What a run says of its lease.  `at`: when, in seconds since the machine booted."""
+
     job: str
     number: int
     lasts: float
@@ -59,30 +62,24 @@ class HeldLease(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """Its name in the folder of all beats."""
-        return f"{self.job}{records.OF}{self.number}"
+        return records.beat_name(self.job, self.number)
 
 
-class Renewals(msgspec.Struct, frozen=True):
+class Renewals(_OfMachine, frozen=True):
     """What a worker says of its last card.  `began`, `answered`: in seconds as in HeldLease.
 
     `asks`: for whom it stands: names in the folder of all beats, each with a number that is another one when that run
     is to look whether its job was stopped.
     """
 
-    store: str
-    host: str
-    boot: str
     began: float
     answered: float
     asks: dict[str, int] = {}
 
 
-class Reported(msgspec.Struct, frozen=True):
+class Reported(_OfMachine, frozen=True):
     """What a run says of how it stands.  `name`: as in HeldLease."""
 
-    store: str
-    host: str
-    boot: str
     name: str
     status: RunStatus
 
@@ -110,7 +107,7 @@ class Standing:
             if self._doubts:
                 listed = map(records.beat_of, (yield StoreRequest("names", records.BEATS)))
                 own = (one for one in listed if one is not None and one.host == self._host)
-                self._marked = {f"{one.job}{records.OF}{one.number}" for one in own}
+                self._marked = {records.beat_name(one.job, one.number) for one in own}
                 self._tried |= self._marked
             for name in sorted(self._tried - set(alive)):
                 yield StoreRequest("remove", records.mark_key(name, self._host))
@@ -128,55 +125,46 @@ class Standing:
         return frozenset(self._marked)
 
 
-class RunSide:
-    """What the run of a job has to do with the worker of its machine."""
+class MachineFiles:
+    """By which the runs of a machine and its worker know of each other: those of one store and one boot."""
 
     def __init__(self, store: str, host: str, boot: str) -> None:
-        """`store`: its URL; `host`: as in the claim; `boot`: when the machine booted."""
-        self._store, self._host, self._boot = store, host, boot
+        """As for HeldLease."""
+        self._mine = store, host, boot
+        home = paths.home() / "fleet"
+        self._held, self._reported, self._renewals = home / "held", home / "reported", home / "renewals"
 
     def show(self, job: str, number: int, lasts: float, now: float) -> None:
-        """Say that the lease is held.  A file that cannot be written is like no worker."""
-        _write(_held() / job, HeldLease(self._store, self._host, self._boot, job, number, lasts, now))
+        """Say that a run has its lease.  A file that cannot be written is like no worker."""
+        _write(self._held / job, HeldLease(*self._mine, job, number, lasts, now))
 
     def report(self, job: str, number: int, status: RunStatus) -> bool:
-        """Say how the run stands; return whether the next card of this machine has it."""
-        name, found = f"{job}{records.OF}{number}", self.renewals()
+        """Say how a run stands; return whether the next card of this machine has it."""
+        name, found = records.beat_name(job, number), self.renewals()
         has_card = found is not None and name in found.asks and len(jsontext.exact(status)) <= STATUS_MAX
-        reported = Reported(self._store, self._host, self._boot, name, status)
-        if has_card and _write(_reported() / job, reported):
+        if has_card and _write(self._reported / job, Reported(*self._mine, name, status)):
             return True
         with contextlib.suppress(OSError):  # an old one must not stay in the card
-            (_reported() / job).unlink(missing_ok=True)
+            (self._reported / job).unlink(missing_ok=True)
         return False
 
     def leave(self, job: str) -> None:
-        """Say nothing more of it."""
-        for path in (_held() / job, _reported() / job):
+        """Say nothing more of a run."""
+        for folder in (self._held, self._reported):
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+                (folder / job).unlink(missing_ok=True)
 
     def renewals(self) -> Renewals | None:
-        """Return what the worker says of its last card; None if there is none for this store and machine."""
-        found = _read(_renewals(), Renewals)
-        mine = (self._store, self._host, self._boot)
-        return found if found is not None and (found.store, found.host, found.boot) == mine else None
-
-
-class WorkerSide:
-    """What the worker of a machine has to do with the runs there."""
-
-    def __init__(self, store: str, host: str, boot: str) -> None:
-        """As for RunSide."""
-        self._store, self._host, self._boot = store, host, boot
+        """Return what the worker says of its last card; None if there is none."""
+        return self._read(self._renewals, Renewals)
 
     def alive(self, now: float) -> dict[str, HeldLease]:
         """Return the leases whose runs are alive, by their names in the folder of all beats."""
-        mine, found = (self._store, self._host, self._boot), dict[str, HeldLease]()
+        found = dict[str, HeldLease]()
         with contextlib.suppress(OSError):
-            for path in sorted(_held().iterdir()):
-                one = None if path.name.startswith(".") else _read(path, HeldLease)
-                if one is None or (one.store, one.host, one.boot) != mine or one.job != path.name:
+            for path in sorted(self._held.iterdir()):
+                one = None if path.name.startswith(".") else self._read(path, HeldLease)
+                if one is None or one.job != path.name:
                     continue
                 if 0 <= now - one.at <= max(FRESH_LEAST, one.lasts * FRESH):
                     found[one.name] = one
@@ -184,28 +172,19 @@ class WorkerSide:
 
     def statuses(self, alive: Collection[str]) -> dict[str, RunStatus]:
         """Return how the runs with these names stand; what is not known is not there."""
-        mine, found = (self._store, self._host, self._boot), dict[str, RunStatus]()
-        for name in alive:
-            one = _read(_reported() / records.job_of(name), Reported)
-            if one is not None and (one.store, one.host, one.boot) == mine and one.name == name:
-                found[name] = one.status
-        return found
+        read = (self._read(self._reported / records.job_of(name), Reported) for name in alive)
+        return {one.name: one.status for one in read if one is not None and one.name in alive}
 
-    def show(self, began: float, answered: float, asks: Mapping[str, int]) -> None:
+    def tell(self, began: float, answered: float, asks: Mapping[str, int]) -> None:
         """Say when the last card began and was answered, and for whom it stands."""
-        _write(_renewals(), Renewals(self._store, self._host, self._boot, began, answered, dict(asks)))
+        _write(self._renewals, Renewals(*self._mine, began, answered, dict(asks)))
 
-
-def _held() -> Path:
-    return paths.home() / "fleet" / "held"
-
-
-def _reported() -> Path:
-    return paths.home() / "fleet" / "reported"
-
-
-def _renewals() -> Path:
-    return paths.home() / "fleet" / "renewals"
+    def _read(self, path: Path, kind: type[T]) -> T | None:
+        with contextlib.suppress(OSError, *UNREADABLE):
+            found = jsontext.decode(path.read_bytes(), kind)
+            if (found.store, found.host, found.boot) == self._mine:
+                return found
+        return None
 
 
 def _write(path: Path, value: msgspec.Struct) -> bool:
@@ -215,17 +194,9 @@ def _write(path: Path, value: msgspec.Struct) -> bool:
     """
     with contextlib.suppress(OSError):
         private.ensure(path.parent)
-        draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-        private.write(draft, jsontext.exact(value))
-        draft.replace(path)
+        private.replace(path, jsontext.exact(value))
         return True
     return False
-
-
-def _read(path: Path, kind: type[T]) -> T | None:
-    with contextlib.suppress(OSError, *UNREADABLE):
-        return jsontext.decode(path.read_bytes(), kind)
-    return None
 
 
 class MachineLeases:
@@ -234,18 +205,18 @@ class MachineLeases:
     def __init__(self, store: Store, host: str, boot: str, now: Callable[[], float]) -> None:
         """`host`: the machine's name; `boot`: when it booted; `now`: seconds since, also those of a sleep."""
         self._store, self._now = store, now
-        self._side, self._standing = WorkerSide(store.url, host, boot), Standing(host)
+        self._files, self._standing = MachineFiles(store.url, host, boot), Standing(host)
         self._asks: dict[str, int] = {}  # by job: how often its run was asked to look at its orders
         self._stands: frozenset[str] = frozenset()
         self._card = (0.0, 0.0)  # when the last one began and was answered
 
     def alive(self) -> dict[str, HeldLease]:
         """Return the leases of runs that are alive on this machine."""
-        return self._side.alive(self._now())
+        return self._files.alive(self._now())
 
     def statuses(self, alive: Collection[str]) -> dict[str, RunStatus]:
         """Return how these runs stand, by the names of their leases."""
-        return self._side.statuses(alive)
+        return self._files.statuses(alive)
 
     def is_for(self, alive: Collection[str]) -> bool:
         """Return whether the last card stands for these leases alone."""
@@ -270,7 +241,9 @@ class MachineLeases:
             self._show()
 
     def _show(self) -> None:
-        self._side.show(*self._card, {name: self._asks.get(records.job_of(name), 0) for name in self._stands})
+        self._files.tell(
+            *self._card, {name: self._asks.get(records.job_of(name), 0) for name in self._stands}
+        )
 
 
 def period(alive: Mapping[str, HeldLease], most: float) -> float:

@@ -249,6 +249,14 @@ def cards_of(store: Store, hosts: Sequence[str], signatures: Signatures | None) 
     return records_of(store, "workers", hosts, lambda data, host: orders.decode_card(data, host, signatures))
 
 
+def offered(store: Store, signatures: Signatures | None) -> tuple[list[WorkerCard], list[Cordon]]:
+    """Return the cards of all machines as they are seen now, and the cordons that hold.  Raises StoreError."""
+    cards, cordons = each(store.names, ("workers", "cordons"))
+    now = dt.datetime.now(dt.UTC)
+    workers = [as_seen(card, now) for card in cards_of(store, cards, signatures)]
+    return workers, [one for one in cordons_of(store, cordons, signatures) if not one.is_lifted]
+
+
 def records_of(store: Store, folder: str, names: Sequence[str], decode: Callable[[bytes, str], T]) -> list[T]:
     """Return the records of a folder that can be read; one that is damaged, or removed meanwhile, is left out."""
     found: list[T] = []

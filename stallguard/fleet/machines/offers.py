@@ -36,9 +36,6 @@ GB = 10**9
 SYSTEM_SHARE, SYSTEM_LEAST = 0.125, 4 * GB
 MLX_MACOS = (14, 0)  # the requirements of MLX: Apple silicon, a native Python, macOS 14
 SHOWN = ("keras", "tf-keras", "tensorflow-metal", "torch", "jax", "mlx", "numpy")
-MINUTE = 60
-# Minutes in which each window opens or closes: two days and two hours, as a window can be missing in one night.
-AHEAD = 50 * 60
 
 
 class Window(NamedTuple):
@@ -59,14 +56,6 @@ class Power(NamedTuple):
     has_battery: bool | None
 
 
-class Opening(NamedTuple):
-    """Whether a machine takes jobs.  `why`: in words; `changes`: seconds since 1970, None if no time changes it."""
-
-    is_open: bool
-    why: str
-    changes: float | None = None
-
-
 def window(begin: str, end: str) -> Window:
     """Return the window of two times such as 22:00 and 7:00.  Raises StallguardError (exit code 2)."""
     try:
@@ -85,22 +74,17 @@ def window(begin: str, end: str) -> Window:
     return found
 
 
-def opening(
+def closed(
     now: float, hours: Window | None, power: Power | None = None, zone: dt.tzinfo | None = None
-) -> Opening:
-    """Return whether the machine takes jobs now.
+) -> str:
+    """Return why the machine takes no jobs now, "" if it does.
 
     `now`: seconds since 1970; `hours`: None for each time; `power`: None if mains power is not asked for; `zone`: None
     for that of the machine.
     """
-    fed = _fed(power) if power is not None else ""
-    if hours is None:
-        return Opening(not fed, fed)
-    is_within = _within(hours, now, zone)
-    changes = _change(hours, now, zone)
-    if not is_within:
-        return Opening(False, f"it takes jobs from {hours}", changes)
-    return Opening(not fed, fed or f"until {_clock(hours.end)}", changes)
+    if hours is not None and not _within(hours, now, zone):
+        return f"it takes jobs from {hours}"
+    return _fed(power) if power is not None else ""
 
 
 def _fed(power: Power) -> str:
@@ -118,17 +102,6 @@ def _within(hours: Window, now: float, zone: dt.tzinfo | None) -> bool:
     if hours.begin < hours.end:
         return hours.begin <= minute < hours.end
     return minute >= hours.begin or minute < hours.end
-
-
-def _change(hours: Window, now: float, zone: dt.tzinfo | None) -> float | None:
-    """Return when a window opens or closes next.
-
-    Each minute is asked: a time of day can be missing, or come twice, and zones differ in when.
-    """
-    before = _within(hours, now, zone)
-    first = now - now % MINUTE
-    ahead = (first + MINUTE * count for count in range(1, AHEAD))
-    return next((time for time in ahead if _within(hours, time, zone) != before), None)
 
 
 def _clock(minute: int) -> str:

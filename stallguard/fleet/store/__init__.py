@@ -98,10 +98,10 @@ def unusable(url: str, why: object, then: str = "") -> StallguardError:
     )
 
 
-def needs_package(kind: str, error: ImportError) -> StallguardError:
-    """Return the error of a kind of store whose package is missing."""
+def needs_package(what: str, error: ImportError) -> StallguardError:
+    """Return the error of what needs a package of the extra that is missing."""
     return StallguardError(
-        f"a store of the kind {kind}:// needs a package that is missing: {error.name}",
+        f"{what} needs a package that is missing: {error.name}",
         cure="install the extra: stallguard-train[fleet]",
         code=CANNOT_RUN,
     )

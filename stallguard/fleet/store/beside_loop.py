@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from stallguard.fleet.store import StoreError
 from stallguard.worker import Worker
@@ -47,7 +47,7 @@ def beside(work: Callable[[], T], name: str) -> asyncio.Future[T]:
 
 async def answered(work: Callable[[], T], seconds: float = STORE) -> T:
     """Return what `work` returns, which asks the store.  Raises what it raises, and StoreError if it takes longer."""
-    return await _within(beside(work, "store"), seconds)
+    return await Asking[T]().answered(work, seconds)
 
 
 class Asking(Generic[T]):
@@ -59,19 +59,13 @@ class Asking(Generic[T]):
     async def answered(self, work: Callable[[], T], seconds: float = STORE) -> T:
         """As `answered`; what an earlier question answers too late is not used."""
         if self._open is not None and not self._open.done():
-            await asyncio.wait({self._open}, timeout=seconds)
-            if not self._open.done():
-                raise _silent(seconds)
+            await _done(self._open, seconds)
         self._open = beside(work, "store")
-        return await _within(self._open, seconds)
+        await _done(self._open, seconds)
+        return self._open.result()
 
 
-async def _within(future: asyncio.Future[T], seconds: float) -> T:
+async def _done(future: asyncio.Future[Any], seconds: float) -> None:
     await asyncio.wait({future}, timeout=seconds)
     if not future.done():
-        raise _silent(seconds)
-    return future.result()
-
-
-def _silent(seconds: float) -> StoreError:
-    return StoreError(f"it does not answer within {seconds:g} s")
+        raise StoreError(f"it does not answer within {seconds:g} s")

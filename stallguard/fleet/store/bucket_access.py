@@ -183,7 +183,7 @@ def asked(bucket: str, options: tuple[str, ...] = ()) -> Access:
     except msgspec.DecodeError:
         failure = _Failure(f"the process that asks for credentials ended with {answer.code}")
     if failure.missing:
-        raise needs_package("s3", ImportError(name=failure.missing))
+        raise needs_package("a store of the kind s3://", ImportError(name=failure.missing))
     raise StoreError(f"s3://{bucket}: {failure.error}")
 
 

@@ -58,7 +58,7 @@ class ObjectStore:
         try:
             import obstore
         except ImportError as error:
-            raise needs_package("s3", error) from error
+            raise needs_package("a store of the kind s3://", error) from error
         self._obstore: Any = obstore
         self._turn = threading.Lock()
         self._clients: dict[int, tuple[Access, Any]] = {}  # by the seconds that a request may take

@@ -91,23 +91,29 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool = False
 
 
-class Submission(Record, frozen=True, kw_only=True):
-    """A job.  `words`: COMMAND of `stallguard run`; `options`: its options, as words.
+class Wish(Record, frozen=True, kw_only=True):
+    """A job as it was asked for.  `words`: COMMAND of `stallguard run`; `options`: its options, as words.
 
     `needs`: amounts of resources by name (metal, cuda, mlx, memory in GB); `environment`: variables to set;
     `sweep`: the name of the sweep that it is of; `engine`: who starts it: the fleet's scheduler, or a Ray cluster.
     """
 
     KEY: ClassVar[str] = "jobs/{job}/submission"
+    schema: int = SCHEMA
     job: str
     words: tuple[str, ...]
-    options: tuple[str, ...]
-    code: Code
+    options: tuple[str, ...] = ()
     needs: dict[str, float] = {}
     priority: int = 0
     environment: dict[str, str] = {}
     sweep: str = ""
     engine: str = DASK
+
+
+class Submission(Wish, frozen=True, kw_only=True):
+    """A job."""
+
+    code: Code
     by: str = ""  # user@host
     at: str = ""  # RFC 3339, UTC
 
@@ -283,7 +289,7 @@ def _of_host(kind: type[S], key: str, data: bytes, host: str, signatures: Signat
 def _opened(
     kind: type[S], key: str, data: bytes, signatures: Signatures | None, did: str = "wrote"
 ) -> tuple[S, str]:
-    """Return a record and who signed it, "" if nobody here can verify that.  Raises Damaged."""
+    """Return a record and who signed it, "" if that cannot be verified here.  Raises Damaged."""
     content, by = signatures.verified(key, data) if signatures else (unverified(data), "")
     found = decode(content, kind, did)
     if found.key != key:

@@ -13,6 +13,7 @@ Must not read or write anything.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import signal
 from typing import Any, NamedTuple
@@ -167,6 +168,15 @@ class MachineRecord(msgspec.Struct, frozen=True, kw_only=True):
     about: dict[str, Any]  # host.system.facts()
 
 
+def time_of(text: str) -> dt.datetime | None:
+    """Return a time of the store; None if it is none, or has no zone."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
+
+
 def is_path(text: str) -> bool:
     """Return whether a text is the path of a file below a folder, with plain names: never "..", never empty."""
     return all(_PART.fullmatch(part) for part in text.split("/"))
@@ -211,12 +221,12 @@ def slot_key(job: str, slot: int) -> str:
 
 def beat_key(job: str, claim: Claim) -> str:
     """Return the key that the holder with that claim renews."""
-    return f"{BEATS}/{beat_name(job, claim)}"
+    return f"{BEATS}/{beat_name(job, claim.number)}"
 
 
-def beat_name(job: str, claim: Claim) -> str:
+def beat_name(job: str, number: int) -> str:
     """Return its name in the folder of all beats.  No name of a job has the sign."""
-    return f"{job}{OF}{claim.number}"
+    return f"{job}{OF}{number}"
 
 
 def mark_key(name: str, host: str) -> str:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +26,7 @@ import msgspec
 
 from stallguard import jsontext
 from stallguard.errors import CANNOT_RUN, UNREADABLE, StallguardError
-from stallguard.fleet.store import Store
+from stallguard.fleet.store import Store, needs_package
 from stallguard.fleet.store.membership import MEMBER_NAME, Membership
 from stallguard.fleet.store.records import Damaged
 from stallguard.storage import paths, private
@@ -155,9 +154,7 @@ class Signatures:
         from cryptography.hazmat.primitives.serialization import Encoding
 
         private.ensure(self._kept.parent)
-        draft = self._kept.with_suffix(f".{os.urandom(4).hex()}")
-        private.write(draft, found.public_bytes(Encoding.PEM))
-        draft.replace(self._kept)
+        private.replace(self._kept, found.public_bytes(Encoding.PEM))
 
     @cached_property
     def _list(self) -> x509.CertificateRevocationList:
@@ -256,16 +253,7 @@ def require_package() -> None:
     try:
         import cryptography.x509  # noqa: F401 - is it there?
     except ImportError as error:
-        raise missing(error) from error
-
-
-def missing(error: ImportError) -> StallguardError:
-    """Return the error for a package of the extra that is not installed."""
-    return StallguardError(
-        f"a fleet needs a package that is missing: {error.name}",
-        cure="install the extra: stallguard-train[fleet]",
-        code=CANNOT_RUN,
-    )
+        raise needs_package("a fleet", error) from error
 
 
 def _envelope(data: bytes) -> _Signed:

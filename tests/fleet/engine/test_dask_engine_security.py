@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet.engine.dask_engine import renew, security
-from stallguard.fleet.machines import founding, member_tls
+from stallguard.fleet.machines import authority, founding, member_tls
 from stallguard.fleet.store import membership
 from stallguard.fleet.store.opening import open_store
 from stallguard.fleet.store.signing import Signatures
@@ -221,7 +221,7 @@ def test_a_revoked_member_is_cut_off_and_refused_and_no_member_can_be_another_on
     found(name="ann")
     founder = home / ".config/stallguard/fleet.toml"
     files = [invited(founder, name) for name in ("mini", "pro")]
-    made = founding.load(founding.beside(founder), member_of(founder).fleet)
+    made = authority.load(founding.beside(founder), member_of(founder).fleet)
     for name in ("mini", "ann"):
         made = made.revoke(name, dt.datetime.now(dt.UTC))
         files.append(tmp_path / f"{name}.pem")

@@ -16,7 +16,7 @@ from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet.engine import worker_process
 from stallguard.fleet.jobs import preparing, runs_here
 from stallguard.fleet.machines import machine_list
-from stallguard.fleet.machines.machine_beat import RunSide
+from stallguard.fleet.machines.machine_beat import MachineFiles
 from stallguard.fleet.machines.offers import Offer, WorkerOptions
 from stallguard.fleet.store import beside_loop, orders, signing
 from stallguard.fleet.store.folder_store import FolderStore
@@ -278,7 +278,7 @@ def test_the_card_has_how_a_run_stands_and_is_written_before_its_minute_is_over_
     monkeypatch.setattr(worker_process, "RENEWS_IF_NEWS", 0.3)
     made, store, _ = worker
     clock = SystemClock()
-    run, began = RunSide(store.url, "mac", system.boot()), clock.monotonic()
+    run, began = MachineFiles(store.url, "mac", system.boot()), clock.monotonic()
 
     def cards():
         card = orders.decode_card(store.read(orders.WorkerCard.place(host="mac")), "mac", made._signatures)

@@ -11,6 +11,7 @@ from stallguard.fleet.store import StoreError, orders
 from stallguard.fleet.store.orders import Stop
 from tests import examples
 from tests.fleet.dispatching import OWN, Fleet
+from tests.fleet.memory import MemoryStore
 
 
 class Counting:
@@ -109,12 +110,12 @@ def test_an_old_submission_that_is_put_back_starts_nothing_also_without_the_arch
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_store_that_fails_at_any_request_loses_no_job_and_starts_none_twice(tmp_path, done):
+def test_a_store_that_fails_at_any_request_loses_no_job_and_starts_none_twice(done):
     requests = None
     number = 0
     while requests is None or number < requests:
         number += examples.of(1, fast=4)
-        fleet = Fleet(tmp_path / f"store-{number}")
+        fleet = Fleet(MemoryStore())
         finish(fleet, "before")
         fleet.submit("after")
         fleet.begin()

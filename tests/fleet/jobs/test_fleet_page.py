@@ -8,17 +8,20 @@ import re
 
 import pytest
 
+from stallguard.core.time_spent import Spent
 from stallguard.fleet.jobs import fleet_page
-from stallguard.fleet.jobs.fleet_page import EndedRun, make
+from stallguard.fleet.jobs.fleet_page import make
 from stallguard.fleet.jobs.job_table import Fleet, JobRow, Span
 from stallguard.fleet.jobs.readable_files import ReadableFiles
+from stallguard.fleet.machines.machine_list import as_seen
 from stallguard.fleet.store import orders
 from stallguard.fleet.store.orders import Cordon, SchedulerCard, WorkerCard
 from stallguard.fleet.store.records import Claim, Holder, HolderEnd, MachineRecord
 from stallguard.report import incident_history, labels
+from stallguard.storage import run_files
 from tests.fleet.jobs.test_job_table import begin, end, publish, submit
+from tests.fleet.jobs.test_view import member, store, verb  # noqa: F401 - fixtures
 from tests.fleet.members import signs
-from tests.fleet.test_fleet_verbs import member, store, verb  # noqa: F401 - fixtures
 from tests.report.test_incident_history import END, NEXT, stall
 from tests.report.test_incident_history import run as sighted_run
 
@@ -48,7 +51,7 @@ def test_each_machine_has_its_state_and_what_is_not_known_stays_unknown():
         workers=[
             card("air", resources={"slots": 1.0, "memory": 20.5, "metal": 1.0}),
             card("mini"),
-            card("pro", "2026-01-02T09:00:00Z", state="busy"),
+            as_seen(card("pro", "2026-01-02T09:00:00Z", state="busy"), NOW),
         ],
         cordons=[Cordon(schema=1, host="mini", at="", why="its GPU hangs")],
         machines=[machine],
@@ -57,7 +60,7 @@ def test_each_machine_has_its_state_and_what_is_not_known_stays_unknown():
     said = {one.host: (one.state, one.why) for one in made.machines}
     assert said["air"] == ("ready", "")
     assert said["mini"] == ("cordoned", "its GPU hangs")
-    assert said["pro"] == ("silent", "its worker last reported 3 h ago, and was busy then")
+    assert said["pro"] == ("silent", "its worker has not renewed its card: it is off, asleep or cut off")
     assert said["old"] == ("not known", "it has no worker")
     assert {one.host: one.jobs for one in made.machines}["air"] == ["a"]
     html = fleet_page.page_as_html(made)
@@ -109,7 +112,7 @@ def test_a_job_shows_progress_and_effective_time_only_if_they_are_known():
             JobRow(job="c", state="waiting"),
             JobRow(job="d", state="running", status={"progress": 7, "rates": []}),
         ],
-        ended={"b": EndedRun(0.5, 3)},
+        ended={"b": run_files.ended(0, "", Spent(training=1.0, stalled=1.0), attempts=3)},
     )
     said = [(one.progress, labels.share(one.effective), one.attempts) for one in made.jobs]
     assert said[0] == ("epoch 5 of 10, batch 3", "90 %", 2)

@@ -57,9 +57,11 @@ def readable(store, run):
 
 
 @pytest.fixture
-def bring(store, tmp_path):
+def bring(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "here"))
+
     def do(*, lives=True):
-        return mirror.bring(store, "job", 3, lives=lives, into=tmp_path / "here")
+        return mirror.bring(store, "job", 3, lives=lives)
 
     return do
 
@@ -76,12 +78,12 @@ def test_a_copy_has_what_the_run_has_and_says_where_it_lives(readable, bring, ru
     (run.incident(1) / "core.bin").write_bytes(b"x")
     readable.renew()
     here = bring()
-    assert here.run.id == RUN
-    assert here.run.output.read_bytes() == b"begins\n"
-    assert (here.run.incident(1) / "stacks.txt").read_text() == "a stack"
-    assert not (here.run.incident(1) / "core.bin").exists()
-    assert run_files.state(here.run) == "running"
-    assert run_files.state(bring(lives=False).run) == "lost"
+    assert here.id == RUN
+    assert here.output.read_bytes() == b"begins\n"
+    assert (here.incident(1) / "stacks.txt").read_text() == "a stack"
+    assert not (here.incident(1) / "core.bin").exists()
+    assert run_files.state(here) == "running"
+    assert run_files.state(bring(lives=False)) == "lost"
 
 
 def test_only_what_changed_is_put_and_fetched(readable, bring, store, run):
@@ -97,10 +99,10 @@ def test_only_what_changed_is_put_and_fetched(readable, bring, store, run):
         ("replace", "parts/2/1"), ("replace", "index"),
     ]  # fmt: skip
     store.asked.clear()
-    inode = bring().run.output.stat().st_ino
+    inode = bring().output.stat().st_ino
     assert len(store.asked) == 2
-    assert bring().run.output.read_bytes() == run.output.read_bytes()
-    assert bring().run.output.stat().st_ino == inode  # it can be followed
+    assert bring().output.read_bytes() == run.output.read_bytes()
+    assert bring().output.stat().st_ino == inode  # it can be followed
 
 
 def test_a_journal_whose_part_is_turned_is_not_put_again(readable, bring, store, run):
@@ -112,7 +114,7 @@ def test_a_journal_whose_part_is_turned_is_not_put_again(readable, bring, store,
     run.journal.write_text("new\n")
     readable.renew()
     assert len([key for _, key in store.asked if "/parts/" in key]) == 1
-    here = bring().run
+    here = bring()
     assert here.journal.read_text() == "new\n"
     assert (here.path / "journal.1.jsonl").read_bytes() == (run.path / "journal.1.jsonl").read_bytes()
 
@@ -128,12 +130,13 @@ def test_of_a_large_output_the_beginning_and_the_newest_are_there_with_a_note(
             bring()
     kept = store.store.names("jobs/job/runs/3/parts/2")
     assert len(kept) <= 4
-    text = bring().run.output.read_text()
+    text = bring().output.read_text()
     assert text.startswith("begins\n")
     assert "bytes are left out here; they are on mini alone" in text
     assert text.endswith("000039\n")
     assert text.count("000039\n") == CHUNK // 20
-    fresh = mirror.bring(store, "job", 3, lives=True, into=run.path / "fresh").run.output.read_text()
+    monkeypatch.setenv("STALLGUARD_HOME", str(run.path / "fresh"))
+    fresh = bring().output.read_text()
     assert fresh.count("left out here") == 1
     assert fresh.endswith(text[-CHUNK:])
 
@@ -145,7 +148,7 @@ def test_a_failed_put_is_made_up_for(readable, bring, store, run):
     store.loses = ""
     add(run.output, b"more\n")
     readable.renew()
-    assert bring().run.output.read_bytes() == b"begins\nmore\n"
+    assert bring().output.read_bytes() == b"begins\nmore\n"
 
 
 def test_an_output_that_was_truncated_is_put_anew(readable, bring, run):
@@ -153,15 +156,15 @@ def test_an_output_that_was_truncated_is_put_anew(readable, bring, run):
     bring()
     run.output.write_bytes(b"again\n")
     readable.renew()
-    assert bring().run.output.read_bytes() == b"again\n"
+    assert bring().output.read_bytes() == b"again\n"
 
 
 def test_a_copy_that_was_interrupted_is_made_anew(readable, bring, run):
     readable.renew()
-    add(bring().run.output, b"half")
+    add(bring().output, b"half")
     add(run.output, b"more\n")
     readable.renew()
-    assert bring().run.output.read_bytes() == b"begins\nmore\n"
+    assert bring().output.read_bytes() == b"begins\nmore\n"
 
 
 @pytest.mark.parametrize(
@@ -188,17 +191,6 @@ def test_what_could_write_elsewhere_is_refused(bring, store, change, tmp_path):
     assert not list(tmp_path.rglob("x*.json"))
 
 
-def test_the_chunks_of_a_file_of_any_size_are_found_at_once():
-    size = 1 << 60
-    cut, goes_on = readable_files.hole(size, readable_files.MOST["output"])
-    file = Growing("output.log", 1, size, cut, goes_on)
-    wanted = readable_files.chunks(file, 0)
-    assert wanted[0] == 0
-    assert wanted[1] == goes_on // readable_files.CHUNK
-    assert wanted[-1] == size // readable_files.CHUNK - 1
-    assert readable_files.chunks(file, size - 1) == wanted[-1:]
-
-
 def test_a_run_that_is_not_in_the_store_is_none(bring):
     assert bring() is None
 
@@ -220,7 +212,7 @@ def test_a_reader_waits_until_the_machine_has_put_what_is_new(readable, store, r
     assert mirror.renew(store, "job", 3, now=lambda: clock.now, sleep=clock.sleep) == ""
     assert clock.now < mirror.PATIENCE
     assert store.store.names("news") == ["job@reader"]
-    assert bring().run.output.read_bytes() == b"begins\ngoes on\n"
+    assert bring().output.read_bytes() == b"begins\ngoes on\n"
 
 
 def test_a_reader_waits_for_no_machine_that_does_not_answer_and_none_that_it_cannot_ask(readable, store):

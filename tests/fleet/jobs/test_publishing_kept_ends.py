@@ -13,6 +13,7 @@ from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.joblog import perform
 from stallguard.fleet.store.records import Holder, HolderEnd
 from tests import examples
+from tests.fleet.memory import MemoryStore
 
 SCHEDULES, STEPS = examples.of(1000, fast=100), 12
 
@@ -118,6 +119,7 @@ def test_a_damaged_file_hides_no_other_end(troubled, tmp_path):
 
 
 def test_in_random_schedules_no_end_is_lost_and_none_is_published_twice(troubled):
+    troubled = Troubled(MemoryStore())
     for seed in range(SCHEDULES):
         dice, job = random.Random(seed), f"job-{seed}"
         troubled.is_read_only, troubled.loses = False, lambda: False

@@ -15,8 +15,7 @@ import pytest
 from stallguard.errors import STOPPED_ON_TIME, StallguardError
 from stallguard.fleet.jobs import preparing, runs_here
 from stallguard.fleet.jobs.runs_here import Edges, NotBegun, Prepared, RunsHere, log_of
-from stallguard.fleet.store import StoreError, joblog, orders, records
-from stallguard.fleet.store.beside_loop import Asking, answered
+from stallguard.fleet.store import joblog, orders, records
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.orders import Code, Submission
 from stallguard.fleet.store.records import Damaged, Holder
@@ -32,7 +31,7 @@ class Here:
         self.store = FolderStore(tmp_path / "store")
         self.place, self.said, self.begun = tmp_path, [], []
         self.prepares, self.released, self.was_given_up = threading.Event(), threading.Event(), False
-        edges = Edges(self.prepare, lambda: "now", self.said.append)
+        edges = Edges(self.prepare, self.said.append)
         mine = Signatures(member)
         self.runs = RunsHere(mine, self.store, "mac", "w1", {}, edges)
         self.runs._command = self.command
@@ -142,32 +141,6 @@ def test_a_preparation_that_hangs_in_the_kernel_does_not_hold_up_the_end(here, m
         assert not asyncio.run(steps()).begun
     finally:
         hangs.set()
-
-
-def test_a_store_that_does_not_answer_is_an_error_and_is_not_asked_beside_itself():
-    silent, asked = threading.Event(), []
-
-    def ask():
-        asked.append(1)
-        return silent.wait(PATIENCE)
-
-    async def steps():
-        asking = Asking()
-        for _ in range(3):
-            with pytest.raises(StoreError, match="does not answer"):
-                await asking.answered(ask, 0.05)
-        assert len(asked) == 1
-        silent.set()
-        assert await asking.answered(ask, PATIENCE)
-        with pytest.raises(ValueError, match="as it was raised"):
-            await answered(partial(fail, "as it was raised"))
-
-    asyncio.run(steps())
-    assert len(asked) == 2
-
-
-def fail(text):
-    raise ValueError(text)
 
 
 def test_an_environment_that_is_not_wanted_any_more_is_not_made_further(home, tmp_path, monkeypatch):

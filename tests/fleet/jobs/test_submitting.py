@@ -226,9 +226,9 @@ def test_a_machine_that_left_or_whose_card_is_damaged_or_of_another_member_fits_
         schema=1, host="foreign", at="", state="ready", resources={"slots": 1.0, "cuda": 2.0}
     )
     store.replace(orders.WorkerCard.place(host="foreign"), orders.encode(foreign, signs_for("here")))
-    now, own = dt.datetime.now(dt.UTC), Signatures(member)
-    assert submitting.fitting(store, own, {"cuda": 2.0}, now)[0] == ["here"]
-    fit, why = submitting.fitting(store, own, {"cuda": 3.0}, now)
+    own = Signatures(member)
+    assert submitting.fitting(store, own, {"cuda": 2.0})[0] == ["here"]
+    fit, why = submitting.fitting(store, own, {"cuda": 3.0})
     assert (fit, why) == ([], "gone is gone; here has 2 of 3 cuda")
 
 

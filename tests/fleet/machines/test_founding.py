@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from msgspec.structs import replace
 
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
 from stallguard.fleet.machines import member_tls
@@ -47,15 +46,6 @@ def test_a_fleet_file_is_not_overwritten_without_force(fleet, home, tmp_path):
     assert (home / FILE).read_bytes() != before
 
 
-def test_of_two_files_that_are_written_at_once_the_first_stays(found, home):
-    made = found()
-    before = (home / FILE).read_bytes()
-    with pytest.raises(FileExistsError):
-        membership.write(home / FILE, made, replace=False)
-    assert (home / FILE).read_bytes() == before
-    assert sorted(path.name for path in (home / FILE).parent.iterdir()) == FILES
-
-
 def test_a_store_of_another_fleet_is_refused_and_stays_that_fleets(fleet, found, home, tmp_path):
     first = found()
     file = (home / FILE).read_bytes()
@@ -65,28 +55,6 @@ def test_a_store_of_another_fleet_is_refused_and_stays_that_fleets(fleet, found,
     assert first.fleet in said
     assert (home / FILE).read_bytes() == file
     opening.check_owner(open_store(first.store), first)
-
-
-def test_a_verb_says_which_fleet_the_store_belongs_to(found, tmp_path):
-    first, second = found(), found(store="other")
-    with pytest.raises(StallguardError) as error:
-        opening.check_owner(open_store(second.store), first)
-    assert second.fleet in error.value.why
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(StallguardError) as error:
-        opening.check_owner(FolderStore(tmp_path / "empty"), first)
-    assert "no fleet" in error.value.why
-    with pytest.raises(StoreError, match="is its share mounted"):
-        opening.check_owner(FolderStore(tmp_path / "absent"), first)
-
-
-def test_a_mark_that_is_damaged_is_not_taken_for_none(tmp_path, found):
-    made = found()
-    store = open_store(made.store)
-    store.remove("fleet")
-    store.create("fleet", b"{")
-    with pytest.raises(StallguardError, match="does not say which fleet"):
-        opening.check_owner(store, made)
 
 
 def test_without_a_store_nothing_is_written(fleet, home, tmp_path):
@@ -102,19 +70,6 @@ def test_a_file_that_cannot_be_written_leaves_the_store_to_the_next_try(found, h
         found(file=home / "file" / "fleet.toml")
     assert opening.owner_of(FolderStore(tmp_path / "store")) == ""
     found()
-
-
-def test_odd_text_comes_back_as_it_was_written(found, home):
-    made = membership.required(os.environ) if found() else None
-    odd = type(made)(
-        **{name: getattr(made, name) for name in made.__struct_fields__} | {"store": 'file:///a "\\" ü'}
-    )
-    membership.write(home / FILE, odd, replace=True)
-    assert membership.required(os.environ) == odd
-    with pytest.raises(StallguardError, match="cannot hold"):
-        membership.text(
-            type(made)(**{name: getattr(made, name) for name in made.__struct_fields__} | {"store": "a\x07"})
-        )
 
 
 # ---- members --------------------------------------------------------------------------------------------------------
@@ -184,9 +139,3 @@ def test_the_extra_that_is_missing_is_named(home, tmp_path):
     assert ended.returncode == CANNOT_RUN, ended.stderr
     assert "stallguard-train[fleet]" in ended.stderr
     assert not (home / FILE).exists()
-
-
-def test_a_file_of_another_authority_is_noticed(found):
-    made, other = found(), found(store="other")
-    with pytest.raises(StallguardError, match="has another authority than the fleet"):
-        opening.check_owner(open_store(made.store), replace(made, ca=other.ca))

@@ -14,10 +14,9 @@ from stallguard.fleet.machines.keeper import LeaseKeeper
 from stallguard.fleet.machines.lease import FENCED
 from stallguard.fleet.machines.machine_beat import (
     STATUS_MAX,
+    MachineFiles,
     MachineLeases,
-    RunSide,
     Standing,
-    WorkerSide,
     period,
 )
 from stallguard.fleet.store import StoreError, joblog
@@ -67,7 +66,7 @@ class Lab:
         """Start the run, and wait until its worker has seen it."""
         self.keeper = LeaseKeeper(
             self.store, "job", self.tail, self.now, LASTS, lambda: self.now, asked=self.read_order,
-            machine=RunSide(self.store.url, "mac", "b"),
+            machine=MachineFiles(self.store.url, "mac", "b"),
         )  # fmt: skip
         self.keeper.attach(lambda order, why: self.orders.append((order, why)))
         self.keeper.start()
@@ -182,11 +181,11 @@ def test_a_mark_that_comes_late_is_removed_with_one_of_the_next_cards(tmp_path):
 
 def test_a_run_that_is_over_or_silent_or_of_another_machine_is_not_alive(tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    worker = WorkerSide("file:///s", "mac", "b")
-    mine = RunSide("file:///s", "mac", "b")
+    worker = MachineFiles("file:///s", "mac", "b")
+    mine = MachineFiles("file:///s", "mac", "b")
     others = [("file:///other", "mac", "b"), ("file:///s", "box", "b"), ("file:///s", "mac", "earlier")]
     for number, one in enumerate(others):
-        RunSide(*one).show(f"other-{number}", 1, 120.0, 50.0)
+        MachineFiles(*one).show(f"other-{number}", 1, 120.0, 50.0)
     mine.show("job", 3, 120.0, 50.0)
     mine.show("short", 1, 30.0, 50.0)
     assert set(worker.alive(50.0)) == {"job@3", "short@1"}
@@ -200,28 +199,28 @@ def test_a_run_that_is_over_or_silent_or_of_another_machine_is_not_alive(tmp_pat
 
 def test_what_a_worker_says_counts_for_runs_of_its_store_and_machine_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    run = RunSide("file:///s", "mac", "b")
+    run = MachineFiles("file:///s", "mac", "b")
     assert run.renewals() is None
-    WorkerSide("file:///s", "mac", "b").show(1.0, 2.0, {"job@3": 4})
+    MachineFiles("file:///s", "mac", "b").tell(1.0, 2.0, {"job@3": 4})
     assert run.renewals().asks == {"job@3": 4}
-    assert RunSide("file:///other", "mac", "b").renewals() is None
-    assert RunSide("file:///s", "mac", "later").renewals() is None
+    assert MachineFiles("file:///other", "mac", "b").renewals() is None
+    assert MachineFiles("file:///s", "mac", "later").renewals() is None
     (tmp_path / "fleet" / "renewals").write_bytes(b"{")
     assert run.renewals() is None
 
 
 def test_the_card_of_a_machine_has_how_its_runs_stand_and_a_run_without_one_hears_so(tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    worker, run = WorkerSide("file:///s", "mac", "b"), RunSide("file:///s", "mac", "b")
+    worker, run = MachineFiles("file:///s", "mac", "b"), MachineFiles("file:///s", "mac", "b")
     stands = RunStatus(1, "noon", {"state": "running"})
     assert not run.report("job", 3, stands)  # no worker
-    worker.show(1.0, 2.0, {"other@1": 0})
+    worker.tell(1.0, 2.0, {"other@1": 0})
     assert not run.report("job", 3, stands)  # its card does not stand for this run yet
-    worker.show(3.0, 4.0, {"job@3": 0})
+    worker.tell(3.0, 4.0, {"job@3": 0})
     assert run.report("job", 3, stands)
     assert worker.statuses(["job@3", "other@1"]) == {"job@3": stands}
     assert worker.statuses(["job@4"]) == {}  # of the holder before
-    assert WorkerSide("file:///s", "mac", "later").statuses(["job@3"]) == {}
+    assert MachineFiles("file:///s", "mac", "later").statuses(["job@3"]) == {}
     assert not run.report("job", 3, RunStatus(1, "one", {"state": "x" * STATUS_MAX}))  # the store has it then
     assert worker.statuses(["job@3"]) == {}
     run.report("job", 3, stands)
@@ -231,8 +230,8 @@ def test_the_card_of_a_machine_has_how_its_runs_stand_and_a_run_without_one_hear
 
 def test_a_status_that_cannot_be_written_is_not_left_to_the_card(tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
-    worker, run = WorkerSide("file:///s", "mac", "b"), RunSide("file:///s", "mac", "b")
-    worker.show(1.0, 2.0, {"job@3": 0})
+    worker, run = MachineFiles("file:///s", "mac", "b"), MachineFiles("file:///s", "mac", "b")
+    worker.tell(1.0, 2.0, {"job@3": 0})
     assert run.report("job", 3, RunStatus(1, "noon", {"state": "running"}))
 
     def full(*_given):

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from stallguard.fleet.store import records
-from stallguard.fleet.store.records import KILLED, NOT_BEGUN, REQUESTED, HolderEnd
+from stallguard.fleet.store.records import (
+    KILLED,
+    NOT_BEGUN,
+    REQUESTED,
+    Claim,
+    Damaged,
+    Generation,
+    Holder,
+    HolderEnd,
+    StoredFile,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,3 +49,29 @@ def test_who_ended_a_run_decides_and_not_a_number(facts, finished, goes_on, coul
     end = HolderEnd(number=1, claim=1, run="r", why="", **facts)
     assert (end.is_finished, end.goes_on, end.could_not_begin) == (finished, goes_on, could_not_begin)
     assert records.decode(records.encode(end)) == end
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "a//b", "a/../b", "", ".", "a/."])
+def test_an_entry_cannot_name_a_file_elsewhere(path):
+    file = StoredFile(path, 1, "0" * 64, "1-x")
+    entry = Generation(number=1, claim=1, run="r", files=(file,), at="")
+    with pytest.raises(Damaged):
+        records.decode(records.encode(entry))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"entry": "x"}', b"[" * 100000, b'{"entry": "claim"}', b"\xff"]
+)
+def test_bytes_that_are_no_entry_are_damaged(data):
+    with pytest.raises(Damaged):
+        records.decode(data)
+
+
+@pytest.mark.parametrize("text", [b"Infinity", b"NaN", b'"60"', b"null", b"1e999"])
+def test_a_lease_that_is_no_number_is_refused(text):
+    entry = records.encode(Claim(number=1, holder=Holder(host="a", boot="b", pid=1, nonce="a"))).replace(
+        b"60.0", text
+    )
+    assert text in entry
+    with pytest.raises(Damaged):
+        records.decode(entry)

@@ -14,7 +14,7 @@ from stallguard.fleet.jobs import packing, preparing, unpacking
 
 pytestmark = pytest.mark.live
 uv = pytest.importorskip("uv")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "tests/fleet/scripts/count.py"
 
 

@@ -126,18 +126,6 @@ def test_no_fleet_is_made_in_a_store_that_is_full_or_read_only(lab, mounted):
         mounted("ro")
 
 
-def test_a_worker_and_a_scheduler_say_once_that_the_store_is_read_only_and_go_on(lab, mounted):
-    mounted("ro")
-    scheduler = lab.start("fleet", "scheduler", "--listen", lab.member.scheduler.removeprefix("tls://"))
-    lab.until("the store cannot be written", "Read-only file system", of=scheduler)
-    worker = lab.start("fleet", "worker", "--name", "mini")
-    lab.until("is connected to", "the store cannot be written", of=worker)
-    mounted("rw")
-    said = lab.until("the store can be written again", of=worker)
-    assert said.count("the store cannot be written") == 1
-    lab.until("ready", ask=("fleet", "machines"))
-
-
 def test_a_training_goes_on_while_the_store_is_full_and_publishes_when_there_is_room(lab, mounted):
     script = lab.project / "long.py"
     script.write_text((ROOT / "tests/fleet/scripts/count.py").read_text())

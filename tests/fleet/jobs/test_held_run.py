@@ -17,14 +17,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stallguard.fleet.store import joblog, records
+from stallguard.fleet.store import records
 from stallguard.fleet.store.opening import open_store
 from tests.host.children import is_alive
 
 pytestmark = pytest.mark.live
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = Path(__file__).parent / "scripts" / "count.py"
+ROOT = Path(__file__).parents[3]
+SCRIPT = Path(__file__).parents[1] / "scripts" / "count.py"
 LEASE = 6.0
 PATIENCE = 90.0
 STEPS, PAUSE = 300, 0.05
@@ -199,8 +199,7 @@ def test_a_machine_whose_own_run_was_killed_ends_its_orphan_and_goes_on_from_its
     assert [(e.code, e.number) for e in log if isinstance(e, records.HolderEnd)] == [(0, 2)]
 
 
-@pytest.mark.parametrize("damage", ["removed", "cut", "changed"])
-def test_if_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_that_is_said(shared_folder, damage):
+def test_if_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_that_is_said(shared_folder):
     lab = shared_folder
     first = lab.start("a", steps=4000)
     lab.until(lambda: len([e for e in lab.log() if isinstance(e, records.Generation)]) >= 3)
@@ -210,11 +209,7 @@ def test_if_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_that_is_
     others = {file.name for file in older.files}
     (name, *_) = [file.name for file in newest.files if file.name not in others]
     file = lab.place / "store" / records.data_key("count", newest.number, name)
-    if damage == "removed":
-        file.unlink()
-    else:
-        content = file.read_bytes()
-        file.write_bytes(content[:-1] if damage == "cut" else content[:-1] + b"x")
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
     second = lab.start("b", "--max-time", "10s", steps=4000)
     assert second.wait(PATIENCE) == 75, lab.text(second)
     said = lab.text(second)
@@ -337,21 +332,3 @@ def test_a_plain_run_imports_nothing_of_a_fleet(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0
     assert not re.search(r"obstore|botocore|stallguard\.fleet", done.stderr)
-
-
-def test_the_newest_end_of_a_log_is_read_with_few_requests(folder):
-    """A job of a year has a hundred thousand entries."""
-    holder = records.Holder(host="h", boot="b", pid=1, nonce="n")
-    tail, _ = joblog.perform(joblog.claim("job", joblog.Tail(), holder, ""), folder)
-    for number in range(50):
-        file = records.StoredFile("a", 1, f"{number:064x}", f"{number}-x")
-        entry = records.Generation(number=1, claim=0, run="r", files=(file,))
-        tail = joblog.perform(joblog.append("job", tail, 1, entry), folder)
-    asked = []
-
-    class Counting:
-        def __getattr__(self, name):
-            return lambda *given: asked.append((name, given)) or getattr(folder, name)(*given)
-
-    assert joblog.perform(joblog.read_end("job"), Counting()) == tail
-    assert len(asked) <= 5, json.dumps(asked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import socket
 
 import pytest
 from msgspec.structs import replace
@@ -107,17 +106,6 @@ def test_a_fleet_file_that_cannot_be_used_says_why(lab, change, text):
         said = lab.refused(*ASKING[verb], code=code)
         assert text in said
         assert len(said.splitlines()) >= 3  # what, why, what to do
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user, and be one")
-def test_a_second_scheduler_at_the_same_port_is_one_clear_error(lab):
-    place = lab.member.scheduler.rpartition("/")[2]
-    host, _, port = place.rpartition(":")
-    with socket.create_server((host, int(port))):
-        said = lab.refused("fleet", "scheduler", "--listen", place)
-    assert "the scheduler cannot listen at 127.0.0.1:" in said
-    assert "in use" in said
-    assert "another scheduler" in said
 
 
 def test_a_fleet_file_of_another_user_is_refused(lab, monkeypatch):

@@ -15,8 +15,8 @@ from stallguard.fleet.jobs import readable_files, view
 from stallguard.fleet.store import membership, opening, orders, records
 from stallguard.fleet.store.folder_store import FolderStore
 from tests import command_line
+from tests.fleet.jobs.test_held_run import PATIENCE, ROOT, Lab
 from tests.fleet.jobs.test_job_table import AT, OWN, begin, end, submit
-from tests.fleet.test_jobs import PATIENCE, ROOT, Lab
 
 HOST = os.uname().nodename
 

@@ -18,7 +18,16 @@ import psutil
 import pytest
 
 from stallguard.fleet.store import records
-from tests.fleet.test_jobs import PATIENCE, QUICK, ROOT, SCRIPT, STEPS, Lab, assert_nothing_fenced, result
+from tests.fleet.jobs.test_held_run import (
+    PATIENCE,
+    QUICK,
+    ROOT,
+    SCRIPT,
+    STEPS,
+    Lab,
+    assert_nothing_fenced,
+    result,
+)
 
 pytestmark = pytest.mark.live
 

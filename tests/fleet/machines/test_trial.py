@@ -14,7 +14,12 @@ import pytest
 from stallguard.doctor.checks import examine
 from stallguard.doctor.facts import FAIL, OK, WARN
 from stallguard.fleet.machines import member_tls, trial
+from stallguard.fleet.machines.trial import PROMISES, tried
+from stallguard.fleet.store.opening import open_store
 from tests.doctor.scene import MAC, spoiled
+
+ROOT = Path(__file__).parents[3]
+
 
 pytest.importorskip("cryptography")
 CHECKS = ("fleet", "certificates", "scheduler", "fleet's store")
@@ -103,3 +108,45 @@ def test_expired_certificates_and_an_open_file_are_failures(found, home):
     (home / ".config/stallguard/fleet.toml").chmod(0o644)
     assert rows() == {"fleet": (FAIL, rows()["fleet"][1])}
     assert "is not private" in rows()["fleet"][1]
+
+
+def test_each_kind_of_store_keeps_each_promise(url, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    found = tried(open_store(url))
+    assert [one.promise for one in found] == list(PROMISES)
+    assert all(one.kept for one in found), found
+
+
+def test_the_probe_leaves_nothing_behind(url, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    store = open_store(url)
+    tried(store)
+    assert list(store.names("probe")) == []
+
+
+class Broken:
+    """A store whose methods are those of a good one, but for the given."""
+
+    def __init__(self, store, **changed):
+        self.url, self._store, self._changed = store.url, store, changed
+
+    def __getattr__(self, name):
+        return self._changed.get(name, getattr(self._store, name))
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "promise"),
+    [
+        ("create", lambda store: lambda key, data: store.replace(key, data) or True, "exclusive creation"),
+        ("create", lambda store: lambda key, data: store.read(key) is None and store.create(key, data),
+         "exclusive creation"),
+        ("replace", lambda store: store.create, "whole replacement"),
+        ("names", lambda store: lambda folder: [], "listing after a write"),
+        ("put", lambda store: lambda key, file: store.replace(key, file.read_bytes()[:-1]), "whole files"),
+    ],
+    ids=["overwrites", "looks before it writes", "keeps the old", "lists nothing", "cuts"],
+)  # fmt: skip
+def test_the_probe_names_the_promise_that_is_broken(folder, method, change, promise, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    found = tried(Broken(folder, **{method: change(folder)}))
+    assert promise in [one.promise for one in found if not one.kept], found

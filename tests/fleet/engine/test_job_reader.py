@@ -8,6 +8,7 @@ import time
 from stallguard.fleet.store import orders
 from stallguard.fleet.store.orders import Stop
 from tests.fleet.dispatching import LASTS, MAC, OWN, Fleet
+from tests.fleet.memory import MemoryStore
 
 ANSWERS, JOBS = 0.03, 300
 
@@ -23,8 +24,8 @@ class Slow:
         return getattr(self.store, name)
 
 
-def test_a_machine_that_vanishes_is_noticed_in_time_while_hundreds_of_jobs_wait(tmp_path):
-    fleet = Fleet(tmp_path / "store")
+def test_a_machine_that_vanishes_is_noticed_in_time_while_hundreds_of_jobs_wait():
+    fleet = Fleet(MemoryStore())
     fleet.submit("held")
     for number in range(JOBS):
         fleet.submit(f"waits-{number:03}")
