@@ -91,14 +91,10 @@ def begun(run: Run) -> MemoryWatch:
 def look(run: Run, limits: Limits) -> Step:
     """Return the run, and what is to be done before its memory runs out."""
     watch = run.current.memory
+    if limits.policy.memory_ahead == OFF:
+        return run, []
     every = CLOSE if watch.is_near else EVERY
-    way = limits.policy.memory_ahead
-    if (
-        way == OFF
-        or run.state != lifecycle.RUNNING
-        or run.current.decision is not None
-        or run.now - watch.at < every
-    ):
+    if run.state != lifecycle.RUNNING or run.current.decision is not None or run.now - watch.at < every:
         return run, []
     training, ahead = _nearest(run)
     alone = len(trainings.judged(run)) == 1
@@ -112,7 +108,7 @@ def look(run: Run, limits: Limits) -> Step:
     if ahead is not None:
         run, actions = _told(run, ahead)
     if others is not None:
-        run, actions = _told_of_others(run, others)
+        run, actions = _told(run, others, by_others=True)
     if near or pressure == "critical":
         run, asked = _asked_to_save(run, training, limits)
         actions += asked
@@ -285,23 +281,19 @@ def _grows_fast(history: History, now: float) -> bool:
 # ---- what follows -----------------------------------------------------------------------------------------------
 
 
-def _told(run: Run, ahead: Forecast) -> Step:
-    if run.current.memory.announced or min(ahead.latest, ahead.earliest + SAVE) > TELL:
+def _told(run: Run, ahead: Forecast, *, by_others: bool = False) -> Step:
+    watch, is_far = run.current.memory, min(ahead.latest, ahead.earliest + SAVE) > TELL
+    if is_far or (watch.others_announced if by_others else watch.announced):
         return run, []
-    run = with_attempt(run, memory=replace(run.current.memory, announced=True))
-    finding = _finding(run.history, ahead, run.now)
-    return run, [
-        Diagnosed(incident=0, findings=(finding,)),
-        Announce("memory.trend", _facts(ahead)),
-        Announce("stall.advice", {"text": finding.advice[0]}),
-    ]
-
-
-def _told_of_others(run: Run, ahead: Forecast) -> Step:
-    if run.current.memory.others_announced or min(ahead.latest, ahead.earliest + SAVE) > TELL:
-        return run, []
-    run = with_attempt(run, memory=replace(run.current.memory, others_announced=True))
-    return run, [Announce("memory.others", _facts(ahead))]
+    if by_others:
+        run = with_attempt(run, memory=replace(watch, others_announced=True))
+        return run, [Announce("memory.others", _facts(ahead))]
+    run, finding = (
+        with_attempt(run, memory=replace(watch, announced=True)),
+        _finding(run.history, ahead, run.now),
+    )
+    advice = Announce("stall.advice", {"text": finding.advice[0]})
+    return run, [Diagnosed(incident=0, findings=(finding,)), Announce("memory.trend", _facts(ahead)), advice]
 
 
 def _asked_to_save(run: Run, training: Training, limits: Limits) -> Step:

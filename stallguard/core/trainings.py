@@ -21,21 +21,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from stallguard.core import history, lifecycle
+from stallguard.core import events, history, lifecycle
 from stallguard.core.detection import detector
 from stallguard.core.detection.detector import Wanted
-from stallguard.core.events import (
-    Collected,
-    Event,
-    Heartbeat,
-    Launched,
-    ProbeConnected,
-    ProbeNote,
-    ProcessLeft,
-    Profiled,
-    Sampled,
-    Ticked,
-)
 from stallguard.core.learned import Learned, merged
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.policy import NOTHING, Position, TrainingProgress, batches_completed
@@ -71,10 +59,10 @@ def next_check(run: Run) -> float | None:
 # ---- events -----------------------------------------------------------------------------------------------------
 
 
-def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
+def observe(run: Run, event: events.Event, limits: DetectorLimits) -> Run:
     """Return the run after its trainings have observed `event`."""
     outside = run.current.trainings[0]
-    if isinstance(event, Launched):  # no process has reported yet; what was learned is kept by place
+    if isinstance(event, events.Launched):  # no process has reported yet; what was learned is kept by place
         detector_state = detector.start(run.learned.get("", run.inherited))
         fresh = _take(run, Training(history=outside.history, detector_state=detector_state), event, limits)
         return with_attempt(run, trainings=(fresh,), focus=OUTSIDE, over=(), seen=0, begun=0)
@@ -82,7 +70,7 @@ def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
     if addressed is None:
         each = tuple(_take(run, training, event, limits) for training in run.current.trainings)
         return with_attempt(run, trainings=each)
-    if not addressed and isinstance(event, Heartbeat | ProbeConnected | ProbeNote):
+    if not addressed and isinstance(event, events.Heartbeat | events.ProbeConnected | events.ProbeNote):
         # A new process: it has the machine's readings so far, and what earlier runs learned.
         new = Training(
             history=replace(outside.history, noted=(), growth=history.Growth(), process=()),
@@ -92,7 +80,7 @@ def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
         run = with_attempt(run, trainings=(*run.current.trainings, new), seen=new.key)
         addressed = {new.key}
     # The others get a tick: a gap must be judged although events of another training come.
-    tick = Ticked(at=event.at, steady=event.steady)
+    tick = events.Ticked(at=event.at, steady=event.steady)
     each = tuple(
         _take(run, training, event, limits) if training.key in addressed
         else _take(run, training, tick, limits) if _is_due(training, event.at) else training
@@ -107,22 +95,22 @@ def observe(run: Run, event: Event, limits: DetectorLimits) -> Run:
     return run
 
 
-def _addressees(run: Run, event: Event) -> set[int] | None:
+def _addressees(run: Run, event: events.Event) -> set[int] | None:
     """Return the keys of the trainings that an event concerns; None: all."""
     match event:
-        case Sampled(reading=Process(pid=0)):  # the whole tree
+        case events.Sampled(reading=Process(pid=0)):  # the whole tree
             return {training.key for training in run.current.trainings if not training.trains}
-        case Sampled(reading=Process(pid=pid)) | Sampled(reading=Device(pid=pid)) if pid:
+        case events.Sampled(reading=Process(pid=pid)) | events.Sampled(reading=Device(pid=pid)) if pid:
             return _living(run, pid)
-        case ProcessLeft() if _is_end(run, event):
+        case events.ProcessLeft() if _is_end(run, event):
             return set()
-        case Heartbeat(pid=0) | ProbeConnected(place=""):
+        case events.Heartbeat(pid=0) | events.ProbeConnected(place=""):
             return {OUTSIDE}
-        case Heartbeat(pid=pid) | ProbeConnected(pid=pid) | ProcessLeft(pid=pid) | Profiled(pid=pid):
+        case events.Heartbeat(pid=pid) | events.ProbeConnected(pid=pid) | events.ProcessLeft(pid=pid):
             return _living(run, pid)
-        case ProbeNote(pid=pid) if pid:
+        case events.Profiled(pid=pid) | events.ProbeNote(pid=pid) if pid:
             return _living(run, pid)
-        case Collected():
+        case events.Collected():
             return {run.current.focus}
     return None
 
@@ -131,15 +119,19 @@ def _living(run: Run, pid: int) -> set[int]:
     return {training.key for training in run.current.trainings if training.pid == pid and not training.over}
 
 
-def _take(run: Run, training: Training, event: Event, limits: DetectorLimits) -> Training:
+def _take(run: Run, training: Training, event: events.Event, limits: DetectorLimits) -> Training:
     detector_state = training.detector_state
-    if isinstance(event, ProbeConnected) and training.history.greeted is None and event.place in run.learned:
+    if (
+        isinstance(event, events.ProbeConnected)
+        and training.history.greeted is None
+        and event.place in run.learned
+    ):
         detector_state = detector.with_learned(detector_state, run.learned[event.place])
-    if isinstance(event, Heartbeat) and event.trains and not training.trains:
+    if isinstance(event, events.Heartbeat) and event.trains and not training.trains:
         # From now on the readings are of its own tree: other counters, which do not compare with those before.
         training, detector_state = replace(training, trains=True), detector.without_readings(detector_state)
     observed = detector.observe(detector_state, event, limits)
-    if run.state in lifecycle.ENDING and isinstance(event, Heartbeat):
+    if run.state in lifecycle.ENDING and isinstance(event, events.Heartbeat):
         # A signal wakes what waited, and it can still end its batch: that is no pause of a healthy training.
         observed = replace(observed, rows=detector_state.rows, strikes=detector_state.strikes)
     return replace(training, history=history.remember(training.history, event), detector_state=observed)
@@ -187,7 +179,7 @@ def _doubt(training: Training) -> int:
 # ---- ends -----------------------------------------------------------------------------------------------------------
 
 
-def leave(run: Run, event: ProcessLeft) -> tuple[Run, Training | None]:
+def leave(run: Run, event: events.ProcessLeft) -> tuple[Run, Training | None]:
     """Return the run after a process has left, and its training if it was one.
 
     The last one that left is kept, because its end can be that of the attempt.  So are the last that failed, the last
@@ -211,7 +203,7 @@ def leave(run: Run, event: ProcessLeft) -> tuple[Run, Training | None]:
     ), None
 
 
-def _is_end(run: Run, event: ProcessLeft) -> bool:
+def _is_end(run: Run, event: events.ProcessLeft) -> bool:
     """Return whether the child itself vanished: its Exited event follows, with the reason."""
     return event.how == VANISHED and event.pid == run.current.pid
 

@@ -316,36 +316,20 @@ class Guard:
 
     def conclude(self) -> None:
         """Write down how the run ended, and say where its report is."""
-        run, directory = self._context.current.run, self._context.directory
-        announce = self._context.reporter.announce
+        context, run, directory = self._context, self._context.current.run, self._context.directory
+        announce = context.reporter.announce
         assert run is not None  # noqa: S101 - concluded
-        self.do_each(
-            {
-                "keeping what the run taught": partial(self._earlier.remember, run),
-                "writing its outcome": partial(
-                    conclusion.write_outcome,
-                    directory,
-                    run,
-                    self._why,
-                    self._options.outcome_patience,
-                ),
-                "removing unfinished checkpoints": partial(
-                    conclusion.remove_unfinished_checkpoints, directory
-                ),
-                "setting checkpoints aside": partial(self._roll_back, run),
-                "sending its trace": partial(
-                    conclusion.send_trace,
-                    directory,
-                    self._context.settings.config.metrics.otlp,
-                    self._context.env,
-                    self._context.reporter.trouble,
-                ),
-                "removing old runs": partial(
-                    conclusion.remove_old_runs, self._context.settings.loaded, directory, announce
-                ),
-                "writing the end of the run": partial(conclusion.announce_report, directory, run, announce),
-            }
-        )
+        otlp, trouble = context.settings.config.metrics.otlp, context.reporter.trouble
+        patience, loaded = self._options.outcome_patience, context.settings.loaded
+        self.do_each({
+            "keeping what the run taught": lambda: self._earlier.remember(run),
+            "writing its outcome": lambda: conclusion.write_outcome(directory, run, self._why, patience),
+            "removing unfinished checkpoints": lambda: conclusion.remove_unfinished_checkpoints(directory),
+            "setting checkpoints aside": lambda: self._roll_back(run),
+            "sending its trace": lambda: conclusion.send_trace(directory, otlp, context.env, trouble),
+            "removing old runs": lambda: conclusion.remove_old_runs(loaded, directory, announce),
+            "writing the end of the run": lambda: conclusion.announce_report(directory, run, announce),
+        })  # fmt: skip
 
     def _roll_back(self, run: Run) -> None:
         context = self._context

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -283,69 +282,55 @@ def write_metrics(path: Path, text: str) -> None:
         raise
 
 
-class Metric(NamedTuple):
-    """One metric with its samples: a value each, by further labels."""
-
-    name: str
-    kind: str  # gauge or counter
-    help: str
-    samples: list[tuple[dict[str, str], float]]
-
-
 def metrics_text(status: LiveStatus, now: float, code: int | None = None) -> str:
     """Return the file.  `now`: seconds since the epoch; `code`: the exit code of a run that is over."""
     lines = []
-    for metric in metrics_of(status, now, code):
-        lines.append(f"# HELP {metric.name} {metric.help}")
-        lines.append(f"# TYPE {metric.name} {metric.kind}")
-        for labels, value in metric.samples:
-            shown = ",".join(
-                f'{name}="{_escaped(word)}"' for name, word in ({"run": status.run} | labels).items()
-            )
-            lines.append(f"{metric.name}{{{shown}}} {_number(value)}")
+    for name, kind, meaning, samples in _metrics(status, now, code):
+        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
+        for labels, value in samples:
+            each = ({"run": status.run} | labels).items()
+            shown = ",".join(f'{label}="{_escaped(word)}"' for label, word in each)
+            lines.append(f"{name}{{{shown}}} {_number(value)}")
     return "\n".join(lines) + "\n"
 
 
-def metrics_of(status: LiveStatus, now: float, code: int | None = None) -> Iterator[Metric]:
-    """Yield the metrics of a run that have a value."""
+Samples = list[tuple[dict[str, str], float]]  # a value each, by further labels
+
+
+def _metrics(status: LiveStatus, now: float, code: int | None) -> Iterator[tuple[str, str, str, Samples]]:
+    """Yield name, kind (gauge or counter), meaning and samples of each metric of a run that has a value."""
     state = status.state if code is None else (lifecycle.DONE if code == 0 else lifecycle.FAILED)
-    states = [({"state": name}, float(name == state)) for name in lifecycle.MEANING]
-    yield Metric("stallguard_state", "gauge", "1 for the state that the run is in, 0 for the others.", states)
-    yield from _one("stallguard_updated_timestamp_seconds", "gauge", "When this file was written.", now)
-    yield from _one("stallguard_exit_code", "gauge", "Exit code of the run; only if it is over.", code)
-    attempt, rates = status.attempt or None, status.rates
-    progress = None if status.progress is UNSET else status.progress
-    yield from _one("stallguard_attempt", "gauge", "Number of the attempt, from 1.", attempt)
-    restarts = None if attempt is None else attempt - 1
-    yield from _one("stallguard_restarts_total", "counter", "Restarts of the training.", restarts)
-    yield from _one("stallguard_stalls_total", "counter", "Stalls of the training.", status.incidents)
-    crashes = "Attempts that ended by themselves, with another code than 0."
-    yield from _one("stallguard_crashes_total", "counter", crashes, status.crashes)
-    yield from _one("stallguard_batches_total", "counter", "Batches that were trained.", status.batches)
-    pace = None if rates is UNSET else rates.batches
-    yield from _one("stallguard_batches_per_second", "gauge", "Pace of the last 15 seconds.", pace)
-    yield from _one("stallguard_silent_seconds", "gauge", "Time since the last progress.", status.silent)
-    yield from _one(
-        "stallguard_effective_ratio",
-        "gauge",
-        "Effective training time, a share of the time.",
-        status.effective,
-    )
+    states: Samples = [({"state": name}, float(name == state)) for name in lifecycle.MEANING]
+    attempt = status.attempt or None
+    newest = status.progress if isinstance(status.progress, Heartbeat) else None
+    epoch, loss = None, None
+    if newest is not None:
+        epoch = newest.epoch + 1 if newest.epoch >= 0 else None
+        is_broken = newest.loss_not_finite in ("nan", "inf", "-inf")
+        loss = float(newest.loss_not_finite) if is_broken else newest.loss
+    spent: Samples = []
     if status.spent is not UNSET:
-        times = msgspec.structs.asdict(status.spent)
-        spent = [({"category": name}, times[name]) for name in time_spent.CATEGORIES]
-        yield Metric("stallguard_spent_seconds_total", "counter", "Where the time of the run went.", spent)
-    if progress is not None:
-        broken = progress.loss_not_finite
-        newest = float(broken) if broken in ("nan", "inf", "-inf") else progress.loss
-        epoch = progress.epoch + 1 if progress.epoch >= 0 else None
-        yield from _one("stallguard_epoch", "gauge", "Epoch, from 1.", epoch)
-        yield from _one("stallguard_loss", "gauge", "The newest loss.", newest)
-
-
-def _one(name: str, kind: str, meaning: str, value: object) -> Iterator[Metric]:
-    if isinstance(value, int | float):
-        yield Metric(name, kind, meaning, [({}, float(value))])
+        spent = [({"category": name}, getattr(status.spent, name)) for name in time_spent.CATEGORIES]
+    rows: list[tuple[str, str, str, object]] = [
+        ("state", "gauge", "1 for the state that the run is in, 0 for the others.", states),
+        ("updated_timestamp_seconds", "gauge", "When this file was written.", now),
+        ("exit_code", "gauge", "Exit code of the run; only if it is over.", code),
+        ("attempt", "gauge", "Number of the attempt, from 1.", attempt),
+        ("restarts_total", "counter", "Restarts of the training.", None if attempt is None else attempt - 1),
+        ("stalls_total", "counter", "Stalls of the training.", status.incidents),
+        ("crashes_total", "counter", "Attempts that ended by themselves, with another code than 0.", status.crashes),
+        ("batches_total", "counter", "Batches that were trained.", status.batches),
+        ("batches_per_second", "gauge", "Pace of the last 15 seconds.", status.rates and status.rates.batches),
+        ("silent_seconds", "gauge", "Time since the last progress.", status.silent),
+        ("effective_ratio", "gauge", "Effective training time, a share of the time.", status.effective),
+        ("spent_seconds_total", "counter", "Where the time of the run went.", spent),
+        ("epoch", "gauge", "Epoch, from 1.", epoch),
+        ("loss", "gauge", "The newest loss.", loss),
+    ]  # fmt: skip
+    for name, kind, meaning, value in rows:
+        samples = [({}, float(value))] if isinstance(value, int | float) else value
+        if isinstance(samples, list) and samples:
+            yield f"stallguard_{name}", kind, meaning, samples
 
 
 def _number(value: float) -> str:

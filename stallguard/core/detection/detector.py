@@ -16,21 +16,11 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from stallguard.core import learned
+from stallguard.core import events, learned
 from stallguard.core.detection import activity, slowdown, verdict
 from stallguard.core.detection import verdict as rows
 from stallguard.core.detection.activity import HELD, SPIN, UNKNOWN, Activity, PythonWait
 from stallguard.core.detection.verdict import DetectorState, move
-from stallguard.core.events import (
-    ClockGap,
-    Event,
-    Exited,
-    Heartbeat,
-    Launched,
-    OutputHeld,
-    ProbeConnected,
-    Sampled,
-)
 from stallguard.core.learned import Baseline, Learned, settle
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Memory, Process
@@ -148,7 +138,7 @@ def export(detector_state: DetectorState) -> Learned:
     )  # fmt: skip
 
 
-def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits) -> DetectorState:
+def observe(detector_state: DetectorState, event: events.Event, limits: DetectorLimits) -> DetectorState:
     """Return the state after an event."""
     if detector_state.judgement.step == "exited":
         return detector_state
@@ -157,20 +147,20 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
     if missed:
         detector_state = without_readings(detector_state)
     match event:
-        case Heartbeat():
+        case events.Heartbeat():
             detector_state = _observe_heartbeat(detector_state, event, limits)
-        case Sampled(reading=Process() as reading):
+        case events.Sampled(reading=Process() as reading):
             detector_state = _observe_process(detector_state, reading, limits)
-        case Sampled(reading=Device() as reading):
+        case events.Sampled(reading=Device() as reading):
             stepping = detector_state.stepping and clock.now - detector_state.began < limits.window
             seen = activity.read_device(detector_state.evidence, reading, clock.now, stepping=stepping)
             detector_state = replace(detector_state, evidence=seen)
-        case Sampled(reading=Memory() as reading):
+        case events.Sampled(reading=Memory() as reading):
             slow = slowdown.note_memory(detector_state.slowdown, reading)
             detector_state = replace(detector_state, slowdown=slow)
-        case Launched():
+        case events.Launched():
             detector_state = _compare(detector_state, {"device": event.device, "factor": str(event.slices)})
-        case ProbeConnected():
+        case events.ProbeConnected():
             versions = {
                 name: version for name, version in event.versions.items() if name not in _NO_LIBRARIES
             }
@@ -179,15 +169,15 @@ def observe(detector_state: DetectorState, event: Event, limits: DetectorLimits)
                 judgement = detector_state.judgement
                 armed = replace(judgement, row=verdict.IMPORTING, step=move(judgement.step, "armed"))
                 detector_state = replace(detector_state, greeted=True, judgement=armed)
-        case ClockGap():
+        case events.ClockGap():
             detector_state = without_readings(
                 replace(detector_state, clock=verdict.open_grace(detector_state.clock, limits))
             )
-        case OutputHeld():  # the time for which it waited for its reader is no gap of the training
+        case events.OutputHeld():  # the time for which it waited for its reader is no gap of the training
             detector_state = without_readings(
                 replace(detector_state, began=clock.now, began_at=clock.at or 0.0)
             )
-        case Exited():
+        case events.Exited():
             ended = replace(detector_state.judgement, step="exited", certain=True)
             return replace(detector_state, judgement=ended, check_at=None)
     return verdict.form(detector_state, limits)
@@ -253,7 +243,7 @@ def _compare(detector_state: DetectorState, about: dict[str, str]) -> DetectorSt
 
 
 def _observe_heartbeat(
-    detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits
+    detector_state: DetectorState, heartbeat: events.Heartbeat, limits: DetectorLimits
 ) -> DetectorState:
     before, now = detector_state.heartbeat, detector_state.clock.now
     if heartbeat.aside:  # the probe is disabled: the gap begins when the process is idle, as without a probe
@@ -283,7 +273,10 @@ def _observe_heartbeat(
 
 
 def _learn(
-    detector_state: DetectorState, before: Heartbeat, heartbeat: Heartbeat, limits: DetectorLimits
+    detector_state: DetectorState,
+    before: events.Heartbeat,
+    heartbeat: events.Heartbeat,
+    limits: DetectorLimits,
 ) -> DetectorState:
     """Fold the gaps that ended with this record into the rows."""
     now, open_for = detector_state.clock.now, detector_state.clock.now - detector_state.began
@@ -303,7 +296,9 @@ def _learn(
     return replace(detector_state, rows=table, slowdown=slow)
 
 
-def _progress(detector_state: DetectorState, heartbeat: Heartbeat, limits: DetectorLimits) -> DetectorState:
+def _progress(
+    detector_state: DetectorState, heartbeat: events.Heartbeat, limits: DetectorLimits
+) -> DetectorState:
     """Begin a new gap after progress, and withdraw a possible stall."""
     began = max(
         detector_state.last_record, detector_state.clock.now - max(0.0, heartbeat.at - heartbeat.progress_at)
@@ -403,7 +398,7 @@ class Gaps(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def between(before: Heartbeat, heartbeat: Heartbeat, watched: float) -> list[Gaps]:
+def between(before: events.Heartbeat, heartbeat: events.Heartbeat, watched: float) -> list[Gaps]:
     """Return the gaps that ended between two records.
 
     `watched`: seconds on the watched clock since the beginning of the open gap; no gap counts for more, so
@@ -433,7 +428,7 @@ def between(before: Heartbeat, heartbeat: Heartbeat, watched: float) -> list[Gap
     return found
 
 
-def _counts(before: Heartbeat, heartbeat: Heartbeat) -> dict[str, int]:
+def _counts(before: events.Heartbeat, heartbeat: events.Heartbeat) -> dict[str, int]:
     beats = max(0, heartbeat.beats - before.beats)
     if heartbeat.source in ("poll", "hand"):
         return {rows.UNCLASSIFIED: beats}
