@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallguard.collectors.surroundings import newer_reports, parse_report
+from tests import examples
 
 MACOS = Path(__file__).parent.parent / "recordings/macos"
 
@@ -69,7 +70,8 @@ KEYS = st.sampled_from(
 LEAVES = st.none() | st.integers() | st.text()
 
 
-@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
+@settings(max_examples=examples.of(50, fast=20))
+@given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=20))
 def test_fields_of_another_shape_are_left_out(value):
     parse_report(json.dumps(value), "JetsamEvent-x.ips")
     parse_report(

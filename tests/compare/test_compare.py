@@ -133,7 +133,7 @@ def test_the_gpu_is_hidden_from_a_trial_on_the_cpu(tmp_path: Path, loop: str) ->
     Path(loop).write_text(
         f"import os\nopen({str(seen)!r}, 'a').write(os.environ['CUDA_VISIBLE_DEVICES'])\n" + LOOP
     )
-    done, _ = compared(tmp_path, "--device", "cpu", "--env", "TIMES=1,2", loop)
+    done, _ = compared(tmp_path, "--device", "cpu", "--env", "LAST=40,41", loop)
 
     assert done.code == 0, done.err
     assert seen.read_text() == "-1-1"

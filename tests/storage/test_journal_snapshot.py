@@ -71,7 +71,7 @@ def test_what_is_saved_and_the_rest_of_the_journal_bring_the_run_that_was(
 
 
 def test_most_of_a_long_journal_is_not_folded_again(directory: RunDir) -> None:
-    lived(directory, night(3000), 5900)
+    lived(directory, night(1500), 2950)
     began = time.process_time()
     taken_up(directory)
     short = time.process_time() - began
