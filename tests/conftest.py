@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import os
@@ -21,6 +22,7 @@ import pytest
 
 from stallguard.worker import Worker, living
 from tests import examples
+from tests.guarded import runs
 from tests.probe import imported
 
 pytest_plugins = ["pytester"]
@@ -115,7 +117,7 @@ def _is_of_whole_runs(item: pytest.Item) -> bool:
     used = vars(item.module).values() if isinstance(item, pytest.Function) else ()
     return (
         item.path.is_relative_to(ROOT / "tests/guarded")
-        or "other_python" in fixtures
+        or {"other_python", "guard_keras"} & set(fixtures)
         or any(getattr(one, "__module__", "") in STARTERS for one in used)
     )
 
@@ -140,6 +142,20 @@ def other_python():
         return str(path)
 
     return find
+
+
+@pytest.fixture(scope="session")
+def servers():
+    """The processes that have imported a framework."""
+    made = imported.ForkServers()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def guard_keras(servers):
+    """`tests.guarded.runs.guard` for a script of Keras: its trainings find the libraries imported already."""
+    return functools.partial(runs.guard, servers=servers)
 
 
 def _sockets() -> set[tuple[int, int]]:

@@ -16,7 +16,7 @@ from stallguard.storage import journal, run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor.control import ask
 
-from .runs import guard
+from .runs import RUN, guard
 
 BEATING = """
 import sys, time, stallguard
@@ -68,7 +68,7 @@ def test_a_setting_that_changes_in_its_file_holds_from_then_on_or_is_refused_wit
 ) -> None:
     home, settings = tmp_path / "home", beating.parent / "stallguard.toml"
     settings.write_text("[run]\nobserve = false\n")
-    command = [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, str(beating), "60"]
+    command = [*RUN, "--python", sys.executable, str(beating), "60"]
     environment = {**os.environ, "STALLGUARD_HOME": str(home)}
     with subprocess.Popen(command, cwd=beating.parent, env=environment) as run:
         try:
@@ -113,7 +113,7 @@ def test_each_dump_that_is_asked_for_is_kept_and_the_training_is_not_called_stal
     tmp_path: Path, beating: Path
 ) -> None:
     run = RunDir(tmp_path / "home" / "runs" / "latest")
-    command = [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, str(beating), "60"]
+    command = [*RUN, "--python", sys.executable, str(beating), "60"]
     with subprocess.Popen(command, env={**os.environ, "STALLGUARD_HOME": str(tmp_path / "home")}) as process:
         try:
             wait_for(lambda: "awake" in kinds(tmp_path / "home"))

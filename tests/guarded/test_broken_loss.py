@@ -9,7 +9,7 @@ import pytest
 
 from stallguard.errors import NOT_FINITE
 
-from .runs import guard, stallguard
+from .runs import Guard, stallguard
 
 SCRIPT = """
 import time
@@ -39,9 +39,9 @@ def diverging(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_told_once_and_everywhere_and_the_epochs_are_those_of_keras(
-    diverging: Path, tmp_path: Path
+    guard_keras: Guard, diverging: Path, tmp_path: Path
 ) -> None:
-    done = guard(tmp_path, *OFTEN, str(diverging))
+    done = guard_keras(tmp_path, *OFTEN, str(diverging))
 
     assert done.code == 0, done.err
     [said] = done.announced("loss.broken")
@@ -60,9 +60,9 @@ def test_it_is_told_once_and_everywhere_and_the_epochs_are_those_of_keras(
 
 
 def test_a_rollback_leaves_the_last_finite_checkpoint_as_the_newest_and_a_later_run_goes_on_there(
-    diverging: Path, tmp_path: Path
+    guard_keras: Guard, diverging: Path, tmp_path: Path
 ) -> None:
-    done = guard(tmp_path, *OFTEN, "--on-nonfinite", "rollback", str(diverging))
+    done = guard_keras(tmp_path, *OFTEN, "--on-nonfinite", "rollback", str(diverging))
 
     assert done.code == NOT_FINITE, done.err
     assert done.run is not None
@@ -70,18 +70,20 @@ def test_a_rollback_leaves_the_last_finite_checkpoint_as_the_newest_and_a_later_
     assert not list(done.run.glob("checkpoints/*/*/g*/NOT_FINITE"))
     assert list(done.run.glob("checkpoints-not-finite/*/*/g*/NOT_FINITE"))
 
-    again = guard(tmp_path, *OFTEN, "--resume", done.run.name, str(diverging))
+    again = guard_keras(tmp_path, *OFTEN, "--resume", done.run.name, str(diverging))
     place = ends["checkpoint"].partition(", made")[0].replace("the beginning of epoch 4", "epoch 4, batch 0")
     assert f"({place})" in again.err
     assert again.announced("checkpoint.not_finite") == []
 
 
-def test_a_resume_from_values_that_are_not_finite_is_said(diverging: Path, tmp_path: Path) -> None:
-    done = guard(tmp_path, *OFTEN, "--on-nonfinite", "stop", str(diverging))
+def test_a_resume_from_values_that_are_not_finite_is_said(
+    guard_keras: Guard, diverging: Path, tmp_path: Path
+) -> None:
+    done = guard_keras(tmp_path, *OFTEN, "--on-nonfinite", "stop", str(diverging))
     assert done.code == NOT_FINITE, done.err
     assert done.run is not None
     assert len(done.announced("run.not_rolled_back")) == 1
 
-    again = guard(tmp_path, *OFTEN, "--resume", done.run.name, str(diverging))
+    again = guard_keras(tmp_path, *OFTEN, "--resume", done.run.name, str(diverging))
     [said] = again.announced("checkpoint.not_finite")
     assert "has values that are not finite" in said["text"]

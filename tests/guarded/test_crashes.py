@@ -30,7 +30,7 @@ LINE = "line 6 of train.py, in on_batch_end"
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Guarded]:
     home = tmp_path_factory.mktemp("crash")
     (home / "train.py").write_text(CRASH)
-    return home, guard(home, "--max-restarts", "1", "train.py", cwd=home)
+    return home, guard(home, "--max-restarts", "1", "train.py", cwd=home, report=True)
 
 
 def test_what_is_said_has_the_line_and_the_crashes(crashed):
@@ -87,7 +87,7 @@ def test_every_run_has_its_page_and_only_one_that_trained_to_its_end_has_a_share
     tmp_path, script, crashes, share
 ):
     (tmp_path / "train.py").write_text(script)
-    run = guard(tmp_path, "train.py", cwd=tmp_path)
+    run = guard(tmp_path, "train.py", cwd=tmp_path, report=True)
 
     assert run.run is not None
     assert (run.run / "report.html").read_text().rstrip().endswith("</html>")

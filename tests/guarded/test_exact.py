@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .runs import Guarded, guard
+from .runs import Guard, Guarded
 
 pytestmark = pytest.mark.tf
 OFTEN = ("--checkpoint-every", "0", "--checkpoint-cost", "1")
@@ -33,7 +33,7 @@ print("epochs", history.epoch, len(history.history["loss"]))
 """
 
 
-def killed_once(folder: Path, *words: str) -> Guarded:
+def killed_once(guard: Guard, folder: Path, *words: str) -> Guarded:
     (folder / "train.py").write_text(SCRIPT)
     return guard(folder / "home", *OFTEN, *words, "train.py", cwd=folder)
 
@@ -42,8 +42,10 @@ def notes(run: Guarded) -> list[str]:
     return [facts["text"] for facts in run.announced("attempt.inexact")]
 
 
-def test_data_of_another_order_are_trained_from_the_beginning_of_their_epoch(tmp_path: Path) -> None:
-    run = killed_once(tmp_path)
+def test_data_of_another_order_are_trained_from_the_beginning_of_their_epoch(
+    guard_keras: Guard, tmp_path: Path
+) -> None:
+    run = killed_once(guard_keras, tmp_path)
 
     assert run.code == 0, run.err
     (said,) = notes(run)
@@ -58,8 +60,8 @@ def test_data_of_another_order_are_trained_from_the_beginning_of_their_epoch(tmp
     assert b"epochs [0, 1, 2] 3" in run.out
 
 
-def test_a_user_can_go_on_with_other_data_and_the_report_says_so(tmp_path: Path) -> None:
-    run = killed_once(tmp_path, "--inexact", "continue")
+def test_a_user_can_go_on_with_other_data_and_the_report_says_so(guard_keras: Guard, tmp_path: Path) -> None:
+    run = killed_once(guard_keras, tmp_path, "--inexact", "continue")
 
     assert run.code == 0, run.err
     (said,) = notes(run)
@@ -68,8 +70,8 @@ def test_a_user_can_go_on_with_other_data_and_the_report_says_so(tmp_path: Path)
     assert b"epochs [0, 1, 2] 3" in run.out
 
 
-def test_who_wants_an_exact_resume_or_none_gets_none(tmp_path: Path) -> None:
-    run = killed_once(tmp_path, "--inexact", "stop")
+def test_who_wants_an_exact_resume_or_none_gets_none(guard_keras: Guard, tmp_path: Path) -> None:
+    run = killed_once(guard_keras, tmp_path, "--inexact", "stop")
 
     assert run.code == 124, run.err
     (said,) = notes(run)

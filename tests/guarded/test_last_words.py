@@ -9,10 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+from .runs import RUN
+
 
 def test_a_last_notification_that_fails_is_reported_and_recorded(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('done')")
-    command = [sys.executable, "-m", "stallguard", "run", "--set", "notify.desktop=false", "--set",
+    command = [*RUN, "--set", "notify.desktop=false", "--set",
                "notify.command=exit 3", "train.py"]  # fmt: skip
     env = {**os.environ, "STALLGUARD_HOME": str(tmp_path / "home")}
     ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
@@ -36,7 +38,7 @@ def test_a_run_whose_directory_and_sockets_are_removed_says_so_and_trains_to_its
     env = {**os.environ, "STALLGUARD_HOME": str(tmp_path / "home")}
     with (tmp_path / "err").open("wb") as err:
         run = subprocess.Popen(
-            [sys.executable, "-m", "stallguard", "run", "train.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE,
+            [*RUN, "train.py"], cwd=tmp_path, env=env, stdout=subprocess.PIPE,
             stderr=err,
         )  # fmt: skip
     try:

@@ -17,6 +17,8 @@ import pytest
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
+from .runs import RUN
+
 LONG = 60.0  # seconds; only a broken test waits that long
 SILENT = "import signal, subprocess; subprocess.Popen(['sleep', '600']); signal.pause()"
 
@@ -27,7 +29,7 @@ class Orphan:
     def __init__(self, home: Path, *options: str) -> None:
         self.env = os.environ | {"STALLGUARD_HOME": str(home)}
         self.supervisor = subprocess.Popen(
-            [sys.executable, "-m", "stallguard", "run", *options, sys.executable, "-c", SILENT],
+            [*RUN, *options, sys.executable, "-c", SILENT],
             env=self.env, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         until = time.monotonic() + LONG

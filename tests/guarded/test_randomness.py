@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .runs import guard
+from .runs import Guard, guard
 
 KILLED_ONCE = """
 import os, signal
@@ -36,7 +36,7 @@ model.fit(x, x.sum(1), 16, epochs=2, verbose=0, callbacks=[End()], validation_sp
 """
 
 
-def drawn(tmp_path: Path, script: str, *words: str) -> list[str]:
+def drawn(tmp_path: Path, script: str, *words: str, guard: Guard = guard) -> list[str]:
     """Return the lines of draws of a run whose first attempt is killed."""
     (tmp_path / "train.py").write_text(script)
     run = guard(tmp_path / "home", *words, "train.py", cwd=tmp_path)
@@ -69,7 +69,7 @@ def test_with_the_switch_off_it_draws_anew(tmp_path: Path, off: str) -> None:
 
 
 @pytest.mark.tf
-def test_a_killed_training_goes_on_with_the_same_split(tmp_path: Path) -> None:
-    lines = drawn(tmp_path, KILLED_ONCE + DRAWS + TRAINS, "--checkpoint-every", "0")
+def test_a_killed_training_goes_on_with_the_same_split(guard_keras: Guard, tmp_path: Path) -> None:
+    lines = drawn(tmp_path, KILLED_ONCE + DRAWS + TRAINS, "--checkpoint-every", "0", guard=guard_keras)
     assert lines[:2] == lines[2:]
     assert len(lines) == 4

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from .runs import SCRIPTS, Guarded, guard
+from .runs import SCRIPTS, Guard, Guarded, guard
 
 pytestmark = [pytest.mark.tf, pytest.mark.live]
 EVENING = SCRIPTS / "evening.py"
-LONG = {"PAUSE": "0.1"}  # 20 s of steps: more than its time, however soon TensorFlow is there
+LONG = {"PAUSE": "0.07"}  # 13 s of steps: more than its time
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,10 @@ def said(run: Guarded) -> list[str]:
 
 
 def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
-    tmp_path: Path, undisturbed: str
+    guard_keras: Guard, tmp_path: Path, undisturbed: str
 ) -> None:
-    first = guard(tmp_path, "--max-time", "15s", str(EVENING), env=LONG)
-    second = guard(tmp_path, "--resume", "last", str(EVENING), env={"PAUSE": "0.01"})
+    first = guard_keras(tmp_path, "--max-time", "8s", str(EVENING), env=LONG)
+    second = guard_keras(tmp_path, "--resume", "last", str(EVENING), env={"PAUSE": "0.01"})
 
     assert first.code == 75, first.err
     assert first.announced("run.paused"), first.err
@@ -47,9 +47,11 @@ def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
     assert "resuming from the checkpoints of run" in second.err
 
 
-def test_segments_come_to_the_same(tmp_path: Path, undisturbed: str) -> None:
-    # 29 s of steps: more than one segment; on a busy machine TensorFlow alone takes 12 s of each.
-    run = guard(tmp_path, "--segments", "25s", "--cool-down", "0.5s", str(EVENING), env={"PAUSE": "0.15"})
+def test_segments_come_to_the_same(guard_keras: Guard, tmp_path: Path, undisturbed: str) -> None:
+    # 13 s of steps: more than one segment.
+    run = guard_keras(
+        tmp_path, "--segments", "10s", "--cool-down", "0.5s", str(EVENING), env={"PAUSE": "0.07"}
+    )
 
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] >= 2

@@ -15,7 +15,7 @@ import pytest
 
 import stallguard as stallguard_package
 
-from .runs import AT_ONCE, SCRIPTS, Guarded, guard, stallguard
+from .runs import AT_ONCE, SCRIPTS, Guard, Guarded, guard, stallguard
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.tf, pytest.mark.live]
@@ -73,10 +73,12 @@ def test_the_script_of_the_drill_keeps_tensorflow_quiet() -> None:
     assert said.stderr == ""
 
 
-def test_a_generator_that_blocks_is_called_starvation_and_its_line_is_named(tmp_path: Path) -> None:
+def test_a_generator_that_blocks_is_called_starvation_and_its_line_is_named(
+    guard_keras: Guard, tmp_path: Path
+) -> None:
     script = SCRIPTS / "stall_once.py"
 
-    run = guard(tmp_path, *AT_ONCE, str(script), "generator", str(tmp_path / "memory"))
+    run = guard_keras(tmp_path, *AT_ONCE, str(script), "generator", str(tmp_path / "memory"))
 
     assert_saved_by_a_restart(run)
     assert cause(run) == "input-starvation"
@@ -84,10 +86,10 @@ def test_a_generator_that_blocks_is_called_starvation_and_its_line_is_named(tmp_
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Guarded:
+def locked(guard_keras: Guard, tmp_path_factory: pytest.TempPathFactory) -> Guarded:
     """A run whose callback waits for a lock once."""
     home = tmp_path_factory.mktemp("locked")
-    return guard(home, *AT_ONCE, str(SCRIPTS / "stall_once.py"), "lock", str(home / "memory"))
+    return guard_keras(home, *AT_ONCE, str(SCRIPTS / "stall_once.py"), "lock", str(home / "memory"))
 
 
 def test_a_lock_in_a_callback_is_called_a_deadlock_and_its_line_is_named(locked: Guarded) -> None:
@@ -148,9 +150,9 @@ def test_a_lock_behind_a_launcher_is_a_deadlock_of_the_training_and_not_of_the_l
 
 
 def test_a_healthy_training_with_a_slow_validation_and_a_slow_checkpoint_is_left_alone(
-    tmp_path: Path,
+    guard_keras: Guard, tmp_path: Path
 ) -> None:
-    run = guard(tmp_path, *AT_ONCE, str(SCRIPTS / "healthy.py"))
+    run = guard_keras(tmp_path, *AT_ONCE, str(SCRIPTS / "healthy.py"))
 
     assert (run.code, run.out) == (0, b"trained\n"), run.err
     assert run.outcome()["batches"] == 80

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from .runs import SCRIPTS
+from .runs import RUN, SCRIPTS
 
 pytestmark = pytest.mark.live
 WIDTH, HEIGHT = 60, 20
@@ -59,7 +59,7 @@ def runs(home: Path) -> Iterator[None]:
     made = []
     try:
         for name in ("alpha", "beta"):
-            command = [sys.executable, "-m", "stallguard", "run", *quiet, "--name", name, *loop]
+            command = [*RUN, *quiet, "--name", name, *loop]
             made.append(
                 subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             )

@@ -19,7 +19,7 @@ import pytest
 from stallguard.core.events import Heartbeat, ProbeConnected, ProcessLeft
 from stallguard.storage.paths import RunDir
 
-from .runs import AT_ONCE, SCRIPTS, Guarded, guard, stallguard
+from .runs import AT_ONCE, RUN, SCRIPTS, Guarded, guard, stallguard
 
 LOOP = SCRIPTS / "loop.py"
 LINUX = pytest.mark.skipif(
@@ -247,7 +247,7 @@ def test_a_training_that_became_another_program_is_no_stall(tmp_path: Path) -> N
 
 def test_a_training_that_is_killed_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
     script = '("$PY" "$LOOP" first 10000 0.02 || true) & "$PY" "$LOOP" second 400 0.02 & wait'
-    command = [sys.executable, "-m", "stallguard", "run", "--", "sh", "-c", script]
+    command = [*RUN, "--", "sh", "-c", script]
     with subprocess.Popen(command, env={**os.environ, **PY, "STALLGUARD_HOME": str(tmp_path)}) as child:
         until(lambda: len(live(tmp_path).get("trainings", [])) == 2)
         trainings = live(tmp_path)["trainings"]

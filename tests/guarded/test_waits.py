@@ -16,7 +16,7 @@ import pytest
 
 from stallguard.core.events import Heartbeat
 
-from .runs import AT_ONCE, GUARDED, SCRIPTS, SPOILED, Guarded, guard
+from .runs import AT_ONCE, GUARDED, SCRIPTS, SPOILED, Guard, Guarded
 
 pytestmark = pytest.mark.live
 
@@ -111,8 +111,8 @@ def test_a_lock_in_a_step_is_judged_in_seconds_without_a_census(tmp_path: Path) 
 
 
 @pytest.mark.tf
-def test_an_idle_wait_in_a_call_of_the_library_is_named(tmp_path: Path) -> None:
-    run = guard(tmp_path, *AT_ONCE, str(SCRIPTS / "steps.py"), "dequeue", str(tmp_path / "memory"))
+def test_an_idle_wait_in_a_call_of_the_library_is_named(guard_keras: Guard, tmp_path: Path) -> None:
+    run = guard_keras(tmp_path, *AT_ONCE, str(SCRIPTS / "steps.py"), "dequeue", str(tmp_path / "memory"))
 
     assert run.code == 0, run.err
     stall(run)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.imported import ForkServers
 from tests.probe.receiver import Receiver
 
 
@@ -16,14 +15,6 @@ from tests.probe.receiver import Receiver
 def receiver():
     with Receiver() as there:
         yield there
-
-
-@pytest.fixture(scope="session")
-def servers():
-    """The processes that have imported a framework."""
-    made = ForkServers()
-    yield made
-    made.close()
 
 
 def _interpreter(version: str) -> str | None:

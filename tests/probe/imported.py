@@ -51,12 +51,23 @@ class ForkServer:
         SERVERS.add(psutil.Process(self._process.pid))
         self._answers = b""
 
-    def fork(self, argv: Sequence[str], folder: Path, environment: dict[str, str], output: Path) -> Fork:
-        """Run a script in a fork; what it prints goes into files whose names begin with `output`."""
+    def fork(
+        self,
+        argv: Sequence[str],
+        folder: Path,
+        environment: dict[str, str],
+        output: Path,
+        *,
+        guard: bool = False,
+    ) -> Fork:
+        """Run a script in a fork; what it prints goes into files whose names begin with `output`.
+
+        `guard`: `argv` is a whole command, a `stallguard run` whose trainings are forks (tests/guarded/runs.py).
+        """
         out, err = (output.with_suffix(suffix) for suffix in (".out", ".err"))
         for file in (out, err):
             file.touch()
-        job = {"argv": list(argv), "environment": environment, "folder": str(folder)}
+        job = {"argv": list(argv), "environment": environment, "folder": str(folder), "guard": guard}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({**job, "out": str(out), "err": str(err)}).encode() + b"\n")
         self._process.stdin.flush()
@@ -99,9 +110,14 @@ class Fork:
 
     def communicate(self, timeout: float = 60.0) -> tuple[str, str]:
         """Wait for its end and return what it printed.  Raises TimeoutError."""
+        out, err = self.printed(timeout)
+        return out.decode(), err.decode()
+
+    def printed(self, timeout: float) -> tuple[bytes, bytes]:
+        """Wait for its end and return what it printed, as bytes.  Raises TimeoutError."""
         if self.poll(timeout) is None:
             raise TimeoutError
-        out, err = (file.read_text() for file in self._files)
+        out, err = (file.read_bytes() for file in self._files)
         return out, err
 
     def send_signal(self, number: int) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
-from tests.guarded.runs import AT_ONCE, SPOILED, guard, stallguard
+from tests.guarded.runs import AT_ONCE, RUN, SPOILED, guard, stallguard
 
 ROOT = Path(__file__).parent.parent.parent
 HERE = """
@@ -159,7 +159,7 @@ def test_by_hand_beats_and_phases_are_received(tmp_path: Path) -> None:
 def started(home: Path, script: str) -> subprocess.Popen[bytes]:
     """Start a guarded run and wait until the script said its first line."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, script],
+        [*RUN, "--python", sys.executable, script],
         env={**os.environ, "STALLGUARD_HOME": str(home)}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert child.stdout is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
-from tests.guarded.runs import GUARDED, guard
+from tests.guarded.runs import GUARDED, RUN, guard
 
 LONG = 60  # seconds; only a broken test waits that long
 SCRIPT = """
@@ -48,9 +47,7 @@ NUMBERS = [
 def training(place: Path, number: int, how: str) -> Iterator[subprocess.Popen[str]]:
     script = place / "script.py"
     script.write_text(SCRIPT)
-    words = [
-        sys.executable, "-m", "stallguard", "run", "--python", GUARDED, str(script), str(int(number)), how,
-    ]  # fmt: skip
+    words = [*RUN, "--python", GUARDED, str(script), str(int(number)), how]
     env = {**os.environ, "STALLGUARD_HOME": str(place / "home")}
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:

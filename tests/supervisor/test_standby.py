@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir
 from stallguard.storage.run_files import lives
-from tests.guarded.runs import GUARDED
+from tests.guarded.runs import GUARDED, RUN
 
 pytestmark = pytest.mark.live
 
@@ -76,7 +75,7 @@ class Reader:
 def guarded(folder: Path, out: int, err: int) -> subprocess.Popen[bytes]:
     (folder / "train.py").write_text(SCRIPT)
     return subprocess.Popen(
-        [sys.executable, "-m", "stallguard", "run", "--python", GUARDED, "train.py"], cwd=folder, stdout=out,
+        [*RUN, "--python", GUARDED, "train.py"], cwd=folder, stdout=out,
         stderr=err, stdin=subprocess.DEVNULL,
         env={**os.environ, "STALLGUARD_HOME": str(folder / "home")},
     )  # fmt: skip

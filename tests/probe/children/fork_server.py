@@ -6,12 +6,17 @@ Reads one JSON object a line: {"argv", "environment", "folder", "out", "err"}.  
 when that has ended, its exit code as subprocess counts it.  The fork becomes what `python SCRIPT ARGUMENTS` would be:
 its streams, environment, directory, path, random numbers, `sitecustomize` (the probe) and `__main__`.  Only the
 libraries are imported already, so the probe installs its hooks in modules that are there.
+
+With "guard": true `argv` is a whole command instead, a `stallguard run`.  It gets a fork of this process that lends it
+its trainings (`lend`), by a socket whose number is in SG_FORKS.
 """
 
+import ctypes
 import gc
 import json
 import os
 import random  # noqa: F401  seeded in the fork
+import socket
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -38,13 +43,59 @@ def serve(answers):
     return None
 
 
-def become(job):
-    """Make this fork what a new interpreter would be when it begins with its script."""
+def redirect(job):
+    """Give this fork its streams."""
     streams = (os.devnull, os.O_RDONLY), (job["out"], os.O_WRONLY), (job["err"], os.O_WRONLY)
     for number, (path, mode) in enumerate(streams):
         opened = os.open(path, mode)
         os.dup2(opened, number)
         os.close(opened)
+
+
+def guard(job):
+    """Become the supervisor of `job`; in a fork that is to be one of its trainings, return what that runs."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # An orphan below the supervisor becomes its child, as if it had started it: PR_SET_CHILD_SUBREAPER, which lasts.
+    assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+    if os.fork() == 0:
+        ours.close()
+        return lend(theirs)
+    theirs.close()
+    ours.set_inheritable(True)
+    os.chdir(job["folder"])
+    os.execve(job["argv"][0], job["argv"], {**job["environment"], "SG_FORKS": str(ours.fileno())})  # noqa: S606
+    raise AssertionError  # never reached
+
+
+def lend(channel):
+    """Start a training for each order of the supervisor, until it ends; in a training, return its job."""
+    while True:
+        order, streams, *_ = socket.recv_fds(channel, 1 << 20, 2)
+        if not order:
+            os._exit(0)
+        answer, pid = os.pipe()
+        between = os.fork()
+        if between == 0:
+            between = os.getpid()
+            if training := os.fork():
+                os.write(pid, b"%d" % training)
+                os._exit(0)
+            for number, stream in enumerate(streams, 1):
+                os.dup2(stream, number)
+            for one in (channel.detach(), answer, pid, *streams):
+                os.close(one)
+            while os.getppid() == between:
+                pass  # for microseconds
+            os.setsid()
+            return json.loads(order)
+        os.waitpid(between, 0)  # from now on the training is the supervisor's child
+        channel.send(os.read(answer, 20))
+        for one in (answer, pid, *streams):
+            os.close(one)
+
+
+def become(job):
+    """Make this fork what a new interpreter would be when it begins with its script."""
     os.environ.clear()
     os.environ.update(job["environment"])
     os.chdir(job["folder"])
@@ -71,6 +122,8 @@ if __name__ == "__main__":
     gc.freeze()  # else the first collection of each fork copies every page
     request = serve(channel)
     if request is not None:
+        redirect(request)
+        request = guard(request) if request.get("guard") else request
         become(request)
         script = request["argv"][0]
         main = sys.modules["__main__"] = ModuleType("__main__")
