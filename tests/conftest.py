@@ -91,7 +91,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 LONGEST = (  # files that take minutes: if one of them is begun last, the other workers wait for it
-    "guarded/test_stalls.py", "guarded/test_trainings.py", "guarded/test_waits.py",
+    "guarded/test_ladder.py", "guarded/test_pythons.py", "guarded/test_stalls.py", "guarded/test_tracebacks.py",
+    "guarded/test_trainings.py", "guarded/test_waits.py",
     "probe/checkpoint/test_callbacks.py", "probe/checkpoint/test_fit.py",
     "probe/microbatch/test_slices_tf.py", "probe/microbatch/test_training_in_slices.py",
     "test_bench_chaos.py",

@@ -34,7 +34,7 @@ def test_a_hang_keeps_its_name_and_another_has_another(tmp_path: Path) -> None:
     name = listed[0]["name"]
     assert name.startswith("wait-")
     assert name != listed[1]["name"]
-    assert listed[0]["where"] == "loop.py:37 in deadlock", "the place is that of the newest run"
+    assert listed[0]["where"] == "loop.py:43 in deadlock", "the place is that of the newest run"
 
     text = stallguard(home, "incidents").out.decode()
     assert f"{name}  twice (2 in the last seven days)" in text

@@ -81,11 +81,11 @@ def test_a_syntax_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "options"),
     [
-        ("errors_keras.py", ()),
+        # Without a save between: on Keras 2 and JAX, below.
         ("errors_keras.py", ("--checkpoint-every", "0", "--set", "checkpoint.cost=100%")),
         ("errors_tf.py", ()),
     ],
-    ids=["keras", "saved at each batch", "tf"],
+    ids=["keras, saved at each batch", "tf"],
 )
 def test_of_tensorflow(script: str, options: tuple[str, ...], tmp_path: Path) -> None:
     assert difference(tmp_path, sys.executable, str(SCRIPTS / script), count=6, options=options) == ""

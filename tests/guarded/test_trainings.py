@@ -97,7 +97,7 @@ def test_a_deadlock_behind_a_launcher_is_found_and_restarted(tmp_path: Path, kin
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] == 2
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
-    assert "loop.py:25 in deadlock" in run.announced("evidence.collected")[0]["line"]
+    assert "loop.py:31 in deadlock" in run.announced("evidence.collected")[0]["line"]
     (stalled,) = {
         event.pid
         for event in run.events
@@ -140,7 +140,7 @@ def test_a_training_that_is_killed_behind_a_launcher_is_restarted(tmp_path: Path
 @LINUX
 def test_of_two_trainings_side_by_side_the_second_stalls_and_the_first_hides_nothing(tmp_path: Path) -> None:
     """The first one computes all the time, for much longer than the stall may last."""
-    script = '"$PY" "$LOOP" first $FIRST 0.02 & "$PY" "$LOOP" second 60 0.05 40 "$MEMORY" & wait'
+    script = 'BUSY=1 "$PY" "$LOOP" first $FIRST 0.02 & "$PY" "$LOOP" second 60 0.05 40 "$MEMORY" & wait'
     began = time.monotonic()
 
     # The second start of the first is short: what is to be seen has been seen.
@@ -164,12 +164,12 @@ def test_of_two_trainings_side_by_side_the_second_stalls_and_the_first_hides_not
 
 
 def test_healthy_trainings_side_by_side_of_very_different_paces_raise_no_suspicion(tmp_path: Path) -> None:
-    script = '"$PY" "$LOOP" fast 2000 0.005 & "$PY" "$LOOP" slow 6 3 & wait'
+    script = '"$PY" "$LOOP" fast 2000 0.005 & BUSY=1 "$PY" "$LOOP" slow 4 3 & wait'
 
     run = shell(tmp_path, script, *STALLS)
 
     assert run.code == 0, run.err
-    assert sorted(batches(run).values()) == [6, 2000]
+    assert sorted(batches(run).values()) == [4, 2000]
     assert run.announced("training.suspected") == run.announced("training.stalled") == []
     assert ", 2 trainings" in run.announced("run.finished")[0]["trouble"]
 

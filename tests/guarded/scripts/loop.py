@@ -1,8 +1,11 @@
-"""A loop of its own: STEPS steps of PACE seconds, busy or asleep, that deadlocks once at a step if it is told to.
+"""A loop of its own: STEPS steps of PACE seconds that deadlocks once at a step if it is told to.
 
 loop.py NAME STEPS PACE [STALL_AT MEMORY]
+
+It computes for a fifth of each step, with BUSY in its environment all the time.
 """
 
+import os
 import sys
 import threading
 import time
@@ -10,12 +13,15 @@ from pathlib import Path
 
 import stallguard
 
+BUSY = 1.0 if "BUSY" in os.environ else 0.2
+
 
 def step(pace):
-    """Compute for as long as a step takes."""
-    end = time.monotonic() + pace
+    """Compute, and wait, for as long as a step takes."""
+    end = time.monotonic() + BUSY * pace
     while time.monotonic() < end:
         sum(range(1000))
+    time.sleep((1.0 - BUSY) * pace)
 
 
 def deadlock():
