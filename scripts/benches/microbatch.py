@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 def measure(factor: int, folder: Path, device: str) -> Row:
     weights = folder / f"{factor}.npy"
-    wish = ProbeSettings(socket=str(folder / "s"), pages=str(folder), token=1, factor=factor, device=device)
+    wish = ProbeSettings(socket=str(folder / "s"), pages=str(folder), token=1, slices=factor, device=device)
     done = subprocess.run(
         [sys.executable, str(CHILD), str(weights), device],
         env=environment(**{settings.VARIABLE: settings.encode(wish)}, PYTHONPATH=str(INJECT), TF_CPP_MIN_LOG_LEVEL="3"),

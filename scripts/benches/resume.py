@@ -41,7 +41,7 @@ from harness.children import BENCHES, environment
 from harness.results import Goal, concluded, table
 from stallguard.launch.environment import child_environment
 from stallguard.probe import wire
-from stallguard.probe.settings import ProbeSettings
+from stallguard.probe.settings import VARIABLE, ProbeSettings, encode
 
 SCRIPTS = (
     "arrays_callbacks", "pipeline_global", "sequence_reorders", "generator_endless", "model_unbuilt", "model_gan",
@@ -271,9 +271,9 @@ class Place:
             return user
         wish = ProbeSettings(
             socket=str(self.folder / "s"), pages=str(self.folder), token=1, checkpoints=str(self.checkpoints),
-            resume=resume, every=self._every, cost=self._share,
+            resume=resume, checkpoint_every=self._every, checkpoint_cost=self._share,
         )  # fmt: skip
-        return child_environment(user, wish)
+        return child_environment(user) | {VARIABLE: encode(wish)}
 
     def _watch(self, child: subprocess.Popen[bytes], made: Start, began: float, kill_after: float | None) -> None:
         """Read until the child ends; end it when its time has come.  What its probe sends is read and dropped."""

@@ -295,8 +295,9 @@ class Cases:
             file.write(bytes(32))
         package, settings = sys.modules[PACKAGE], importlib.import_module(PACKAGE + ".settings")
         os.environ[settings.VARIABLE] = settings.encode(settings.ProbeSettings(
-            key=key, socket=os.path.join(self.folder, "s"), pages=os.path.join(self.folder, "run"), every=0.0, cost=1.0,
-            token=self.attempts, seed="4711", checkpoints=saves, resume=self.attempts > 2,
+            key=key, socket=os.path.join(self.folder, "s"), pages=os.path.join(self.folder, "run"),
+            checkpoint_every=0.0, checkpoint_cost=1.0, token=self.attempts, seed="4711", checkpoints=saves,
+            resume=self.attempts > 2,
         ))  # fmt: skip
         importlib.import_module(PACKAGE + ".bootstrap").enter(os.environ, package)
 

@@ -30,7 +30,7 @@ COMMON: dict[str, str] = {
     "epoch": "epoch, counted from 0; null or -1: not known",
     "epochs": "epochs of the fit; null or -1: not known",
     "evidence": "sentences that speak for it",
-    "factor": "parts in which a batch is computed; 1: the whole batch at once",
+    "factor": "slices of each batch; 1: the whole batch at once",
     "findings": "the causes that fit, the likeliest first",
     "first_loss": "the first loss that is known",
     "how": "its end: ended, failed (an exception), vanished, replaced, exited; empty while it lives",

@@ -1,7 +1,7 @@
 """The command line.  `main` is the only function that prints errors or maps them to exit codes.
 
-`stallguard run` with everyday options (`_guard.read`) needs no parsing by click, whose import takes 20 ms of processor
-time (click 8.5, Python 3.11), so the training starts without it.  Everything else goes to `verbs`.
+`stallguard run` with everyday options (`config.from_words`) needs no parsing by click, whose import takes 20 ms of
+processor time (click 8.5, Python 3.11), so the training starts without it.  Everything else goes to `verbs`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import gc
 import io
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stallguard.cli._errors import COMPLETION, INTERRUPTED, say_error
 from stallguard.errors import OWN_FAILURE, StallguardError
+
+if TYPE_CHECKING:
+    from stallguard.config import CurrentSettings
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -76,10 +79,33 @@ def _run(words: list[str]) -> int | None:
     """Guard a training; return its exit code, or None if only click can read the words."""
     gc.disable()  # until the session has begun: imports leave nothing to collect, and looking takes 5 % of the time
     _import_msgspec()
-    from stallguard.cli import _guard
+    from pathlib import Path
 
-    plain = _guard.read(words)
-    return None if plain is None else _guard.run(*plain)
+    from stallguard import config
+
+    plain = config.from_words(words)
+    if plain is None:
+        return None
+    flags, command = plain
+    cwd = Path.cwd()
+    return guard(command, config.read(lambda: config.load(flags, os.environ, cwd)))
+
+
+def guard(words: tuple[str, ...], settings: CurrentSettings, name: str = "") -> int:
+    """Resolve COMMAND, run it under guard, and return the exit code.  `name`: of the run.  Raises StallguardError."""
+    if settings.config.store.job:
+        from stallguard.fleet import seam
+
+        return seam.guard(words, settings, os.environ, name)
+    from pathlib import Path
+
+    from stallguard.launch.request import prepare
+    from stallguard.supervisor.session import Session
+    from stallguard.supervisor.signals import deferred_signals
+
+    with deferred_signals() as kept:
+        request = prepare(words, settings.loaded, os.environ, Path.cwd(), name=name)
+        return Session(request, settings, os.environ).guard(kept)
 
 
 def _import_msgspec() -> None:

@@ -148,14 +148,16 @@ def _begin(name: str, words: tuple[str, ...], kept: list[int], remember: Callabl
         loaded = replace(loaded, config=replace(loaded.config, run=going_on))
     request = prepare(command_words, loaded, os.environ, Path.cwd())
     remember(request.run.id)
-    detached_run.session(request, loaded, os.environ, lambda: _settings_of(words)[1]).guard(kept)
+    settings = config.CurrentSettings(loaded, lambda: _settings_of(words)[1])
+    detached_run.session(request, settings, os.environ).guard(kept)
 
 
 def continue_run(words: tuple[str, ...], run: RunDir, kept: list[int], *, end: bool) -> None:
     """Guard the training that a killed stallguard left; `end`: only to end it."""
     from stallguard.supervisor import detached_run
 
-    detached_run.reopened_session(run, os.environ, lambda: _settings_of(words)[1], end=end).guard(kept)
+    settings = config.read(lambda: _settings_of(words)[1])
+    detached_run.reopened_session(run, os.environ, settings, end=end).guard(kept)
 
 
 @click.group("agent", cls=VerbGroup)

@@ -16,8 +16,8 @@ import click
 import msgspec
 
 from stallguard import config, jsontext
+from stallguard.cli import guard
 from stallguard.cli._console import echo, note, prints_json
-from stallguard.cli._guard import guard
 from stallguard.cli._options import given, settings
 from stallguard.config.table import KEYS
 from stallguard.doctor.facts import FAIL, NOTE, OK, WARN, CheckResult, MachineFacts, worst
@@ -124,7 +124,7 @@ def drill(kind: str, **parameters: Any) -> None:
     if not loaded.config.output.quiet:
         ours = ", ".join(f"{name} = {value}" for name, value in KINDS[kind].items())
         note(f"stallguard: the drill sets {ours}, so that it is over soon")
-    sys.exit(guard((str(copied()), "--kind", kind), loaded))
+    sys.exit(guard((str(copied()), "--kind", kind), config.CurrentSettings(loaded)))
 
 
 def copied() -> Path:

@@ -11,8 +11,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from stallguard import config
+from stallguard.cli import guard
 from stallguard.cli._console import echo
-from stallguard.cli._guard import guard
 from stallguard.cli._options import given, settings
 
 
@@ -76,7 +76,7 @@ def command(ctx: click.Context, /, name: str, dry_run: bool, **parameters: Any) 
     if dry_run:
         echo(_plan(words, load(), cwd))
         return
-    sys.exit(guard(words, load(), load, name))
+    sys.exit(guard(words, config.read(load), name))
 
 
 def _plan(words: tuple[str, ...], loaded: config.Loaded, cwd: Path) -> str:

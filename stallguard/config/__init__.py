@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
-from stallguard.config.kinds import Explained
+from stallguard.config.kinds import SWITCH, Explained
 from stallguard.config.table import (
     KEYS,
     REMOVED,
@@ -145,6 +145,28 @@ def from_environment(env: Mapping[str, str]) -> list[Setting]:
         Setting(name.removeprefix(PREFIX).lower().replace("__", "."), env[name], f"environment {name}")
         for name in names
     ]
+
+
+def from_words(words: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
+    """Return the flags that the options before COMMAND give, by path, and COMMAND, without click, which takes 20 ms.
+
+    None if there is anything but whole names of options for settings, each with its value in the next word, or if there
+    is no COMMAND: click reads these words, or reports what is wrong (cli/run.py).
+    """
+    options = {key.flag: key for key in KEYS.values() if key.flag}
+    flags: dict[str, Any] = {}
+    index = 0
+    while index < len(words) and words[index].startswith("-") and words[index] not in ("--", "-m"):
+        word, value = words[index], words[index + 1 : index + 2]
+        key = options.get(word) or options.get(f"--{word.removeprefix('--no-')}")
+        if key is None or (
+            key.kind is not SWITCH and (word != key.flag or not value or value[0].startswith("-"))
+        ):
+            return None
+        flags[key.path] = word == key.flag if key.kind is SWITCH else value[0]
+        index += 1 if key.kind is SWITCH else 2
+    command = tuple(words[index + 1 :] if words[index : index + 1] == ["--"] else words[index:])
+    return (flags, command) if command else None
 
 
 def from_flags(flags: Mapping[str, Any], typed: Mapping[str, str]) -> list[Setting]:
@@ -355,4 +377,58 @@ def accepted(before: Loaded, after: Loaded) -> Loaded:
     return Loaded(_assembled(kept | new), origins, after.files)
 
 
-__all__ = ["Config", "Key", "Loaded", "accepted", "changes", "load", "parse_set"]
+class CurrentSettings:
+    """The settings that hold now in a run."""
+
+    def __init__(self, loaded: Loaded, load: Callable[[], Loaded] | None = None) -> None:
+        """Hold `loaded` until `renew`.  `load`: reads the settings again; None: they are fixed."""
+        self.loaded, self.limits, self.load = loaded, loaded.config.limits(), load
+        self._followers: list[Callable[[Config], None]] = []
+        self._refused: Mapping[str, Any] = {}
+
+    @property
+    def config(self) -> Config:
+        """The values of the settings."""
+        return self.loaded.config
+
+    def follow(self, follower: Callable[[Config], None]) -> None:
+        """Call `follower` with each later change."""
+        self._followers.append(follower)
+
+    def renew(self) -> list[str]:
+        """Read the settings again, apply what can change, and return messages; none if nothing changed."""
+        if self.load is None:
+            return []
+        try:
+            newest = self.load()
+        except StallguardError as error:
+            return [f"the settings did not change: {'; '.join(error.lines())}"]
+        except Exception as error:  # noqa: BLE001 - a file with any content must not end the watching
+            return [f"the settings did not change: {type(error).__name__}: {error}"]
+        taken, refused = changes(self.loaded, newest)
+        messages = [f"{_change(key, newest)}, from now on" for key in taken]
+        # Each refusal is reported once, not at every later change of the file.
+        messages += [
+            f"{_change(key, newest)}: that holds from the next run on"
+            for key in refused
+            if self._refused.get(key.path, self) != value_of(newest.config, key.path)
+        ]
+        self._refused = {key.path: value_of(newest.config, key.path) for key in refused}
+        before, self.loaded = self.loaded, accepted(self.loaded, newest)
+        if self.loaded != before:
+            self.limits = self.config.limits()
+            for follower in self._followers:
+                follower(self.config)
+        return messages
+
+
+def read(load: Callable[[], Loaded]) -> CurrentSettings:
+    """Return settings that `load` reads, now and when their files change.  Raises as `load`."""
+    return CurrentSettings(load(), load)
+
+
+def _change(key: Key, loaded: Loaded) -> str:
+    return f"{key.path} is now {key.kind.show(value_of(loaded.config, key.path))}"
+
+
+__all__ = ["Config", "CurrentSettings", "Key", "Loaded", "accepted", "changes", "load", "parse_set"]

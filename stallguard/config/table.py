@@ -55,6 +55,7 @@ from stallguard.core.limits import (
     StopLimits,
     rows_of,
 )
+from stallguard.probe.settings import ProbeSettings
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,10 +76,10 @@ class CheckpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """The checkpoints that stallguard makes itself."""
 
     enabled: bool = True
-    every: float = 300.0
-    cost: float = 0.01  # share of the training's time
-    inexact: str = "fallback"
-    most: int = 1_000_000_000
+    every: float = ProbeSettings.checkpoint_every
+    cost: float = ProbeSettings.checkpoint_cost
+    inexact: str = ProbeSettings.checkpoint_inexact
+    most: int = ProbeSettings.checkpoint_most
     keep_randomness: bool = True
 
 
@@ -379,6 +380,13 @@ _SETTINGS = [
 ]  # fmt: skip
 
 KEYS: dict[str, Key] = {key.path: key for key in _SETTINGS}
+_OF_PROBE = {name: path for path in KEYS if (name := path.replace(".", "_")) in ProbeSettings.__annotations__}
+
+
+def for_probe(config: Config) -> dict[str, Any]:
+    """Return the settings that act in the probe, as arguments of ProbeSettings."""
+    return {name: value_of(config, path) for name, path in _OF_PROBE.items()}
+
 
 # Settings of earlier versions, with their options: each is said and does nothing, so that old commands go on working.
 # By path: the option, a switch, "" for none; and the reason.

@@ -209,11 +209,11 @@ def slices_noted(run: Run, event: ProbeNote, limits: Limits) -> tuple[Run, list[
 def loop_stays_whole(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Action]]:
     """Return the run after a record; its batches stay whole if it was to train slices and trains in a loop.
 
-    A script that cuts its batches itself (stallguard.microbatches) says so in the record's factor.
+    A script that cuts its batches itself (stallguard.microbatches) says so in the record's slices.
     """
     loop = event.trains and event.beats > 0 and event.fits == 0 and event.source in LOOPS
     asked = run.current.slices > 1 and not run.current.cut and not run.whole and not limits.policy.gives_size
-    if not (loop and asked) or event.factor > 1:
+    if not (loop and asked) or event.slices > 1:
         return run, []
     run, announced = announce_changes(replace(with_attempt(run, slices=1), whole=IN_A_LOOP), limits.policy)
     facts = {"text": messages.of_one(run, event.pid) + IN_A_LOOP, "factor": "1"}

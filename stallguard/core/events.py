@@ -94,7 +94,7 @@ class Heartbeat(Event, frozen=True, tag="probe.heartbeat"):
     poll_at: float = msgspec.field(default=0.0, name="poll_clock")
     source: str = "none"
     saves: int = 0
-    factor: int = 1
+    slices: int = msgspec.field(default=1, name="factor")  # slices of each batch; 1: the whole batch at once
     # The newest; a mean over the epoch so far, if the probe reads it inside Keras' epoch.
     loss: float | None = None
     loss_of_epoch: bool = False  # it is what Keras itself reports of the epoch that ended last

@@ -30,8 +30,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from stallguard import __version__
-from stallguard.probe import process_key, settings
-from stallguard.probe.settings import ProbeSettings
+from stallguard.probe import process_key
 from stallguard.storage import private
 from stallguard.storage.paths import SEED
 
@@ -53,8 +52,11 @@ API, PROBE = "__init__.py", "probe"
 UNUSED = 90 * 86400.0  # seconds after which a copy that no run used is removed
 
 
-def child_environment(user: Mapping[str, str], wish: ProbeSettings, inject: Path = INJECT) -> dict[str, str]:
-    """Return the child's environment: the user's, the probe's directory first on PYTHONPATH, and `wish`."""
+def child_environment(user: Mapping[str, str], hashes: str = "", inject: Path = INJECT) -> dict[str, str]:
+    """Return the child's environment: the user's, and the probe's directory first on PYTHONPATH.
+
+    `hashes`: PYTHONHASHSEED, "" for the user's.
+    """
     # What a `stallguard run` inside of this one needs: the settings, and where the runs are.
     kept = {
         name: value
@@ -63,11 +65,7 @@ def child_environment(user: Mapping[str, str], wish: ProbeSettings, inject: Path
     }
     path = user.get("PYTHONPATH")
     kept["PYTHONPATH"] = str(inject) if not path else f"{inject}{os.pathsep}{path}"
-    if wish.seed and not user.get("PYTHONHASHSEED"):  # an empty one counts as none
-        kept["PYTHONHASHSEED"] = hashes = hash_seed(wish.seed)
-        wish = wish.replace(hash_seed=hashes)
-    kept[settings.VARIABLE] = settings.encode(wish)
-    return kept
+    return kept | ({"PYTHONHASHSEED": hashes} if hashes else {})
 
 
 def keep_reference(pages: Path, environment: Mapping[str, str], project: str) -> None:
@@ -107,8 +105,13 @@ def drawn_seed() -> str:
     return str(int.from_bytes(os.urandom(SEED_BYTES), "little"))
 
 
-def hash_seed(seed: str) -> str:
-    """Return the PYTHONHASHSEED of a run.  Never 0: that would turn hash randomization off."""
+def hash_seed(seed: str, user: Mapping[str, str]) -> str:
+    """Return the PYTHONHASHSEED of a run; "" if it has no seed, or the user's environment has one of its own.
+
+    Never 0: that would turn hash randomization off.
+    """
+    if not seed or user.get("PYTHONHASHSEED"):  # an empty one counts as none
+        return ""
     digest = blake2b(seed.encode(), digest_size=4, person=b"hashes").digest()
     return str(max(1, int.from_bytes(digest, "little")))
 

@@ -37,7 +37,7 @@ class ScriptApi:
 
     def _in_effect(self) -> None:
         if self._context.asked > 1:
-            self._context.set("factor", self._context.asked)
+            self._context.set("slices", self._context.asked)
             self._context.flag(wire.FLAG_SMALLER_BATCH)
 
     def batch_size(self, rows: int) -> int:

@@ -171,8 +171,8 @@ PARTS: dict[str, tuple[Callable[[ProbeSettings], object], str, bool]] = {
     "trackers": (lambda wish: wish.trackers, "trackers", False),
     "sizes": (lambda wish: wish.token, "microbatch.fit_sizes", False),
     "device": (lambda wish: wish.device == "cpu", "", False),
-    "slices": (lambda wish: wish.factor > 1, "microbatch.compare", False),
-    "rows": (lambda wish: wish.really, "microbatch.fewer_rows", False),
+    "slices": (lambda wish: wish.slices > 1 and not wish.rows, "microbatch.compare", False),
+    "rows": (lambda wish: wish.fewer_rows, "microbatch.fewer_rows", False),
     "checkpoint": (lambda wish: wish.checkpoints, "checkpoint.fit_session", False),
 }
 HIDDEN_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # for TensorFlow and torch; for JAX

@@ -95,24 +95,24 @@ class Context:
         self._place = None
 
     @property
-    def factor(self) -> int:
+    def slices(self) -> int:
         """Slices to train a batch in (1: whole batches)."""
         return 1 if self.smaller else self.asked
 
     @property
     def asked(self) -> int:
         """Slices of a batch that the supervisor asks for in this attempt, as slices or as smaller batches."""
-        return max(1, self.settings.factor)
+        return 1 if self.announced else max(1, self.settings.slices)
 
     @property
     def announced(self) -> bool:
         """Whether the supervisor gave the script its batch size."""
-        return self.settings.divisor > 0
+        return self.settings.rows > 0
 
     @property
     def divided(self) -> int:
         """How many times more rows the script's own batch has than the batches that Keras gets now."""
-        return max(1, self.settings.divisor) * (self.asked if self.smaller else 1)
+        return max(1, self.settings.slices) if self.smaller or self.announced else 1
 
     @property
     def resuming(self) -> bool:
@@ -146,7 +146,7 @@ class Context:
         self.beats.restores += 1
 
     def set(self, field: str, value: int) -> None:
-        """Store one number in the record (factor, skipped, saves ...)."""
+        """Store one number in the record (slices, skipped, saves ...)."""
         self.beats.slots[wire.SLOT[field]] = value
 
     def add(self, field: str, count: int = 1) -> None:

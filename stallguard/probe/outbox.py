@@ -80,7 +80,7 @@ def begin(slots: memoryview, token: int, pid: int, now: int) -> memoryview:
     slots[wire.SLOT["pid"]] = pid
     slots[wire.SLOT["began_ns"]] = now
     slots[wire.SLOT["phase_ns"]] = slots[wire.SLOT["progress_ns"]] = now
-    slots[wire.SLOT["factor"]] = 1
+    slots[wire.SLOT["slices"]] = 1
     slots[wire.SLOT["loss_bits"]] = wire.float_bits(float("nan"))
     slots[wire.SLOT["magic"]] = wire.MAGIC
     return slots

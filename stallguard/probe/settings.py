@@ -1,9 +1,12 @@
 """The settings of the probe in one attempt: declared once, with defaults, and carried in one variable.
 
-The supervisor builds a ProbeSettings and writes it with `encode`; each process of the training reads it with `of`.  The
-variable is "name=value;name=value", without what has its default.  It is no JSON: the module `json` takes 7 ms of every
-start of Python.  A process reads names that it does not know (of another version) as nothing, and a value that is no
-number as the default.
+The supervisor builds a ProbeSettings and writes it with `encode`; each process of the training reads it with `of`.  A
+setting of the user that acts here has the same name, with "_" for ".": its value is passed on, and its default is the
+one declared here (config/table.py).
+
+The variable is "name=value;name=value", without what has its default.  It is no JSON: the module `json` takes 7 ms of
+every start of Python.  A process reads names that it does not know (of another version) as nothing, and a value that is
+no number as the default.
 
 Two more variables pass between the processes of a training, and are set by the probe itself: bootstrap.OWNER and
 process_key.VARIABLE.
@@ -43,18 +46,17 @@ class ProbeSettings(_Declared):
     socket: str = ""  # where records are sent
     pages: str = ""  # directory of the pages and stack files
     token: int = 0  # of the attempt; 0: there is no supervisor
-    factor: int = 1  # slices of each batch; 1: whole batches
+    slices: int = 1  # of each batch, or how many times fewer rows it has; 1: the whole batch
+    rows: int = 0  # the batch size that the script is started with, instead of slices; 0: none
+    fewer_rows: str = ""  # fewer rows instead of slices if fit takes a size: how the learning rate is scaled
     checkpoints: str = ""  # directory of the checkpoint generations; "": none are made
     resume: bool = False  # the attempt continues an earlier one
     device: str = "default"  # or cpu
     signal: int = 0  # number of the stack-dump signal; 0: the probe's own choice
-    every: float = 300.0  # seconds between two checkpoints
-    cost: float = 0.01  # largest share of the training's time for checkpoints
-    inexact: str = "fallback"  # if a resume is not exact: fallback, continue or stop
-    most: int = 1_000_000_000  # bytes of callbacks' own data in a checkpoint
-    rows: int = 0  # batch size that stallguard passes in the arguments; 0: none
-    divisor: int = 0  # divisor of the batch size passed to the script; 0: none is passed
-    really: str = ""  # fewer rows if fit takes a batch size; how the learning rate is scaled then
+    checkpoint_every: float = 300.0  # seconds between two checkpoints
+    checkpoint_cost: float = 0.01  # largest share of the training's time for checkpoints
+    checkpoint_inexact: str = "fallback"  # if a resume is not exact: fallback, continue or stop
+    checkpoint_most: int = 1_000_000_000  # bytes of callbacks' own data in a checkpoint
     trackers: str = ""  # directory of what trackers chose in earlier attempts; "": they are not resumed
     project: str = ""  # root of the project, if it can have another path on another machine
     key: str = ""  # file of the key that signs pickles; "": none are kept
@@ -63,9 +65,8 @@ class ProbeSettings(_Declared):
 
 
 _KINDS: dict[str, str] = ProbeSettings.__annotations__  # as text: annotations are not evaluated here
-_read: dict[
-    str, ProbeSettings
-] = {}  # the text that was read last, and what it says: some hooks ask for each file
+# The text that was read last, and what it says: some hooks ask for each file.
+_read: dict[str, ProbeSettings] = {}
 
 
 def encode(settings: ProbeSettings) -> str:

@@ -18,7 +18,7 @@ the mapped page and in a datagram:
          24 poll_ns      when that read last returned: old while beats go on = the device is stuck
          25 source       index into SOURCES: the hook that counts the beats
          26 hooks        bit mask over HOOKS          27 flags (FLAG_*)
-         28 saves        checkpoints finished         29 factor (slices a batch; 1 = whole)
+         28 saves        checkpoints finished         29 slices (of a batch; 1 = whole)
          30 loss_bits    float64 of the last loss that was known without waiting for the device
          31 input_ns     time spent waiting for input, summed   32 step_ns  time inside steps, summed
          33 expect_ns    end of a long operation that the script announced (0: none)
@@ -50,7 +50,7 @@ MAGIC = (0x53544C47 << 32) | VERSION
 FIELDS = (
     "magic token pid sequence sent_ns kind beats beat_ns phase phase_ns progress_ns changes longest_ns "
     "longest_phase fits fit_beats epoch epochs batch batches checks traces iterations iterations_ns poll_ns "
-    "source hooks flags saves factor loss_bits input_ns step_ns expect_ns skipped "
+    "source hooks flags saves slices loss_bits input_ns step_ns expect_ns skipped "
     "began_ns wait wait_ns wakers command stacks"
 ).split()
 SLOTS = 41

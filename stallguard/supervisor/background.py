@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stallguard import awake, units
-from stallguard.config import Loaded
 from stallguard.config.table import RunSettings
 from stallguard.core import trainings
 from stallguard.core.events import Event, OutputHeld, UserCommand
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 LOOK_EVERY = 1.0  # seconds between two looks at the clock on the wall
 ASK_EVERY = 30.0  # seconds between two looks at what keeps the machine awake
 OPENS = 1.0  # seconds that the end of a run waits for a watch that is being opened
-Reload = Callable[[], Loaded]
 
 NAME_EVERY = 5.0  # seconds between two tries to write which process guards the run
 HELD = 1.0  # seconds for which the reader must have taken nothing; while one is slow, each chunk takes less
@@ -62,9 +60,9 @@ A_DAY = dt.timedelta(days=1)
 class Surroundings:
     """Of one run, from `open` to `close`."""
 
-    def __init__(self, context: RunContext, reload: Reload | None) -> None:
-        """`reload`: reads the settings anew, None if they are fixed."""
-        self._context, self._reload = context, reload
+    def __init__(self, context: RunContext) -> None:
+        """Note when the run began and which directory it has."""
+        self._context = context
         self._directory = identity(context.directory.path)
         asked_for = run_files.asked(context.directory)
         self._began = local_time(asked_for.began if asked_for else run_files.utc())
@@ -80,17 +78,16 @@ class Surroundings:
         if not self._context.settings.config.run.let_sleep:
             self._awake = awake.Awake(awake.plan(os.getpid()))
             self._note_once("awake", self._awake.words)
-        if self._reload is None:
+        settings = self._context.settings
+        if settings.load is None:
             return
-        from stallguard.config.watch import FilesWatch, Settings
+        from stallguard.config.watch import FilesWatch
 
-        settings = Settings(self._context.settings.loaded, self._reload)
         one_at_a_time = threading.Lock()  # the watch calls from a thread of its own
 
         def changed() -> None:
             with one_at_a_time:
                 changes = settings.renew()
-                self._context.settings.replace(settings.loaded)
             for text in changes:
                 self._context.reporter.note("settings", text)
 

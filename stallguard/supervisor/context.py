@@ -3,7 +3,6 @@
 - `Mailbox`: the one thing through which threads meet: events in, in order, out to the one deciding thread.  `put` of a
   SimpleQueue is re-entrant, so a signal handler may post too.
 - `CurrentRun`: the newest value of the run.  The loop writes it, every other part and thread only reads it.
-- `CurrentSettings`: the settings that hold now.
 - `Reporter`: reports what happens to stallguard itself, to the core as an event or to the user at once.  What follows
   from it is decided by the core.
 """
@@ -18,8 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from stallguard.config import Loaded
-from stallguard.config.table import Config
+from stallguard.config import CurrentSettings
 from stallguard.core.actions import Announce
 from stallguard.core.events import Event, ProbeNote, Ticked
 from stallguard.host.clock import Clock
@@ -34,31 +32,6 @@ if TYPE_CHECKING:
     from stallguard.supervisor.output_log import OutputFile
 
 LONGEST_NAP = 60.0  # seconds; nothing waits longer, so a mistaken deadline costs a minute, not a night
-
-
-class CurrentSettings:
-    """The settings that hold now.  The thread that watches the settings files replaces them."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        """Hold `loaded` until `replace`."""
-        self.loaded, self.limits = loaded, loaded.config.limits()
-        self._followers: list[Callable[[Config], None]] = []
-
-    @property
-    def config(self) -> Config:
-        """The values of the settings."""
-        return self.loaded.config
-
-    def follow(self, follower: Callable[[Config], None]) -> None:
-        """Call `follower` with each later change."""
-        self._followers.append(follower)
-
-    def replace(self, loaded: Loaded) -> None:
-        """Hold `loaded` from now on."""
-        if loaded != self.loaded:
-            self.loaded, self.limits = loaded, loaded.config.limits()
-            for follower in self._followers:
-                follower(loaded.config)
 
 
 class RunContext(NamedTuple):

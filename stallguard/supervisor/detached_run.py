@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from stallguard.config import Loaded
+from stallguard.config import CurrentSettings
 from stallguard.core import lifecycle, recovery
 from stallguard.core.actions import Collect, Conclude
 from stallguard.core.events import Exited, Launched, SupervisorRestarted, UserCommand
@@ -51,9 +51,8 @@ def reopened(run: RunDir) -> Request:
 
 def session(
     request: Request,
-    loaded: Loaded,
+    settings: CurrentSettings,
     env: Mapping[str, str],
-    reload: Callable[[], Loaded] | None = None,
     left: RunRequest | None = None,
     *,
     end: bool = False,
@@ -62,7 +61,7 @@ def session(
 
     `left`: what run.json says of it if an earlier stallguard left it; `end`: such a run is to be ended at once.
     """
-    if loaded.config.store.job:
+    if settings.config.store.job:
         raise StallguardError(
             "a job of a service manager cannot be a job of a store",
             why="its training outlives stallguard, and then no process renews the lease",
@@ -75,14 +74,14 @@ def session(
     if left is not None:
         earlier = _LeftRun(request.run, left, end=end)
         options = options._replace(announce=False, open_sockets=earlier.open_sockets, take_up=earlier.take_up)
-    return Session(request, loaded, env, reload, options)
+    return Session(request, settings, env, options)
 
 
 def reopened_session(
-    run: RunDir, env: Mapping[str, str], load: Callable[[], Loaded], *, end: bool = False
+    run: RunDir, env: Mapping[str, str], settings: CurrentSettings, *, end: bool = False
 ) -> Session:
     """Return the session of a run that an earlier stallguard left.  Raises as `reopened`; `end`: as `session`."""
-    return session(reopened(run), load(), env, load, run_files.asked(run), end=end)
+    return session(reopened(run), settings, env, run_files.asked(run), end=end)
 
 
 def _start_below_a_waiter(

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from stallguard import notify
 from stallguard.collectors import evidence_bundle
-from stallguard.config import Loaded
 from stallguard.config.table import Config
 from stallguard.core import fold
 from stallguard.core.actions import Action, Announce, Ask, Collect, Conclude, Launch, Signal
@@ -176,16 +175,15 @@ class Guard:
         matching: Matching,
         earlier: EarlierRuns,
         options: RunOptions,
-        reload: Callable[[], Loaded] | None,
     ) -> None:
-        """Make the parts.  `reload`: reads the settings anew, None if they are fixed."""
+        """Make the parts."""
         self._context, self._launcher, self._earlier, self._options = context, launcher, earlier, options
         self._notifications = Notifications(context)
         self._metrics: MetricsFile | None = None
         self._beats, self._evidence = beats, EvidenceCollector(context, launcher)
         self._why = ""  # why the run ended, once it is concluded
         self.loop = Loop(context, self._perform)
-        self._background = Surroundings(context, reload)
+        self._background = Surroundings(context)
         self._sensing = SensorThreads(context, launcher.target, matching, options.sensor_periods)
         self._is_stopping = False  # options.stop_when has become true
         held = HeldOutput(context.output, context.mailbox.post, context.clock.monotonic)

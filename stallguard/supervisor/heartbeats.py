@@ -69,7 +69,7 @@ _BYE, _FINISHING = wire.KINDS.index("bye"), wire.PHASES.index("finishing")
 _COMMAND = struct.Struct("<q")
 _TIMES = ("beat", "phase", "progress", "sent", "iterations", "poll", "wait")
 _COUNTS = (
-    "pid beats changes fits fit_beats epoch epochs batch batches checks traces iterations saves factor skipped wakers"
+    "pid beats changes fits fit_beats epoch epochs batch batches checks traces iterations saves slices skipped wakers"
 ).split()
 # The same object as the default value: msgspec omits a field only if it holds that object.
 _ZERO = Heartbeat(at=0.0, attempt=0).beat_at

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from stallguard.config.table import for_probe
 from stallguard.core.actions import Launch
 from stallguard.core.events import Failed, Launched, ProbeNote
 from stallguard.core.learned import NO_SIZES, BatchSizes
@@ -30,11 +31,12 @@ from stallguard.launch.environment import (
     ProbeFiles,
     child_environment,
     drawn_seed,
+    hash_seed,
     keep_reference,
     run_seed,
     signing_key,
 )
-from stallguard.probe.settings import ProbeSettings
+from stallguard.probe.settings import VARIABLE, ProbeSettings, encode
 from stallguard.sensors import Target
 from stallguard.storage import learned_store, paths, run_files
 from stallguard.storage.paths import RunDir
@@ -198,18 +200,19 @@ class Launcher:
         context.output.copy_settings()
         settings, environment = context.settings.config, given.env
         if probe is not None:
-            policy, in_arguments = settings.policy, given.whole is not None
+            policy = settings.policy
+            seed = self._seed()
+            hashes = hash_seed(seed, given.env)
             wish = ProbeSettings(
-                socket=str(self._beats.path), pages=str(directory.probe), token=token,
-                factor=1 if in_arguments else action.slices, divisor=action.slices if in_arguments else 0,
-                really=policy.scale_lr if policy.really_smaller_batch and not in_arguments else "",
+                socket=str(self._beats.path), pages=str(directory.probe), token=token, signal=STACKS_SIGNAL,
+                slices=action.slices, rows=given.rows or 0, device=action.device, resume=action.resume,
+                fewer_rows=policy.scale_lr if policy.really_smaller_batch and given.rows is None else "",
                 checkpoints=str(directory.checkpoints) if settings.checkpoint.enabled else "",
-                resume=action.resume, device=action.device, signal=STACKS_SIGNAL, every=settings.checkpoint.every,
-                cost=settings.checkpoint.cost, inexact=settings.checkpoint.inexact, most=settings.checkpoint.most,
-                rows=given.rows or 0, seed=self._seed(), key=self._key(), project=context.request.project,
                 trackers=str(directory.trackers) if settings.trackers.resume else "",
+                seed=seed, hash_seed=hashes, key=self._key(), project=context.request.project,
+                **for_probe(settings),
             )  # fmt: skip
-            environment = child_environment(given.env, wish, probe)
+            environment = child_environment(given.env, hashes, probe) | {VARIABLE: encode(wish)}
             with contextlib.suppress(OSError):  # a full disk: arguments alone distinguish trainings then
                 keep_reference(directory.probe, environment, context.request.project)
         self.environment_of_child, self._printed = environment, self._output_size()

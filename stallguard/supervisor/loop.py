@@ -58,7 +58,7 @@ STEPPING = frozenset({"step", "between", "input", "importing", "idle"})
 AT_WORK = frozenset({"running", "sleeping"})  # states of a process that alternate as well
 # Of a record, what must be as before; all else is counters and times.
 SAME = (
-    "attempt", "trains", "fits", "epoch", "checks", "traces", "source", "saves", "factor", "expect_until", "page",
+    "attempt", "trains", "fits", "epoch", "checks", "traces", "source", "saves", "slices", "expect_until", "page",
     "aside",
 )  # fmt: skip
 # Of a reading, numbers that must be as before too, and what need not be although it is no number.

@@ -16,10 +16,10 @@ import gc
 import math
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stallguard.config import Loaded
+from stallguard.config import CurrentSettings
 from stallguard.core.actions import Launch
 from stallguard.core.events import Exited, Failed, UserCommand
 from stallguard.core.time_spent import Spent
@@ -29,7 +29,7 @@ from stallguard.launch.request import Request
 from stallguard.storage import run_files
 from stallguard.storage.paths import CONTROL, remove_sockets
 from stallguard.supervisor import notices, signals, terminal_lines
-from stallguard.supervisor.context import CurrentRun, CurrentSettings, Mailbox, Reporter, RunContext
+from stallguard.supervisor.context import CurrentRun, Mailbox, Reporter, RunContext
 from stallguard.supervisor.control import Control
 from stallguard.supervisor.heartbeats import HeartbeatListener
 from stallguard.supervisor.launcher import EarlierRuns, Launcher, RunOptions
@@ -55,26 +55,25 @@ class Session:
     def __init__(
         self,
         request: Request,
-        loaded: Loaded,
+        settings: CurrentSettings,
         env: Mapping[str, str],
-        reload: Callable[[], Loaded] | None = None,
         options: RunOptions = PLAIN,
     ) -> None:
         """Make what must exist before the child starts; raises StallguardError or OSError, leaving nothing behind.
 
-        `env`: the user's environment; `reload`: reads the settings anew, None if they are fixed.
+        `env`: the user's environment.
         """
-        self._options, self._reload = options, reload
+        self._options = options
         self._guard: Guard | None = None  # until the run has begun
         self._is_output_finished = False
         clock, current, journal = SystemClock(), CurrentRun(), Recorder()
         mailbox = Mailbox(clock.monotonic, options.observe)
         self._matching = Matching(mailbox.post, clock.monotonic, lambda: current.attempt)
-        wanted, tty = loaded.config.output, terminal_lines.look(2).kind == "terminal"
+        wanted, tty = settings.config.output, terminal_lines.look(2).kind == "terminal"
         color = wants_color(wanted.color, env, tty=tty)
         screen = Terminal(sys.stderr, quiet=wanted.quiet, color=color, verbose=wanted.verbose)
         reporter = Reporter(mailbox, clock, current, journal, screen)
-        output = _output(request, loaded, options, self._matching, reporter)
+        output = _output(request, settings.config.keep.output, options, self._matching, reporter)
         screen.fresh = output.fresh
         try:
             sockets = options.open_sockets(request.run)
@@ -86,7 +85,7 @@ class Session:
         )
         self._beats.outside.barred = request.reach.why
         self.context = RunContext(
-            request=request, env=env, settings=CurrentSettings(loaded), sockets=sockets, clock=clock,
+            request=request, env=env, settings=settings, sockets=sockets, clock=clock,
             began=clock.monotonic(), mailbox=mailbox, journal=journal, current=current, reporter=reporter,
             terminal=screen, output=output,
         )  # fmt: skip
@@ -164,9 +163,7 @@ class Session:
         try:
             from stallguard.supervisor.guard import Guard
 
-            guard = Guard(
-                context, launcher, self._beats, self._matching, self._earlier, options, self._reload
-            )
+            guard = Guard(context, launcher, self._beats, self._matching, self._earlier, options)
             begun = guard.begin(first)
             gc.freeze()  # what was imported is needed to the end: collections need not look at it
         except Exception as error:
@@ -186,9 +183,9 @@ class Session:
 
 
 def _output(
-    request: Request, loaded: Loaded, options: RunOptions, matching: Matching, reporter: Reporter
+    request: Request, size: int, options: RunOptions, matching: Matching, reporter: Reporter
 ) -> OutputCarrier | OutputFile:
-    path, size = request.run.output, loaded.config.keep.output
+    path = request.run.output
     if options.output_to_file:
         from stallguard.supervisor.output_log import OutputFile
 

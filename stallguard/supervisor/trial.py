@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from stallguard.config import Loaded
+from stallguard.config import CurrentSettings, Loaded
 from stallguard.core import trials
 from stallguard.core.actions import Launch
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN
@@ -155,7 +155,7 @@ class TrialRun:
             sensor_periods=PERIODS,
             stop_when=self._is_over,
         )
-        self._session = Session(request, loaded, env, options=options)
+        self._session = Session(request, CurrentSettings(loaded), env, options)
 
     def _is_over(self, run: Run) -> bool:
         self._is_complete = beats(run) >= self._steps
@@ -223,7 +223,7 @@ def judged(run: Run, *, is_complete: bool) -> TrialVerdict:
         run.current.slices > 1
         and run.history.heartbeat is not None
         and done
-        and run.history.heartbeat.factor == 1
+        and run.history.heartbeat.slices == 1
     ):
         return TrialVerdict(done, UNCUT, hopeless=True)
     if run.totals.incidents:

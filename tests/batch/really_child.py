@@ -94,7 +94,7 @@ CASES = {
 }
 context = sys.modules["_stallguard_probe"].probe.context
 settings = context.settings
-context.settings = settings.replace(factor=1)
+context.settings = settings.replace(slices=1)
 result = {  # the yardstick: what the script's own hand would have changed
     "sgd by hand": announced(network(sgd(0.05)), (x, y), batch_size=16),
     "adam by hand": announced(network(keras.optimizers.Adam(0.05)), (x, y), batch_size=16),

@@ -15,12 +15,12 @@ GREEDY = Path(__file__).parent / "scripts" / "greedy.py"
 ASKS = """
 import json, stallguard, sys
 context = sys.modules["_stallguard_probe"].probe.context
-assert context.get("factor") == 1
+assert context.get("slices") == 1
 pieces = [len(x) for x, _ in stallguard.microbatches([0] * 10, [1] * 10)]
-assert context.get("factor") == context.asked, "slices are in effect"
-before = context.factor
+assert context.get("slices") == context.asked, "slices are in effect"
+before = context.slices
 rows = stallguard.batch_size(512)
-print(json.dumps({"before": before, "rows": rows, "again": stallguard.batch_size(512), "after": context.factor,
+print(json.dumps({"before": before, "rows": rows, "again": stallguard.batch_size(512), "after": context.slices,
                   "one": stallguard.batch_size(1), "pieces": pieces, "whole": context.divided * rows}))
 """
 linux = pytest.mark.skipif(sys.platform != "linux", reason="macOS does not hold a process to RLIMIT_AS")
@@ -34,7 +34,7 @@ def asked(**environment: str) -> tuple[dict[str, object], list[str]]:
 
 
 def test_a_script_that_asks_gets_less_and_keras_is_not_to_slice_that_again() -> None:
-    said, notes = asked(factor=4)
+    said, notes = asked(slices=4)
     assert said == {
         "before": 4, "rows": 128, "again": 128, "after": 1, "one": 1, "pieces": [3, 3, 3, 1], "whole": 512,
     }  # fmt: skip
@@ -42,7 +42,7 @@ def test_a_script_that_asks_gets_less_and_keras_is_not_to_slice_that_again() -> 
 
 
 def test_in_the_first_attempt_it_gets_what_it_asks_for() -> None:
-    said, notes = asked(factor=1)
+    said, notes = asked(slices=1)
     assert (said["rows"], said["after"], said["pieces"]) == (512, 1, [10])
     assert notes == []
 

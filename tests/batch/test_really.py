@@ -25,7 +25,7 @@ Rows = dict[str, dict[str, Any]]
 
 def trained(python: str, cases: list[str], **environment: str) -> tuple[Rows, Heard]:
     with Receiver() as receiver:
-        heartbeat = receiver.run([python, str(CHILD), *cases], 300, factor=2, **environment)
+        heartbeat = receiver.run([python, str(CHILD), *cases], 300, slices=2, **environment)
     assert heartbeat.code == 0, heartbeat.err[-3000:]
     return json.loads(heartbeat.out.splitlines()[-1]), heartbeat
 
@@ -40,7 +40,7 @@ def sentences(heartbeat: Heard, kind: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def keras3() -> tuple[Rows, Heard]:
-    return trained(sys.executable, EVERYWHERE, KERAS_BACKEND="tensorflow", really="linear")
+    return trained(sys.executable, EVERYWHERE, KERAS_BACKEND="tensorflow", fewer_rows="linear")
 
 
 def test_fit_trains_on_half_the_rows_at_half_the_rate(keras3: tuple[Rows, Heard]) -> None:
@@ -86,7 +86,7 @@ def test_the_rows_of_the_scripts_own_batch_are_reported(keras3: tuple[Rows, Hear
 
 def test_keras_2_does_the_same(other_python: Callable[[str], str]) -> None:
     rows, _ = trained(
-        other_python("keras2"), [*EVERYWHERE, "legacy"], KERAS="tensorflow.keras", really="linear"
+        other_python("keras2"), [*EVERYWHERE, "legacy"], KERAS="tensorflow.keras", fewer_rows="linear"
     )
     assert same(rows, "arrays", "sgd by hand")
     assert same(rows, "adam", "adam by hand")
@@ -98,7 +98,7 @@ def test_keras_2_does_the_same(other_python: Callable[[str], str]) -> None:
 @pytest.mark.parametrize(("name", "backend"), [("torch", "torch"), ("jax", "jax")])
 def test_other_backends_do_the_same(other_python: Callable[[str], str], name: str, backend: str) -> None:
     cases = ["arrays", "schedule", "adam"]
-    rows, _ = trained(other_python(name), cases, KERAS_BACKEND=backend, really="linear")
+    rows, _ = trained(other_python(name), cases, KERAS_BACKEND=backend, fewer_rows="linear")
     assert same(rows, "arrays", "sgd by hand")
     assert same(rows, "schedule", "arrays")
     assert same(rows, "adam", "adam by hand")

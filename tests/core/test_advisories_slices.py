@@ -78,7 +78,7 @@ def test_a_loop_that_no_slices_reach_is_not_halved_again_and_that_is_said_once()
     ("source", "facts"),
     [
         pytest.param("callbacks", {}, id="a fit of Keras"),
-        pytest.param("tape", {"factor": 2}, id="a loop that cuts its batches itself"),
+        pytest.param("tape", {"slices": 2}, id="a loop that cuts its batches itself"),
         pytest.param("function", {"fits": 1}, id="a function beside a fit"),
     ],
 )

@@ -12,13 +12,8 @@ import pytest
 
 from stallguard.launch import environment
 from stallguard.launch.earlier_run import take_over
-from stallguard.launch.environment import PACKAGE, UNUSED, ProbeFiles, child_environment
-from stallguard.probe import settings
-from stallguard.probe.settings import ProbeSettings
+from stallguard.launch.environment import PACKAGE, UNUSED, ProbeFiles, child_environment, hash_seed
 from stallguard.storage.paths import RunDir
-
-WISH = ProbeSettings(socket="s", pages="p", token=1)
-SEEDED = ProbeSettings(socket="s", pages="p", token=1, seed="123")
 
 
 def test_a_run_has_one_seed_and_another_run_another(tmp_path):
@@ -56,29 +51,20 @@ def test_a_place_that_cannot_be_written_raises(tmp_path):
         environment.run_seed(tmp_path / "file" / "checkpoints")
 
 
-def test_each_attempt_gets_the_seed_and_a_hash_seed_of_it():
-    first, second = (child_environment({}, SEEDED) for _ in range(2))
-    assert first == second
-    assert settings.of(first).seed == "123"
-    assert 0 < int(first["PYTHONHASHSEED"]) < 2**32
-    assert settings.of(first).hash_seed == first["PYTHONHASHSEED"]
-    assert (
-        child_environment({}, ProbeSettings(socket="s", pages="p", token=1, seed="124"))["PYTHONHASHSEED"]
-        != first["PYTHONHASHSEED"]
-    )
+@pytest.mark.parametrize("user", [{}, {"PYTHONHASHSEED": ""}])
+def test_the_hash_seed_follows_from_the_seed(user):
+    hashes = hash_seed("123", user)
+    assert hashes == hash_seed("123", {}) != hash_seed("124", {})
+    assert 0 < int(hashes) < 2**32
+    assert child_environment(user, hashes)["PYTHONHASHSEED"] == hashes
 
 
-def test_without_a_seed_nothing_is_set():
-    environment = child_environment(dict(os.environ), WISH)
-    assert settings.of(environment).seed == ""
-    assert environment.get("PYTHONHASHSEED") == os.environ.get("PYTHONHASHSEED")
-
-
-@pytest.mark.parametrize("own", ["0", "5", "random"])
-def test_the_users_own_hash_seed_stays(own):
-    environment = child_environment({"PYTHONHASHSEED": own}, SEEDED)
-    assert environment["PYTHONHASHSEED"] == own
-    assert settings.of(environment).hash_seed == ""
+@pytest.mark.parametrize(
+    ("seed", "user"), [("", {}), *(("123", {"PYTHONHASHSEED": own}) for own in ("0", "5", "random"))]
+)
+def test_the_users_own_hash_seed_stays(seed, user):
+    assert hash_seed(seed, user) == ""
+    assert child_environment(user).get("PYTHONHASHSEED") == user.get("PYTHONHASHSEED")
 
 
 def mode(file: str) -> int:

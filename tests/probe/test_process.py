@@ -186,7 +186,7 @@ def test_the_script_can_say_what_it_does(receiver):
 
 
 def test_the_script_gets_smaller_batches_where_the_attempt_asks_for_them(receiver):
-    heartbeat = receiver.run(python(SPEAKS), factor=4)
+    heartbeat = receiver.run(python(SPEAKS), slices=4)
     assert heartbeat.out == "128 [3, 3, 3, 1]\n"
 
 
@@ -246,7 +246,7 @@ def test_a_loop_of_the_scripts_own_that_is_asked_to_save_saves_once_and_goes_on(
 def test_the_loops_checkpoints_come_as_often_as_was_asked(receiver):
     asks = "import stallguard, sys\nstallguard.checkpoint(print, print)\n"
     asks += "print(sys.modules['_stallguard_probe'].voice._checkpoints[0]._pace.every)"
-    heartbeat = receiver.run(python(asks), checkpoints=str(receiver.folder), every=7.5)
+    heartbeat = receiver.run(python(asks), checkpoints=str(receiver.folder), checkpoint_every=7.5)
     assert heartbeat.out == "7.5\n"
 
 

@@ -42,7 +42,7 @@ def test_any_text_can_be_read(text: str) -> None:
 
 
 def test_what_is_unknown_is_left_out_and_no_number_is_the_default() -> None:
-    read = settings.of({settings.VARIABLE: "later=1;token=7;factor=two;every=;resume=yes;pages=p"})
+    read = settings.of({settings.VARIABLE: "later=1;token=7;slices=two;checkpoint_every=;resume=yes;pages=p"})
 
     assert facts(read) == facts(ProbeSettings(token=7, pages="p"))
     assert facts(settings.of({})) == facts(ProbeSettings())

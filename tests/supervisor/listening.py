@@ -27,7 +27,7 @@ class Probe:
         self.pid = self.process.pid
         self.page = draft.rename(pages / f"{self.pid}.page")
         self.values = [0] * wire.SLOTS
-        self.set(magic=wire.MAGIC, token=TOKEN, pid=self.pid, kind=1, factor=1, began_ns=began)
+        self.set(magic=wire.MAGIC, token=TOKEN, pid=self.pid, kind=1, slices=1, began_ns=began)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.connect(str(address))
 

@@ -67,7 +67,7 @@ def test_parts_that_a_script_does_not_train_in_say_nothing() -> None:
     whole = ended(code=143, attempt={"slices": 2})
     assert "--batch-flag" in judge(whole).trouble
     assert judge(whole).hopeless
-    cut = replace(whole.history, heartbeat=Heartbeat(at=1.0, attempt=1, beats=STEPS, factor=2))
+    cut = replace(whole.history, heartbeat=Heartbeat(at=1.0, attempt=1, beats=STEPS, slices=2))
     assert judge(remembering(whole, cut)).trouble == ""
 
 

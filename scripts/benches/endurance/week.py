@@ -177,7 +177,7 @@ def _record(before: Heartbeat, at: float, age: float, trained: float, attempt: i
         at=at, attempt=attempt, pid=pid, trains=True, beats=beats, beat_at=at, phase=phase, phase_at=at,
         progress_at=at - 0.01, changes=before.changes + round(2 * RECORD * RATE), sent_at=at, longest=0.006,
         longest_phase=phase, fits=1, fit_beats=beats, epoch=epoch, epochs=1 << 20, batch=round(place * RATE),
-        batches=round(EPOCH * RATE), checks=int(age // EPOCH), saves=int(age // EPOCH), factor=1, source="callbacks",
+        batches=round(EPOCH * RATE), checks=int(age // EPOCH), saves=int(age // EPOCH), slices=1, source="callbacks",
         iterations=beats, iterations_at=at, loss=1.0 / (1.0 + age), step_s=0.9 * age,
     )  # fmt: skip
 

@@ -104,7 +104,7 @@ def record(**fields: int) -> bytes:
     now = time.monotonic_ns()
     values = dict.fromkeys(wire.FIELDS, 0) | {
         "magic": wire.MAGIC, "token": TOKEN, "pid": 4321, "sequence": 7, "sent_ns": now, "kind": 1, "beats": 900,
-        "beat_ns": now - 10, "phase": 4, "phase_ns": now - 10, "progress_ns": now - 10, "changes": 5000, "factor": 1,
+        "beat_ns": now - 10, "phase": 4, "phase_ns": now - 10, "progress_ns": now - 10, "changes": 5000, "slices": 1,
         "fits": 1, "fit_beats": 900, "epoch": 2, "epochs": 10, "batch": 100, "batches": 400, "source": 1,
         "flags": wire.FLAG_TRAINS, "began_ns": now - 10**9, "wakers": -1, "iterations": -1,
     }  # fmt: skip

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import stallguard
-from stallguard.config import Loaded
+from stallguard.config import CurrentSettings, Loaded
 from stallguard.core import shutdown
 from stallguard.core.events import UserCommand
 from stallguard.core.messages import duration
@@ -78,16 +78,15 @@ class HeldJob(NamedTuple):
 
 def guard(
     words: tuple[str, ...],
-    loaded: Loaded,
+    settings: CurrentSettings,
     env: Mapping[str, str],
-    reload: Callable[[], Loaded] | None = None,
     name: str = "",
 ) -> int:
     """Train the job of the settings, if it is not trained elsewhere and not done; return the exit code.
 
     Raises StallguardError.
     """
-    cwd = Path.cwd()
+    cwd, loaded = Path.cwd(), settings.loaded
     _refuse(loaded)
     command_of(words, loaded, env, cwd)  # raises now if it cannot be started
     wanted = loaded.config.output
@@ -104,7 +103,7 @@ def guard(
             screen.announce("job.done", facts)
             return 0
         screen.announce("job.taken", {"job": job.name, "number": str(job.tail.number)})
-        return _trained(job, words, loaded, env, reload, name, screen, signatures)
+        return _trained(job, words, settings, env, name, screen, signatures)
     finally:
         screen.close()
 
@@ -245,11 +244,11 @@ def _holder(claim: Claim) -> dict[str, str]:
 
 
 def _trained(
-    job: HeldJob, words: tuple[str, ...], loaded: Loaded, env: Mapping[str, str],
-    reload: Callable[[], Loaded] | None, name: str, screen: Terminal, signatures: Signatures | None,
+    job: HeldJob, words: tuple[str, ...], settings: CurrentSettings, env: Mapping[str, str], name: str,
+    screen: Terminal, signatures: Signatures | None,
 ) -> int:  # fmt: skip
     """Train a job that is ours; give it back in any case."""
-    thread: list[PublishingThread] = []
+    loaded, thread = settings.loaded, list[PublishingThread]()
 
     def asked() -> str:
         for one in thread:  # a scheduler has news of this job for a reader too
@@ -284,7 +283,7 @@ def _trained(
                 thread.append(made)
                 made.start()
 
-            session = Session(request, loaded, env, reload, RunOptions(beside=beside))
+            session = Session(request, settings, env, RunOptions(beside=beside))
             code = session.guard(kept)
             facts = _facts_of_end(request.run, session, loaded)
             facts["final"] = bool(keeper.stopped and code)

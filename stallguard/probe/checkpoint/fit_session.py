@@ -67,7 +67,7 @@ class CheckpointSession:
         self.lookahead = Lookahead(context)
         self.lookahead.passes = (StartOver,)
         self._saver = CheckpointSaver(
-            context, self.pace, self.sigterm_handler, self.lookahead, context.settings.most
+            context, self.pace, self.sigterm_handler, self.lookahead, context.settings.checkpoint_most
         )
         self.epoch_of: Any = None  # the framework's own generator of a fit's epochs
         self._undo: Callable[[], None] | None = None  # reverses what was restored in the running fit

@@ -28,7 +28,7 @@ class ResumeChoice:
         self._context = context
         self._records = records
         self._end_process = end_process
-        self._inexact = context.settings.inexact
+        self._inexact = context.settings.checkpoint_inexact
         self.trained_again = False  # an earlier fit was trained again in this attempt
         self._excluded: list[str] = []  # why the generations before the present one are not used
         self._back = False  # the present one was made at the beginning of its epoch, and is used instead of a newer one

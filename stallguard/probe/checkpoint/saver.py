@@ -213,7 +213,7 @@ class CheckpointSaver:
         self._writing = False  # the thread is writing a generation
         self._report = SaveReport(context)
         # A resume uses a generation that lacks state (resume_choice.py).
-        self._uses_incomplete = context.settings.inexact == "continue"
+        self._uses_incomplete = context.settings.checkpoint_inexact == "continue"
         self._reported = LARGE / GROWN  # bytes of the largest object that was reported last
 
     def begins(self, fit: Fit) -> None:

@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..settings import ProbeSettings
 
-EVERY = 300.0  # a checkpoint inside an epoch at most this often
 FIRST = 20.0  # the first one in a process, if its epoch is longer
-SHARE = 0.01  # of the training time, at most, for checkpoints
 # The checkpoint at a fit's end, without which the fit would be trained again, can cost this share of the fit's time ...
 FIT_SHARE = 0.05
-CREDIT = 200.0  # ... as long as all of them together cost no more than this times SHARE beyond SHARE: 2 s
+CREDIT = 200.0  # ... as long as all of them together cost no more than this times `share` beyond it: 2 s
 LEAST = 0.02  # s in which the objects of most scripts are read
 
 
 class CheckpointSchedule:
-    """Decides for one process; `now` is any monotonic clock in seconds."""
+    """Decides for one process; `now` is any monotonic clock in seconds.
 
-    def __init__(self, every: float = EVERY, share: float = SHARE, now: float = 0.0) -> None:
+    `every`: seconds between two checkpoints inside an epoch; `share`: of the training's time, for all of them.
+    """
+
+    def __init__(self, every: float, share: float, now: float) -> None:
         self.every = every
         self.share = max(share, 1e-6)
         self.cost = 0.0
@@ -55,7 +56,7 @@ class CheckpointSchedule:
         return True
 
     def allowance(self, now: float) -> float:
-        """Return the seconds for reading the state of objects in full, also beside saves: SHARE of all, and CREDIT."""
+        """Return the seconds for reading the state of objects in full, also beside saves: `share` of all, CREDIT."""
         return max(LEAST, self.share * (now - self._began + CREDIT) - self._digests)
 
     def digested(self, seconds: float) -> None:
@@ -84,7 +85,7 @@ class CheckpointSchedule:
 
 def of_settings(settings: ProbeSettings, now: float) -> CheckpointSchedule:
     """Return the schedule with the interval and the share that the supervisor sets."""
-    return CheckpointSchedule(settings.every, settings.cost, now)
+    return CheckpointSchedule(settings.checkpoint_every, settings.checkpoint_cost, now)
 
 
 class SaveReport:

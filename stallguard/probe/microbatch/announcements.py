@@ -27,7 +27,7 @@ UNREACHED = (
     "use --batch-flag, stallguard.batch_size() or stallguard.microbatches()"
 )
 SLICED = (
-    "each batch is trained in {factor} slices and one update, as if whole (compared on {rows} of its rows)"
+    "each batch is trained in {slices} slices and one update, as if whole (compared on {rows} of its rows)"
 )
 NORMALISED = "; BatchNormalization ({layers}) computes its statistics from slices, which are smaller batches"
 DRAWN = "; {layers} draws random numbers for each slice, not for the whole batch"
@@ -49,18 +49,18 @@ class Announcer:
 
     def cut(self) -> None:
         """Store in the record that batches are trained in slices now."""
-        self._context.set("factor", self._context.factor)
+        self._context.set("slices", self._context.slices)
         self._context.flag(wire.FLAG_SMALLER_BATCH)
 
     def sliced(self, model: Any, text: str) -> None:
         """Report once that `model` trains its batches in slices; `text` names what that changes."""
-        self._say(model, "micro", text, factor=self._context.factor)
+        self._say(model, "micro", text, factor=self._context.slices)
 
     def whole(self, model: Any, reason: str) -> None:
         """Report once that the batches of `model` are not sliced, and why."""
         if reason == TOO_EARLY:
             return
-        self._context.set("factor", 1)
+        self._context.set("slices", 1)
         self._context.flag(wire.FLAG_SMALLER_BATCH, False)
         if reason == OUT_OF_REACH:
             return  # reported already: see `unreached`
@@ -68,7 +68,7 @@ class Announcer:
 
     def _whole(self) -> dict[str, int]:
         """Return the fact that batches have one part; no fact if other fits can get fewer rows instead."""
-        return {} if self._context.settings.really else {"factor": 1}
+        return {} if self._context.settings.fewer_rows else {"factor": 1}
 
     def _say(self, model: Any, kind: str, said: str, **facts: int) -> None:
         if self._said.get(model) != said:

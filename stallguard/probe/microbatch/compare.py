@@ -377,7 +377,7 @@ class Slices:
         if not batches:
             return
         before = self._verdicts.get(model)
-        comparison = SliceComparison(model, self.context.factor)
+        comparison = SliceComparison(model, self.context.slices)
         self._comparison = comparison
         try:
             with self.context.phase("first run"):
@@ -413,9 +413,9 @@ begin = Slices
 class SliceComparison:
     """The comparison of one model, and its result: `reason`, and the layers and metrics that slices change."""
 
-    def __init__(self, model: Any, factor: int) -> None:
+    def __init__(self, model: Any, slices: int) -> None:
         self.model = model
-        self.factor = factor
+        self.slices = slices
         self.kind = ""
         self.building = False  # the step only runs so that all variables exist; nothing is compared
         self.known = False  # batches of this kind were compared before
@@ -452,7 +452,7 @@ class SliceComparison:
         self.normalisations = [layer.name for layer in batch_structure.normalisations(self.model)]
         reason = self._obstacle(step_rows, data)
         if not reason:
-            size = -(-self.rows // self.factor)  # of a slice in the training
+            size = -(-self.rows // self.slices)  # of a slice in the training
             self.rows = min(self.rows, max(LEAST, min(step_rows.most, size)))
             try:
                 reason = self._compared(step_rows, step_rows.some(data, self.rows))
@@ -507,7 +507,7 @@ class SliceComparison:
 
     def sentence(self) -> str:
         """Return the report that the model trains in slices, with the layers and metrics that this changes."""
-        said = announcements.SLICED.format(factor=self.factor, rows=self.rows)
+        said = announcements.SLICED.format(slices=self.slices, rows=self.rows)
         drawing = sorted(self.draws.layers)
         if self.normalisations:
             said += announcements.NORMALISED.format(layers=_listed(self.normalisations))

@@ -103,7 +103,7 @@ class FewerRows:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.scaling = context.settings.really
+        self.scaling = context.settings.fewer_rows
         self.rate = Rate()
         # The scale with which each model's step was built.
         self._modes: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
@@ -122,7 +122,7 @@ class FewerRows:
                 before = fit_sizes.rows(x, asked.get("batch_size"))
             else:
                 self.context.beyond(MAKES_ITS_OWN.format(kind=type(x).__name__))
-            rows = max(1, before // self.context.factor)
+            rows = max(1, before // self.context.slices)
             if not before or rows == before:
                 self._built_for(model, SLICED)
                 return original(model, *args, **named)
@@ -137,7 +137,7 @@ class FewerRows:
             asked["steps_per_epoch"] = round(asked["steps_per_epoch"] * times)
         by = {"linear": times, "sqrt": times**0.5}.get(self.scaling, 1.0) if self.rate.reached else 1.0
         self._built_for(model, 1 / by)
-        self.context.set("factor", self.context.asked)
+        self.context.set("slices", self.context.asked)
         self.context.flag(wire.FLAG_SMALLER_BATCH)
         rate = AS_IT_WAS if by == 1.0 else DIVIDED.format(by=by)
         if self.scaling != "off" and not self.rate.reached:

@@ -52,13 +52,13 @@ class Slice:
         return bool(self.divisors) and self.losses > 1
 
 
-def plan(batch: Any, factor: int, maximum: Callable[[Any, Any], Any] = max) -> tuple[Any, Any, Any]:
+def plan(batch: Any, count: int, maximum: Callable[[Any, Any], Any] = max) -> tuple[Any, Any, Any]:
     """Return (first, size, others): a first slice of `first` samples, then `others` slices of `size`.
 
     `batch` is a number, or a tensor with the `maximum` of its framework.  The first slice takes the remainder, so that
-    all others have the same size, as XLA requires.  If the factor exceeds the batch, every slice is one sample.
+    all others have the same size, as XLA requires.  If `count` exceeds the batch, every slice is one sample.
     """
-    size = maximum(1, (batch + factor - 1) // factor)
+    size = maximum(1, (batch + count - 1) // count)
     others = maximum(1, (batch + size - 1) // size) - 1
     return batch - others * size, size, others
 

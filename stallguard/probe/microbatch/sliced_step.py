@@ -74,8 +74,8 @@ class SlicedStep:
 
     def run(self, data: Any) -> Any:
         """Train one batch in slices and one update; return what the framework's own step returns."""
-        factor = self.slices.context.factor
-        if factor <= 1:
+        count = self.slices.context.slices
+        if count <= 1:
             return self.whole(data)
         comparison = self.slices.comparison(self.model)
         if comparison is not None and comparison.building:
@@ -98,7 +98,7 @@ class SlicedStep:
         before = self.framework.kept(self.model, weights=False)
         try:
             with holding(self.model, *self.updates) as held:
-                trained = self.train(held, data, factor)
+                trained = self.train(held, data, count)
         except Exception as error:
             if compare.is_lack_of_memory(error):
                 raise
@@ -121,7 +121,7 @@ class SlicedStep:
         shape: Any = getattr(leaf, "shape", ())
         return int(shape[0]) if len(shape) else None
 
-    def train(self, held: HeldUpdate, data: Any, factor: int) -> Any:
+    def train(self, held: HeldUpdate, data: Any, count: int) -> Any:
         """Train the slices, without the update."""
         raise NotImplementedError
 
@@ -273,7 +273,7 @@ def patch(slices: Slices, trainer: Any, kind: type[SlicedStep], framework: Frame
             fit_begins = id(self) in begun
             begun.discard(id(self))
             try:
-                if context.factor > 1:
+                if context.slices > 1:
                     _prepare(slices, framework, self, fit_begins)
             except Exception as error:
                 context.surprise("preparing slices", error)

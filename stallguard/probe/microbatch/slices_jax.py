@@ -130,9 +130,9 @@ class _Step(SlicedStep):
     def whole(self, data: Any) -> Any:
         return self.original(self.model, self.state, data)
 
-    def train(self, held: HeldUpdate, data: Any, factor: int) -> Any:
+    def train(self, held: HeldUpdate, data: Any, count: int) -> Any:
         batch = batch_structure.leaves(data)[0][1].shape[0]
-        first, size, others = slice_plan.plan(batch, factor)
+        first, size, others = slice_plan.plan(batch, count)
         trainable, _, optimizing, _ = self.state
         jax = self.framework.module.jax
         logs, carry = self.slice(held, self.state, self.cut(data, 0, first), first, batch)

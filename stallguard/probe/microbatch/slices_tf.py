@@ -222,19 +222,19 @@ class _Step(SlicedStep):
             return "unknown"
         return (shape[0] if shape[0] is not None else "unknown") if rank else None
 
-    def train(self, held: HeldUpdate, data: Any, factor: int) -> Any:
+    def train(self, held: HeldUpdate, data: Any, count: int) -> Any:
         tf, leaves = self.framework.tf, [leaf for _, leaf in batch_structure.leaves(data)]
         counts: list[Any] = [self.rows(leaf) for leaf in leaves]
         same: Any = None
         if all(isinstance(count, int) for count in counts):
             batch = counts[0]
-            cuts = slice_plan.plan(batch, factor)
+            cuts = slice_plan.plan(batch, count)
         else:
             # Only the running graph knows the rows.  A batch whose parts differ is one slice with each part whole.
             counts = [self.running_rows(leaf) for leaf in leaves]
             batch = counts[0]
             same = tf.reduce_all(tf.equal(tf.stack(counts), batch))
-            cuts = slice_plan.plan(batch, tf.where(same, factor, 1), tf.maximum)
+            cuts = slice_plan.plan(batch, tf.where(same, count, 1), tf.maximum)
 
         def summed(data: Any) -> Any:
             return self.summed(held, data, cuts, batch, same)

@@ -115,9 +115,9 @@ class _Step(SlicedStep):
     def obstacle(self) -> str:
         return announcements.COMPILED if getattr(self.model, "jit_compile", False) else ""
 
-    def train(self, held: HeldUpdate, data: Any, factor: int) -> Any:
+    def train(self, held: HeldUpdate, data: Any, count: int) -> Any:
         batch = len(batch_structure.leaves(data)[0][1])
-        return *self.summed(held, data, slice_plan.plan(batch, factor), batch), batch
+        return *self.summed(held, data, slice_plan.plan(batch, count), batch), batch
 
     def finish(self, held: HeldUpdate, trained: Any) -> Any:
         logs, sums, batch = trained

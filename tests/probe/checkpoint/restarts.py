@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.probe.receiver import Heard, Receiver
 
-OFTEN = {"every": 0, "cost": 1}  # after every batch
+OFTEN = {"checkpoint_every": 0, "checkpoint_cost": 1}  # after every batch
 
 
 @dataclass

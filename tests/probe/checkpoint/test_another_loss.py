@@ -42,7 +42,7 @@ def test_a_checkpoint_of_another_loss_is_used_only_if_that_is_asked_for(
 ):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    run = Restarts(receiver, tmp_path, script, sys.executable, inexact=choice)
+    run = Restarts(receiver, tmp_path, script, sys.executable, checkpoint_inexact=choice)
     run.attempt(kill="1,5")
     resumed = run.attempt(resume=True)
 

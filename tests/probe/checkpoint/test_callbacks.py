@@ -39,7 +39,7 @@ def killed_and_resumed(script):
 @pytest.mark.tf
 def test_slices_change_nothing_that_callbacks_decide(receiver, tmp_path):
     plain = undisturbed(receiver, tmp_path, sys.executable)
-    sliced = script_in(receiver, tmp_path, "sliced", sys.executable).attempt(*KINDS, factor=4).rows
+    sliced = script_in(receiver, tmp_path, "sliced", sys.executable).attempt(*KINDS, slices=4).rows
     for here, there in zip(sliced, plain, strict=True):
         assert here["history"] == {
             name: pytest.approx(values, rel=1e-4) for name, values in there["history"].items()

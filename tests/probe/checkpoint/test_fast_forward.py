@@ -205,7 +205,7 @@ def test_a_resumed_training_that_is_asked_for_slices_computes_slices(train, tmp_
     run = train(sys.executable)
     (tmp_path / "train.py").write_text(SLICED)
     run.attempt(kill="batch 3")
-    resumed = run.attempt(resume=True, factor=2)
+    resumed = run.attempt(resume=True, slices=2)
 
     assert printed(resumed) == ["[[4, 4]]"]
     assert any("resuming from the" in said for said in resumed.notes())

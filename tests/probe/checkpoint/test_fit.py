@@ -76,12 +76,12 @@ def test_it_goes_on_in_slices_where_the_restart_is_a_smaller_one(script):
     script.environment["DROPOUT"] = "0"  # each slice draws a mask of its own
     undisturbed = script.undisturbed("tfdata").rows[0]
     script.attempt("tfdata", kill="0,2,3")
-    resumed = script.attempt("tfdata", resume=True, factor=4)
+    resumed = script.attempt("tfdata", resume=True, slices=4)
     assert resumed.trained == batches(0, 2 * STEPS + 3)
     assert [float.fromhex(loss) for loss in resumed.rows[0]["loss"]] == pytest.approx(
         [float.fromhex(loss) for loss in undisturbed["loss"]], rel=1e-5
     )
-    assert resumed.heartbeat.last()["factor"] == 4
+    assert resumed.heartbeat.last()["slices"] == 4
     for figure in ("iterations", "epochs", "seen", "rate"):
         assert resumed.rows[0][figure] == undisturbed[figure]
 

@@ -59,7 +59,7 @@ def test_the_time_of_checkpoints_of_stallguard_is_no_saving_of_the_script(receiv
     (receiver.folder / "train.py").write_text(LARGE)
     kept = {
         "checkpoints": str(receiver.folder / "checkpoints"),
-        "every": 0, "cost": 1, "resume": False,
+        "checkpoint_every": 0, "checkpoint_cost": 1, "resume": False,
     }  # fmt: skip
     script = [sys.executable, str(receiver.folder / "train.py")]
     ended = receiver.run(script, timeout=120, token=1, **kept)
@@ -79,7 +79,7 @@ def test_the_checkpoint_that_was_asked_for_is_made_after_the_batch_also_if_none_
     script = [sys.executable, str(receiver.folder / "train.py")]
     kept = {
         "checkpoints": str(receiver.folder / "checkpoints"),
-        "every": 3600,
+        "checkpoint_every": 3600,
     }
     asked = receiver.run(script, timeout=120, token=1, resume=False, **kept)
     assert asked.code == -signal.SIGKILL, asked.err

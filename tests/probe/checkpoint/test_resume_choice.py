@@ -90,7 +90,7 @@ def test_all_that_is_not_as_before_is_in_the_one_sentence(run, tmp_path):
     write_rows(tmp_path, 2.0)
     script = tmp_path / "train.py"
     script.write_text(script.read_text() + "# edited\n")
-    ((kind, text),) = said(run.attempt(resume=True, inexact="continue"))
+    ((kind, text),) = said(run.attempt(resume=True, checkpoint_inexact="continue"))
 
     assert kind == "inexact"
     parts = ("the script has changed", "fit 1 goes on as it is", "resuming from the")
@@ -122,7 +122,7 @@ def test_no_previous_one_is_named_if_all_are_damaged(run):
 
 
 def test_a_full_disk_is_told_before_the_first_batch(run):
-    (text,) = run.attempt(kill="0,0", FULL="1", every=3600).notes("unsaved")
+    (text,) = run.attempt(kill="0,0", FULL="1", checkpoint_every=3600).notes("unsaved")
 
     assert text.startswith("no checkpoint can be written (no room for a checkpoint: ")
     assert text.endswith("a kill costs all that is trained from now on: there is none")

@@ -17,7 +17,7 @@ def test_a_step_of_the_scripts_own_is_reported_in_the_first_attempt_unless_the_s
     servers,
 ):
     with ForkReceiver(servers) as receiver:
-        heartbeat = receiver.run([sys.executable, str(CHILD)], 120, factor=1, KERAS_BACKEND="tensorflow")
+        heartbeat = receiver.run([sys.executable, str(CHILD)], 120, slices=1, KERAS_BACKEND="tensorflow")
     assert heartbeat.code == 0, heartbeat.err[-2000:]
 
     beyond = heartbeat.hello()["beyond"]

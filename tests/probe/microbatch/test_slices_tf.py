@@ -80,7 +80,7 @@ DIFFERS = dict.fromkeys(("bfloat16", "float16"), ROUNDED)
 def trained(servers, python, cases, factor=4, **environment):
     """Return {case: [the whole batch, slices]}."""
     with ForkReceiver(servers) as receiver:
-        heartbeat = receiver.run([python, str(CHILD), *cases], 1500, factor=factor, **environment)
+        heartbeat = receiver.run([python, str(CHILD), *cases], 1500, slices=factor, **environment)
     assert heartbeat.code == 0, heartbeat.err[-3000:]
     rows = json.loads(heartbeat.out.splitlines()[-1])
     assert {case: pair for case, pair in rows.items() if any("failed" in one for one in pair)} == {}
@@ -176,7 +176,7 @@ class TestKeras3OnTensorFlow:
             servers,
             sys.executable,
             ["mse", "last_of_three", "one_row", "scalar_sum"],
-            factor=64,
+            slices=64,
             KERAS_BACKEND="tensorflow",
         )
         assert wrong(rows, same=["mse", "last_of_three"], whole=["one_row", "scalar_sum"]) == {}

@@ -28,7 +28,7 @@ def trained(servers, python, factor, cases, **environment):
     """Return ({case: [whole, sliced]}, what the child said)."""
     with ForkReceiver(servers) as receiver:
         command = [python, str(CHILD), *cases]
-        heartbeat = receiver.run(command, 600, factor=factor, **environment)
+        heartbeat = receiver.run(command, 600, slices=factor, **environment)
     assert heartbeat.code == 0, heartbeat.err[-3000:]
     return json.loads(heartbeat.out.splitlines()[-1]), heartbeat
 
@@ -91,7 +91,7 @@ class TestKeras3OnTensorFlow:
         assert len(own) == 1  # of own_step, not of calls_super
 
     def test_the_record_tells_the_factor(self, child):
-        assert child[1].last()["factor"] == 4
+        assert child[1].last()["slices"] == 4
 
     def test_a_factor_beyond_the_batch_trains_sample_by_sample(self, servers):
         rows, _ = trained(servers, sys.executable, 64, ["masked"], KERAS_BACKEND="tensorflow")

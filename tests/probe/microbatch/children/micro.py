@@ -16,7 +16,7 @@ keras = import_module(os.environ.get("KERAS", "keras"))
 layers = keras.layers
 probe = sys.modules["_stallguard_probe"].probe
 CONTEXT = probe.context
-FACTOR = CONTEXT.settings.factor
+FACTOR = CONTEXT.settings.slices
 ROWS = 100
 random = np.random.RandomState(0)
 x = random.rand(ROWS, 8).astype("float32")
@@ -169,7 +169,7 @@ def cases():
 
 def measured(train, factor):
     """Return [loss and metrics, sums over the weights, updates] of one training."""
-    CONTEXT.settings = CONTEXT.settings.replace(factor=factor)
+    CONTEXT.settings = CONTEXT.settings.replace(slices=factor)
     keras.utils.set_random_seed(0)
     model, logs = train()
     weights = np.concatenate([np.ravel(value) for value in model.get_weights()]).astype("float64")

@@ -176,7 +176,7 @@ def tried(train, factor):
 
 def measured(train, factor):
     """Return what one training came to."""
-    CONTEXT.settings = CONTEXT.settings.replace(factor=factor)
+    CONTEXT.settings = CONTEXT.settings.replace(slices=factor)
     keras.utils.set_random_seed(0)
     SAID.clear()
     surprises = probe.patches.surprises

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from stallguard.cli import _guard
+from stallguard import config
 from stallguard.cli.run import command
 
 
@@ -42,7 +42,7 @@ def as_click_reads(words: list[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
 def test_plain_options_are_read_as_click_reads_them(line: str) -> None:
     words = line.split()
 
-    assert _guard.read(words) == as_click_reads(words)
+    assert config.from_words(words) == as_click_reads(words)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_plain_options_are_read_as_click_reads_them(line: str) -> None:
     ],
 )
 def test_all_other_words_are_left_to_click(line: str) -> None:
-    assert _guard.read(line.split()) is None
+    assert config.from_words(line.split()) is None
 
 
 def test_every_option_of_a_setting_can_be_read_without_click() -> None:
@@ -77,4 +77,4 @@ def test_every_option_of_a_setting_can_be_read_without_click() -> None:
         if isinstance(option, click.Option) and is_settings and not option.hidden:  # hidden: removed settings
             words = [option.opts[-1], *([] if option.is_flag else ["1"]), "train.py"]
 
-            assert _guard.read(words) == as_click_reads(words)
+            assert config.from_words(words) == as_click_reads(words)
