@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 
-# TensorFlow's own start-up log would stand between the lines of the story; oneDNN's line comes before any log level
+# TensorFlow's own start-up log would stand between stallguard's lines; oneDNN's line comes before any log level
 # is read.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -41,7 +41,7 @@ def block_gil():
 
 
 def block_spin():
-    """Burn one core without getting anywhere."""
+    """Keep one core busy without progress."""
     while True:
         pass
 
@@ -55,7 +55,7 @@ PYTHON_BLOCKS = {"lock": block_lock, "gil": block_gil, "spin": block_spin, "stop
 
 
 class BlockingStep(keras.layers.Layer):
-    """Lets data through; blocks when armed and the batch is larger than the limit."""
+    """Returns its inputs, and blocks if it is armed and the batch is larger than the limit."""
 
     def __init__(self, kind, limit):
         super().__init__()
@@ -64,7 +64,7 @@ class BlockingStep(keras.layers.Layer):
         self.queue = tf.queue.FIFOQueue(1, tf.float32, shapes=[()])
 
     def call(self, inputs):
-        """Return the inputs, some day."""
+        """Return the inputs; block instead if armed and the batch is larger than the limit."""
         caught = tf.logical_and(self.armed, tf.shape(inputs)[0] > self.limit)
         return inputs + tf.cond(caught, self._block, lambda: tf.zeros(()))
 
@@ -85,18 +85,18 @@ class BlockingStep(keras.layers.Layer):
 
 
 class Arm(keras.callbacks.Callback):
-    """Arms the trap at batch `at`, counted over all epochs."""
+    """Arms the layer at batch `at`, counted over all epochs."""
 
-    def __init__(self, trap, at):
+    def __init__(self, layer, at):
         super().__init__()
-        self.trap, self.at, self.seen = trap, at, 0
+        self.layer, self.at, self.seen = layer, at, 0
 
     def on_train_batch_begin(self, batch, logs=None):
         """Count, at the pace of a real training; a resumed one counts from where it resumes."""
         time.sleep(PACE)
         self.seen += 1
         if self.seen >= self.at:
-            self.trap.armed.assign(True)
+            self.layer.armed.assign(True)
 
 
 def main():
@@ -112,11 +112,11 @@ def main():
     generator = np.random.default_rng(0)
     images = generator.random((40 * options.batch, 28, 28, 1), dtype=np.float32)
     labels = generator.integers(0, 10, len(images))
-    trap = BlockingStep(options.kind, options.limit)
+    layer = BlockingStep(options.kind, options.limit)
     model = keras.Sequential(
         [
             keras.layers.Input((28, 28, 1)),
-            trap,
+            layer,
             keras.layers.Conv2D(8, 3, activation="relu"),
             keras.layers.MaxPooling2D(),
             keras.layers.Flatten(),
@@ -126,7 +126,7 @@ def main():
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
     model.fit(
         images, labels, batch_size=options.batch, epochs=options.epochs, verbose=2,
-        callbacks=[Arm(trap, options.at)],
+        callbacks=[Arm(layer, options.at)],
     )  # fmt: skip
     print("trained", options.epochs, "epochs")
 

@@ -1,7 +1,7 @@
 """A launchctl for tests: behaves as the recorded one does, slow endings and unclear errors included.
 
 Its launchd is the file state.json in the directory FAKE_LAUNCHD.  Time is counted in calls: an ending job is gone
-after `teardown` further ones.  Knobs that a test may set in the state: `session` (somebody is logged in),
+after `teardown` further ones.  Knobs that a test may set in the state: `session` (a user is logged in),
 `teardown`, `bootstrap` (exit codes that come first; "lie" loads the job and says 5 all the same), `kickstart` (as
 that), `disabled_code`.
 Every call is written to calls.txt.

@@ -1,4 +1,4 @@
-"""What a job does when it is started, for each of the reasons that nobody tells it."""
+"""What a job does when it is started, for each reason that a service manager does not say."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_an_interval_begins_now_and_then_again_when_it_has_passed():
     assert decide(every, started, "2026-11-02 21:00") == BEGIN
 
 
-def test_an_interval_of_days_counts_the_days_whatever_the_machine_slept_or_restarted():
+def test_an_interval_of_days_counts_the_days_also_if_the_machine_slept_or_restarted():
     weekly = Schedule(every=7 * 86400.0)
     started = JobMemory(installed=at("2026-11-02 15:00"), started=at("2026-11-02 15:00:05"))
 

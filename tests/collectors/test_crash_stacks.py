@@ -61,7 +61,7 @@ def test_a_crash_of_another_process_long_before_is_not_the_end(pages):
     left(pages, "8.workers.crash", dump("worker"), ago=crash_stacks.NEAR + 1)
     assert found(pages) is None
     left(pages, "7.crash", dump("mine"), ago=crash_stacks.NEAR + 1)
-    assert found(pages) is not None, "its own is, whatever the clock says"
+    assert found(pages) is not None, "its own is, with any clock"
 
 
 def test_the_last_crash_in_a_file_counts_and_empty_or_strange_files_do_not(pages):

@@ -1,4 +1,4 @@
-"""Evidence of a real stuck process is gathered, and nobody is hurt by it."""
+"""Evidence of a real stuck process is gathered, and the process goes on."""
 
 from __future__ import annotations
 
@@ -130,17 +130,19 @@ def test_a_process_that_did_not_arm_the_signal_is_left_alone(tmp_path):
         plain.wait()
 
 
-def test_a_stranger_under_the_same_number_is_left_alone(tmp_path):
-    stranger = subprocess.Popen(["sleep", "60"])
+def test_another_process_of_the_same_number_is_left_alone(tmp_path):
+    other_process = subprocess.Popen(["sleep", "60"])
     try:
-        who = run_files.identity(stranger.pid)
+        who = run_files.identity(other_process.pid)
         other = msgspec.structs.replace(who, started=who.started - 100)
-        manifest = evidence_bundle.gather(context(tmp_path, pid=stranger.pid, armed=True, identity=other))
+        manifest = evidence_bundle.gather(
+            context(tmp_path, pid=other_process.pid, armed=True, identity=other)
+        )
         assert item(manifest, "stacks").why == "the process is gone"
-        assert stranger.poll() is None
+        assert other_process.poll() is None
     finally:
-        stranger.kill()
-        stranger.wait()
+        other_process.kill()
+        other_process.wait()
 
 
 def test_a_stopped_process_is_not_waited_for(stuck):

@@ -1,4 +1,4 @@
-"""Whatever a collector or the disk does, gathering keeps to its budgets and says what is missing."""
+"""Gathering keeps to its budgets and says what is missing, if a collector hangs or fails and if the disk is full."""
 
 from __future__ import annotations
 

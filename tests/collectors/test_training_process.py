@@ -1,4 +1,4 @@
-"""The process that trains is found by its page, and a stranger is not taken for it."""
+"""The process that trains is found by its page, and another process is not taken for it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_live_process_with_a_page_is_found_with_what_it_allows(tmp_path, sleep
     assert (found.pid, found.beats, found.armed) == (pid, 7, True)
 
 
-def test_a_process_that_began_after_its_page_was_written_is_a_stranger(tmp_path, sleeper):
+def test_a_process_that_began_after_its_page_was_written_is_another(tmp_path, sleeper):
     run = RunDir(tmp_path)
     page(run, sleeper(), age=3600, flags=wire.FLAG_STACKS_ARMED)
     assert training_process.find(run) is None

@@ -26,7 +26,7 @@ from stallguard.doctor.environment_checks import pair, release, tensorflow_versi
         ("2.9.2", "0.5.0", "loads"),
         ("2.13.0", "1.0.0", "loads"),
         ("2.15.1", "1.1.0", "loads"),
-        # said by nobody
+        # no source says it
         ("2.12.0", "1.2.0", "untested"),
         ("2.13.0", "0.5.0", "untested"),
         ("2.18.0", "0.5.0", "untested"),

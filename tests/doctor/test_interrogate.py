@@ -1,4 +1,4 @@
-"""An interpreter is asked about itself, and whatever it does the doctor goes on."""
+"""An interpreter describes itself; if it fails or hangs, the doctor goes on."""
 
 from __future__ import annotations
 

@@ -62,9 +62,9 @@ def test_a_child_that_ended_before_it_was_watched_keeps_its_code(training) -> No
 
 
 def test_a_training_that_was_over_when_it_was_taken_up_has_no_invented_code(training) -> None:
-    nobody = Identity(pid=training.pid, started=1.0)
-    assert adopted.wait_by_kqueue(nobody, Xnu({})) is None
-    assert adopted.wait_by_kqueue(nobody, Xnu({training.pid: 0})) is None, "another process has its number"
+    another = Identity(pid=training.pid, started=1.0)
+    assert adopted.wait_by_kqueue(another, Xnu({})) is None
+    assert adopted.wait_by_kqueue(another, Xnu({training.pid: 0})) is None, "another process has its number"
 
 
 def test_a_training_that_was_taken_up_ends_with_the_code_that_the_kernel_tells(training) -> None:

@@ -1,6 +1,6 @@
 """A data directory, a project and a service manager in which everything foreign wants to steer the terminal.
 
-What can be planted by somebody else is planted: arguments, names, paths, output, settings, environment, hosts, notes of
+What can be planted by another user is planted: arguments, names, paths, output, settings, environment, hosts, notes of
 the probe, fields of the journal, manifests of evidence, stacks, property lists, what was learned, answers of a run.
 """
 

@@ -97,7 +97,7 @@ def test_a_record_of_another_user_counts_no_batch_even_with_the_token(place: Pat
 
 
 @AS_ROOT
-def test_descriptors_that_somebody_sends_are_not_taken(place: Path, ear: Ear) -> None:
+def test_descriptors_that_another_process_sends_are_not_taken(place: Path, ear: Ear) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link, Path(os.devnull).open() as file:
         link.connect(str(place / "beats"))

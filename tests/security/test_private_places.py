@@ -1,4 +1,4 @@
-"""Directories and sockets are the owner's alone, whatever the umask and whatever was there before."""
+"""Directories and sockets are the owner's alone, with any umask, also if they existed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that somebody else wrote steers the terminal, through any verb.
+"""Nothing that another user wrote steers the terminal, through any verb.
 
 The verbs are those of the command line itself: a new one is called here without a change, alone and with a run.
 """

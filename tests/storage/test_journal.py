@@ -1,4 +1,4 @@
-"""The journal is readable whatever happened to it."""
+"""The journal is readable after a kill, with a full disk, and if another program changed it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_knowledge_of_two_months_ago_is_dropped(place, words):
     assert learned_store.load(key(place), words.append, now=NIGHT - DAY) is None
 
 
-def test_other_arguments_and_an_edited_script_are_strangers(place, words):
+def test_other_arguments_and_an_edited_script_have_files_of_their_own(place, words):
     learned_store.save(key(place), learned(), words.append)
     assert learned_store.load(key(place, "--batch", "512"), words.append) is None
 
@@ -58,7 +58,7 @@ def test_other_arguments_and_an_edited_script_are_strangers(place, words):
     assert learned_store.load(key(place), words.append) is None
 
 
-def test_another_machine_is_a_stranger(place, words, monkeypatch):
+def test_another_machine_has_files_of_its_own(place, words, monkeypatch):
     learned_store.save(key(place), learned(), words.append)
     monkeypatch.setattr("platform.node", lambda: "another")
 

@@ -1,4 +1,4 @@
-"""Which batches survive is kept beside what a night taught: for the same script, whatever size is asked for."""
+"""Which batches survive is kept beside what a night taught: for the same script with any size."""
 
 from __future__ import annotations
 

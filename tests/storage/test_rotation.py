@@ -32,7 +32,7 @@ def test_the_files_are_turned_and_the_middle_deleted(tmp_path):
     }  # fmt: skip
 
 
-def test_a_stranger_beside_them_is_no_part(tmp_path):
+def test_another_file_beside_them_is_no_part(tmp_path):
     (tmp_path / "journal.old.jsonl").write_text("mine")
     path = tmp_path / "journal.jsonl"
     path.write_text("x")

@@ -29,7 +29,7 @@ def mac_of_tomorrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic_ns", lambda: 4000 * 10**9)
 
 
-def test_sleep_is_in_no_age_on_a_mac_whatever_pythons_own_clock_counts(mac_of_tomorrow: None) -> None:
+def test_sleep_is_in_no_age_on_a_mac_also_if_pythons_own_clock_counts_it(mac_of_tomorrow: None) -> None:
     assert (darwin.monotonic(), darwin.asleep()) == (100.5, 3899.5)
 
 

@@ -104,7 +104,7 @@ def test_the_kernels_words_name_the_site(machine: dict[int, str], call: bytes, s
     assert wait_site("sleeping", call, machine) == site
 
 
-def test_an_uninterruptible_thread_waits_for_the_disk_whatever_it_called() -> None:
+def test_an_uninterruptible_thread_waits_for_the_disk_in_any_call() -> None:
     assert wait_site("uninterruptible", b"0 0x5 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f3", X86) == "disk"
 
 
