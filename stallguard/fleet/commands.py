@@ -63,7 +63,8 @@ def renew(days: int | None, authority_file: str | None) -> list[str]:
 
     place, lasts = membership.path(os.environ), days or founding.DAYS
     by = Path(authority_file or founding.beside(place))
-    member = founding.renew(membership.required(os.environ), lasts, place, by, _now())
+    before = membership.required(os.environ)
+    member = founding.invite(before, before.name, lasts, place, by, _now(), force=True)
     return [
         f"{member.fleet}: a new certificate of {member.name} for {counted(lasts, 'day')} in {place}",
         "restart the services of this machine; for each other member: stallguard fleet invite NAME",

@@ -124,7 +124,7 @@ def test_certificates_that_are_damaged_or_have_expired_are_refused_before_anythi
     assert "fleet invite NAME" in said
     membership.write(lab.file, good, replace=True)
     long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(days=40)
-    founding.renew(good, 30, lab.file, founding.beside(lab.file), long_ago)
+    founding.invite(good, good.name, 30, lab.file, founding.beside(lab.file), long_ago, force=True)
     assert f"the certificate of member {good.name} has expired" in lab.refused(*ASKING[verb])
     assert "expired" in lab.verb("doctor")
 

@@ -353,18 +353,11 @@ class Dispatcher:
     def _view(self, job: Followed, machines: Sequence[ConnectedMachine]) -> JobView:
         workers = {one.host: one.worker for one in machines} if job.refusals else {}
         return JobView(
-            submission=job.submission,
-            tail=job.tail,
-            is_stopped=job.stop is not None,
+            submission=job.submission, tail=job.tail, is_stopped=job.stop is not None,
             refusals={one.host: one.why for one in job.refusals if workers.get(one.host) == one.worker},
-            has_run_out=job.has_run_out,
-            is_judged=job.judged == job.tail.number,
-            since=self._deps.now() - job.since,
-            idle=job.idle,
-            address=job.address,
-            given=self._deps.now() - job.given,
-            is_begun=job.is_begun,
-        )
+            has_run_out=job.has_run_out, is_judged=job.judged == job.tail.number, since=self._deps.now() - job.since,
+            idle=job.idle, address=job.address, given=self._deps.now() - job.given, is_begun=job.is_begun,
+        )  # fmt: skip
 
     def _cordon(
         self, name: str, job: Followed, claim: Claim, why: str, *, lifts_itself: bool = False

@@ -516,12 +516,9 @@ def machine_facts(env: Mapping[str, str], cwd: Path, python: str | None = None) 
     """
     choice = choose_interpreter(python, env, shutil.which, cwd=cwd)
     return OfferedMachine(
-        about=system.facts(),
-        memory=system.memory(),
-        gpus=system.preferences().gpus,
-        cards=system.cuda_cards(),
+        about=system.facts(), memory=system.memory(), gpus=system.preferences().gpus, cards=system.cuda_cards(),
         installed=interrogate.environment(choice, deep=False).installed,
-    )
+    )  # fmt: skip
 
 
 def power_now(watch: system.MachineWatch, now: float) -> Power:

@@ -89,11 +89,6 @@ def add(store: Store, day: str, over: Iterable[JobRow]) -> None:
     store.replace(key, jsontext.exact(Day(SCHEMA, list(made.values()))))
 
 
-def write_live(store: Store, at: str, jobs: Collection[JobRow]) -> None:
-    """Replace the table of the jobs that are not over.  Raises StoreError."""
-    store.replace(LIVE, jsontext.exact(Live(SCHEMA, at, list(jobs))))
-
-
 class Tables:
     """What a scheduler keeps of both for those who read: it adds what is over, and replaces the other as it changes."""
 
@@ -136,7 +131,7 @@ class Tables:
         self._live_at = now + LIVE_EVERY
         marks = [mark(name) for name in names]
         if marks != self._live or now >= self._lived + LIVE_AT_LEAST:
-            write_live(store, at, [row(name) for name in names])
+            store.replace(LIVE, jsontext.exact(Live(SCHEMA, at, [row(name) for name in names])))
             self._live, self._lived = marks, now
         return True
 

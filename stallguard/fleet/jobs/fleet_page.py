@@ -98,16 +98,9 @@ class FleetReport(msgspec.Struct, frozen=True):
 
 
 def make(
-    store: str,
-    fleet: Fleet,
-    machines: Sequence[MachineRecord],
-    spans: Mapping[str, Sequence[Span]],
-    ended: Mapping[str, Outcome],
-    incidents: Sequence[NamedIncident],
-    left_out: int,
-    dashboard: str,
-    now: dt.datetime,
-) -> FleetReport:
+    store: str, fleet: Fleet, machines: Sequence[MachineRecord], spans: Mapping[str, Sequence[Span]],
+    ended: Mapping[str, Outcome], incidents: Sequence[NamedIncident], left_out: int, dashboard: str, now: dt.datetime,
+) -> FleetReport:  # fmt: skip
     """Return the page.  `machines`: that ran a job; `spans`: holders by job; `now`: with the zone that is shown."""
     begun = [at for some in spans.values() for one in some if (at := time_of(one.claim.at))]
     first = max(now - WEEK, min(begun, default=now - WEEK))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import stallguard
+from stallguard import jsontext
 from stallguard.config import CurrentSettings, Loaded
 from stallguard.core import shutdown
 from stallguard.core.events import UserCommand
@@ -76,12 +77,7 @@ class HeldJob(NamedTuple):
         return MachineFiles(self.store.url, self.tail.claim.holder.host, self.tail.claim.holder.boot)
 
 
-def guard(
-    words: tuple[str, ...],
-    settings: CurrentSettings,
-    env: Mapping[str, str],
-    name: str = "",
-) -> int:
+def guard(words: tuple[str, ...], settings: CurrentSettings, env: Mapping[str, str], name: str = "") -> int:
     """Train the job of the settings, if it is not trained elsewhere and not done; return the exit code.
 
     Raises StallguardError.
@@ -176,18 +172,14 @@ def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> H
         about=dict(about),
     )  # fmt: skip
     card = MachineRecord(
-        schema=records.SCHEMA,
-        host=host,
-        boot=holder.boot,
-        at=run_files.utc(),
-        version=stallguard.__version__,
+        schema=records.SCHEMA, host=host, boot=holder.boot, at=run_files.utc(), version=stallguard.__version__,
         about=dict(about),
-    )
+    )  # fmt: skip
     try:
         store = _opened(settings.url, signatures.member if signatures else None)
         if stop := _asked_to_stop(store, settings.job, signatures):
             raise _stopped(settings.job, f"you asked ({stop.by})", stop.at)
-        mine = f"machines/{host}", records.encode_machine(card)
+        mine = f"machines/{host}", jsontext.exact(card)
         store.replace(*mine)
         for end in publishing.kept(store.url, settings.job):  # of an earlier run here
             publishing.publish(end, store, signatures)

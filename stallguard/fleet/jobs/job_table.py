@@ -94,7 +94,8 @@ def row(job: str, found: Read, workers: Sequence[WorkerCard], cordons: Sequence[
         if state == WAITING:
             refusals = _still_true(found.refusals, workers)
             because = waits_for(given.needs, refusals, workers, cordons)
-            is_everywhere = is_refused_everywhere(refusals, workers)
+            there = {card.host for card in workers if card.state != "gone"}
+            is_everywhere = refusals and there <= {one.host for one in refusals}
             state, why = REFUSED if is_everywhere else WAITING, "; ".join(filter(None, (because, why)))
     if isinstance(found.stop, str):
         why = "; ".join(filter(None, (why, f"an order to stop it is refused: {found.stop}")))
@@ -132,12 +133,6 @@ def _state(found: Read) -> tuple[str, str]:
     if not end.goes_on:
         return FAILED, end.why
     return (WAITING if found.submission else ENDED), f"its last run ended: {end.why}"
-
-
-def is_refused_everywhere(refusals: Sequence[Refusal], workers: Sequence[WorkerCard]) -> bool:
-    """Return whether each machine that is there has refused a job."""
-    there = {card.host for card in workers if card.state != "gone"}
-    return bool(refusals) and there <= {one.host for one in refusals}
 
 
 def _still_true(refusals: Sequence[Refusal], workers: Sequence[WorkerCard]) -> list[Refusal]:

@@ -93,7 +93,9 @@ def bring(store: Store, job: str, number: int, *, lives: bool) -> RunDir | None:
             with contextlib.suppress(*([_Gone] if tried < TRIES else [])):
                 _update(store, job, number, index, run)
                 break
-        _mark(run, Elsewhere(1, job, number, index.host, index.at, lives))
+        marker = Elsewhere(1, job, number, index.host, index.at, lives)
+        if run_files.elsewhere(run) != marker:
+            run_files.write(run.path / run_files.ELSEWHERE, marker)
     return run
 
 
@@ -157,8 +159,3 @@ def _add(store: Store, whose: tuple[str, int, str], file: Growing, part: _Part, 
             part.read = max(begins, part.read) + len(wanted)
             copy.flush()
             part.size = copy.tell()
-
-
-def _mark(run: RunDir, marker: Elsewhere) -> None:
-    if run_files.elsewhere(run) != marker:
-        run_files.write(run.path / run_files.ELSEWHERE, marker)

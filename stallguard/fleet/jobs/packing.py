@@ -99,15 +99,9 @@ class Piece(NamedTuple):
 
 
 def pack(
-    words: Sequence[str],
-    cwd: Path,
-    folder: Path,
-    env: Mapping[str, str],
-    *,
-    revision: str = "",
-    agreed: bool = False,
-    most: int = MOST,
-) -> PackedProject:
+    words: Sequence[str], cwd: Path, folder: Path, env: Mapping[str, str], *, revision: str = "",
+    agreed: bool = False, most: int = MOST,
+) -> PackedProject:  # fmt: skip
     """Pack the project of `cwd` for the command `words` into a file in `folder`, an empty one of the caller.
 
     `revision`: of git, packed instead of the files as they are; `agreed`: more than ASKED bytes are meant; `most`:

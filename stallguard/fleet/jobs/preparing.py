@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,13 +46,8 @@ LOCK, PROJECT, PYTHON = "uv.lock", "pyproject.toml", ".python-version"
 LOCAL = ("editable", "directory")  # sources in uv.lock that are folders of the project, which uv installs
 # Of another environment, or set by this module.
 NOT_PASSED = (
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "UV_PROJECT_ENVIRONMENT",
-    "UV_PROJECT",
-    "PYTHONHOME",
-    "PYTHONPATH",
-)
+    "VIRTUAL_ENV", "CONDA_PREFIX", "UV_PROJECT_ENVIRONMENT", "UV_PROJECT", "PYTHONHOME", "PYTHONPATH",
+)  # fmt: skip
 KEPT = 30 * 86400.0  # s without use; to make one again can need a network
 LINES, LENGTH = 6, 600  # of a reason
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -65,15 +60,9 @@ class EnvironmentImpossible(Exception):
 
 
 def interpreter(
-    project: Path,
-    below: str,
-    wanted: str,
-    env: Mapping[str, str],
-    *,
-    own: str = sys.executable,
-    limit: float = LIMIT,
-    is_given_up: Callable[[], bool] = lambda: False,
-) -> str:
+    project: Path, below: str, wanted: str, env: Mapping[str, str], *, own: str = sys.executable,
+    limit: float = LIMIT, is_given_up: Callable[[], bool] = lambda: False,
+) -> str:  # fmt: skip
     """Return the interpreter that runs a command in the folder `below` an unpacked project.
 
     `wanted`: the option --python of its submission, "" if there is none; `own`: that of the worker; `limit`: seconds
@@ -232,11 +221,8 @@ def prepare(
                 raise Damaged(f"its code ({code.digest[:12]}) is not in the store")
             project = unpacking.unpack(archive, code.digest, submission.job)
     folder = unpacking.working_folder(project, code.folder)
-    wanted = _value(submission.options, INTERPRETER)
+    options = submission.options
+    wanted = options[options.index(INTERPRETER) + 1] if INTERPRETER in options else ""
     env = {**env, **submission.environment}
     chosen = interpreter(project, code.folder, wanted, env, is_given_up=is_given_up)
     return Prepared(folder, project, "" if wanted else chosen)
-
-
-def _value(options: Sequence[str], name: str) -> str:
-    return options[options.index(name) + 1] if name in options else ""

@@ -85,14 +85,8 @@ class RunsHere:
     """The runs on this machine.  `worker`: the random name of this worker process."""
 
     def __init__(
-        self,
-        signatures: Signatures,
-        store: Store,
-        host: str,
-        worker: str,
-        env: Mapping[str, str],
-        edges: Edges,
-    ) -> None:
+        self, signatures: Signatures, store: Store, host: str, worker: str, env: Mapping[str, str], edges: Edges,
+    ) -> None:  # fmt: skip
         """`signatures`: of this member; `host`: this machine's name; `env`: of this process."""
         self._signatures, self._store, self._edges = signatures, store, edges
         self._host, self._worker, self._env = host, worker, env

@@ -68,14 +68,6 @@ def own_name() -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", membership.owner(orders.host_name(socket.gethostname())))[:63]
 
 
-def renew(member: Membership, days: int, place: Path, authority_file: Path, now: dt.datetime) -> Membership:
-    """Give the member of this machine a new certificate, and write its file again; all else stays.
-
-    Raises StallguardError.
-    """
-    return invite(member, member.name, days, place, authority_file, now, force=True)
-
-
 def invite(
     member: Membership, name: str, days: int, file: Path, authority_file: Path, now: dt.datetime, *, force: bool
 ) -> Membership:  # fmt: skip

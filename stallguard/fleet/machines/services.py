@@ -40,17 +40,10 @@ def service(
     if env.get(membership.VARIABLE):
         kept[membership.VARIABLE] = str(Path(env[membership.VARIABLE]).absolute())
     made = AgentJob(
-        name=name,
-        python=sys.executable,
-        run=(kind, *options),
-        cwd=str(cwd),
-        log=str(places.log(name)),
-        schedule=Schedule(login=True),
-        env=environment(env, ()) | kept,
-        exit_timeout=exit_timeout(settings),
-        throttle=round(settings.agent.throttle),
-        is_service=True,
-    )
+        name=name, python=sys.executable, run=(kind, *options), cwd=str(cwd), log=str(places.log(name)),
+        schedule=Schedule(login=True), env=environment(env, ()) | kept, exit_timeout=exit_timeout(settings),
+        throttle=round(settings.agent.throttle), is_service=True,
+    )  # fmt: skip
     preflight.check_text(made)
     preflight.check(made, (sys.executable,), (), places.system, Path(env.get("HOME") or Path.home()))
     return made

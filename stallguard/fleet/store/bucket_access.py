@@ -158,14 +158,11 @@ def from_variables(env: Mapping[str, str]) -> Access | None:
     if not endpoint or not key or not secret or others or folder.exists():
         return None
     return Access(
-        endpoint=endpoint.rstrip("/"),
-        is_in_host=False,
-        region=env.get("AWS_DEFAULT_REGION") or env.get("AWS_REGION") or REGION,
-        key=key,
-        secret=secret,
+        endpoint=endpoint.rstrip("/"), is_in_host=False,
+        region=env.get("AWS_DEFAULT_REGION") or env.get("AWS_REGION") or REGION, key=key, secret=secret,
         token=env.get("AWS_SESSION_TOKEN") or None,
         ca_bundle=env.get("AWS_CA_BUNDLE") or env.get("REQUESTS_CA_BUNDLE") or None,
-    )
+    )  # fmt: skip
 
 
 def asked(bucket: str, options: tuple[str, ...] = ()) -> Access:
@@ -221,14 +218,10 @@ def settings(bucket: str, *, find_region: bool) -> dict[str, Any]:
     expires = getattr(credentials, "_expiry_time", None)
     verify = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
     return {
-        "key": keys.access_key,
-        "secret": keys.secret_key,
-        "token": keys.token,
-        "expires": expires.timestamp() if expires else None,
-        "region": region,
-        "ca_bundle": verify or None,
+        "key": keys.access_key, "secret": keys.secret_key, "token": keys.token,
+        "expires": expires.timestamp() if expires else None, "region": region, "ca_bundle": verify or None,
         **_endpoint(url, bucket),
-    }
+    }  # fmt: skip
 
 
 def _endpoint(url: str, bucket: str) -> dict[str, Any]:

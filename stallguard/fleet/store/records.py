@@ -209,11 +209,6 @@ def encode(entry: Entry) -> bytes:
     return jsontext.exact(entry)
 
 
-def encode_machine(card: MachineRecord) -> bytes:
-    """Return the card of a machine as it is written."""
-    return jsontext.exact(card)
-
-
 def slot_key(job: str, slot: int) -> str:
     """Return the key of a slot of a job's log."""
     return f"jobs/{job}/{LOG}/{slot:0{DIGITS}}"
