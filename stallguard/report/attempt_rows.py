@@ -96,23 +96,25 @@ def programs(record: Record) -> list[Program]:
     for one in found:
         each.setdefault((one.attempt, one.pid), []).append(one)
     for at, what in record.happened:
-        if isinstance(what, ProbeNote) and (mine := each.get((what.attempt, what.pid))):
-            one = next((one for one in reversed(mine) if one.began <= at), mine[0])
-            if what.kind == BROKEN_LOSS and one.counts.loss_not_finite:
-                one.counts.broken_loss = what.text
-            elif what.kind == EPOCH and (loss := epoch_values(what.facts).get("loss")) is not None:
-                _epoch_ended(one.counts, loss, is_first=id(one) not in noted)
-                noted.add(id(one))
         if isinstance(what, Exited):
             for one in found:
                 if one.attempt == what.attempt and not one.how:
                     one.how = "exited"
-        elif isinstance(what, ProbeConnected | ProcessLeft) and (mine := each.get((what.attempt, what.pid))):
-            one = next((one for one in reversed(mine) if one.began <= at), mine[0])
-            if isinstance(what, ProcessLeft):
-                one.how = what.how
-            else:
-                one.place, one.command = what.place, what.command
+        if not isinstance(what, ProbeNote | ProbeConnected | ProcessLeft):
+            continue
+        mine = each.get((what.attempt, what.pid))
+        if not mine:
+            continue
+        one = next((one for one in reversed(mine) if one.began <= at), mine[0])
+        if isinstance(what, ProcessLeft):
+            one.how = what.how
+        elif isinstance(what, ProbeConnected):
+            one.place, one.command = what.place, what.command
+        elif what.kind == BROKEN_LOSS and one.counts.loss_not_finite:
+            one.counts.broken_loss = what.text
+        elif what.kind == EPOCH and (loss := epoch_values(what.facts).get("loss")) is not None:
+            _epoch_ended(one.counts, loss, is_first=id(one) not in noted)
+            noted.add(id(one))
     return found
 
 

@@ -158,12 +158,11 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
     known = journal_record.read(run.journal)
     started = attempt_rows.programs(known)
     tries, trained = attempt_rows.attempts(known, started), attempt_rows.trainings(started)
-    walk = list(journal_record.steps(known))
-    troubles = incidents.incidents(known, walk)
+    troubles = incidents.incidents(known)
     shown = clock(known.first, known.last, zone)
     state = run_files.state(run)
     end = run_files.outcome(run)  # after the state: a run that is over has its reason
-    sums, slow = summary.totals(known, tries, troubles, end, walk), summary.bottlenecks(known)
+    sums, slow = summary.totals(known, tries, troubles, end), summary.bottlenecks(known)
     cwd, output = asked.cwd if asked else "", evidence_files.last_lines(run.output)
     here = dt.datetime.fromtimestamp(known.first, zone).astimezone(zone)
     offset = (here.utcoffset() or dt.timedelta()).total_seconds()
@@ -196,7 +195,7 @@ def _gathered(run: RunDir, asked: RunRequest | None, zone: dt.tzinfo | None, hom
         bottlenecks=slow, advice=helps, beyond=texts["training.limitation"],
         announced=[_line(at, what, shown) for at, what in announced[-TOLD_MAX:]],
         output=output, versions=versions, removed={}, settings=made_settings(asked),
-        timeline=timeline.timeline(known, tries, troubles, offset, walk),
+        timeline=timeline.timeline(known, tries, troubles, offset),
         flames=sampled_stacks.flames(sampled_stacks.read(run, known, started), cwd),
     )  # fmt: skip
 

@@ -6,8 +6,6 @@ Pure: what happened, in order, becomes values.  Must not read the evidence on th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from stallguard.core import ledger
@@ -16,7 +14,6 @@ from stallguard.core.events import Collected, Exited, Heartbeat, Launched
 from stallguard.core.text import whole_number
 from stallguard.core.time_spent import LOST, total
 from stallguard.core.verdicts import Decision, Finding
-from stallguard.report import journal_record
 from stallguard.report.journal_record import Happening, Record, ago
 
 STALL, CRASH = "stall", "crash"
@@ -58,8 +55,8 @@ class Incident(msgspec.Struct, omit_defaults=True):
     lost: float = 0.0  # seconds that it cost (core.time_spent.LOST)
 
 
-def incidents(record: Record, walk: Iterable[journal_record.Step] | None = None) -> list[Incident]:
-    """Return the incidents in order.  `walk`: the steps of the ledger, if they are known.
+def incidents(record: Record) -> list[Incident]:
+    """Return the incidents in order.
 
     Each costs what the ledger counts as lost from its last progress on, until the training is as far again or the last
     progress before the next one.
@@ -67,7 +64,7 @@ def incidents(record: Record, walk: Iterable[journal_record.Step] | None = None)
     reader, last = _Reader(record), ledger.Ledger(since=record.clock_span[0])
     paying: Incident | None = None
     paid = 0.0  # what was lost before the incident that is paying
-    for at, what, now in journal_record.steps(record) if walk is None else walk:
+    for at, what, now in record.steps:
         settled, noticed = total(last.spent, LOST), len(reader.found)
         reader.take(at, what)
         new = reader.found[noticed:]

@@ -2,7 +2,8 @@
 
 The monotonic clock stands still while a machine sleeps and begins anew when it starts, so a report's times are
 those that the lines themselves carry.  Lines that are cut, foreign or of a later schema are passed by.
-`steps` and `spent` are the ledger of the run: the same seconds as the supervisor's core counted, by the same function.
+`Record.steps` and `Record.spent` are the ledger of the run: the same seconds as the supervisor's core counted, by the
+same function.
 `clock`, `elapsed` and `wall` are the one form of times for the report, `logs` and `replay`.
 This module must not interpret.
 """
@@ -13,9 +14,11 @@ import bisect
 import datetime as dt
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -30,10 +33,12 @@ from stallguard.report import narrative
 from stallguard.storage import journal
 
 Happening = Event | Action
+Step = tuple[float, Happening, Ledger]
 _SAMPLES = tuple(b'"event":"%s"' % str(one.__struct_config__.tag).encode() for one in (Heartbeat, Sampled))
 
 
-class Record(NamedTuple):
+@dataclass(frozen=True)
+class Record:
     """A journal in memory.  All times are seconds since the epoch, never falling.
 
     `happened`: everything but records of the probe and readings, in order; `readings`: by the sensor's name.
@@ -55,6 +60,24 @@ class Record(NamedTuple):
         index = bisect.bisect_right(self.heartbeat, at, key=lambda pair: pair[0])
         before = (self.heartbeat[place] for place in range(index - 1, -1, -1))
         return next((pair for pair in before if not pid or pair[1].pid == pid), None)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """What happened with its time (seconds since the epoch), each with the ledger after it.
+
+        Of a night these are thirty thousand, and take 0.15 s.
+        """
+        known, found = ledger.Ledger(since=self.clock_span[0]), []
+        for (when, what), at in zip(self.in_order, self.clocks, strict=True):
+            known = ledger.after(known, at, what)
+            found.append((when, what, known))
+        return found
+
+    @property
+    def spent(self) -> Spent:
+        """Where the time of the run went, until the last line of its journal."""
+        last = self.steps[-1][2] if self.steps else ledger.Ledger(since=self.clock_span[0])
+        return ledger.spent(last, self.clock_span[1])
 
 
 class _Line(msgspec.Struct):
@@ -109,27 +132,6 @@ def read(path: Path, *, samples: bool = True) -> Record:
 def ago(at: float, now: float, then: float) -> float:
     """Return when `then` was, for an event that came at `at` when the monotonic clock showed `now`."""
     return at - max(0.0, now - then)
-
-
-Step = tuple[float, Happening, Ledger]
-
-
-def spent(record: Record, walk: Sequence[Step] | None = None) -> Spent:
-    """Return where the time of a run went, until the last line of its journal.  `walk`: its steps, if known."""
-    walk = list(steps(record)) if walk is None else walk
-    last = walk[-1][2] if walk else ledger.Ledger(since=record.clock_span[0])
-    return ledger.spent(last, record.clock_span[1])
-
-
-def steps(record: Record) -> Iterator[Step]:
-    """Yield what happened with its time (seconds since the epoch), each with the ledger after it.
-
-    Of a night these are thirty thousand, and take 0.15 s: who needs them more than once keeps them.
-    """
-    known = ledger.Ledger(since=record.clock_span[0])
-    for (when, what), at in zip(record.in_order, record.clocks, strict=True):
-        known = ledger.after(known, at, what)
-        yield when, what, known
 
 
 def clock(first: float, last: float, zone: dt.tzinfo | None = None) -> Callable[[float], str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # a caller that wants words only must not wait for arrays
     from stallguard.report.document import Document, IncidentText
     from stallguard.report.flame_graph import FlameBar, FlameGraph, FlameGraphs
     from stallguard.report.summary import RunTotals
-    from stallguard.report.timeline import Panel, Series, Timeline
+    from stallguard.report.timeline import Panel, Timeline
 
 COLLECTED = "collected"  # a state of evidence.Item
 LONG = 0.1  # seconds from which on a duration is shown
@@ -222,11 +222,6 @@ def groups(timeline: Timeline) -> list[tuple[str, list[Panel]]]:
     return [
         (title, list(panels)) for title, panels in groupby(timeline.panels, key=lambda panel: panel.group)
     ]
-
-
-def top(series: Series) -> float:
-    """Return the highest value of a series."""
-    return max((value for value in series.values if value is not None), default=0.0)
 
 
 def quiet(timeline: Timeline) -> str:

@@ -21,7 +21,6 @@ from stallguard.core.text import count, duration, far, loss_words, times, whole_
 from stallguard.core.time_spent import Spent
 from stallguard.core.verdicts import Bottleneck
 from stallguard.errors import STOPPED_ON_TIME, has_failed
-from stallguard.report import journal_record
 from stallguard.report.attempt_rows import AttemptRow, TrainingRow, repeated
 from stallguard.report.incidents import CRASH, RECOVERED, STALL, Incident
 from stallguard.report.journal_record import Record
@@ -66,14 +65,10 @@ def totals(
     attempts: Sequence[AttemptRow],
     incidents: Sequence[Incident],
     end: Outcome | None = None,
-    walk: Sequence[journal_record.Step] | None = None,
 ) -> RunTotals:
-    """Return the sums.
-
-    `end`: what the run itself wrote of them, with the supervisor's clock; `walk`: the steps of the ledger, if known.
-    """
+    """Return the sums.  `end`: what the run itself wrote of them, with the supervisor's clock."""
     # The outcome is of the whole run; of a long one, the journal may have lost its oldest part.
-    times = end.spent if end and end.spent != Spent() else journal_record.spent(record, walk)
+    times = end.spent if end and end.spent != Spent() else record.spent
     training = time_spent.total(times, (*time_spent.EFFECTIVE, "loss_not_finite"))
     batches, twice = sum(attempt.batches for attempt in attempts), repeated(attempts)
     last = next(

@@ -12,7 +12,7 @@ of results are the script's own; those that are no plain names are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -22,10 +22,9 @@ import numpy as np
 from stallguard.core.actions import Announce
 from stallguard.core.events import ClockGap, Heartbeat, ProbeConnected, ProbeNote
 from stallguard.core.readings import Device, Machine, Memory, Process
-from stallguard.report import journal_record
 from stallguard.report.attempt_rows import EPOCH, AttemptRow, epoch_values
 from stallguard.report.incidents import Incident
-from stallguard.report.journal_record import Record, Step, ago
+from stallguard.report.journal_record import Record, ago
 from stallguard.report.time_series import (
     FINEST,
     Array,
@@ -150,11 +149,10 @@ def timeline(
     attempts: Sequence[AttemptRow],
     incidents: Sequence[Incident],
     offset: float = 0.0,
-    walk: Iterable[Step] | None = None,
 ) -> Timeline:
     """Return the timeline of a run; without panels if the journal is empty.
 
-    `offset`: seconds to add for the clock that the user reads; `walk`: the steps of the ledger, if they are known.
+    `offset`: seconds to add for the clock that the user reads.
     """
     silences = [(one.began, record.last if one.ended is None else one.ended) for one in incidents]
     instants = [at for span in silences for at in span] + [one.began for one in attempts[1:]]
@@ -167,9 +165,7 @@ def timeline(
     zero, led = record.first, leading(record)
     spans = phases(record, led, attempts)
     if attempts[1:]:
-        steps = journal_record.steps(record) if walk is None else walk
-        again = redone(steps, record.last)
-        spans += [("redone", began, ended) for began, ended in again]
+        spans += [("redone", began, ended) for began, ended in redone(record)]
     bands = [Band(kind, round(began - zero, 2), round(ended - zero, 2)) for kind, began, ended in spans]
     marks = []
     for one, (began, ended) in zip(incidents, silences, strict=True):
@@ -384,21 +380,18 @@ def epoch_beginnings(led: Led) -> list[tuple[float, int]]:
     return found[::step]
 
 
-def redone(walk: Iterable[journal_record.Step], last: float) -> list[Span]:
-    """Return when batches were trained that an earlier attempt had trained before, as core.ledger counts them.
-
-    `walk`: the steps of the ledger of a run that ended, or is now, at `last`.
-    """
+def redone(record: Record) -> list[Span]:
+    """Return when batches were trained that an earlier attempt had trained before, as core.ledger counts them."""
     spans: list[Span] = []
     since: float | None = None
-    for at, _, ledger in walk:
+    for at, _, ledger in record.steps:
         again = ledger.trains and ledger.interruption is not None
         if again and since is None:
             since = at
         elif not again and since is not None:
             spans.append((since, at))
             since = None
-    return spans if since is None else [*spans, (since, last)]
+    return spans if since is None else [*spans, (since, record.last)]
 
 
 def absence_spans(attempts: Sequence[AttemptRow]) -> list[Span]:

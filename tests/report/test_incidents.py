@@ -96,7 +96,7 @@ def test_a_stall_at_the_end_of_the_journal_still_lasts(tmp_path):
 
     assert one.outcome == incidents.OPEN
     assert round(one.lost) == 149, "a second of sleep is not lost"
-    assert total(journal_record.spent(known)) == known.last - known.first == 200
+    assert total(known.spent) == known.last - known.first == 200
 
 
 def test_a_crash_is_an_incident_and_a_crash_inside_a_stall_is_not_another(tmp_path):
