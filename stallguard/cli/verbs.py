@@ -11,7 +11,7 @@ import contextlib
 import importlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import click
@@ -186,16 +186,6 @@ def say_new_form(ctx: click.Context, old: str, new: str) -> None:
         private.write(mark, b"")
 
 
-def silences(*supervising: str) -> Callable[[], None]:
-    """Return a callback for a group: with -q its verbs print errors only, but those of `supervising`."""
-
-    @click.pass_context
-    def silence(ctx: click.Context) -> None:
-        quieten(ctx, supervising)
-
-    return silence
-
-
 def quieten(ctx: click.Context, supervising: tuple[str, ...]) -> None:
     """Discard what the verb prints on standard error if -q was given, unless it is one of `supervising`."""
     if ctx.find_root().params.get("quiet") and ctx.invoked_subcommand not in supervising:
@@ -203,10 +193,15 @@ def quieten(ctx: click.Context, supervising: tuple[str, ...]) -> None:
         ctx.with_resource(contextlib.redirect_stderr(silence))
 
 
+@click.pass_context
+def _quieten_learned(ctx: click.Context) -> None:
+    quieten(ctx, ("find-batch", "compare"))
+
+
 tune = VerbGroup(
     "tune",
     help="Find the largest batch, compare settings, and see what was learned from runs.",
-    callback=silences("find-batch", "compare"),
+    callback=_quieten_learned,
     verbs={
         "find-batch": Verb("tune:find_batch", "Find the largest batch that survives here."),
         "compare": Verb("compare:command", "Measure a training with several settings."),

@@ -142,12 +142,10 @@ def make(run: RunDir, environment: Mapping[str, str], zone: dt.tzinfo | None = N
     try:
         asked = run_files.asked(run)
         whole = _gathered(run, asked, zone, environment.get("HOME", ""))
-        redactor = sampled_stacks.redactor_of(run, environment)
         # The timeline has no text but stallguard's: its many numbers stay as they are.
         bare = msgspec.structs.replace(whole, timeline=Timeline(0.0, 0.0, 0.0, [], [], [], [], []))
-        clean = sampled_stacks.cleaned(bare, redactor)
-        removed = {rule: number for rule, number in redactor.removed.items() if number}
-        return msgspec.structs.replace(clean, timeline=whole.timeline, removed=removed)
+        clean = sampled_stacks.without_secrets(bare, run, environment)
+        return msgspec.structs.replace(clean, timeline=whole.timeline)
     finally:
         if sweeps:
             gc.enable()

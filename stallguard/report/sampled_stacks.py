@@ -182,6 +182,7 @@ BARS = 1500  # of all graphs of a page
 DRAWN = BARS // (4 * flame_graph.ROWS)
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class PhaseTime(msgspec.Struct, frozen=True):
@@ -263,6 +264,11 @@ def make(run: RunDir, found: SampledTrainings, environment: Mapping[str, str]) -
         notes=notes,
         removed={},
     )
+    return without_secrets(whole, run, environment)
+
+
+def without_secrets(whole: S, run: RunDir, environment: Mapping[str, str]) -> S:
+    """Return a document of a run without secrets, and with the number of those that are `removed`."""
     redactor = redactor_of(run, environment)
     clean = cleaned(whole, redactor)
     return msgspec.structs.replace(clean, removed={rule: n for rule, n in redactor.removed.items() if n})
