@@ -33,13 +33,8 @@ if TYPE_CHECKING:
             """Handle a file that is changed in a way that cannot be undone."""
 
 
-IN_PLACE, SQLITE, HDF5, REREAD, COMPRESSED = (
-    "changed in place",
-    "an SQLite database",
-    "an HDF5 file",
-    "read and written anew",
-    "compressed",
-)
+IN_PLACE, SQLITE, HDF5 = "changed in place", "an SQLite database", "an HDF5 file"
+REREAD, COMPRESSED = "read and written anew", "compressed"
 _BEGINNINGS = {
     b"SQLite format 3\0": SQLITE,
     b"\x89HDF\r\n\x1a\n": HDF5,
@@ -64,9 +59,7 @@ class FileEvents:
         self.listener: Optional[Listener] = None  # of the fit that runs
         self.changed: dict[str, str] = {}  # path: how, of what is open for changes in place
         self.unbuffered: dict[str, None] = {}  # opened by os.open
-        self.appended: dict[
-            str, int
-        ] = {}  # before a fit: length before the script first opened it for appending
+        self.appended: dict[str, int] = {}  # opened for appending before a fit: its length before that
         self._read: dict[Any, None] = {}
         self._listens = False
 
@@ -89,11 +82,8 @@ class FileEvents:
                     del self._read[next(iter(self._read))]
         elif event == "sqlite3.connect":
             name, _, query = os.fsdecode(args[0]).partition("?")
-            if (
-                name
-                and not name.startswith((":memory:", "file::memory:"))
-                and not any(one in query for one in _UNCHANGED)
-            ):
+            is_file = name and not name.startswith((":memory:", "file::memory:"))
+            if is_file and not any(one in query for one in _UNCHANGED):
                 self.changes(name.removeprefix("file:"), SQLITE)
         elif os.fspath(args[1]) in self._read:
             self.changes(os.fsdecode(args[1]), REREAD)

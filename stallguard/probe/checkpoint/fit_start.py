@@ -146,12 +146,7 @@ class Reader:
                     else:
                         full = "%08x" % check
             found.append([os.path.basename(path), size, some, full])
-        if len(found) < MANY:
-            return found
-        everything = [one[3] for one in found]
-        parts = [one[:3] for one in found]
-        code = tensors.digest_of_code("", parts)
-        return [[len(found), code, "" if "" in everything else tensors.digest_of_code("", everything)]]
+        return found if len(found) < MANY else [_together(found)]
 
     def _affords(self, size: int, more: float) -> bool:
         seconds = size / SPEED + more
@@ -198,14 +193,10 @@ def of(model: Any, walks: tuple[Walk, Walk], arguments: dict[str, Any], seconds:
 
 def is_known(start: Any) -> bool:
     """Return whether a fact of a checkpoint is from `of`: one of an earlier version is not."""
-    return (
-        isinstance(start, dict)
-        and all(isinstance(start.get(name), kind) for name, kind in _FIELDS.items())
-        and all(
-            isinstance(pair, list) and len(pair) == len(("written", "computed"))
-            for pair in start["words"].values()
-        )
-    )
+    if not isinstance(start, dict) or not all(isinstance(start.get(name), _FIELDS[name]) for name in _FIELDS):
+        return False
+    pairs = start["words"].values()
+    return all(isinstance(pair, list) and len(pair) == len(("written", "computed")) for pair in pairs)
 
 
 def same_values(saved: Any, ours: Any) -> bool:
@@ -262,9 +253,8 @@ def computed(saved: Any, ours: Any) -> list[str]:
 
 
 def _first_other(saved: dict[str, Any], ours: dict[str, Any], resized: bool = False) -> str:
-    return next(
-        (name for name in {**saved, **ours} if not _same(saved.get(name), ours.get(name), resized)), ""
-    )
+    others = (name for name in {**saved, **ours} if not _same(saved.get(name), ours.get(name), resized))
+    return next(others, "")
 
 
 def _same(one: Any, other: Any, resized: bool = False) -> bool:
@@ -282,14 +272,14 @@ def _same(one: Any, other: Any, resized: bool = False) -> bool:
 
 
 def _values(listed: list[Any], reader: Reader) -> list[Any]:
-    found = [reader.array(tensors.value_of(one)) for one in listed]
-    full = [one[3] for one in found]
-    some = [one[:3] for one in found]
-    return [
-        len(found),
-        tensors.digest_of_code("", some),
-        "" if "" in full else tensors.digest_of_code("", full),
-    ]
+    return _together([reader.array(tensors.value_of(one)) for one in listed])
+
+
+def _together(found: list[Any]) -> list[Any]:
+    """Return one digest of many: their number, a checksum of what is always compared, and of all."""
+    some, full = [one[:3] for one in found], [one[3] for one in found]
+    everything = "" if "" in full else tensors.digest_of_code("", full)
+    return [len(found), tensors.digest_of_code("", some), everything]
 
 
 def _data(value: Any, reader: Reader) -> Any:
@@ -355,12 +345,8 @@ def _stage(stage: Any, reader: Reader) -> dict[str, Any]:
             else:
                 arrays.append(_array(array, reader))
     is_source = not stage._inputs() and not arrays and name not in ("Range", "Random")
-    return {
-        "name": name,
-        "settings": settings,
-        "arrays": arrays,
-        "open": is_source or pipelines.calls(stage, _PYTHON),
-    }
+    is_open = is_source or pipelines.calls(stage, _PYTHON)
+    return {"name": name, "settings": settings, "arrays": arrays, "open": is_open}
 
 
 def _is_open(found: Any) -> bool:
@@ -376,9 +362,8 @@ def _is_open(found: Any) -> bool:
 
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
-        return "{%s}" % ", ".join(
-            sorted("%s: %s" % (_plain(key), _plain(item)) for key, item in value.items())
-        )
+        parts = ("%s: %s" % (_plain(key), _plain(item)) for key, item in value.items())
+        return "{%s}" % ", ".join(sorted(parts))
     if hasattr(value, "item") and getattr(value, "size", 0) == 1:
         value = value.item()
     plain = value is None or isinstance(value, (bool, int, float, str))
@@ -393,25 +378,23 @@ def _code(walks: tuple[Walk, Walk]) -> dict[str, int]:
     for walked in walks:
         for value in walked.objects.values():
             function = getattr(value, "python_function", value)
-            if isinstance(function, types.FunctionType) and object_kinds.is_users(
-                function.__code__.co_filename
-            ):
-                name = function.__qualname__.replace("<locals>.", "")
-                found[name] = zlib.crc32(
-                    _text_of(function.__code__).encode("utf-8", "replace"), found.get(name, 0)
-                )
+            if not isinstance(function, types.FunctionType):
+                continue
+            code, name = function.__code__, function.__qualname__.replace("<locals>.", "")
+            if object_kinds.is_users(code.co_filename):
+                text = _text_of(code).encode("utf-8", "replace")
+                found[name] = zlib.crc32(text, found.get(name, 0))
     return found
 
 
 def _text_of(code: types.CodeType) -> str:
     """Return what a function does, without its place in the file."""
-    constants = [
-        _text_of(one) if isinstance(one, types.CodeType) else _constant(one) for one in code.co_consts
-    ]
-    return repr((code.co_code, code.co_names, constants))
+    return repr((code.co_code, code.co_names, [*map(_constant, code.co_consts)]))
 
 
 def _constant(value: Any) -> str:
+    if isinstance(value, types.CodeType):
+        return _text_of(value)
     if isinstance(value, frozenset):
         return repr(sorted(map(repr, value)))
     return repr(tuple(map(_constant, value))) if isinstance(value, tuple) else repr(value)

@@ -20,11 +20,7 @@ from .. import libraries
 from ..frameworks import keras
 from . import object_kinds
 
-_PYTHONS = (
-    "builtins",
-    "operator",
-    "_operator",
-)  # modules with functions of numbers, besides those of libraries
+_PYTHONS = ("builtins", "operator", "_operator")  # modules with functions of numbers
 _NUMBERS = frozenset(
     "abs absolute add all amax amin any argmax argmin ceil clip cos cosh divide equal exp expm1 float_power floor "
     "floor_divide fmax fmin ge greater greater_equal gt isclose isfinite isinf isnan le len less less_equal log log10 "
@@ -65,10 +61,9 @@ def can_be_kept(value: Any) -> bool:
     elif module == "math":
         return True
     elif _is_of_numbers(module.partition(".")[0]):
-        in_folder = any(part in keras.NUMBER_MODULES for part in module.split(".")) and not name.startswith(
-            "_"
-        )
-        return name in _NUMBERS or (in_folder and name not in keras.MAKERS)
+        in_folder = any(part in keras.NUMBER_MODULES for part in module.split("."))
+        is_public = not name.startswith("_") and name not in keras.MAKERS
+        return name in _NUMBERS or (in_folder and is_public)
     return _is_of_the_script(module)
 
 

@@ -30,12 +30,8 @@ NAMES = 256  # entries at most of a dictionary whose keys are names
 _OF_CALLBACKS = frozenset(("model", "_model", "params", "validation_data", "progbar", "_supports_tf_logs"))
 # Keras replaces containers in attributes of a model by classes of its own.
 TRACKED = {
-    "TrackedList": list,
-    "ListWrapper": list,
-    "TrackedSet": set,
-    "TrackedDict": dict,
-    "_DictWrapper": dict,
-}
+    "TrackedList": list, "ListWrapper": list, "TrackedSet": set, "TrackedDict": dict, "_DictWrapper": dict,
+}  # fmt: skip
 # Scripts keep values in objects of these modules.
 _OPEN = ("types", "argparse", "queue", "collections", "logging", "logging.handlers")
 # Classes of Python that have no pickle, or only their name as one, and no state of a training.  Those of libraries are
@@ -53,8 +49,8 @@ _WALKED = (list, tuple, dict, deque, type(None))  # object_walk.py visits what i
 _SHOWN_KEYS = (str, bytes, int, float, complex, bool, tuple, type(None))
 _HANDLED = (
     type, types.ModuleType, types.FunctionType, types.MethodType, types.GeneratorType, types.CoroutineType,
-    functools.partial,
-    staticmethod, classmethod, io.IOBase, weakref.ref, contextvars.ContextVar, logging.Logger, threading.local,
+    functools.partial, staticmethod, classmethod, io.IOBase, weakref.ref, contextvars.ContextVar, logging.Logger,
+    threading.local,
 )  # fmt: skip
 # Py_TPFLAGS_MANAGED_DICT: the object's size does not include the reference to its dictionary
 _MANAGED_DICT = 1 << 4
@@ -63,11 +59,8 @@ _MANAGED_DICT = 1 << 4
 def is_variable(value: Any) -> bool:
     """Return whether a value is a variable of TensorFlow or Keras."""
     kind = type(value)
-    return (
-        hasattr(kind, "assign")
-        and hasattr(kind, "shape")
-        and (hasattr(kind, "numpy") or hasattr(kind, "value"))
-    )
+    has_value = hasattr(kind, "numpy") or hasattr(kind, "value")
+    return has_value and hasattr(kind, "assign") and hasattr(kind, "shape")
 
 
 def is_tensor(value: Any) -> bool:
@@ -145,20 +138,18 @@ def names_of_library(kind: Any) -> frozenset[str]:
 
 def has_attributes(container: Any) -> bool:
     """Return whether a container that Keras made of the script's has attributes that the script set."""
-    kind = type(container)
-    return kind.__name__ in TRACKED and not names_of_library(kind).issuperset(
-        getattr(container, "__dict__", ())
-    )
+    kind, names = type(container), getattr(container, "__dict__", ())
+    return kind.__name__ in TRACKED and not names_of_library(kind).issuperset(names)
 
 
 def wraps_users(function: types.FunctionType) -> bool:
     """Return whether a function of a library was made around one of the script's, as functools.singledispatch's is."""
     inner: Any = function
-    while inner is not None and not (
-        isinstance(inner, types.FunctionType) and is_users(inner.__code__.co_filename)
-    ):
+    while inner is not None:
+        if isinstance(inner, types.FunctionType) and is_users(inner.__code__.co_filename):
+            return True
         inner = getattr(inner, "__wrapped__", None)
-    return inner is not None
+    return False
 
 
 def is_pipe(value: Any) -> bool:
@@ -251,9 +242,7 @@ def is_scripts_module(module: types.ModuleType) -> bool:
 def is_made(module: types.ModuleType) -> bool:
     """Return whether the script has made a module itself, as an object that holds names."""
     is_imported = getattr(module, "__spec__", None) is not None or hasattr(module, "__file__")
-    return (
-        not is_imported and module.__name__ != "__main__" and module.__name__ not in sys.builtin_module_names
-    )
+    return not is_imported and module.__name__ not in ("__main__", *sys.builtin_module_names)
 
 
 def is_interpreters(value: Any) -> bool:

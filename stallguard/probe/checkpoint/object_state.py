@@ -45,11 +45,8 @@ class ObjectBaseline:
 
     def changed(self, walked: Walk) -> list[str]:
         """Return the paths of the slots that are new or changed, in the order of the walk."""
-        return [
-            path
-            for path, slot in walked.slots.items()
-            if self.has_changed(slot) or self.is_other(slot, walked)
-        ]
+        slots = walked.slots.items()
+        return [path for path, slot in slots if self.has_changed(slot) or self.is_other(slot, walked)]
 
     def has_changed(self, slot: Slot) -> bool:
         """Return whether a slot has another value, be it in the same object or in another one."""
@@ -67,9 +64,7 @@ class ObjectBaseline:
         is_shown = slot.path in walked.shown or is_container or object_kinds.is_constant_table(slot.value)
         if slot.kind == STRUCTURE and not is_shown:
             return False
-        is_tensor = (
-            slot.kind == TENSOR and type(slot.value).__name__ == "Tensor"
-        )  # one of torch can be changed
+        is_tensor = slot.kind == TENSOR and type(slot.value).__name__ == "Tensor"  # torch's can be changed
         return is_tensor or slot.kind in (ALIAS, STRUCTURE, WHOLE) or (slot.kind == PLAIN and is_container)
 
     def set_since(self, walked: Walk) -> list[str]:
@@ -85,13 +80,8 @@ class ObjectBaseline:
         """Return the paths of attributes that were removed from objects that exist; not of those that moved."""
         before = self.walked.slots
         lost = [before[path] for path in self.digests if path not in walked.slots]
-        return [
-            slot.path
-            for slot in lost
-            if slot.way == object_walk.ATTRIBUTE
-            and _holder(slot, walked)
-            and not _is_there(slot.holder, slot.key)
-        ]
+        lost = [slot for slot in lost if slot.way == object_walk.ATTRIBUTE and _holder(slot, walked)]
+        return [slot.path for slot in lost if not _is_there(slot.holder, slot.key)]
 
 
 def _is_there(holder: Any, name: str) -> bool:
@@ -148,10 +138,9 @@ def _is_made_by_keras(slot: Slot, walked: Walk) -> bool:
     """Return whether Keras' callback makes a slot's object anew as it begins, as the writers of TensorBoard."""
     is_in_container = type(slot.holder) in (dict, list)
     around = walked.slots.get(_holder(slot, walked), slot) if is_in_container else slot
-    is_librarys = (
-        object_kinds.is_librarys(type(slot.value)) and object_kinds.family(around.holder) == "Callback"
-    )
-    return is_librarys and around.key in object_kinds.named_by_library(type(around.holder))
+    is_of_callback = object_kinds.family(around.holder) == "Callback"
+    is_librarys = object_kinds.is_librarys(type(slot.value))
+    return is_librarys and is_of_callback and around.key in object_kinds.named_by_library(type(around.holder))
 
 
 def made_by(walked: Walk, path: str) -> str:
@@ -197,13 +186,8 @@ def _record(slot: Slot, walked: Walk, arrays: list[Any], is_new: bool) -> Any:
         root, value = type(slot.value).__module__.partition(".")[0], tensors.value_of(slot.value, keep=True)
         code = encoding.encode(value, arrays)  # texts are objects of numpy's
         trains = bool(getattr(slot.value, "trainable", False))
-        return {
-            "k": slot.kind,
-            "v": code,
-            "of": root,
-            "trains": trains,
-            "new": is_new and slot.kind == TENSOR,
-        }
+        is_new = is_new and slot.kind == TENSOR
+        return {"k": slot.kind, "v": code, "of": root, "trains": trains, "new": is_new}
     if slot.kind == PLAIN:
         return {"k": PLAIN, "v": encoding.encode(slot.value, arrays), "new": is_new}
     if slot.kind == STRUCTURE and slot.path not in walked.unkept:
@@ -270,10 +254,8 @@ class Restoration:
         """Return the entries that restore what `apply` changes."""
         paths = [path for path, *_ in self._entries if path in self._walked.slots]
         entries, _ = keep(self._walked, paths, arrays)
-        entries += [
-            [*entry[:4], {"k": GONE}] for entry in self._entries if entry[0] not in self._walked.slots
-        ]
-        return entries
+        others = [entry for entry in self._entries if entry[0] not in self._walked.slots]
+        return entries + [[*entry[:4], {"k": GONE}] for entry in others]
 
     def apply(self) -> None:
         """Restore the entries; raise NoPlace, after all others, if a class refuses what it had."""
@@ -362,14 +344,11 @@ class Restoration:
         elif "keys" in record:
             keys = [encoding.decode(key, [], allowed=self._allowed) for key in record["keys"]]
             held = dict(value)
-            entries = {
-                key: "%s[%s]" % (path, text) for key, text in zip(keys, object_kinds.texts_of_keys(keys))
-            }
             if list(held) != keys:  # in their order; what is new has an entry of its own, or Keras makes it
                 value.clear()
-                value.update(
-                    (key, held.get(key)) for key in keys if key in held or entries[key] in self._changed
-                )
+                pairs = zip(keys, object_kinds.texts_of_keys(keys))
+                changed = {key for key, text in pairs if "%s[%s]" % (path, text) in self._changed}
+                value.update({key: held.get(key) for key in keys if key in held or key in changed})
         return value
 
     def put_back(self) -> None:

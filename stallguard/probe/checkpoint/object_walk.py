@@ -29,15 +29,8 @@ from typing import Any
 
 from . import encoding, object_kinds, pickled, tensors, variables
 
-PLAIN, WHOLE, VARIABLE, TENSOR, ALIAS, STRUCTURE, OPAQUE = (
-    "plain",
-    "whole",  # a pickle: pickled.py
-    "variable",
-    "tensor",
-    "alias",
-    "structure",
-    "opaque",
-)
+PLAIN, VARIABLE, TENSOR, ALIAS, STRUCTURE = "plain", "variable", "tensor", "alias", "structure"
+WHOLE, OPAQUE = "whole", "opaque"  # the first: a pickle (pickled.py)
 # How a slot is reached from its holder.
 ATTRIBUTE, ENTRY, CELL, CONTENT = "attribute", "entry", "cell", "content"
 CONTEXT, TABLE, STATE, POSITION = "context", "table", "state", "position"
@@ -46,16 +39,8 @@ SPEED = 1e9  # bytes a second that a digest reads at least: zlib.crc32 reads 4e9
 SMALL = 4096  # bytes that are always read: 10 us an array
 WITHOUT_SIZE = -1  # of a pickle that was not written to its end
 PICKLES = 5e7  # bytes a second that pickle writes at least, of many small objects; of arrays 1e9
-PICKLED = (
-    1 << 20
-)  # bytes of a pickle that are read in a walk that reads no arrays; a larger one is not read there
-_STILL = (
-    types.ModuleType,
-    property,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-)
+PICKLED = 1 << 20  # bytes at most of a pickle that is read in a walk that reads no arrays
+_STILL = (property, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _WRITERS = ("csv", "_csv")
 # Dictionaries of a module of torch, which Keras' layers are there: functions that are called at each use of the layer.
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -119,14 +104,14 @@ class Walk:
         self.unkept: dict[str, str] = {}  # path: kind of an object whose state cannot be read
         self.sizes: dict[
             str, int
-        ] = {}  # bytes of what a save found changed, by path; of entries: of their container
+        ] = {}  # bytes of what a save found changed, by path, of entries of the container
         self.complete = True
         self._classes: set[int] = set()  # by id, those whose attributes were visited
         self.shown: set[str] = set()  # paths of objects whose attributes and entries are all that they have
         self.parts: dict[str, bool] = {}  # path of what has no pickle: whether only because of objects in it
         self.inside: dict[
             int, tuple[str, Any]
-        ] = {}  # by id, containers in what is kept whole: its path, and itself
+        ] = {}  # by id, containers in what is whole: its path, and itself
 
     def know(self, value: Any, path: str) -> None:
         """Register the path of an object that is handled elsewhere; the walk does not enter it."""
@@ -167,16 +152,10 @@ class Walk:
             if value is not None and not object_kinds.is_librarys(type(value)):
                 self.enter(value, "%s.%s" % (path, name))
         losses, metrics = getattr(model, "loss", None), list(getattr(model, "metrics", ()))
-        for name, value in [
-            ("loss", losses),
-            *(("metric%d" % index, one) for index, one in enumerate(metrics)),
-        ]:
+        for name, value in [("loss", losses), *(("metric%d" % at, one) for at, one in enumerate(metrics))]:
             for function in (value, getattr(value, "fn", None), getattr(value, "_fn", None)):
-                if (
-                    function is not None
-                    and not isinstance(function, str)
-                    and not _is_librarys_function(function)
-                ):
+                is_named = function is None or isinstance(function, str)
+                if not is_named and not _is_librarys_function(function):
                     self.enter(function, "%s.%s" % (path, name))
         compiled = getattr(model, "_compile_metrics", None) or getattr(model, "compiled_metrics", None)
         for name in ("_user_metrics", "_user_weighted_metrics"):
@@ -216,10 +195,7 @@ class Walk:
             if isinstance(value, (types.FunctionType, type)):
                 self.slots[path] = slot
                 self.enter(value, path)
-        elif object_kinds.is_interpreters(value) or (
-            isinstance(value, _STILL)
-            and not (isinstance(value, types.ModuleType) and object_kinds.is_made(value))
-        ):
+        elif object_kinds.is_interpreters(value) or _is_still(value):
             return
         elif object_kinds.can_be_whole(type(value)) and self._whole(slot):
             self.know(value, path)
@@ -525,6 +501,12 @@ class Walk:
         if isinstance(value, types.FunctionType) and not object_kinds.wraps_users(value):
             return
         self._visit("global %s.%s" % (module, name), space, name, ENTRY, value)
+
+
+def _is_still(value: Any) -> bool:
+    if isinstance(value, types.ModuleType):
+        return not object_kinds.is_made(value)
+    return isinstance(value, _STILL)
 
 
 def _is_held(holder: Any, name: str, value: Any) -> bool:

@@ -45,12 +45,8 @@ _OPENED = frozenset((
 # Stages that open their inputs while batches are drawn from them.
 _AGAIN = ("Repeat", "Concatenate", "FlatMap", "Interleave", "ParallelInterleave")
 _SHUFFLES = (
-    "ShuffleDataset",
-    "ShuffleDatasetV2",
-    "ShuffleDatasetV3",
-    "ShuffleAndRepeatDataset",
-    "RandomDataset",
-)
+    "ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3", "ShuffleAndRepeatDataset", "RandomDataset",
+)  # fmt: skip
 
 
 def adapter_of(iterator: Any) -> Any:
@@ -147,10 +143,8 @@ def enter(iterator: Any, walked: Walk) -> None:
     """Walk the state of the script's functions and objects in an epoch iterator."""
     enter_stages(dataset_of(iterator), walked, "data")
     found = object_of(iterator)
-    for part in (
-        found,
-        *(getattr(found, name, None) for name in ("dataset", "sampler", "batch_sampler", "generator")),
-    ):
+    parts = ("dataset", "sampler", "batch_sampler", "generator")
+    for part in (found, *(getattr(found, name, None) for name in parts)):
         if part is not None and not isinstance(part, str):
             walked.enter(part, "data." + type(part).__name__)
     generator = getattr(adapter_of(iterator), "generator", None)
@@ -288,7 +282,6 @@ def _is_unordered(dataset: Any) -> bool:
 
 def draws_masks(model: Any) -> bool:
     """Return whether a model has layers of Keras 2 that draw from an op's own state."""
-    generators = (
-        getattr(one, "_random_generator", None) for one in getattr(model, "_flatten_layers", list)()
-    )
+    layers: list[Any] = getattr(model, "_flatten_layers", list)()
+    generators = [getattr(one, "_random_generator", None) for one in layers]
     return any(getattr(one, "_rng_type", "") == "legacy_stateful" for one in generators)

@@ -20,7 +20,7 @@ from _thread import allocate_lock
 from collections import deque
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from .. import native_threads
 from ..lookahead import train_function
@@ -42,29 +42,29 @@ if TYPE_CHECKING:
 PRINTS = 12  # fingerprints that are kept with a generation, the newest
 
 
-class FitSnapshot:
-    """What is written: facts, and buffers that do not change while training goes on."""
+class FitSnapshot(NamedTuple):
+    """What is written: facts, and buffers that do not change while training goes on.
 
-    def __init__(
-        self,
-        facts: dict[str, Any],
-        blobs: list[Any],
-        between_epochs: bool,
-        largest: tuple[str, int],
-        weights: list[Any],
-        others: list[Any],
-    ) -> None:
-        """`weights`: arrays of what is trained; `others`: of the model's and the optimizer's other variables."""
-        self.facts, self.blobs, self.between_epochs = facts, blobs, between_epochs
-        self.largest = largest  # the object of the script that changed and is largest, and its bytes
-        self.size = sum(len(blob) for blob in blobs)
-        self._weights, self._others = weights, others
+    `largest`: the object of the script that changed and is largest, and its bytes.  `weights`: arrays of what is
+    trained; `others`: of the model's and the optimizer's other variables.
+    """
+
+    facts: dict[str, Any]
+    blobs: list[Any]
+    between_epochs: bool
+    largest: tuple[str, int]
+    weights: list[Any]
+    others: list[Any]
+
+    @property
+    def size(self) -> int:
+        """The bytes of the buffers."""
+        return sum(len(blob) for blob in self.blobs)
 
     def is_finite(self) -> bool:
         """Return whether the model can be trained on from these values.  A mask that is not trained can be infinite."""
-        return all(map(tensors.is_finite, self._weights)) and all(
-            tensors.is_finite(one, infinite=True) for one in self._others
-        )
+        others = all(tensors.is_finite(one, infinite=True) for one in self.others)
+        return others and all(map(tensors.is_finite, self.weights))
 
 
 def take(
@@ -129,11 +129,8 @@ def take(
 
 def _lost(fit: Fit, state: Walk, data: Walk, groups: variables.Groups) -> list[str]:
     """Return the names of the training function's variables that nothing else leads to, so that no group has them."""
-    known = {
-        *state.paths,
-        *data.paths,
-        *variables.identities([v for group in groups.values() for v in group]),
-    }
+    known = {*state.paths, *data.paths}
+    known |= variables.identities([variable for group in groups.values() for variable in group])
     known |= variables.identities([*variables.metrics(fit.model), *random_state.variables()])
     at_once = getattr(fit.model, "_steps_per_execution", None)
     if hasattr(at_once, "read_value"):  # in Keras 2 a variable, which `compile` sets
@@ -177,11 +174,8 @@ def _entries(
     changed = baseline.changed(state)
     entries, unkept = object_state.keep(state, changed, arrays, most, baseline)
     if finished:  # its callbacks will not begin again: what their begin set is kept too
-        others = [
-            path
-            for path in state.slots
-            if (path.startswith(CALLBACKS) or path in fit.set_at_begin) and path not in changed
-        ]
+        set_then = [path for path in state.slots if path.startswith(CALLBACKS) or path in fit.set_at_begin]
+        others = [path for path in set_then if path not in changed]
         entries += object_state.keep(state, others, arrays, most)[0]
     return entries + object_state.lost(state, baseline.walked, baseline.gone(state)), unkept
 
@@ -207,9 +201,7 @@ class CheckpointSaver:
         self._farewell = sigterm_handler
         self._lookahead = lookahead
         self._most = most
-        self._writer = Writer(
-            context.mail.own_thread, lambda error: context.surprise("writing a checkpoint", error)
-        )
+        self._writer = Writer(context)
         self._writing = False  # the thread is writing a generation
         self._report = SaveReport(context)
         # A resume uses a generation that lacks state (resume_choice.py).
@@ -383,15 +375,10 @@ LOOK = 0.005  # s between two checks in `finish`
 
 
 class Writer:
-    """Use from one thread.  The writing thread first calls `begins`, and `failed` with what a job raises."""
+    """Use from one thread."""
 
-    def __init__(
-        self,
-        begins: Callable[[], None] = lambda: None,
-        failed: Callable[[Exception], None] = lambda _: None,
-    ) -> None:
-        self._begins = begins
-        self._failed = failed
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._jobs: deque[Callable[[], Any]] = deque()
         self._wake = allocate_lock()
         self._wake.acquire()
@@ -425,12 +412,12 @@ class Writer:
         return not self.busy
 
     def _run(self) -> None:
-        self._begins()
+        self._context.mail.own_thread()
         while True:
             self._wake.acquire()
             while self._jobs:
                 try:
                     self._jobs.popleft()()
                 except Exception as error:
-                    self._failed(error)
+                    self._context.surprise("writing a checkpoint", error)
                 self._undone -= 1

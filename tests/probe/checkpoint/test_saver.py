@@ -13,8 +13,21 @@ from stallguard.probe.checkpoint.schedule import CheckpointSchedule
 from tests.probe.receiver import ROOT
 
 
+class Context:
+    """What a writer uses of the probe's context."""
+
+    def __init__(self):
+        self.mail, self.named, self.errors = self, [], []
+
+    def own_thread(self):
+        self.named.append(threading.get_ident())
+
+    def surprise(self, _where, error):
+        self.errors.append(error)
+
+
 def test_jobs_are_done_in_their_order_by_one_thread():
-    writer, done, free = Writer(), [], threading.Event()
+    writer, done, free = Writer(Context()), [], threading.Event()
     writer.add(lambda: free.wait(10))
     for number in range(100):
         writer.add(lambda number=number: done.append((number, threading.get_ident())))
@@ -27,7 +40,7 @@ def test_jobs_are_done_in_their_order_by_one_thread():
 
 
 def test_a_wait_that_is_too_long_is_reported():
-    writer, free = Writer(), threading.Event()
+    writer, free = Writer(Context()), threading.Event()
     writer.add(lambda: free.wait(10))
     assert not writer.finish(0.01)
     free.set()
@@ -35,41 +48,44 @@ def test_a_wait_that_is_too_long_is_reported():
 
 
 def test_the_thread_names_itself_first():
-    named, writer = [], None
-    writer = Writer(lambda: named.append(threading.get_ident()))
-    writer.add(lambda: named.append(threading.get_ident()))
+    context, ran = Context(), []
+    writer = Writer(context)
+    writer.add(lambda: ran.append(threading.get_ident()))
     assert writer.finish(10)
-    assert named[0] == named[1]
+    assert context.named == ran
 
 
 def test_a_job_that_fails_is_reported_and_the_next_is_done():
-    errors, done = [], []
-    writer = Writer(failed=errors.append)
+    context, done = Context(), []
+    writer = Writer(context)
     writer.add(lambda: 1 / 0)
     writer.add(lambda: done.append(1))
     assert writer.finish(10)
-    assert [type(error) for error in errors] == [ZeroDivisionError]
+    assert [type(error) for error in context.errors] == [ZeroDivisionError]
     assert done == [1]
 
 
 def program(code):
-    head = f"import sys, os; sys.path.insert(0, {str(ROOT)!r})\nfrom stallguard.probe.checkpoint.saver import Writer\n"
+    head = f"""
+import os, sys, types
+sys.path.insert(0, {str(ROOT)!r})
+from stallguard.probe.checkpoint import saver
+w = saver.Writer(types.SimpleNamespace(mail=types.SimpleNamespace(own_thread=lambda: None)))
+"""
     return subprocess.run(
         [sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60, check=True
     )
 
 
 def test_what_is_still_to_be_written_is_written_before_the_interpreter_ends():
-    done = program(
-        "import time; w = Writer(); w.add(lambda: (time.sleep(0.3), print('written', flush=True)))"
-    )
+    done = program("import time; w.add(lambda: (time.sleep(0.3), print('written', flush=True)))")
     assert done.stdout == "written\n"
 
 
 def test_a_forked_process_writes_nothing_and_does_not_wait():
     code = """
 import threading
-free, w = threading.Event(), Writer()
+free = threading.Event()
 w.add(lambda: free.wait(10))
 child = os.fork()
 if not child:
