@@ -69,6 +69,8 @@ class Library:
     `distributions`: names under which it, and what belongs to it, is installed.
     `runs_keras`: Keras 3 can use it as its backend.
     `generators`: by name, what reads and what sets the state of a global random number generator; None: there is none.
+    `own_generators`: the same of a generator that is an object.  The second gets the name of its class, the state, and
+    the object that exists or None, and returns that or a new one; LookupError for a class of which it makes none.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Library:
         distributions: tuple[str, ...] = (),
         runs_keras: bool = False,
         generators: Optional[dict[str, tuple[Callable[[], Any], Callable[[Any], None]]]] = None,
+        own_generators: Optional[tuple[Callable[[Any], Any], Callable[[str, Any, Any], Any]]] = None,
     ) -> None:
         self.name = name
         self.trains = trains
@@ -109,6 +112,7 @@ class Library:
         self.distributions = distributions
         self.runs_keras = runs_keras
         self.generators = generators or {}
+        self.own_generators = own_generators
 
 
 def read(name: str) -> Library:

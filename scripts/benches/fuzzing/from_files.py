@@ -261,7 +261,7 @@ def _of_checkpoints(place: Path) -> Iterator[Target]:
         for kind, of, at in (
             ("value", "pathlib:PosixPath", "/a"), ("value", "datetime:date", "2026-11-22"),
             ("member", "re:RegexFlag", "A"),
-            ("value", "os:system", "true"), ("name", "", "os:system"), ("generator", "test", [1]),
+            ("value", "os:system", "true"), ("name", "", "os:system"), ("generator", "numpy:test", [1]),
         )
     ]  # fmt: skip
     held = [numpy.arange(6.0), numpy.zeros((2, 3), "int64"), numpy.arange(80.0)]

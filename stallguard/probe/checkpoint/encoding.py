@@ -86,7 +86,7 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
             return {"#": "flags", "of": of, "at": value.value}
     state = random_state.read(value)
     if state is not None:
-        return {"#": "generator", "of": kind.__name__, "at": _encoded(state, tensors)}
+        return {"#": "generator", "of": state[0], "at": _encoded(state[1], tensors)}
     if kind is array:
         return {"#": "array.array", "of": value.typecode, "at": _bytes(value.tobytes(), tensors)}
     if kind in (io.StringIO, io.BytesIO) and not value.closed:
@@ -94,10 +94,8 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
         code = content if kind is io.StringIO else _bytes(content, tensors)
         return {"#": kind.__name__, "position": value.tell(), "at": code}
     if jax.is_key(value):
-        random = sys.modules["jax"].random
-        data = sys.modules["numpy"].asarray(random.key_data(value))
-        code = _of_numpy(data, type(data), sys.modules["numpy"], tensors)
-        return {"#": "key", "of": str(random.key_impl(value)), "at": code}
+        of, data = jax.data_of_key(value)
+        return {"#": "key", "of": of, "at": _of_numpy(data, type(data), sys.modules["numpy"], tensors)}
     if object_kinds.is_constant(value):
         content = tensors_of.value_of(value)  # to be read only, in a framework's way
         code = _of_numpy(content, type(content), sys.modules["numpy"], tensors)
@@ -245,7 +243,7 @@ def _decoded(code: Any, tensors: list[Any], existing: Any, allowed: Callable[[An
     if kind == "name":
         return _named(content, allowed)
     if kind == "key":
-        return sys.modules["jax"].random.wrap_key_data(inner(content), impl=code["of"])
+        return jax.key_of(code["of"], inner(content))
     if kind == "tensor":
         library = libraries.of(str(code["of"]))
         if library is None or library.tensor_of is None:

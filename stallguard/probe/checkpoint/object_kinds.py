@@ -69,30 +69,10 @@ def is_tensor(value: Any) -> bool:
     return library is not None and library.is_tensor is not None and library.is_tensor(value)
 
 
-def is_torch_optimizer(value: Any) -> bool:
-    """Return whether a value is an optimizer of torch: its state is in a dictionary whose keys are tensors."""
-    return hasattr(value, "load_state_dict") and any(
-        one.__name__ == "Optimizer" and one.__module__ == "torch.optim.optimizer"
-        for one in type(value).__mro__
-    )
-
-
 def is_constant(value: Any) -> bool:
     """Return whether a value is a tensor that cannot be changed: one of TensorFlow or JAX."""
     library = libraries.of_class(type(value))
     return library is not None and library.is_fixed and is_tensor(value)
-
-
-def is_constant_table(value: Any) -> bool:
-    """Return whether a value is a lookup table of TensorFlow that is filled when it is made, and never changed."""
-    return any(one.__name__ == "InitializableLookupTableBase" for one in type(value).__mro__)
-
-
-def is_table(value: Any) -> bool:
-    """Return whether a value is a lookup table of TensorFlow that can be changed."""
-    # DenseHashTable shows its free buckets, too, and is named.
-    kind = type(value)
-    return kind.__name__ == "MutableHashTable" and kind.__module__.startswith("tensorflow.")
 
 
 def _cached(function: Any) -> Any:

@@ -61,7 +61,7 @@ class ObjectBaseline:
         if before is None or before.value is slot.value or slot.way == object_walk.CONTENT:
             return False
         is_container = type(slot.value) in _CONTAINERS or object_kinds.is_array(slot.value)
-        is_shown = slot.path in walked.shown or is_container or object_kinds.is_constant_table(slot.value)
+        is_shown = slot.path in walked.shown or is_container or tensorflow.is_constant_table(slot.value)
         if slot.kind == STRUCTURE and not is_shown:
             return False
         is_tensor = slot.kind == TENSOR and type(slot.value).__name__ == "Tensor"  # torch's can be changed

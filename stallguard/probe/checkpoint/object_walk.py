@@ -27,6 +27,7 @@ import types
 import weakref
 from typing import Any
 
+from ..frameworks import tensorflow, torch
 from . import encoding, object_kinds, pickled, tensors, variables
 
 PLAIN, VARIABLE, TENSOR, ALIAS, STRUCTURE = "plain", "variable", "tensor", "alias", "structure"
@@ -65,11 +66,11 @@ class Slot:
         elif self.way == CONTEXT:
             self.holder.set(value)
         elif self.way == TABLE:
-            tensors.fill(self.holder, *value)
+            tensorflow.fill(self.holder, *value)
         elif self.way == POSITION:
             self.holder.seek(value)
         elif self.way == STATE:
-            self.holder.load_state_dict(tensors.with_tensors(value[0]))
+            self.holder.load_state_dict(torch.with_tensors(value[0]))
         elif self.way == ENTRY:
             self.holder[self.key] = value
         elif isinstance(self.holder, type):
@@ -349,12 +350,12 @@ class Walk:
         elif isinstance(value, _VIEWS):
             for index, one in enumerate(gc.get_referents(value)):
                 self._visit("%s.of%d" % (path, index), value, None, CONTENT, one)
-        elif object_kinds.is_table(value):
-            self._visit(path + ".entries", value, None, TABLE, tensors.entries_of(value))
-        elif object_kinds.is_torch_optimizer(value):
+        elif tensorflow.is_table(value):
+            self._visit(path + ".entries", value, None, TABLE, tensorflow.entries_of(value))
+        elif torch.is_optimizer(value):
             for index, one in enumerate(one for group in value.param_groups for one in group["params"]):
                 self._visit("%s.parameter%d" % (path, index), value, None, CONTENT, one)
-            self._visit(path + ".state", value, None, STATE, (tensors.with_arrays(value.state_dict()),))
+            self._visit(path + ".state", value, None, STATE, (torch.with_arrays(value.state_dict()),))
         elif kind.__module__ in _WRITERS:
             for method in gc.get_referents(getattr(value, "writer", value)):
                 file = getattr(method, "__self__", None)  # of `write`

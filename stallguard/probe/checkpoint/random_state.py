@@ -1,12 +1,11 @@
 """Reads and sets random number generators: the global ones of the imported libraries, and those that are objects.
 
-Of objects: Python's, numpy's and torch's; their state is written back in place.  TensorFlow's and Keras' generators
+The libraries' records say how; the state of an object is written back in place.  TensorFlow's and Keras' generators
 have their state in a variable; see variables.py.
 """
 
 from __future__ import annotations
 
-import sys
 import zlib
 from typing import Any
 
@@ -55,66 +54,23 @@ def _text(value: Any) -> str:
     return str(value.tobytes()) if hasattr(value, "tobytes") else repr(value)
 
 
-_SPAWNED = "spawned"  # how many generators were made from one
-
-
-def read(value: Any) -> Any:
-    """Return the state of a generator as plain values and arrays, None for any other object."""
-    kind = type(value)
-    random = sys.modules.get("random")
-    if random is not None and isinstance(value, random.Random):
-        return None if isinstance(value, random.SystemRandom) else value.getstate()
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        if isinstance(value, (numpy.Generator, numpy.BitGenerator)):
-            bits = getattr(value, "bit_generator", value)
-            spawned = getattr(getattr(bits, "seed_seq", None), "n_children_spawned", 0)
-            return {**bits.state, _SPAWNED: spawned}
-        if isinstance(value, numpy.RandomState):
-            return value.get_state()
-    if kind.__module__ == "torch._C" and kind.__name__ == "Generator":
-        return value.get_state().numpy()
+def read(value: Any) -> tuple[str, Any] | None:
+    """Return ("library:class", state as plain values and arrays) of a generator, None for any other object."""
+    for kind in type(value).__mro__:
+        library = libraries.of_class(kind)
+        if library is not None and library.own_generators is not None:
+            state = library.own_generators[0](value)
+            return None if state is None else ("%s:%s" % (library.name, type(value).__name__), state)
     return None
 
 
-def write(kind: str, state: Any, existing: Any) -> Any:
+def write(of: str, state: Any, existing: Any) -> Any:
     """Return `existing` with the state that `read` returned; a new generator if `existing` is not of that kind.
 
     Raises LookupError for a kind that cannot be made, and what the libraries raise for a state that does not fit.
     """
-    numpy = sys.modules.get("numpy.random")
-    made: Any
-    spawned = 0
-    if isinstance(state, dict):
-        state = dict(state)
-        spawned = state.pop(_SPAWNED, 0)
-    if type(existing).__name__ == kind:
-        made = existing
-    elif kind == "Random" and "random" in sys.modules:
-        made = sys.modules["random"].Random(0)
-    elif kind == "Generator" and isinstance(state, dict):
-        made = numpy.Generator(_class(numpy, state["bit_generator"])(0))  # type: ignore[union-attr]
-    else:
-        made = _class(numpy, kind)(0)
-    if hasattr(made, "setstate"):
-        made.setstate((state[0], tuple(state[1]), state[2]))
-    elif kind == "Generator" and type(made).__module__ == "torch._C":
-        made.set_state(sys.modules["torch"].from_numpy(state))
-    elif kind == "Generator":
-        made.bit_generator.state = state
-    elif kind == "RandomState":
-        made.set_state(tuple(state))
-    else:
-        made.state = state
-    seeds = getattr(getattr(made, "bit_generator", made), "seed_seq", None)
-    if spawned and seeds is not None and spawned > seeds.n_children_spawned:
-        seeds.spawn(spawned - seeds.n_children_spawned)  # its count can be changed in no other way
-    return made
-
-
-def _class(numpy: Any, kind: Any) -> Any:
-    """Return a generator's class of numpy.random; a checkpoint only names it."""
-    found = getattr(numpy, kind, None) if isinstance(kind, str) else None
-    if isinstance(found, type) and issubclass(found, (numpy.BitGenerator, numpy.RandomState)):
-        return found
-    raise LookupError("no generator of the kind %s can be made" % kind)
+    name, _, kind = str(of).partition(":")
+    library = libraries.of(name)
+    if library is None or library.own_generators is None:
+        raise LookupError("%s has no generators" % name)
+    return library.own_generators[1](kind, state, existing if type(existing).__name__ == kind else None)

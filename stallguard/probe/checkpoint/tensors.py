@@ -12,7 +12,7 @@ import zlib
 from _blake2 import blake2b
 from typing import Any
 
-from ..frameworks import tensorflow, torch
+from ..frameworks import torch
 
 _NAME = re.compile(r"[A-Za-z]\w*(?:\[\w+\])?\Z", re.ASCII)  # of a dtype; numpy parses more than names
 
@@ -59,37 +59,6 @@ def value_of(variable: Any, keep: bool = False) -> Any:
     if view is not None:
         return numpy.asarray(view())
     return numpy.array(value) if keep else numpy.asarray(value)
-
-
-def entries_of(table: Any) -> tuple[Any, Any]:
-    """Return (keys, values) of a lookup table as arrays, in the order of the keys."""
-    keys, values = (one.numpy() for one in table.export())
-    order = sys.modules["numpy"].argsort(keys, kind="stable")
-    return keys[order], values[order]
-
-
-def fill(table: Any, keys: Any, values: Any) -> None:
-    """Give a lookup table these entries alone."""
-    table.remove(table.export()[0])
-    table.insert(tensorflow.constant(keys), tensorflow.constant(values))
-
-
-def with_arrays(tree: Any) -> Any:
-    """Return nested dictionaries and lists with a pair ("tensor", array) in place of each tensor of torch."""
-    if isinstance(tree, dict):
-        return {key: with_arrays(one) for key, one in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(with_arrays(one) for one in tree)
-    return ("tensor", value_of(tree)) if hasattr(tree, "detach") else tree
-
-
-def with_tensors(tree: Any) -> Any:
-    """Return what `with_arrays` converted."""
-    if isinstance(tree, dict):
-        return {key: with_tensors(one) for key, one in tree.items()}
-    if isinstance(tree, tuple) and tree[:1] == ("tensor",):
-        return torch.tensor_of(tree[1])
-    return type(tree)(with_tensors(one) for one in tree) if isinstance(tree, (list, tuple)) else tree
 
 
 def is_finite(array: Any, infinite: bool = False) -> bool:

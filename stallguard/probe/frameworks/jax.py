@@ -16,6 +16,17 @@ def is_key(value: Any) -> bool:
     return type(value).__name__ == "PRNGKeyArray" and type(value).__module__.startswith("jax.")
 
 
+def data_of_key(key: Any) -> tuple[str, Any]:
+    """Return (its kind, its numbers as an array) of a key."""
+    random = sys.modules["jax"].random
+    return str(random.key_impl(key)), sys.modules["numpy"].asarray(random.key_data(key))
+
+
+def key_of(kind: str, data: Any) -> Any:
+    """Return the key that `data_of_key` read."""
+    return sys.modules["jax"].random.wrap_key_data(data, impl=kind)
+
+
 def _is_tensor(value: Any) -> bool:
     return hasattr(type(value), "__array__") and hasattr(value, "shape") and not is_key(value)
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..context import Context
 
 
+_SPAWNED = "spawned"  # how many generators were made from one
+
+
 def seed_generators(context: Context, module: Any) -> None:
     """Seed the users of SeedSequence(): `default_rng()`, bit generators, RandomState(), `numpy.random.*`.
 
@@ -44,6 +47,48 @@ def _set_state(state: Any) -> None:
         random.set_state(tuple(state))
 
 
+def _state_of(value: Any) -> Any:
+    random = sys.modules.get("numpy.random")
+    if random is None:
+        return None
+    if isinstance(value, random.RandomState):
+        return value.get_state()
+    if not isinstance(value, (random.Generator, random.BitGenerator)):
+        return None
+    bits = getattr(value, "bit_generator", value)
+    return {**bits.state, _SPAWNED: getattr(getattr(bits, "seed_seq", None), "n_children_spawned", 0)}
+
+
+def _with_state(kind: str, state: Any, existing: Any) -> Any:
+    random, spawned, made = sys.modules["numpy.random"], 0, existing
+    if isinstance(state, dict):
+        state = dict(state)
+        spawned = state.pop(_SPAWNED, 0)
+    if made is None and kind == "Generator":
+        made = random.Generator(_class(state["bit_generator"])(0))
+    elif made is None:
+        made = _class(kind)(0)
+    if isinstance(made, random.Generator):
+        made.bit_generator.state = state
+    elif isinstance(made, random.RandomState):
+        made.set_state(tuple(state))
+    else:
+        made.state = state
+    seeds = getattr(getattr(made, "bit_generator", made), "seed_seq", None)
+    if spawned and seeds is not None and spawned > seeds.n_children_spawned:
+        seeds.spawn(spawned - seeds.n_children_spawned)  # its count can be changed in no other way
+    return made
+
+
+def _class(kind: Any) -> Any:
+    """Return a generator's class of numpy.random; nothing else of that module: a checkpoint only names it."""
+    random = sys.modules["numpy.random"]
+    found = getattr(random, kind, None) if isinstance(kind, str) else None
+    if isinstance(found, type) and issubclass(found, (random.BitGenerator, random.RandomState)):
+        return found
+    raise LookupError("no generator of the kind %s can be made" % kind)
+
+
 LIBRARY = Library(
     "numpy",
     computes=True,
@@ -55,4 +100,5 @@ LIBRARY = Library(
         }
     },
     generators={"numpy": (_state, _set_state)},
+    own_generators=(_state_of, _with_state),
 )

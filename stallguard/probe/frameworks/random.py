@@ -47,9 +47,23 @@ def _set_state(state: Any) -> None:
     sys.modules["random"].setstate((state[0], tuple(state[1]), state[2]))
 
 
+def _state_of(value: Any) -> Any:
+    random = sys.modules["random"]
+    return None if isinstance(value, random.SystemRandom) else value.getstate()
+
+
+def _with_state(kind: str, state: Any, existing: Any) -> Any:
+    if existing is None and kind != "Random":
+        raise LookupError("no generator of the kind %s can be made" % kind)
+    made = sys.modules["random"].Random(0) if existing is None else existing
+    made.setstate((state[0], tuple(state[1]), state[2]))
+    return made
+
+
 LIBRARY = Library(
     "random",
     patches={"seeds": {"random": seed_generators}},
     stateless=("SystemRandom",),
     generators={"python": (_state, _set_state)},
+    own_generators=(_state_of, _with_state),
 )

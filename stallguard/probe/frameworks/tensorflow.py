@@ -488,6 +488,31 @@ def _is_tensor(value: Any) -> bool:
     return type(value).__name__ == "EagerTensor" and value.dtype.name not in ("resource", "variant")
 
 
+def is_table(value: Any) -> bool:
+    """Return whether a value is a lookup table that can be changed."""
+    # DenseHashTable shows its free buckets, too, and is named.
+    kind = type(value)
+    return kind.__name__ == "MutableHashTable" and kind.__module__.startswith("tensorflow.")
+
+
+def is_constant_table(value: Any) -> bool:
+    """Return whether a value is a lookup table that is filled when it is made, and never changed."""
+    return any(one.__name__ == "InitializableLookupTableBase" for one in type(value).__mro__)
+
+
+def entries_of(table: Any) -> tuple[Any, Any]:
+    """Return (keys, values) of a lookup table as arrays, in the order of the keys."""
+    keys, values = (one.numpy() for one in table.export())
+    order = sys.modules["numpy"].argsort(keys, kind="stable")
+    return keys[order], values[order]
+
+
+def fill(table: Any, keys: Any, values: Any) -> None:
+    """Give a lookup table these entries alone."""
+    table.remove(table.export()[0])
+    table.insert(constant(keys), constant(values))
+
+
 def variable_of(array: Any, is_trained: bool) -> Any:
     """Return a variable with the values of an array."""
     dtype = None if array.dtype.hasobject else array.dtype.name  # of texts TensorFlow finds it

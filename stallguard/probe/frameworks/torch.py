@@ -262,6 +262,44 @@ def _set_state(state: Any) -> None:
         torch.set_rng_state(torch.from_numpy(state.copy()))
 
 
+def _state_of(value: Any) -> Any:
+    is_generator = type(value).__name__ == "Generator" and type(value).__module__ == "torch._C"
+    return value.get_state().numpy() if is_generator else None
+
+
+def _with_state(kind: str, state: Any, existing: Any) -> Any:
+    if existing is None:
+        raise LookupError("no generator of torch is made")
+    existing.set_state(sys.modules["torch"].from_numpy(state))
+    return existing
+
+
+def is_optimizer(value: Any) -> bool:
+    """Return whether a value is an optimizer: its state is in a dictionary whose keys are tensors."""
+    return hasattr(value, "load_state_dict") and any(
+        one.__name__ == "Optimizer" and one.__module__ == "torch.optim.optimizer"
+        for one in type(value).__mro__
+    )
+
+
+def with_arrays(tree: Any) -> Any:
+    """Return nested dictionaries and lists with a pair ("tensor", array) in place of each tensor."""
+    if isinstance(tree, dict):
+        return {key: with_arrays(one) for key, one in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(with_arrays(one) for one in tree)
+    return ("tensor", array_of(tree.detach().cpu())) if hasattr(tree, "detach") else tree
+
+
+def with_tensors(tree: Any) -> Any:
+    """Return what `with_arrays` converted."""
+    if isinstance(tree, dict):
+        return {key: with_tensors(one) for key, one in tree.items()}
+    if isinstance(tree, tuple) and tree[:1] == ("tensor",):
+        return tensor_of(tree[1])
+    return type(tree)(with_tensors(one) for one in tree) if isinstance(tree, (list, tuple)) else tree
+
+
 def _has_peers() -> bool:
     torch = sys.modules.get("torch.distributed")
     return (
@@ -286,4 +324,5 @@ LIBRARY = Library(
     distributions=("torch",),
     runs_keras=True,
     generators={"torch": (_state, _set_state)},
+    own_generators=(_state_of, _with_state),
 )

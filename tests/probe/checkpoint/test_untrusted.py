@@ -67,7 +67,9 @@ def test_no_name_of_a_function_is_called_or_brought(mark: Path, name: str) -> No
 @pytest.mark.parametrize("name", ["test", "seed", "Generator", "__builtins__", "set_state", 7])
 def test_no_function_of_numpys_random_module_is_called(name) -> None:
     before = np.random.get_state()[1].tolist()  # noqa: NPY002 - the generator that scripts use
-    for kind, state in ((name, (1, 2, 3)), ("Generator", {"bit_generator": name, "state": {}})):
+    for kind, state in (
+        (f"numpy:{name}", (1, 2, 3)), ("numpy:Generator", {"bit_generator": name, "state": {}}), (name, ()),
+    ):  # fmt: skip
         with pytest.raises((LookupError, TypeError, ValueError)):
             random_state.write(kind, state, None)
     assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
