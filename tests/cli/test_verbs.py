@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -62,6 +63,7 @@ def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedPro
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         with pytest.raises(SystemExit) as end:
             main(list(words))
+        gc.enable()  # `main` disables it for a run
         printed = capsys.readouterr()
         return subprocess.CompletedProcess(words, end.value.code, printed.out, printed.err)
 

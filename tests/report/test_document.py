@@ -59,8 +59,7 @@ def test_times_are_those_of_the_clock_on_the_wall(tmp_path):
 
 
 def test_a_run_without_anything_in_it_gives_a_report(tmp_path):
-    from stallguard.storage.paths import RunDir
-
+    gc.enable()
     made = document.make(RunDir(tmp_path), {}, dt.UTC)
 
     assert gc.isenabled(), "the search for garbage goes on after a report"
