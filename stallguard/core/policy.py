@@ -111,17 +111,9 @@ def position(heartbeat: Heartbeat | None) -> Position:
 
 
 def add_attempt(
-    past: AttemptHistory,
-    history: History,
-    findings: Sequence[Finding],
-    slices: int,
-    device: str,
-    began: float,
-    ended: float,
-    reached: Mapping[str, Position] | None = None,
-    *,
-    whole: bool = False,
-) -> AttemptHistory:
+    past: AttemptHistory, history: History, findings: Sequence[Finding], slices: int, device: str, began: float,
+    ended: float, reached: Mapping[str, Position] | None = None, *, whole: bool = False,
+) -> AttemptHistory:  # fmt: skip
     """Return the past with the attempt that is over, or about to be ended for a stall.
 
     `history`: of the training that it is about; `reached`: how far each training got, by place, if there are more;

@@ -22,13 +22,9 @@ from stallguard.core.shutdown import Step
 
 
 def rebuilt(
-    events: Iterable[Event],
-    limits: Limits,
-    learned: Learned | None = None,
-    sizes: BatchSizes = NO_SIZES,
-    run: Run | None = None,
-    began: float | None = None,
-) -> Run | None:
+    events: Iterable[Event], limits: Limits, learned: Learned | None = None, sizes: BatchSizes = NO_SIZES,
+    run: Run | None = None, began: float | None = None,
+) -> Run | None:  # fmt: skip
     """Return the run as it was after the last of `events`; None if there are none.  `run`: as it was before them.
 
     `began`: when the run began, on the clock of the first event; if None, with that event, which is the first launch:

@@ -133,13 +133,9 @@ def start_waiter(
 
 
 def _started(
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    cwd: str,
-    output: tuple[int | None, int | None],
-    file: Path,
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, output: tuple[int | None, int | None], file: Path,
     pipe: tuple[int, int],
-) -> Waited:
+) -> Waited:  # fmt: skip
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -169,14 +165,9 @@ class Adopted(Child):
     """An attempt's process that is not our child."""
 
     def __init__(
-        self,
-        who: Identity,
-        file: Path,
-        post: Post,
-        before_post: Callable[[], None] = lambda: None,
-        waited: Waited | None = None,
-        watcher: Watcher | None = None,
-    ) -> None:
+        self, who: Identity, file: Path, post: Post, before_post: Callable[[], None] = lambda: None,
+        waited: Waited | None = None, watcher: Watcher | None = None,
+    ) -> None:  # fmt: skip
         """Watch the process `who`, whose waiter writes to `file` and is `waited`, if it is our child.
 
         `post` and `before_post` are called as Child's; the code is None if it is not known.  `watcher`: what
@@ -191,17 +182,9 @@ class Adopted(Child):
 
     @classmethod
     def start_below_waiter(
-        cls,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        file: Path,
-        post: Post,
-        cwd: str,
-        stdout: int | None = None,
-        stderr: int | None = None,
-        before_post: Callable[[], None] = lambda: None,
-    ) -> Adopted:
+        cls, argv: Sequence[str], *, env: Mapping[str, str], file: Path, post: Post, cwd: str,
+        stdout: int | None = None, stderr: int | None = None, before_post: Callable[[], None] = lambda: None,
+    ) -> Adopted:  # fmt: skip
         """Start `argv` in a session of its own, below a waiter that writes to `file`.  Raises as start_waiter."""
         with Watcher("adopted") as watcher:
             waited = start_waiter(argv, env, cwd, (stdout, stderr), file)

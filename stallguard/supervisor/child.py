@@ -131,12 +131,8 @@ class Child:
     """One attempt's process.  `start`, `signal`, `reap` belong to the deciding thread; none of them blocks."""
 
     def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        post: Post,
-        before_post: Callable[[], None],
-        thread: Worker,
-    ) -> None:
+        self, process: subprocess.Popen[bytes], post: Post, before_post: Callable[[], None], thread: Worker,
+    ) -> None:  # fmt: skip
         """Use `Child.start`."""
         self.pid = process.pid
         self.identity = identity_of(process.pid)
@@ -147,16 +143,9 @@ class Child:
 
     @classmethod
     def start(
-        cls,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        post: Post,
-        cwd: str | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-        before_post: Callable[[], None] = lambda: None,
-    ) -> Child:
+        cls, argv: Sequence[str], *, env: Mapping[str, str], post: Post, cwd: str | None = None,
+        stdout: int | None = None, stderr: int | None = None, before_post: Callable[[], None] = lambda: None,
+    ) -> Child:  # fmt: skip
         """Start `argv` in a session of its own.
 
         `post(code, memory_kill)` is called once, from a thread, when it has ended and its group is swept: not

@@ -60,14 +60,9 @@ class Control:
     """Answers on a stream socket until closed."""
 
     def __init__(
-        self,
-        path: Path,
-        post: Callable[[Event], None],
-        now: Callable[[], float],
-        status: Callable[[], Any],
-        refuses: Callable[[str], str] = lambda _verb: "",
-        trouble: Callable[[str], None] = lambda _words: None,
-    ) -> None:
+        self, path: Path, post: Callable[[Event], None], now: Callable[[], float], status: Callable[[], Any],
+        refuses: Callable[[str], str] = lambda _verb: "", trouble: Callable[[str], None] = lambda _words: None,
+    ) -> None:  # fmt: skip
         """Listen on `path`.
 
         `status` returns the newest snapshot, anything msgspec can encode; `refuses`: why a verb cannot be done now,

@@ -95,13 +95,9 @@ class HeartbeatListener:
     """Receives from the probes of the present attempt and posts what they say as events."""
 
     def __init__(
-        self,
-        directory: Path,
-        pages: Path,
-        post: Callable[[Event], None],
-        now: Callable[[], float],
+        self, directory: Path, pages: Path, post: Callable[[Event], None], now: Callable[[], float],
         observe: Callable[[Event], None] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Bind the socket `directory`/beats.  `pages`: the directory of the probes' pages.
 
         `observe` gets the records that are merged with the next one, and so are not posted.

@@ -86,13 +86,9 @@ class Launcher:
     """Starts the attempts of one run.  `child`: the present attempt's process; `target`: what the sensors look at."""
 
     def __init__(
-        self,
-        context: RunContext,
-        beats: HeartbeatListener,
-        matching: Matching,
-        earlier: EarlierRuns,
+        self, context: RunContext, beats: HeartbeatListener, matching: Matching, earlier: EarlierRuns,
         start_process: StartProcess,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`beats` receives the probe's records, `matching` searches the output of the attempts."""
         self._context, self._beats, self._matching = context, beats, matching
         self._earlier, self._start_process = earlier, start_process

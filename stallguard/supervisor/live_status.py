@@ -138,12 +138,8 @@ class Living(msgspec.Struct, frozen=True):
 
 
 def snapshot(
-    name: str,
-    run: Run | None,
-    now: float,
-    limits: Limits | None = None,
-    notifications: Sequence[ChannelRecord] = (),
-) -> LiveStatus:
+    name: str, run: Run | None, now: float, limits: Limits | None = None, notifications: Sequence[ChannelRecord] = (),
+) -> LiveStatus:  # fmt: skip
     """Return what `stallguard status` shows.
 
     `now`: monotonic seconds; without `limits` the next step is not known; `notifications`: what became of them.

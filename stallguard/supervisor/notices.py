@@ -58,14 +58,9 @@ class Terminal:
     """Writes sentences of the narrative.  `fresh`: whether the script's output ends at the end of a line."""
 
     def __init__(
-        self,
-        stream: TextIO | None,
-        *,
-        quiet: bool,
-        color: bool,
-        fresh: Callable[[], bool] = lambda: True,
+        self, stream: TextIO | None, *, quiet: bool, color: bool, fresh: Callable[[], bool] = lambda: True,
         verbose: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write to `stream`; say nothing if it is None (closed when we were started), or `quiet`.
 
         `verbose`: say what only the journal has, too.

@@ -266,13 +266,9 @@ class OutputCarrier:
     """The output of a run.  Hand `stdout` and `stderr` to each attempt's child."""
 
     def __init__(
-        self,
-        streams: Streams,
-        log: OutputLog,
-        trouble: Callable[[str], None],
-        tap: Tap | None = None,
+        self, streams: Streams, log: OutputLog, trouble: Callable[[str], None], tap: Tap | None = None,
         targets: tuple[int, int] = (1, 2),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make the lines for `streams` in front of `targets`, the user's standard output and error."""
         self._log = log
         self._tap = TapThread(tap, trouble) if tap else None

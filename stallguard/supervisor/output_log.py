@@ -42,12 +42,9 @@ class OutputLog:
     """Appends to a file.  Two threads write, and a part must be changed between two writes: hence a lock."""
 
     def __init__(
-        self,
-        path: Path,
-        trouble: Callable[[str], None],
-        part_max: int = PART_MAX,
+        self, path: Path, trouble: Callable[[str], None], part_max: int = PART_MAX,
         now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write to `path`.  `trouble` is called once, with words, when the disk refuses; `now`: seconds."""
         self._now, self._looked = now, now()
         self.path, self.part_max = path, part_max

@@ -58,7 +58,7 @@ class Session:
         settings: CurrentSettings,
         env: Mapping[str, str],
         options: RunOptions = PLAIN,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Make what must exist before the child starts; raises StallguardError or OSError, leaving nothing behind.
 
         `env`: the user's environment.

@@ -131,15 +131,9 @@ class TrialRun:
     """A run that is stopped after `steps` batches, or at the first trouble."""
 
     def __init__(
-        self,
-        request: Request,
-        loaded: Loaded,
-        env: Mapping[str, str],
-        *,
-        steps: int,
-        seconds: float = 0.0,
+        self, request: Request, loaded: Loaded, env: Mapping[str, str], *, steps: int, seconds: float = 0.0,
         launch: Launch,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """As Session.  `steps` batches have to be trained and, if `seconds` is given, measured over that time.
 
         `launch`: its only attempt.

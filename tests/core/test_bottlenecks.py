@@ -26,23 +26,11 @@ FIT = {"calls": "keras.src.trainers.trainer.fit", "does": "tf_wait"}
 
 
 def story(
-    *spots: Spot,
-    seconds: float = 60.0,
-    beats: int = 600,
-    functions: tuple[Function, ...] = (),
-    cores: float = 2.0,
-    queue: float = 0.0,
-    throttled: float | None = None,
-    faults: float = 0.0,
-    rows: int | None = 32,
-    dtype: str = "",
-    machine: tuple[Machine, ...] = (),
-    nice: int = 0,
-    counts: dict[str, Any] | None = None,
-    stages: int = 4,
-    feed: str = "dataset",
-    versions: dict[str, str] | None = None,
-) -> History:
+    *spots: Spot, seconds: float = 60.0, beats: int = 600, functions: tuple[Function, ...] = (), cores: float = 2.0,
+    queue: float = 0.0, throttled: float | None = None, faults: float = 0.0, rows: int | None = 32, dtype: str = "",
+    machine: tuple[Machine, ...] = (), nice: int = 0, counts: dict[str, Any] | None = None, stages: int = 4,
+    feed: str = "dataset", versions: dict[str, str] | None = None,
+) -> History:  # fmt: skip
     """Return the history of a training whose time grew evenly to `spots` within `seconds`, in a few stages."""
     made = []
     for number in range(1, stages + 1):

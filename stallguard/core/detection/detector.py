@@ -273,11 +273,8 @@ def _observe_heartbeat(
 
 
 def _learn(
-    detector_state: DetectorState,
-    before: events.Heartbeat,
-    heartbeat: events.Heartbeat,
-    limits: DetectorLimits,
-) -> DetectorState:
+    detector_state: DetectorState, before: events.Heartbeat, heartbeat: events.Heartbeat, limits: DetectorLimits,
+) -> DetectorState:  # fmt: skip
     """Fold the gaps that ended with this record into the rows."""
     now, open_for = detector_state.clock.now, detector_state.clock.now - detector_state.began
     table = dict(detector_state.rows)

@@ -58,13 +58,8 @@ def note_memory(slow: Slowdown, reading: Memory) -> Slowdown:
 
 
 def observe(
-    slow: Slowdown,
-    before: Heartbeat,
-    heartbeat: Heartbeat,
-    now: float,
-    seen: Activity,
-    limits: DetectorLimits,
-) -> Slowdown:
+    slow: Slowdown, before: Heartbeat, heartbeat: Heartbeat, now: float, seen: Activity, limits: DetectorLimits,
+) -> Slowdown:  # fmt: skip
     """Return the state after the batches between two records, at watched time `now`."""
     steps = heartbeat.beats - before.beats
     if steps <= 0 or before.fit_beats <= 0 or heartbeat.fits != before.fits or heartbeat.batch < before.batch:
