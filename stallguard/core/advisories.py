@@ -45,9 +45,7 @@ def look(run: Run) -> tuple[Run, list[Action]]:
     slow = run.detector_state.judgement.slow > 1.0
     begins = slow and not run.current.review.slow
     if not begins and run.now - max(run.current.review.at, run.current.launched) < EVERY:
-        return with_attempt(
-            run, review=replace(run.current.review, slow=slow)
-        ) if slow != run.current.review.slow else run, []
+        return with_attempt(run, review=replace(run.current.review, slow=slow)), []
     run = with_attempt(run, review=replace(run.current.review, at=run.now, slow=slow))
     judgement = run.detector_state.judgement
     announced: list[Action] = []
@@ -94,10 +92,8 @@ def profiled(run: Run, event: Profiled, _limits: Limits) -> tuple[Run, list[Acti
 
     A bottleneck is announced if two profiles in a row show it, once an attempt.
     """
-    training = next(
-        (one for one in run.current.trainings if one.pid == event.pid and one.trains and not one.over), None
-    )
-    if training is None:
+    living = (one for one in run.current.trainings if one.pid == event.pid and one.trains and not one.over)
+    if (training := next(living, None)) is None:
         return run, []
     history, review = training.history, run.current.review
     found, before = bottlenecks(history), bottlenecks(replace(history, stages=history.stages[:-1]))
@@ -147,11 +143,7 @@ def unsaved_loop(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[
         return run, []
     began = run.current.loops.get(event.pid, event.at)
     if event.at - began < NEVER_SAVED:
-        return (
-            run
-            if event.pid in run.current.loops
-            else with_attempt(run, loops={**run.current.loops, event.pid: began})
-        ), []
+        return with_attempt(run, loops={**run.current.loops, event.pid: began}), []
     run = with_attempt(run, unsaved=(*run.current.unsaved, Unsaved(event.pid, LOOP, began, is_kept=False)))
     text = f"{messages.of_one(run, event.pid)}no checkpoint is made ({LOOP}); a kill now costs all that was trained"
     text += f" so far ({messages.duration(event.at - began)}), but for what the script itself saves"
@@ -199,10 +191,8 @@ def slices_noted(run: Run, event: ProbeNote, limits: Limits) -> tuple[Run, list[
     if event.kind == CUT:
         run = replace(with_attempt(run, cut=True, slices=said or run.current.slices), whole="")
     else:
-        run = replace(
-            with_attempt(run, slices=run.current.slices if run.current.cut else said or run.current.slices),
-            whole=event.text,
-        )
+        slices = run.current.slices if run.current.cut else said or run.current.slices
+        run = replace(with_attempt(run, slices=slices), whole=event.text)
     return announce_changes(run, limits.policy)
 
 

@@ -241,12 +241,10 @@ def lock(work: Work) -> Bottleneck | None:
     if seconds(spots) < LOCK_FROM * work.total:
         return None
     other = heaviest(work.spots(FEEDER, lambda spot: not spot.feeds))
-    meanwhile = (
-        (f"meanwhile another thread was {'in' if '()' in other.where else 'at'} {other.where}",)
-        if other
-        else ()
-    )
-    return _found(bottleneck_kinds.LOCK, work, seconds(spots), heaviest(spots), *meanwhile)
+    numbers = []
+    if other:
+        numbers.append(f"meanwhile another thread was {'in' if '()' in other.where else 'at'} {other.where}")
+    return _found(bottleneck_kinds.LOCK, work, seconds(spots), heaviest(spots), *numbers)
 
 
 def saving(work: Work) -> Bottleneck | None:
@@ -389,13 +387,8 @@ def quota(work: Work) -> Bottleneck | None:
         return None
     cores = work.rate("cpu")
     used = f"; {cores:.1f} cores were used on average" if cores is not None else ""
-    return _found(
-        bottleneck_kinds.QUOTA,
-        work,
-        min(1.0, share) * work.total,
-        None,
-        f"{min(1.0, share):.0%} of the time held back{used}",
-    )
+    numbers = f"{min(1.0, share):.0%} of the time held back{used}"
+    return _found(bottleneck_kinds.QUOTA, work, min(1.0, share) * work.total, None, numbers)
 
 
 def crowded(work: Work) -> Bottleneck | None:

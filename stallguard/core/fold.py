@@ -96,13 +96,10 @@ def _launched(run: Run, event: events.Launched, limits: Limits) -> Step:
     run, announced = advisories.announce_changes(run, limits.policy)
     # From a backup of its own the script resumes itself, which the probe says.
     scratch = event.attempt > 1 and not event.resumed and not run.own_backup
-    return run, [
-        Announce(
-            "attempt.not_resumed" if why else "attempt.from_scratch",
-            {"attempt": str(event.attempt), **({"why": why} if why else {})},
-        ),
-        *announced,
-    ] if scratch else announced
+    if not scratch:
+        return run, announced
+    facts = {"attempt": str(event.attempt)} | ({"why": why} if why else {})
+    return run, [Announce("attempt.not_resumed" if why else "attempt.from_scratch", facts), *announced]
 
 
 def _failed(run: Run, event: events.Failed, _limits: Limits) -> Step:
@@ -174,10 +171,8 @@ def _collected(run: Run, event: events.Collected, limits: Limits) -> Step:
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
     run = move(with_attempt(run, findings=findings), "collected")
     announced = [Announce("evidence.collected", messages.evidence(event)), *messages.explained(run, findings)]
-    due, next_step = (
-        acts_at(run, limits),
-        policy.decide(findings, attempts_so_far(run, findings), limits.policy),
-    )
+    due = acts_at(run, limits)
+    next_step = policy.decide(findings, attempts_so_far(run, findings), limits.policy)
     if limits.observe or is_muted(run):
         announced.append(Announce("stall.observed"))
     elif next_step.action in LEAVES_ALONE:
@@ -210,10 +205,8 @@ def _exited(run: Run, event: events.Exited, limits: Limits) -> Step:
         if run.state not in (lifecycle.COLLECTING, HOLDING):  # else a stall ends, which is counted
             run = replace(run, totals=replace(run.totals, crashes=run.totals.crashes + 1))
         found = Diagnosed(incident=run.totals.incidents, findings=findings, decision=decision)
-        crashed = Announce(
-            "attempt.crashed", messages.exit_facts(run.current.number, event.code, event.signal)
-        )
-        announced = [crashed, *messages.explained(run, findings), found]
+        facts = messages.exit_facts(run.current.number, event.code, event.signal)
+        announced = [Announce("attempt.crashed", facts), *messages.explained(run, findings), found]
     run = replace(with_attempt(run, findings=findings, decision=decision), past=tried)
     run, actions = _after(run, decision, event)
     return run, announced + actions
@@ -224,10 +217,8 @@ def _unkillable(run: Run, event: events.Unkillable, _limits: Limits) -> Step:
         return run, []
     facts = {"pid": str(run.current.pid), "state": event.state or "no state known"}
     run = move(run, "unkillable", code=GAVE_UP)
-    return run, [
-        Announce("attempt.unkillable", facts),
-        Conclude(code=GAVE_UP, why="the process cannot be ended"),
-    ]
+    ended = Conclude(code=GAVE_UP, why="the process cannot be ended")
+    return run, [Announce("attempt.unkillable", facts), ended]
 
 
 HANDLERS: dict[type, Callable[..., Step]] = {
@@ -352,21 +343,13 @@ def _deadline_passed(run: Run, limits: Limits) -> Step:
         return replace(run, deadline=run.now + min(wait, GPU_LOOK)), []
     findings = diagnose.gpu_busy(run.history)
     if not findings:
-        order = Launch(
-            attempt=run.current.number + 1,
-            slices=decision.slices,
-            device=decision.device,
-            resume=decision.resume,
-        )
-        return run, [order]
+        number, slices, device = run.current.number + 1, decision.slices, decision.device
+        return run, [Launch(attempt=number, slices=slices, device=device, resume=decision.resume)]
     announced = [Diagnosed(incident=run.totals.incidents, findings=findings), *messages.diagnosis(findings)]
     why = findings[0].evidence[0]
     facts = messages.totals(run, run.totals.beats, run.now, GAVE_UP, why) | {"code": str(GAVE_UP), "why": why}
-    return move(with_attempt(run, findings=findings), "ended", code=GAVE_UP), [
-        *announced,
-        Announce("run.gave_up", facts),
-        Conclude(code=GAVE_UP, why=why),
-    ]
+    run = move(with_attempt(run, findings=findings), "ended", code=GAVE_UP)
+    return run, [*announced, Announce("run.gave_up", facts), Conclude(code=GAVE_UP, why=why)]
 
 
 # ---- after the end of an attempt ---------------------------------------------------------------------------------
@@ -376,26 +359,19 @@ def _after(run: Run, decision: Decision, event: events.Exited) -> Step:
     if decision.action == "restart":
         is_smaller = decision.slices > run.current.slices
         sizes = leave_size(run.sizes, run.history.rows, run.current.slices) if is_smaller else run.sizes
-        run = move(
-            with_attempt(run, decision=decision), "restart", deadline=run.now + decision.delay, sizes=sizes
-        )
+        run, again = with_attempt(run, decision=decision), run.now + decision.delay
+        run = move(run, "restart", deadline=again, sizes=sizes)
         facts = {
             "attempt": str(run.current.number + 1),
             "why": decision.why,
             "mathematics": decision.mathematics,
         }
-        pause = (
-            [Announce("attempt.delayed", {"delay": messages.duration(decision.delay)})]
-            if decision.delay > 1
-            else []
-        )
-        return run, [*pause, Announce("attempt.restarting", facts)]
+        restarting = Announce("attempt.restarting", facts)
+        pause = Announce("attempt.delayed", {"delay": messages.duration(decision.delay)})
+        return run, [pause, restarting] if decision.delay > 1 else [restarting]
     code = exit_code(decision, event)
-    message = (
-        "run.gave_up"
-        if decision.action == "give_up"
-        else messages.ending(decision.code, code, run.current.script_code)
-    )
+    message = messages.ending(decision.code, code, run.current.script_code)
+    message = "run.gave_up" if decision.action == "give_up" else message
     facts = messages.totals(run, beats(run), event.at, code, decision.why)
     if message == "run.finished" and decision.why == policy.FINISHED:
         facts["trouble"] += messages.cured(run)

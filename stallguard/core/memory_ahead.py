@@ -288,10 +288,8 @@ def _told(run: Run, ahead: Forecast, *, by_others: bool = False) -> Step:
     if by_others:
         run = with_attempt(run, memory=replace(watch, others_announced=True))
         return run, [Announce("memory.others", _facts(ahead))]
-    run, finding = (
-        with_attempt(run, memory=replace(watch, announced=True)),
-        _finding(run.history, ahead, run.now),
-    )
+    run = with_attempt(run, memory=replace(watch, announced=True))
+    finding = _finding(run.history, ahead, run.now)
     advice = Announce("stall.advice", {"text": finding.advice[0]})
     return run, [Diagnosed(incident=0, findings=(finding,)), Announce("memory.trend", _facts(ahead)), advice]
 
@@ -321,9 +319,8 @@ def _ended(run: Run, training: Training, ahead: Forecast, limits: Limits) -> Ste
     if why:
         if watch.left_alone:
             return run, []
-        return with_attempt(run, memory=replace(watch, left_alone=True)), [
-            Announce("memory.left_alone", {"why": why})
-        ]
+        run = with_attempt(run, memory=replace(watch, left_alone=True))
+        return run, [Announce("memory.left_alone", {"why": why})]
     points = training.history.growth.points
     grown = (points[0][2], max(high for _, _, high, _ in points), ahead.rate)
     run = replace(with_attempt(run, findings=found, memory=replace(watch, grown=grown)), past=tried)
@@ -460,11 +457,8 @@ def _leaks(points: Points, total: int) -> bool:
 def _goes_on(times: Sequence[float], marks: Sequence[int], least: int) -> bool:
     """Return whether the mark rose `least` times, and lately."""
     notable = NOTABLE * (marks[-1] - marks[0]) / (len(marks) - 1)
-    rises = [
-        at
-        for at, (before, after) in zip(times[1:], pairwise(marks), strict=True)
-        if after - before >= notable
-    ]
+    steps = zip(times[1:], pairwise(marks), strict=True)
+    rises = [at for at, (before, after) in steps if after - before >= notable]
     if len(rises) < least:
         return False
     longest = max(later - earlier for earlier, later in pairwise([times[0], *rises]))

@@ -35,15 +35,8 @@ STOPPED = "the process was stopped (SIGSTOP)"
 NO_LIMIT = "no time limit holds here"
 LIKELY, PERHAPS = 0.75, 0.45
 SIGNALS = {
-    4: "SIGILL",
-    5: "SIGTRAP",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    11: "SIGSEGV",
-    15: "SIGTERM",
-}
+    4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM",
+}  # fmt: skip
 DOING = {
     "deadlock": "its threads wait, and nothing in the process can wake them",
     "external wait": "it waits for something outside, and the processor is idle",
@@ -121,12 +114,8 @@ def end_of_training(run: Run, gone: Training) -> dict[str, str]:
     heartbeat, how = gone.heartbeat, HOW.get(gone.over, gone.over)
     parts = [counted(gone.batches, "batch", "batches")]
     parts += [counted(heartbeat.fits, "fit")] if heartbeat is not None and heartbeat.fits > 1 else []
-    return {
-        "who": name(gone),
-        "how": how,
-        "progress": ", ".join(parts),
-        "duration": duration(run.now - gone.began),
-    }
+    lasted = duration(run.now - gone.began)
+    return {"who": name(gone), "how": how, "progress": ", ".join(parts), "duration": lasted}
 
 
 def place(row: str, phase: str) -> str:
@@ -207,31 +196,23 @@ def known_problems(findings: Sequence[Finding], history: History, phase: str) ->
 
 def likeness(*, printed: bool) -> str:
     """Return why an incident looks like a public report."""
-    return (
-        "the output has a line of it"
-        if printed
-        else "the same kind of stall; no line of the output proves it"
-    )
+    alike = "the same kind of stall; no line of the output proves it"
+    return "the output has a line of it" if printed else alike
 
 
 def soft(findings: Sequence[Finding]) -> list[Announce]:
     """Return what is announced while a training goes on: each cause, and its first advice."""
-    causes_found = [(_finding("training.degraded", finding), finding.advice[:1]) for finding in findings]
-    return [
-        one
-        for cause, advice in causes_found
-        for one in (cause, *(Announce("stall.advice", {"text": a}) for a in advice))
-    ]
+    announced = []
+    for finding in findings:
+        announced.append(_finding("training.degraded", finding))
+        announced += [Announce("stall.advice", {"text": text}) for text in finding.advice[:1]]
+    return announced
 
 
 def _finding(message: str, finding: Finding, library: str = "", phase: str = "") -> Announce:
     because = "; ".join(finding.evidence[:3]) or "nothing else fits"
-    facts = {
-        "cause": causes.title(finding.cause, library, phase),
-        "confidence": confidence(finding.confidence),
-        "because": because,
-    }
-    return Announce(message, facts)
+    cause, sure = causes.title(finding.cause, library, phase), confidence(finding.confidence)
+    return Announce(message, {"cause": cause, "confidence": sure, "because": because})
 
 
 def signature(event: Matched) -> list[Announce]:
@@ -271,11 +252,8 @@ def totals(run: Run, beats: int, now: float, code: int = 0, why: str = "") -> di
     broken = broken_of(run)
     trouble += f", {broken.text}" if broken is not None else ""
     time = lost_time(spent) if has_failed(code, why, run.current.script_code) else effective_time(spent)
-    return {
-        "batches": str(beats),
-        "duration": duration(time_spent.total(spent)),
-        "trouble": trouble + (f"; {time}" if time else ""),
-    }
+    trouble += f"; {time}" if time else ""
+    return {"batches": str(beats), "duration": duration(time_spent.total(spent)), "trouble": trouble}
 
 
 def cured(run: Run) -> str:

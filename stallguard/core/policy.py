@@ -100,13 +100,8 @@ def position(heartbeat: Heartbeat | None) -> Position:
     if heartbeat is None:
         return NOTHING
     if heartbeat.epoch >= 0:
-        return (
-            0,
-            heartbeat.fits,
-            heartbeat.epoch,
-            max(heartbeat.batch, 0),
-            heartbeat.saves if heartbeat.batch < 0 else 0,
-        )
+        saves = heartbeat.saves if heartbeat.batch < 0 else 0
+        return (0, heartbeat.fits, heartbeat.epoch, max(heartbeat.batch, 0), saves)
     return (0, heartbeat.fits, -1, max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped), 0)
 
 
@@ -131,10 +126,8 @@ def add_attempt(
     # Ended otherwise than arranged, it stands in the past already, for the reason why it was to end.
     newest = past.attempts[-1] if past.attempts else None
     again = newest is not None and newest.began == began and newest.code is None
-    earlier, fresh = (
-        past.attempts[:-1] if again else past.attempts,
-        fresh or (again and past.attempts[-1].fresh),
-    )
+    earlier = past.attempts[:-1] if again else past.attempts
+    fresh = fresh or (again and past.attempts[-1].fresh)
     cause, confidence = (findings[0].cause, findings[0].confidence) if findings else ("unknown", 0.0)
     attempt = PastAttempt(
         cause=cause, confidence=confidence, phase=history.heartbeat.phase if history.heartbeat else "importing",
@@ -163,12 +156,10 @@ def batches_completed(heartbeat: Heartbeat | None) -> int:
     """Return the batches that a training has completed, those of earlier attempts included if they are known."""
     if heartbeat is None:
         return 0
-    counted = (
-        heartbeat.epoch * heartbeat.batches + max(heartbeat.batch, 0)
-        if heartbeat.epoch >= 0 and heartbeat.batches > 0
-        else 0
-    )
-    return max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped, counted)
+    known = max(heartbeat.iterations, heartbeat.beats + heartbeat.skipped)
+    if heartbeat.epoch < 0 or heartbeat.batches <= 0:
+        return max(known, 0)
+    return max(known, heartbeat.epoch * heartbeat.batches + max(heartbeat.batch, 0))
 
 
 def add_segment(past: AttemptHistory, stands: Mapping[str, TrainingProgress]) -> tuple[AttemptHistory, bool]:
@@ -413,11 +404,8 @@ def _why_closed(
 
 def left_to_end(last: PastAttempt) -> Decision:
     """Return the decision of a run that is only observed, about an attempt that has ended by itself."""
-    return Decision(
-        action="finish",
-        why="the training ended; a run that is only observed is not restarted",
-        code=_own_code(last),
-    )
+    why = "the training ended; a run that is only observed is not restarted"
+    return Decision(action="finish", why=why, code=_own_code(last))
 
 
 def _own_code(last: PastAttempt | None) -> int:

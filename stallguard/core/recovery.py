@@ -61,11 +61,8 @@ def on_a_new_clock(run: Run, at: float) -> Step:
     """
     # SupervisorRestarted, which is the first event, moves the ledger to the new clock.
     kept = replace(_without_attempt(run, at), began=at - (run.now - run.began))
-    return kept, [
-        Launch(
-            attempt=run.current.number + 1, slices=run.current.slices, device=run.current.device, resume=True
-        )
-    ]
+    number, slices, device = run.current.number + 1, run.current.slices, run.current.device
+    return kept, [Launch(attempt=number, slices=slices, device=device, resume=True)]
 
 
 def before_attempt(run: Run, event: Launched) -> Run:

@@ -190,13 +190,10 @@ def _may_have_gone_on(run: Run) -> bool:
 
     A loop that counts only its own batches, or a program without a probe, can write and read checkpoints of its own.
     """
-    judged = trainings.judged(run)
-    if any(
-        one.heartbeat is not None and (one.heartbeat.epoch >= 0 or one.heartbeat.iterations > 0)
-        for one in judged
-    ):
+    heartbeats = [one.heartbeat for one in trainings.judged(run) if one.heartbeat is not None]
+    if any(one.epoch >= 0 or one.iterations > 0 for one in heartbeats):
         return False
-    saved = any(one.heartbeat is not None and one.heartbeat.saves > 0 for one in judged)
+    saved = any(one.saves > 0 for one in heartbeats)
     return saved or history.wrote_since(run.history, run.current.launched)
 
 
@@ -207,10 +204,8 @@ def arrange(run: Run, decision: Decision, why: str, limits: Limits, longest: flo
     """
     run = with_attempt(run, arranged=True, decision=decision)
     announced = Announce("run.end_is_due", {"why": why})
-    if all(one.heartbeat is None for one in trainings.judged(run)) or run.state in (
-        lifecycle.COLLECTING,
-        HOLDING,
-    ):
+    no_probe = all(one.heartbeat is None for one in trainings.judged(run))
+    if no_probe or run.state in (lifecycle.COLLECTING, HOLDING):
         run, actions = stop(run, decision, limits)
         return run, [announced, *actions]
     run = replace(run, deadline=run.now + min(longest, limits.stop.batch_wait))
@@ -221,17 +216,10 @@ def noted(run: Run, event: ProbeNote, limits: Limits) -> Step:
     """Record that a training acknowledges the stop; when each one is saved and waits, end them all."""
     if event.kind != STOP:
         return run, []
-    run = with_attempt(
-        run,
-        stop_acknowledged=True,
-        saved=(*run.current.saved, event.pid) if event.facts.get("saved") else run.current.saved,
-    )
-    waiting = {one.pid for one in trainings.judged(run)} <= set(run.current.saved)
-    if (
-        not (run.current.saved and waiting and run.current.arranged)
-        or run.current.decision is None
-        or run.state not in WATCHED
-    ):
+    saved = (*run.current.saved, event.pid) if event.facts.get("saved") else run.current.saved
+    run = with_attempt(run, stop_acknowledged=True, saved=saved)
+    waits = bool(saved) and {one.pid for one in trainings.judged(run)} <= set(saved)
+    if not (waits and run.current.arranged) or run.current.decision is None or run.state not in WATCHED:
         return run, []
     return stop(run, run.current.decision, limits)
 
@@ -265,9 +253,8 @@ def _is_inert_after_sigterm(training: Training, run: Run, limits: Limits) -> boo
     if detector_state.judgement.step != "stalled" or history.is_saving(past, run.now):
         return False
     heartbeat = training.heartbeat
-    if heartbeat is not None and (
-        heartbeat.phase == SAVING_PHASE or heartbeat.progress_at > run.current.still
-    ):
+    since = run.current.still
+    if heartbeat is not None and (heartbeat.phase == SAVING_PHASE or heartbeat.progress_at > since):
         return False
     seconds, most = run.now - run.current.still, limits.detector
     used = metrics.cpu(past, run.now, seconds)
@@ -293,10 +280,7 @@ def machine_at_fault(run: Run, healthy: float) -> str:
     if run.state == lifecycle.FAILED and run.code == GAVE_UP:  # a start that failed has another code
         return UNKILLABLE
     # Found after the attempt's end, which has a cause of its own; an attempt that was to end is in no history.
-    if (
-        run.code == GAVE_UP
-        and run.current.findings
-        and run.current.findings[0].cause == causes.GPU_BUSY_AFTER_KILL
-    ):
+    found = [finding.cause for finding in run.current.findings[:1]]
+    if run.code == GAVE_UP and found == [causes.GPU_BUSY_AFTER_KILL]:
         return causes.title(causes.GPU_BUSY_AFTER_KILL)
     return policy.machine_fault(run.current.findings, run.past, healthy)

@@ -190,15 +190,10 @@ def wrapped(text: str, width: int | None, indent: str = "  ") -> str:
     import textwrap
 
     lead = text[: len(text) - len(text.lstrip())]
-    return "\n".join(
-        textwrap.wrap(
-            text,
-            max(width, 20),
-            subsequent_indent=lead + indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+    lines = textwrap.wrap(
+        text, max(width, 20), subsequent_indent=lead + indent, break_long_words=False, break_on_hyphens=False
     )
+    return "\n".join(lines)
 
 
 def cut(text: str, most: int) -> str:

@@ -121,12 +121,9 @@ def _living(run: Run, pid: int) -> set[int]:
 
 def _take(run: Run, training: Training, event: events.Event, limits: DetectorLimits) -> Training:
     detector_state = training.detector_state
-    if (
-        isinstance(event, events.ProbeConnected)
-        and training.history.greeted is None
-        and event.place in run.learned
-    ):
-        detector_state = detector.with_learned(detector_state, run.learned[event.place])
+    place = event.place if isinstance(event, events.ProbeConnected) else None
+    if place in run.learned and training.history.greeted is None:
+        detector_state = detector.with_learned(detector_state, run.learned[place])
     if isinstance(event, events.Heartbeat) and event.trains and not training.trains:
         # From now on the readings are of its own tree: other counters, which do not compare with those before.
         training, detector_state = replace(training, trains=True), detector.without_readings(detector_state)
@@ -198,9 +195,8 @@ def leave(run: Run, event: events.ProcessLeft) -> tuple[Run, Training | None]:
     if gone.key == subject:
         return run, None
     others = tuple(one for one in run.current.trainings if one.key != gone.key)
-    return with_attempt(
-        run, trainings=others, focus=OUTSIDE if run.current.focus == gone.key else run.current.focus
-    ), None
+    focus = OUTSIDE if run.current.focus == gone.key else run.current.focus
+    return with_attempt(run, trainings=others, focus=focus), None
 
 
 def _is_end(run: Run, event: events.ProcessLeft) -> bool:

@@ -30,11 +30,9 @@ def take(run: Run, event: UserCommand, limits: Limits) -> Step:
     """Return the run after a command, and what is to be done."""
     if event.verb == "mute":
         seconds = float(event.argument or MUTE)
-        announced = (
-            Announce("stalls.muted", {"duration": messages.duration(seconds)})
-            if seconds > 0
-            else Announce("stalls.unmuted")
-        )
+        announced = Announce("stalls.unmuted")
+        if seconds > 0:
+            announced = Announce("stalls.muted", {"duration": messages.duration(seconds)})
         return replace(run, quiet_until=run.now + max(0.0, seconds)), [announced]
     if event.verb == "dump":
         return run, [Collect(incident=DUMP, attempt=run.current.number)]
@@ -120,11 +118,8 @@ def _pass_on(run: Run, event: UserCommand) -> Step:
 
 def ended_by_signal(run: Run, event: Exited) -> Run:
     """Return the run with its end decided if the attempt ended by a signal that was passed on to it."""
-    if (
-        run.current.decision is not None
-        or not event.known
-        or not any(_is_by(event.code, one) for one in run.current.passed_on)
-    ):
+    by_it = event.known and any(_is_by(event.code, one) for one in run.current.passed_on)
+    if run.current.decision is not None or not by_it:
         return run
     name = event.signal or f"signal {abs(event.code) % SIGNALLED}"
     return with_attempt(run, decision=Decision(action="finish", why=_signalled(name), code=OWN_CODE))

@@ -1,3 +1,5 @@
+"""Whether an attempt is watched from outside only is said with its reason, and where a training's time goes."""
+
 from __future__ import annotations
 
 import os

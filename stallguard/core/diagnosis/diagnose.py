@@ -73,12 +73,8 @@ def _scene_of_exit(history: History, exited: Exited) -> Scene:
     """Return the scene in which the gap from the last progress to the exit is judged."""
     heartbeat = history.heartbeat
     since = heartbeat.progress_at if heartbeat is not None and heartbeat.progress_at > 0 else history.began
-    judgement = Judgement(
-        step="exited",
-        phase=heartbeat.phase if heartbeat else "importing",
-        since=since,
-        gap=max(0.0, exited.at - since),
-    )
+    phase = heartbeat.phase if heartbeat else "importing"
+    judgement = Judgement(step="exited", phase=phase, since=since, gap=max(0.0, exited.at - since))
     return Scene(history, judgement, exited.at, exited)
 
 

@@ -52,11 +52,8 @@ def rate(
 
     A counter that fell belonged to a process that has ended, and gives no rate.
     """
-    known = [
-        (seen.at, value)
-        for seen in lately(trail, now, seconds)
-        if (value := counter(seen.reading)) is not None
-    ]
+    recent = lately(trail, now, seconds)
+    known = [(seen.at, value) for seen in recent if (value := counter(seen.reading)) is not None]
     if len(known) < 2:  # noqa: PLR2004 - a rate needs two points
         return None
     (began, first), (ended, last) = known[0], known[-1]

@@ -48,11 +48,8 @@ def gpu_reset(scene: Scene) -> Facts | None:
 @clue("there is a GPU ({name}), but the training never used it")
 def gpu_unused(scene: Scene) -> Facts | None:
     history = scene.history
-    if (
-        not history.device
-        or history.used_gpu
-        or (history.heartbeat.beats if history.heartbeat else 0) < ENOUGH_BATCHES
-    ):
+    beats = history.heartbeat.beats if history.heartbeat else 0
+    if not history.device or history.used_gpu or beats < ENOUGH_BATCHES:
         return None
     watched = scene.now - max(history.device[0].at, history.began)
     if watched < LONG_IDLE or metrics.gpu_idle(history, scene.now, LONG_IDLE) is not True:

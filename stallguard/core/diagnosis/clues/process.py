@@ -49,11 +49,8 @@ def starts_an_epoch(scene: Scene) -> bool:
 @clue("the library waits for a function of the script that it called, and that function waits")
 def callback_waits(scene: Scene) -> bool:
     # A py_function, a pure_callback: the thread in the library is idle because this one is.
-    return (
-        scene.stacks("library_callback", "lock")
-        and scene.stacks("tf_wait")
-        and cpu_idle.ask(scene) is not None
-    )
+    shown = scene.stacks("library_callback", "lock") and scene.stacks("tf_wait")
+    return shown and cpu_idle.ask(scene) is not None
 
 
 @clue("the processor is idle ({cores} of a core)")

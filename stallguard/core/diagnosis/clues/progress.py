@@ -73,12 +73,8 @@ def alive(scene: Scene) -> bool:
 @clue()
 def hindered(scene: Scene) -> bool:
     """In a gap, or slower than before: something is wrong, but it need not be a stall yet."""
-    judgement = scene.judgement
-    return (
-        bool(silent.test(scene) or slowed_down.test(scene))
-        or judgement.slow > 1.0
-        or judgement.gap >= LONG_GAP
-    )
+    is_long = scene.judgement.slow > 1.0 or scene.judgement.gap >= LONG_GAP
+    return is_long or bool(silent.test(scene) or slowed_down.test(scene))
 
 
 @clue("batches take {factor} times as long as before")
@@ -159,8 +155,5 @@ def loss_broken(scene: Scene) -> Facts | None:
 @clue("it had trained {batches}")
 def trained(scene: Scene) -> Facts | None:
     heartbeat = scene.history.heartbeat
-    return (
-        {"batches": counted(heartbeat.beats, "batch", "batches")}
-        if heartbeat is not None and heartbeat.beats > 0
-        else None
-    )
+    beats = heartbeat.beats if heartbeat is not None else 0
+    return {"batches": counted(beats, "batch", "batches")} if beats > 0 else None
