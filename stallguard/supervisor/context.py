@@ -154,7 +154,5 @@ class Reporter:
     def thread_failed(self, failure: threading.ExceptHookArgs) -> None:
         """Report an exception that ended a thread; for threading.excepthook."""
         name, error = failure.thread.name if failure.thread else "?", failure.exc_value
-        self.trouble(
-            f"stallguard itself failed in its thread {name} ({notices.error_words(error)})",
-            trace=notices.error_trace(error),
-        )
+        text = f"stallguard itself failed in its thread {name} ({notices.error_words(error)})"
+        self.trouble(text, trace=notices.error_trace(error))

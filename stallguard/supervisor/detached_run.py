@@ -164,12 +164,10 @@ class _LeftRun:
             return recovery.between_attempts(run)
         if before is None or before.number < run.current.number:  # the disk was full when this attempt began
             _report(context, "the training has ended")
-            file = adopted.written(context.directory.path, run_files.exit_files(run.current.number))
+            number, pid = run.current.number, run.current.pid
+            file = adopted.written(context.directory.path, run_files.exit_files(number))
             if file is not None:
-                launcher.adopt(
-                    run_files.ended_attempt(context.directory, run.current.number, run.current.pid, file),
-                    (),
-                )
+                launcher.adopt(run_files.ended_attempt(context.directory, number, pid, file), ())
             else:
                 context.mailbox.post_next(Exited(at=now, attempt=run.current.number, code=0, known=False))
         else:

@@ -125,13 +125,8 @@ class Notifications:
     def open(self, config: Config) -> None:
         """Prepare the channels that `config` names; they replace the earlier ones."""
         before, wanted = self._notifier, config.notify
-        self._notifier = notify.Notifier(
-            notify.configured(wanted, self._context.env),
-            self._context.reporter.trouble,
-            notify.kinds(wanted.on),
-            wanted.every,
-            self._keep,
-        )
+        channels, trouble = notify.configured(wanted, self._context.env), self._context.reporter.trouble
+        self._notifier = notify.Notifier(channels, trouble, notify.kinds(wanted.on), wanted.every, self._keep)
         if before is not None:
             before.close()
 
@@ -187,13 +182,8 @@ class Guard:
         self._sensing = SensorThreads(context, launcher.target, matching, options.sensor_periods)
         self._is_stopping = False  # options.stop_when has become true
         held = HeldOutput(context.output, context.mailbox.post, context.clock.monotonic)
-        self.loop.after = [
-            self._sensing.tune,
-            launcher.look,
-            self._background.look,
-            held.look,
-            self._stop_if_wanted,
-        ]
+        looks = (self._sensing.tune, launcher.look, self._background.look, held.look, self._stop_if_wanted)
+        self.loop.after = [*looks]
         self._files = contextlib.ExitStack()  # open until the last error can have been reported
         context.settings.follow(self._notifications.open)
 

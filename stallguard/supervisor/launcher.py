@@ -173,10 +173,8 @@ class Launcher:
         attempt = AttemptRecord(run_files.ATTEMPT_SCHEMA, action.attempt, child.identity, token, sockets)
         self._unkept = None if run_files.keep_attempt(context.directory, attempt) else attempt
         if given.whole is not None:
-            text, facts = (
-                f"the script is given batches of {counted(given.rows or 0, 'row')}",
-                {"rows": str(given.whole)},
-            )
+            text = f"the script is given batches of {counted(given.rows or 0, 'row')}"
+            facts = {"rows": str(given.whole)}
             context.mailbox.post(
                 ProbeNote(at=now, attempt=action.attempt, kind="batch", text=text, facts=facts)
             )
@@ -252,9 +250,8 @@ class Launcher:
                     printed = crash_stacks.tail(
                         directory.output, self._printed if self._printed <= size else 0
                     )
-            found = crash_stacks.find(
-                directory.probe, self.child.pid, time.time(), printed, str(context.request.cwd)
-            )
+            cwd = str(context.request.cwd)
+            found = crash_stacks.find(directory.probe, self.child.pid, time.time(), printed, cwd)
         crash_stacks.clear(directory.probe)
         if found is None:
             return "", ""
@@ -333,11 +330,9 @@ class EarlierRuns:
     @cached_property
     def sizes(self) -> BatchSizes:
         """Which batches earlier runs survived, and `find-batch` found."""
-        return (
-            NO_SIZES
-            if self._is_trial
-            else learned_store.sizes(self._sizes_key(), self._context.reporter.trouble)
-        )
+        if self._is_trial:
+            return NO_SIZES
+        return learned_store.sizes(self._sizes_key(), self._context.reporter.trouble)
 
     def learned(self) -> Learned | None:
         """Return the usual gaps, or None."""

@@ -246,10 +246,8 @@ class MetricsFile:
         is_over = False
         while True:
             try:
-                write_metrics(
-                    self._path,
-                    metrics_text(self._status(), time.time(), self._code if is_over else None),
-                )
+                code = self._code if is_over else None
+                write_metrics(self._path, metrics_text(self._status(), time.time(), code))
                 self._has_failed = False
             except OSError as error:
                 if not self._has_failed:

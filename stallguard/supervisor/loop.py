@@ -278,11 +278,8 @@ class SampleSummary:
 
     def _records(self, run: Run) -> list[Event]:
         """Return the newest record of each training that is judged."""
-        return [
-            self._newest[key]
-            for one in trainings.judged(run)
-            if (key := (Heartbeat, one.pid)) in self._newest
-        ]
+        keys = [(Heartbeat, one.pid) for one in trainings.judged(run)]
+        return [self._newest[key] for key in keys if key in self._newest]
 
 
 def is_calm(run: Run, limits: DetectorLimits = LIMITS) -> bool:
@@ -313,17 +310,13 @@ def _key(event: Event) -> Any:
 
 def _goes_on(before: Heartbeat, heartbeat: Heartbeat) -> bool:
     """Return whether a record shows new batches and nothing else; of a program that does not train: nothing at all."""
-    if heartbeat.at - before.at > 2 * PAUSE or any(
-        getattr(heartbeat, name) != getattr(before, name) for name in SAME
-    ):
+    differs = any(getattr(heartbeat, name) != getattr(before, name) for name in SAME)
+    if differs or heartbeat.at - before.at > 2 * PAUSE:
         return False
     if not heartbeat.trains:
         return (heartbeat.changes, heartbeat.phase) == (before.changes, before.phase)
-    return (
-        heartbeat.beats > before.beats
-        and heartbeat.longest < PAUSE
-        and {heartbeat.phase, before.phase} <= STEPPING
-    )
+    goes_on = heartbeat.beats > before.beats and heartbeat.longest < PAUSE
+    return goes_on and {heartbeat.phase, before.phase} <= STEPPING
 
 
 def _is_alike(before: Reading, reading: Reading) -> bool:

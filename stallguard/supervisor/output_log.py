@@ -60,11 +60,8 @@ class OutputLog:
         with self._lock:
             rest = memoryview(data)
             try:
-                if (
-                    self._descriptor >= 0
-                    and self._now() - self._looked >= LOOK_EVERY
-                    and not self._is_at_path()
-                ):
+                is_due = self._descriptor >= 0 and self._now() - self._looked >= LOOK_EVERY
+                if is_due and not self._is_at_path():
                     self._close()
                 if self._descriptor < 0:
                     self._descriptor = private.opener(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -125,20 +125,16 @@ class Session:
         finally:
             if self._guard:
                 self._guard.close()
-            closing = (
-                self._guard.loop.continue_on_error
-                if self._guard
-                else lambda _doing: contextlib.suppress(Exception)
-            )
+            guard = self._guard
             for doing, step in {
                 "letting the training be": self._launcher.close,
                 "passing the last output on": self._finish_output,
                 "leaving the terminal": context.terminal.close,
                 "closing its socket": self._control.close,
                 "closing the probe's socket": self._beats.close,
-                "closing the journal": self._guard.close_files if self._guard else lambda: None,
+                "closing the journal": guard.close_files if guard else lambda: None,
             }.items():
-                with closing(doing):
+                with guard.loop.continue_on_error(doing) if guard else contextlib.suppress(Exception):
                     step()
             remove_sockets(context.sockets)
             threading.excepthook = before

@@ -106,11 +106,8 @@ class Observations:
         power = [(at, one.power) for at, one in seen if one.power is not None]
         watts = trials.mean_over(power, begin, end)
         cores = trials.rate_over(cpu, begin, stretch.end)
-        idle = trials.mean_over(
-            [(at, one.idle) for at, one in list(self._machine) if one.idle is not None],
-            begin,
-            stretch.end + PERIODS["machine"],
-        )
+        shares = [(at, one.idle) for at, one in list(self._machine) if one.idle is not None]
+        idle = trials.mean_over(shares, begin, stretch.end + PERIODS["machine"])
         others = None
         if idle is not None and cores is not None:
             others = max(0.0, 1.0 - idle - cores / self._cpus)
@@ -213,12 +210,8 @@ def judged(run: Run, *, is_complete: bool) -> TrialVerdict:
         return TrialVerdict(done, "it was interrupted", hopeless=True)
     if run.whole:
         return TrialVerdict(done, run.whole, hopeless=True)
-    if (
-        run.current.slices > 1
-        and run.history.heartbeat is not None
-        and done
-        and run.history.heartbeat.slices == 1
-    ):
+    heartbeat = run.history.heartbeat
+    if done and run.current.slices > 1 and heartbeat is not None and heartbeat.slices == 1:
         return TrialVerdict(done, UNCUT, hopeless=True)
     if run.totals.incidents:
         return TrialVerdict(done, "it stalled")
