@@ -50,13 +50,9 @@ def reopened(run: RunDir) -> Request:
 
 
 def session(
-    request: Request,
-    settings: CurrentSettings,
-    env: Mapping[str, str],
-    left: RunRequest | None = None,
-    *,
+    request: Request, settings: CurrentSettings, env: Mapping[str, str], left: RunRequest | None = None, *,
     end: bool = False,
-) -> Session:
+) -> Session:  # fmt: skip
     """Return the session of a detached run.
 
     `left`: what run.json says of it if an earlier stallguard left it; `end`: such a run is to be ended at once.

@@ -163,14 +163,9 @@ class Guard:
     """Of one run: `begin`, `run` to its end, `conclude`, `close`."""
 
     def __init__(
-        self,
-        context: RunContext,
-        launcher: Launcher,
-        beats: HeartbeatListener,
-        matching: Matching,
-        earlier: EarlierRuns,
-        options: RunOptions,
-    ) -> None:
+        self, context: RunContext, launcher: Launcher, beats: HeartbeatListener, matching: Matching,
+        earlier: EarlierRuns, options: RunOptions,
+    ) -> None:  # fmt: skip
         """Make the parts."""
         self._context, self._launcher, self._earlier, self._options = context, launcher, earlier, options
         self._notifications = Notifications(context)
