@@ -93,39 +93,37 @@ def is_plain(handle: Any) -> bool:
     return type(handle) in _PLAIN and (buffer is None or type(buffer) in _PLAIN)
 
 
-class Handles:
-    """Python's objects of descriptors; each is looked for once, which takes about 50 ms in a process of TensorFlow."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, tuple[int, int]], Any] = {}
-
-    def of(self, wanted: list[Descriptor]) -> dict[int, Any]:
-        """Return {number: object} of those that have one, for each the outermost; without one are raw descriptors."""
-        if any(self._is_unknown(one) for one in wanted):
-            found: dict[int, Any] = {}
-            numbers = {one.number for one in wanted}
-            for handle in gc.get_objects():
-                if type(handle) in _PLAIN:
-                    try:
-                        number = handle.fileno()
-                    except (OSError, ValueError):
-                        continue
-                    if number in numbers and _rank(handle) <= _rank(found.get(number)):
-                        found[number] = handle
-            for one in wanted:
-                handle = found.get(one.number)
-                self._known[one.number, one.key] = None if handle is None else weakref.ref(handle)
-        known = {one.number: self._known[one.number, one.key] for one in wanted}
-        alive = {number: _open(reference) for number, reference in known.items() if reference is not None}
-        return {number: handle for number, handle in alive.items() if handle is not None}
-
-    def _is_unknown(self, one: Descriptor) -> bool:
-        """Return whether an object is to be looked for: also if the file was closed and has been opened again."""
-        known = self._known.get((one.number, one.key), _UNKNOWN)
-        return known is _UNKNOWN or (known is not None and _open(known) is None)
+_handles: dict[tuple[int, tuple[int, int]], Any] = {}  # a weak reference of each descriptor's object, or None
 
 
-handles = Handles()
+def handles_of(wanted: list[Descriptor]) -> dict[int, Any]:
+    """Return {number: Python's object} of those that have one, for each the outermost; without one are raw descriptors.
+
+    Each is looked for once, which takes about 50 ms in a process of TensorFlow.
+    """
+    if any(_is_unknown(one) for one in wanted):
+        found: dict[int, Any] = {}
+        numbers = {one.number for one in wanted}
+        for handle in gc.get_objects():
+            if type(handle) in _PLAIN:
+                try:
+                    number = handle.fileno()
+                except (OSError, ValueError):
+                    continue
+                if number in numbers and _rank(handle) <= _rank(found.get(number)):
+                    found[number] = handle
+        for one in wanted:
+            handle = found.get(one.number)
+            _handles[one.number, one.key] = None if handle is None else weakref.ref(handle)
+    known = {one.number: _handles[one.number, one.key] for one in wanted}
+    alive = {number: _open(reference) for number, reference in known.items() if reference is not None}
+    return {number: handle for number, handle in alive.items() if handle is not None}
+
+
+def _is_unknown(one: Descriptor) -> bool:
+    """Return whether an object is to be looked for: also if the file was closed and has been opened again."""
+    known = _handles.get((one.number, one.key), _UNKNOWN)
+    return known is _UNKNOWN or (known is not None and _open(known) is None)
 
 
 def is_anothers(path: str, size: int, held: list[Descriptor]) -> bool:

@@ -2,14 +2,12 @@
 
 Functions and classes are kept by their names; names.py says which of them can come back.
 
-Arrays go into a separate list of tensors; the JSON holds their indices.  They are not copied, and the script can change
-them at any time: the caller copies what it keeps.  Long lists of numbers of one type become arrays too: a callback that
-keeps the loss of every batch has a million of them.  Of an array whose type is more than a number of this machine
-(texts, records, another order of bytes) its bytes and its type are kept.  A value that contains anything else (a model,
-a file, a lambda) is not plain and raises `NotPlain`.
+Arrays go into a separate list of tensors; the JSON holds their indices.  They are not copied: the caller copies what it
+keeps.  Long lists of numbers of one type become arrays too: a callback that keeps the loss of every batch has a million
+of them.  Of an array whose type is more than a number of this machine (texts, records, another order of bytes) its
+bytes and its type are kept.  Anything else (a model, a file, a lambda) is not plain and raises `NotPlain`.
 
-When decoded, a container or a generator that exists already is changed in place, because others refer to the same
-object.
+When decoded, a container or a generator that exists is changed in place, because others refer to the same object.
 """
 
 from __future__ import annotations

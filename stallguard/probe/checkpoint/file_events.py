@@ -19,18 +19,9 @@ from .. import libraries, settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional, Protocol
+    from typing import Any
 
     from ..context import Context
-
-    class Listener(Protocol):
-        """Gets what the script opens while a fit runs."""
-
-        def opened(self, path: str, flags: int) -> None:
-            """Handle an opening for appending or anew, just before it."""
-
-        def changes(self, path: str, how: str) -> None:
-            """Handle a file that is changed in a way that cannot be undone."""
 
 
 IN_PLACE, SQLITE, HDF5 = "changed in place", "an SQLite database", "an HDF5 file"
@@ -56,7 +47,7 @@ class FileEvents:
     """What is known of one process."""
 
     def __init__(self) -> None:
-        self.listener: Optional[Listener] = None  # of the fit that runs
+        self.listener: Any = None  # WrittenFiles of the fit that runs
         self.changed: dict[str, str] = {}  # path: how, of what is open for changes in place
         self.unbuffered: dict[str, None] = {}  # opened by os.open
         self.appended: dict[str, int] = {}  # opened for appending before a fit: its length before that

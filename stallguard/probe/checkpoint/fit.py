@@ -138,10 +138,6 @@ class Fit:
             state.enter(callback, "%s%d]" % (CALLBACKS, index))
         return data, state
 
-    def datasets(self) -> list[Any]:
-        """Return the tf.data pipelines that it draws from, and other data that it uses."""
-        return [pipelines.dataset_of(self.iterator), self.validation]
-
     def begin(self, seconds: float) -> list[str]:
         """Take the baselines as training begins.  Return the kinds of objects that cannot be kept, for a message."""
         data, state = self.walk(seconds)
@@ -396,17 +392,13 @@ class Fit:
         return [p for p in changed if p not in drawn and pipelines.makes_batches_of(self.iterator, slots[p])]
 
     def _restore_data(self, entries: list[Any], arrays: list[Any], *, own: bool = False) -> None:
-        way = Restoration(entries, arrays, self.walk_data(), own=own)
+        way, why = Restoration(entries, arrays, self.walk_data(), own=own), "has no %s here"
         try:
             way.check()
-        except NoPlace as error:
-            raise StartOver("the input pipeline has no %s here" % error, between_epochs=True) from error
-        try:
+            why = "cannot be restored here: %s"
             way.apply()
         except NoPlace as error:
-            raise StartOver(
-                "the input pipeline cannot be restored here: %s" % error, between_epochs=True
-            ) from error
+            raise StartOver("the input pipeline " + why % error, between_epochs=True) from error
 
     def restore_metrics(self) -> None:
         """Restore the accumulators of the epoch's logs."""
@@ -512,8 +504,3 @@ def callbacks_of(callbacks: Any) -> list[Any]:
     """Return the callbacks that a script passed: none, one, a list, or a CallbackList."""
     found = getattr(callbacks, "callbacks", callbacks)
     return list(found) if isinstance(found, (list, tuple)) else [found] if found is not None else []
-
-
-def history_of(history: Any) -> list[Any]:
-    """Return [epochs, logs] of a History."""
-    return [list(getattr(history, "epoch", [])), dict(getattr(history, "history", {}))]

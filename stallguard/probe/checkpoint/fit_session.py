@@ -3,10 +3,7 @@
 A fit of which an earlier attempt left a generation is called with the newest one.  A reason against using it raises
 StartOver as early as it is known: a different model before anything is restored, different data before the first batch
 is trained.  Then all that was restored is undone, and the fit is called again with the generation that
-resume_choice.py selects next.
-
-An error of the probe never reaches the script: a save that fails becomes a note.  What the script's own pipeline,
-callbacks and model raise does reach it.
+resume_choice.py selects next.  What the script's own pipeline, callbacks and model raise reaches the script.
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ from . import (
     identity,
     pipelines,
     saved_generation,
-    schedule,
     tensors,
     variables,
 )
@@ -34,6 +30,7 @@ from .object_state import ObjectBaseline
 from .resume_choice import ResumeChoice
 from .saved_generation import StartOver
 from .saver import CheckpointSaver
+from .schedule import CheckpointSchedule
 from .sigterm import SigtermHandler
 
 if TYPE_CHECKING:
@@ -60,15 +57,14 @@ class CheckpointSession:
             context.checkpoint_directory, context.place, context.resuming
         )
         self._locks = datasets.Locks(self._records.folder, time.time())
-        self.pace = schedule.of_settings(context.settings, time.monotonic())
+        settings = context.settings
+        self.pace = CheckpointSchedule(settings.checkpoint_every, settings.checkpoint_cost, time.monotonic())
         self.sigterm_handler = SigtermHandler(context.request_attention, context.mail.own_thread)
         self._choice = ResumeChoice(context, self._records, self.sigterm_handler.die)
         self.openings = Openings(context, lambda: self.fit)
         self.lookahead = Lookahead(context)
         self.lookahead.passes = (StartOver,)
-        self._saver = CheckpointSaver(
-            context, self.pace, self.sigterm_handler, self.lookahead, context.settings.checkpoint_most
-        )
+        self._saver = CheckpointSaver(context, self.pace, self.sigterm_handler, self.lookahead, settings.checkpoint_most)
         self.epoch_of: Any = None  # the framework's own generator of a fit's epochs
         self._undo: Callable[[], None] | None = None  # reverses what was restored in the running fit
         self._script: dict[str, int] = {}  # identity.script, read once
@@ -238,9 +234,7 @@ class CheckpointSession:
                 self._choice.remark(announcements.CONTINUES % fit.ordinal)
             return
         self.digested(fit.begin)
-        limits = self.guarded("reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model, []))
-        if any(sentence.startswith(announcements.UNSTABLE[:40]) for sentence in limits or ()):
-            self._drawn.add(fit.ordinal)
+        self._limits(fit, list)
         if not fit.first_batch and not (fit.start or {}).get("whole"):
             self._choice.doubt(fit, announcements.START_UNKNOWN)
         self._undo = self.guarded("noting the pipeline's state", fit.undoing_data)
@@ -290,16 +284,13 @@ class CheckpointSession:
             self._saver.complain(error, fit.store)
         if unknown:
             self.context.beyond(announcements.KEPT_NOT % announcements.listed(unknown))
-        limits = self.guarded(
-            "reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model, fit.shared())
-        )
-        for sentence in limits or ():
+        for sentence in self._limits(fit, fit.shared):
             self.context.beyond(sentence)
-            if sentence.startswith(announcements.UNSTABLE[:40]):
-                self._drawn.add(fit.ordinal)
             if fit.saved is not None and sentence != announcements.WORKERS:
                 self._choice.inexact(sentence)
-        self.guarded("noting caches", lambda: self._locks.note(fit.datasets()))
+        self.guarded(
+            "noting caches", lambda: self._locks.note([pipelines.dataset_of(fit.iterator), fit.validation])
+        )
         if fit.saved is not None:
             self.context.restored()
             self._restore(fit, self._keep_undo)
@@ -307,6 +298,15 @@ class CheckpointSession:
             if fit.past.between_epochs:  # its next epoch draws for its callbacks first, then for its data
                 self.guarded("restoring the generators", fit.restore_generators)
             fit.call.checked()
+
+    def _limits(self, fit: Fit, shared: Callable[[], list[str]]) -> list[str]:
+        """Return what a resume cannot restore of a fit's data; note whether they are drawn anew."""
+        found: list[str] | None = self.guarded(
+            "reading the pipeline", lambda: pipelines.limits(fit.iterator, fit.model, shared())
+        )
+        if any(sentence.startswith(announcements.UNSTABLE[:40]) for sentence in found or ()):
+            self._drawn.add(fit.ordinal)
+        return found or []
 
     def _restore(self, fit: Fit, undo: Callable[[Callable[[], None]], None] | None = None) -> None:
         """Restore the saved state; a file that cannot be restored is only reported.  `undo`: as for Fit.restore."""
@@ -362,9 +362,8 @@ class CheckpointSession:
         saved.verified = False  # reported once
         epoch, batch = place.split(":")
         where = pipelines.source(fit.iterator, fit.ordinal in self._drawn, self.context.seeds is not None)
-        self._choice.doubt(
-            fit, announcements.ORDER % (int(batch) + 1, int(epoch) + 1, where), between_epochs=True
-        )
+        text = announcements.ORDER % (int(batch) + 1, int(epoch) + 1, where)
+        self._choice.doubt(fit, text, between_epochs=True)
 
     def resumed(self, fit: Fit) -> None:
         """Handle the end of the resume: all state is restored, and the next batch is trained."""

@@ -12,17 +12,13 @@ kept, because nothing else is worth going back to.
 
 A generation is written under a temporary name, fsynced (files, then folder), renamed, and then named in CURRENT.  The
 previous one is kept, and the newest one made between two epochs: a training that cannot resume inside an epoch resumes
-from it.  Facts that are known later are written beside a generation's files (`annotate`).  Standard library only.
-Errors of the disk are raised; the caller turns them into a note.
+from it.  Errors of the disk are raised; the caller turns them into a note.
 
-A checkpoint is facts and byte buffers; every byte is verified before use.
+A checkpoint of a fit is facts and byte buffers; every byte is verified before use.
 
     g<number>/facts.json    what it is; under "blobs" [offset, length, CRC-32] of each buffer
-              tensors.bin   the buffers, one after the other
+              tensors.bin   the buffers, one after the other: read by mapping the file, without a second copy
               next.json     the fingerprint of the batch that was trained next, written before it was trained
-
-Buffers are read by mapping the file: restoring a model needs no second copy of it.  Independent of frameworks; standard
-library only.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ name.  Each place is a slot with a path; the same script has the same paths in t
 The internals of a library's objects are not followed: such an object is kept as its pickle (pickled.py), or named,
 because nothing shows that it has no state.  Of a Keras model only the attributes that Keras' own code does not name are
 followed, of a dataset only the script's functions, of a lock whether it is held.  An object that is reached twice is
-walked once: the second slot is an alias of the first.
-
-The walk changes nothing, and calls nothing of the script except `variables` of a model or an optimizer.
+walked once: the second slot is an alias of the first.  Nothing is changed, and nothing of the script called except
+`variables` of a model or an optimizer.
 """
 
 from __future__ import annotations

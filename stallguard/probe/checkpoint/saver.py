@@ -1,9 +1,8 @@
 """Makes generations: a small one is written at once, a large one by a thread while the training goes on.
 
-A snapshot holds the values of one moment: every variable, the changed objects, the fit's position.  TensorFlow copies a
-variable's buffer when the variable changes, the other frameworks' values are copied.  So a large checkpoint costs the
-training the time of a copy in memory; the writer's thread computes checksums, writes and flushes.  Without enough free
-memory for the copy it is written at once.
+A snapshot holds the values of one moment.  TensorFlow copies a variable's buffer when the variable changes, the other
+frameworks' values are copied.  So a large checkpoint costs the training the time of a copy in memory; the writer's
+thread computes checksums, writes and flushes.  Without enough free memory for the copy it is written at once.
 
 The fingerprint of the batch that is trained next is taken just before that batch is trained, and written beside the
 generation.  A resume compares it before it trains.
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 from .. import native_threads
 from ..lookahead import train_function
 from . import announcements, encoding, object_state, pipelines, random_state, tensors, variables
-from .fit import CALLBACKS, callbacks_of, history_of
+from .fit import CALLBACKS, callbacks_of
 from .object_walk import VARIABLE
 from .saved_generation import FORMAT
 from .schedule import SaveReport
@@ -116,7 +115,9 @@ def take(
         "first": fit.first_batch,
         "prints": dict(list(fit.prints.items())[-PRINTS:]),
         "logs": None if between_epochs else _logs(fit.logs, arrays),
-        "history": encoding.encode(history_of(history), arrays),
+        "history": encoding.encode(
+            [list(getattr(history, "epoch", [])), dict(getattr(history, "history", {}))], arrays
+        ),
         "files": fit.files.keep(state, callbacks_of(fit.callbacks)),
         "stays": fit.files.changed(), "named": fit.named,
         "uses": fit.seeds.uses() if fit.seeds is not None else {},

@@ -15,7 +15,6 @@ from . import announcements
 
 if TYPE_CHECKING:
     from ..context import Context
-    from ..settings import ProbeSettings
 
 FIRST = 20.0  # the first one in a process, if its epoch is longer
 # The checkpoint at a fit's end, without which the fit would be trained again, can cost this share of the fit's time ...
@@ -81,11 +80,6 @@ class CheckpointSchedule:
     def _rest(self) -> float:
         """Return the seconds between saves at which cost / (cost + rest) = share."""
         return self.cost * (1.0 / self.share - 1.0)
-
-
-def of_settings(settings: ProbeSettings, now: float) -> CheckpointSchedule:
-    """Return the schedule with the interval and the share that the supervisor sets."""
-    return CheckpointSchedule(settings.checkpoint_every, settings.checkpoint_cost, now)
 
 
 class SaveReport:

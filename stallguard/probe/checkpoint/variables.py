@@ -157,21 +157,16 @@ def _distinct(variables: list[Any]) -> list[Any]:
 
 def lost(function: Any, known: set[int]) -> list[str]:
     """Return the names of variables that a train function's graphs use and that are not saved.  `known`: saved ids."""
-    found: list[Any] = []
-    for one in _functions(function):
-        for traced in getattr(one, "_list_all_concrete_functions_for_serialization", list)():
-            found += list(getattr(traced.graph, "variables", ()))
+    found = [one for graph in _graphs(function) for one in getattr(graph, "variables", ())]
     return sorted({str(one.name) for one in found if id(one) not in known})
 
 
 def random_operations(function: Any, kinds: frozenset[str]) -> list[str]:
     """Return which of these operations a train function's graphs contain: they draw from the state of a kernel."""
     found: set[str] = set()
-    for one in _functions(function):
-        for traced in getattr(one, "_list_all_concrete_functions_for_serialization", list)():
-            graph = traced.graph.as_graph_def()
-            nodes = [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
-            found |= {node.op for node in nodes if node.op in kinds}
+    for graph in [one.as_graph_def() for one in _graphs(function)]:
+        nodes = [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
+        found |= {node.op for node in nodes if node.op in kinds}
     return sorted(found)
 
 
@@ -192,6 +187,11 @@ def trace(function: Any, *arguments: Any) -> bool:
             get(*arguments)
             return True
     return False
+
+
+def _graphs(function: Any) -> list[Any]:
+    every = "_list_all_concrete_functions_for_serialization"
+    return [traced.graph for one in _functions(function) for traced in getattr(one, every, list)()]
 
 
 def _functions(function: Any) -> list[Any]:

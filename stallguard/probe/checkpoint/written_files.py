@@ -12,13 +12,13 @@ before the fit begins, and the pipeline can have written to the file, and read i
 Another user can have made a checkpoint, so it names no file that is written: a handle of a callback says which file is
 meant, and any other file gets its content back at the moment at which the script itself opens it for appending.
 
-Such files are those that the script opens for appending while a fit runs (file_events.py), those of an open handle that
-a callback refers to, those of handlers of `logging`, those of Keras' CSVLogger, and every other file that the process
-has open for writing alone (descriptors.py).  A file that is always rewritten as a whole needs no handling.
+Such files are those that the script opens for appending while a fit runs (file_events.py), those of an open handle of a
+callback, those of handlers of `logging` and of Keras' CSVLogger, and every other file that is open for writing alone
+(descriptors.py).  A file that is always rewritten as a whole needs no handling.
 
 A file is left as it is, and that is said, if it is changed in any other way (a database, in place, read and written
-anew), if it is compressed, or if another process writes to it too.  The last is known from a growth that is not this
-process' own: between a save and the next opening, or beyond the position of a descriptor that appends.
+anew), if it is compressed, or if another process writes to it too: that shows in a growth that is not this process'
+own, between a save and the next opening, or beyond the position of a descriptor that appends.
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ class WrittenFiles:
         """Return the handle of each of these files that is open, or its number; the buffers are empty then."""
         real = {os.path.realpath(path): path for path in paths}
         held = [one for one in descriptors.for_writing() if one.path in real] if real else []
-        handles = descriptors.handles.of(held)
+        handles = descriptors.handles_of(held)
         for handle in handles.values():
             handle.flush()
         return {real[one.path]: handles.get(one.number, one.number) for one in held}
@@ -463,7 +463,7 @@ class WrittenFiles:
                 self.changes(one.path, how)
             else:
                 streams.append(one)
-        handles = descriptors.handles.of(streams)
+        handles = descriptors.handles_of(streams)
         found: dict[str, tuple[str, str, Any]] = {}
         for one in streams:
             handle = handles.get(one.number)

@@ -2,9 +2,8 @@
 
 With a loss that is a sum, a layer with a state or a loss over pairs of rows, slices train something different, and most
 of these cases cannot be detected from the model.  So before the first step in slices, a few rows spread over the first
-batch (lookahead.py) go through the model's own `train_step` with the optimizer's update deferred: once together, once
-in slices of one and two rows.  Loss, gradients and the state of layers must be equal.  If they are not,
-or after any error, the batch stays whole, and a note gives the reason.
+batch (lookahead.py) go through the model's own `train_step` with the update deferred: once together, once in slices of
+one and two rows.  If loss, gradients or the state of layers differ, or after any error, the batch stays whole.
 
 Two known differences are removed for the comparison: random draws are equal in every row (deferred_update.py), and
 batch normalisation uses its running statistics.  Both do differ in the training, and the note names their layers.  Two
@@ -12,8 +11,8 @@ cases that real rows can hide are added: the last row's target is zero, as paddi
 exposes a loss divided by a count of its own.  If that gives no finite numbers, the real rows are compared.
 
 Everything is undone afterwards: the framework's variables, the process' random generators, and the attributes of layers
-and models whose classes are the script's (a counter, a list that grows).  Objects of Keras' own classes keep nothing in
-their attributes from one step to the next.  The cost is a few rows, trained eagerly, for each model and kind of batch.
+and models whose classes are the script's (a counter, a list that grows).  The cost is a few rows, trained eagerly, for
+each model and kind of batch.
 
 Equal within rounding means: the two gradients of each variable differ by at most a fraction of their own size, or by an
 amount that is negligible beside all gradients (the bias of an attention's keys has a gradient of zero, computed as
