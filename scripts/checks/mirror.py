@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST = 16  # modules without a test that is found by name
+MOST = 15  # modules without a test that is found by name
 
 
 def tests_of(module: Path) -> tuple[str, str, str]:
