@@ -82,7 +82,9 @@ class ScriptApi:
         from .checkpoint.manual import Manual
 
         context = self._context
-        pace = schedule.CheckpointSchedule(context.settings.checkpoint_every, context.settings.checkpoint_cost, monotonic())
+        pace = schedule.CheckpointSchedule(
+            context.settings.checkpoint_every, context.settings.checkpoint_cost, monotonic()
+        )
         mine = saved_generation.AttemptRecords(folder, context.place, context.resuming).folder
         place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
         checkpoint = Manual(context, place, pace, save, name)

@@ -64,7 +64,9 @@ class CheckpointSession:
         self.openings = Openings(context, lambda: self.fit)
         self.lookahead = Lookahead(context)
         self.lookahead.passes = (StartOver,)
-        self._saver = CheckpointSaver(context, self.pace, self.sigterm_handler, self.lookahead, settings.checkpoint_most)
+        self._saver = CheckpointSaver(
+            context, self.pace, self.sigterm_handler, self.lookahead, settings.checkpoint_most
+        )
         self.epoch_of: Any = None  # the framework's own generator of a fit's epochs
         self._undo: Callable[[], None] | None = None  # reverses what was restored in the running fit
         self._script: dict[str, int] = {}  # identity.script, read once
