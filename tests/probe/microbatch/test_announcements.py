@@ -15,7 +15,7 @@ class Context:
     """What an announcer uses of the probe's context."""
 
     def __init__(self, **settings):
-        self.settings, self.announced, self.factor = ProbeSettings(**settings), False, 4
+        self.settings, self.announced, self.slices = ProbeSettings(**settings), False, 4
         self.notes, self.limits, self.record = [], [], {}
 
     def set(self, name, value):
@@ -41,11 +41,11 @@ def test_a_reason_is_said_once_and_the_record_has_whole_batches_again():
     ((kind, text, facts),) = context.notes
     assert (kind, facts) == ("whole", {"factor": 1, "model": "Model"})
     assert text.startswith("Model: batches stay whole, because a distribution strategy distributes them")
-    assert context.record == {"factor": 1, "smaller": False}
+    assert context.record == {"slices": 1, "smaller": False}
 
 
 def test_whole_batches_are_no_fact_while_other_fits_can_get_fewer_rows():
-    context = Context(really="linear")
+    context = Context(fewer_rows="linear")
     Announcer(context).whole(Model(), announcements.REPLICAS)
     assert "factor" not in context.notes[0][2]
 

@@ -29,7 +29,7 @@ class Model:
 def context():
     notes = []
     return types.SimpleNamespace(
-        settings=ProbeSettings(really="linear"), factor=4, asked=4, notes=notes, set=lambda *_: None, smaller=False,
+        settings=ProbeSettings(fewer_rows="linear"), slices=4, asked=4, notes=notes, set=lambda *_: None, smaller=False,
         flag=lambda *_: None, beyond=notes.append, note=lambda _kind, text: notes.append(text),
     )  # fmt: skip
 
