@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.results import Goal, against, concluded
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.sensors import Sensor, Target
 from stallguard.sensors.log_matcher import Matcher
 from stallguard.sensors.sampler import Samplers
@@ -156,7 +156,7 @@ def hour(root: int, place: Path) -> tuple[float, float, float]:
 
 def live(root: int, place: Path) -> float:
     """Run all sensors in their threads; return % of a core."""
-    clock, target = SystemClock(), Target(root=root, places=(place,))
+    clock, target = system, Target(root=root, places=(place,))
     mailbox: queue.SimpleQueue[object] = queue.SimpleQueue()
     watched: list[Sensor] = sensors(target, clock, trouble)
     samplers = Samplers(watched, mailbox.put, clock, trouble)

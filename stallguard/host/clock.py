@@ -1,4 +1,4 @@
-"""The two clocks of a machine behind one object, and the gaps that they show.
+"""The two clocks of a machine behind one protocol, and the gaps that they show.
 
 All ages in stallguard are differences of `Clock.monotonic`, which stands still while the machine sleeps on
 both systems (CLOCK_UPTIME_RAW on macOS, CLOCK_MONOTONIC on Linux).  This module must not decide what a gap
@@ -9,31 +9,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from stallguard.host import system
-
 GAP = 2.0  # seconds; a shorter difference is scheduling, not sleep
 
 
 class Clock(Protocol):
-    """What measures time for the supervisor; tests put their own in its place."""
+    """What measures time for the supervisor: the module `stallguard.host.system`; tests put their own in its place."""
 
     def monotonic(self) -> float:
         """Return seconds on a clock that stands still while the machine sleeps."""
 
     def asleep(self) -> float:
         """Return the seconds that the machine has slept since it booted."""
-
-
-class SystemClock:
-    """The machine's own clocks."""
-
-    def monotonic(self) -> float:
-        """Return seconds on the clock that the probe's records carry too."""
-        return system.monotonic()
-
-    def asleep(self) -> float:
-        """Return the seconds that the machine has slept since it booted."""
-        return system.asleep()
 
 
 class SleepWatch:

@@ -24,7 +24,7 @@ from stallguard.core.actions import Launch
 from stallguard.core.events import Exited, Failed, UserCommand
 from stallguard.core.time_spent import Spent
 from stallguard.errors import GAVE_UP, SIGNALLED
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.launch.request import Request
 from stallguard.storage import run_files
 from stallguard.storage.paths import CONTROL, remove_sockets
@@ -66,7 +66,7 @@ class Session:
         self._options = options
         self._guard: Guard | None = None  # until the run has begun
         self._is_output_finished = False
-        clock, current, journal = SystemClock(), CurrentRun(), Recorder()
+        clock, current, journal = system, CurrentRun(), Recorder()
         mailbox = Mailbox(clock.monotonic, options.observe)
         self._matching = Matching(mailbox.post, clock.monotonic, lambda: current.attempt)
         wanted, tty = settings.config.output, terminal_lines.look(2).kind == "terminal"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from types import ModuleType
 
 import pytest
@@ -58,3 +59,9 @@ def test_what_is_not_reported_is_unknown_and_takes_no_room(reading: Reading) -> 
 
 def test_this_machine_answers():
     assert isinstance(system.preferences(), Preferences)
+
+
+def test_the_machines_own_clocks_agree_with_pythons() -> None:
+    assert time.monotonic() - 0.01 <= system.monotonic() <= time.monotonic() + 0.01
+    assert system.asleep() >= 0
+    assert abs(system.asleep() - system.asleep()) < 0.1

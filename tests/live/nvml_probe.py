@@ -25,7 +25,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.sensors import Target
 from stallguard.sensors.sensor_registry import DeviceSensor, ProcessSensor
 
@@ -93,7 +93,7 @@ class Probe:
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self._child = child
-        target, clock = Target(root=child.pid), SystemClock()
+        target, clock = Target(root=child.pid), system
         self._process, self._device = ProcessSensor(target, clock), DeviceSensor(target)
         self.doing = "import"
         threading.Thread(target=self._listen, daemon=True).start()

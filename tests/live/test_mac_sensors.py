@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from stallguard.host import system
-from stallguard.host.clock import SystemClock
 from stallguard.host.darwin import libproc
 from tests.host.children import eventually, running
 
@@ -71,7 +70,7 @@ def test_the_machine_and_its_memory_are_known() -> None:
 
 
 def test_the_gap_of_the_two_clocks_is_what_the_kernel_slept() -> None:
-    clock = SystemClock()
+    clock = system
     first = clock.asleep()
     time.sleep(0.2)
     assert clock.asleep() == pytest.approx(first, abs=0.01)

@@ -10,7 +10,7 @@ import pytest
 
 from stallguard.core.events import Event, Sampled, SensorBlocked
 from stallguard.core.readings import Memory, Reading
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.sensors.sampler import Sampler, Samplers
 from stallguard.worker import living
 
@@ -81,7 +81,7 @@ Mailbox = queue.SimpleQueue[Event]
 
 def test_a_sensor_is_read_at_once_and_then_every_period() -> None:
     mailbox: Mailbox = queue.SimpleQueue()
-    sampler = Sampler(Steady(), mailbox.put, SystemClock())
+    sampler = Sampler(Steady(), mailbox.put, system)
     sampler.start()
     events = [mailbox.get(timeout=5) for _ in range(3)]
     sampler.close()
@@ -98,7 +98,7 @@ class Several(Steady):
 
 def test_each_of_several_readings_is_posted() -> None:
     mailbox: Mailbox = queue.SimpleQueue()
-    sampler = Sampler(Several(period=60.0), mailbox.put, SystemClock())
+    sampler = Sampler(Several(period=60.0), mailbox.put, system)
     sampler.start()
     events = [mailbox.get(timeout=5) for _ in range(2)]
     sampler.close()
@@ -108,7 +108,7 @@ def test_each_of_several_readings_is_posted() -> None:
 def test_urgency_wakes_a_sleeping_sensor_and_ends_again() -> None:
     mailbox: Mailbox = queue.SimpleQueue()
     sensor = Steady(period=60.0)
-    sampler = Sampler(sensor, mailbox.put, SystemClock())
+    sampler = Sampler(sensor, mailbox.put, system)
     sampler.start()
     mailbox.get(timeout=5)
     sampler.urgent(True)
@@ -121,7 +121,7 @@ def test_urgency_wakes_a_sleeping_sensor_and_ends_again() -> None:
 
 def test_asking_for_urgency_again_and_again_changes_nothing() -> None:
     sensor = Steady(period=60.0, urgent_period=60.0)
-    sampler = Sampler(sensor, lambda _event: None, SystemClock())
+    sampler = Sampler(sensor, lambda _event: None, system)
     sampler.start()
     for _ in range(50):
         sampler.urgent(True)
@@ -133,7 +133,7 @@ def test_asking_for_urgency_again_and_again_changes_nothing() -> None:
 
 def test_urgency_that_comes_and_goes_is_no_reason_to_read_before_the_period_is_over() -> None:
     sensor = Steady(period=60.0, urgent_period=30.0)
-    sampler = Sampler(sensor, lambda _event: None, SystemClock())
+    sampler = Sampler(sensor, lambda _event: None, system)
     sampler.start()
     for _ in range(25):
         sampler.urgent(True)
@@ -150,7 +150,7 @@ def test_a_blocked_sensor_is_reported_once_holds_up_no_other_and_goes_on_when_it
     monkeypatch.setattr("stallguard.sensors.sampler.LOOK", 0.02)
     mailbox: Mailbox = queue.SimpleQueue()
     stuck, steady = Stuck(), Steady()
-    samplers = Samplers([stuck, steady], mailbox.put, SystemClock())
+    samplers = Samplers([stuck, steady], mailbox.put, system)
     samplers.start()
     until(lambda: steady.asked > 5 and mailbox.qsize() > steady.asked)
     stuck.free.set()
@@ -164,7 +164,7 @@ def test_a_blocked_sensor_is_reported_once_holds_up_no_other_and_goes_on_when_it
 
 def test_close_returns_though_a_sensor_hangs() -> None:
     stuck = Stuck()
-    samplers = Samplers([stuck], lambda _event: None, SystemClock())
+    samplers = Samplers([stuck], lambda _event: None, system)
     samplers.start()
     begin = time.monotonic()
     samplers.close()
@@ -179,7 +179,7 @@ def test_a_failing_sensor_is_reported_once_asked_ever_more_rarely_and_ends_nothi
     def trouble(name: str, error: Exception) -> None:
         announced.append(f"{name}: {error}")
 
-    sampler = Sampler(sensor, lambda _event: None, SystemClock(), trouble)
+    sampler = Sampler(sensor, lambda _event: None, system, trouble)
     sampler.start()
     time.sleep(0.5)
     sampler.close()
@@ -197,7 +197,7 @@ def test_a_plug_in_that_returns_something_else_is_trouble_not_an_event() -> None
 
     announced: list[Exception] = []
     posted: list[Event] = []
-    sampler = Sampler(Foreign(), posted.append, SystemClock(), lambda _name, error: announced.append(error))
+    sampler = Sampler(Foreign(), posted.append, system, lambda _name, error: announced.append(error))
     sampler.start()
     sampler.close()
     assert posted == []
@@ -207,7 +207,7 @@ def test_a_plug_in_that_returns_something_else_is_trouble_not_an_event() -> None
 def test_close_ends_the_threads_and_closes_the_sensors() -> None:
     before = living()
     sensor = Steady(period=60.0)
-    samplers = Samplers([sensor], lambda _event: None, SystemClock())
+    samplers = Samplers([sensor], lambda _event: None, system)
     samplers.start()
     samplers.close()
     assert living() == before

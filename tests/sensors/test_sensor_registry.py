@@ -13,7 +13,7 @@ import pytest
 
 from stallguard.core.events import Event, Sampled
 from stallguard.core.readings import Machine, Memory, Process, Reading
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.sensors import Target
 from stallguard.sensors.sampler import Samplers
 from stallguard.sensors.sensor_registry import ProcessSensor, SharingSensor, sensors
@@ -32,7 +32,7 @@ def test_within_seconds_all_that_can_be_known_of_a_child_is_known(tmp_path: Path
     troubles: list[str] = []
     with running(SLEEPER) as child:
         target = Target(root=child.pid, places=(tmp_path,))
-        clock = SystemClock()
+        clock = system
         samplers = Samplers(
             sensors(target, clock, lambda n, e: troubles.append(f"{n}: {e}")), mailbox.put, clock
         )
@@ -70,7 +70,7 @@ def test_the_census_is_taken_now_and_then_and_with_every_urgent_reading() -> Non
 @linux
 def test_a_second_attempt_is_a_new_tree_with_totals_from_nothing() -> None:
     target = Target()
-    sensor = ProcessSensor(target, SystemClock())
+    sensor = ProcessSensor(target, system)
     assert sensor.read() is None
     with running("import time\nfor _ in range(1_500_000): pass\nprint(flush=True); time.sleep(60)") as child:
         target.root = child.pid
@@ -94,7 +94,7 @@ print(flush=True); time.sleep(60)
 """
     with running(source) as child:
         target = Target(root=child.pid)
-        process, sharing = ProcessSensor(target, SystemClock()), SharingSensor(target)
+        process, sharing = ProcessSensor(target, system), SharingSensor(target)
         while len(target.members) < 2:
             process.read()
         sharing.read()

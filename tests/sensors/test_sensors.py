@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.sensors import Target
 from stallguard.sensors.sensor_registry import sensors
 
@@ -42,7 +42,7 @@ def test_a_plug_in_adds_a_sensor_and_a_broken_one_is_reported_and_left_out(
     monkeypatch.syspath_prepend(str(tmp_path))
 
     troubles: list[str] = []
-    made = sensors(Target(root=7), SystemClock(), lambda name, error: troubles.append(f"{name}: {error}"))
+    made = sensors(Target(root=7), system, lambda name, error: troubles.append(f"{name}: {error}"))
 
     assert [one.name for one in made][-1] == "thermometer"
     assert made[-1].target.root == 7

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from stallguard.core.actions import Announce
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.supervisor.context import CurrentRun, Mailbox, Reporter
 
 
@@ -26,7 +26,7 @@ class Said:
 def test_a_problem_that_occurs_while_the_run_is_concluded_is_still_reported() -> None:
     """A notification can fail between the announcement of the end and the exit code: no event is read after that."""
     said: Any = Said()
-    reporter = Reporter(Mailbox(time.monotonic), SystemClock(), CurrentRun(), said, said)
+    reporter = Reporter(Mailbox(time.monotonic), system, CurrentRun(), said, said)
     reporter.trouble("notifications are not sent")
     reporter.note("settings", "stop.grace is now 40s, from now on")
     assert said.texts == []

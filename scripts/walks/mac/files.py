@@ -16,7 +16,7 @@ from pathlib import Path
 from mac.scene import Scene
 from mac.table import Row, judged
 from stallguard.core.readings import Files
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.sensors import Target
 from stallguard.sensors.file_activity import FilesSensor
 
@@ -36,9 +36,7 @@ def checks(scene: Scene) -> Iterator[Row]:
         if name:
             cwd = scene.home / "link"
             cwd.symlink_to(place, target_is_directory=True)
-        with contextlib.closing(
-            FilesSensor(Target(places=(_as_a_run_has_it(cwd),)), SystemClock())
-        ) as sensor:
+        with contextlib.closing(FilesSensor(Target(places=(_as_a_run_has_it(cwd),)), system)) as sensor:
             sensor.read()
             time.sleep(LOOK)  # events from before the watch began are delivered late
             yield _created(sensor, place, what)

@@ -27,7 +27,7 @@ from mac.guarded import BEATS, QUIET, end_orphan, names, started
 from mac.night import COMES, Night
 from mac.scene import Scene, undisturbed, until
 from mac.table import Row, unknown
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.host.darwin.machine import PMSET
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import run_files
@@ -58,7 +58,7 @@ while not os.path.exists(sys.argv[1]):
 
 def sleep(scene: Scene) -> Iterator[Row]:
     """Put the Mac to sleep under a guarded training; its user wakes it."""
-    script, enough, clock = scene.home / "sleep.py", scene.home / "sleep-enough", SystemClock()
+    script, enough, clock = scene.home / "sleep.py", scene.home / "sleep-enough", system
     script.write_text(BEATS)
     with started(scene, "run", "--python", sys.executable, *QUIET, str(script), str(enough)) as one:
         until(lambda: one.beats > BEFORE, COMES)

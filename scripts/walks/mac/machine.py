@@ -21,7 +21,6 @@ from mac.scene import Scene, until
 from mac.table import Row, judged, unknown
 from stallguard import awake
 from stallguard.host import system
-from stallguard.host.clock import SystemClock
 from stallguard.host.darwin import evidence_tools, libproc
 from stallguard.host.darwin.machine import MEMORY_PRESSURE, PMSET, SYSCTL, VM_STAT
 from stallguard.notify import ALLOW_ON_MAC, channels
@@ -66,7 +65,7 @@ def sleep(scene: Scene) -> Iterator[Row]:
     """Compare our clock's sleep with the kernel's own words."""
     times = scene.tool("sysctl_times", SYSCTL, "kern.boottime", "kern.sleeptime", "kern.waketime")
     scene.tool("pmset_log_sleeps", "/bin/sh", "-c", SLEEPS, seconds=120)
-    yield verdicts.slept(times.text, SystemClock().asleep())
+    yield verdicts.slept(times.text, system.asleep())
 
 
 def processes(scene: Scene) -> Iterator[Row]:

@@ -23,7 +23,7 @@ from stallguard.fleet.store import Store, StoreError, opening, orders
 from stallguard.fleet.store.membership import Membership
 from stallguard.fleet.store.orders import SchedulerCard
 from stallguard.fleet.store.signing import Signatures
-from stallguard.host.clock import SystemClock
+from stallguard.host import system
 from stallguard.storage import paths, run_files
 from stallguard.worker import Worker
 
@@ -137,7 +137,7 @@ def _write_card(store: Store, signatures: Signatures, dashboard: bool, say: Call
 
 
 def _now() -> Callable[[], float]:
-    clock = SystemClock()
+    clock = system
     return lambda: clock.monotonic() + clock.asleep()
 
 

@@ -51,7 +51,6 @@ from stallguard.fleet.store.orders import WorkerCard
 from stallguard.fleet.store.records import Damaged
 from stallguard.fleet.store.signing import Signatures
 from stallguard.host import system
-from stallguard.host.clock import SystemClock
 from stallguard.launch.command import choose_interpreter
 from stallguard.storage import paths, private, run_files
 
@@ -144,7 +143,7 @@ class _WorkerProcess:
         self._card: WorkerCard | None = None
         self._states: dict[str, object] = {}  # of the runs, as in the last card
         self._carded, self._asks_at, self._names_at = -RENEWS, 0.0, 0.0
-        clock = SystemClock()
+        clock = system
         self._leases = MachineLeases(store, host, system.boot(), lambda: clock.monotonic() + clock.asleep())
         self._watch = system.MachineWatch()
         self._cordons, self._cards, self._lists = Asking[str](), Asking[None](), Asking[None]()

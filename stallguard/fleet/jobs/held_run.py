@@ -35,7 +35,6 @@ from stallguard.fleet.store.orders import JOB_NAME, Stop, decode_stop, host_name
 from stallguard.fleet.store.records import Claim, Damaged, Generation, Holder, HolderEnd, MachineRecord
 from stallguard.fleet.store.signing import NotSigned, Signatures
 from stallguard.host import system
-from stallguard.host.clock import SystemClock
 from stallguard.launch import earlier_run
 from stallguard.launch.earlier_run import heritage
 from stallguard.launch.request import Inherited, Request, command_of, prepare, project_of
@@ -156,7 +155,7 @@ def _opened(url: str, fleet: Membership | None) -> Store:
 
 
 def _taken(loaded: Loaded, screen: Terminal, signatures: Signatures | None) -> HeldJob | HolderEnd:
-    settings, clock = loaded.config.store, SystemClock()
+    settings, clock = loaded.config.store, system
 
     def now() -> float:
         return clock.monotonic() + clock.asleep()

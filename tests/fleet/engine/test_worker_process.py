@@ -23,7 +23,6 @@ from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.orders import Cordon, RunStatus, WorkerCard
 from stallguard.fleet.store.signing import Signatures
 from stallguard.host import system
-from stallguard.host.clock import SystemClock
 from stallguard.storage import paths
 from tests.fleet.members import signs
 
@@ -277,7 +276,7 @@ def test_the_card_has_how_a_run_stands_and_is_written_before_its_minute_is_over_
 ):
     monkeypatch.setattr(worker_process, "RENEWS_IF_NEWS", 0.3)
     made, store, _ = worker
-    clock = SystemClock()
+    clock = system
     run, began = MachineFiles(store.url, "mac", system.boot()), clock.monotonic()
 
     def cards():
