@@ -20,8 +20,7 @@ def supervisor_too_little_memory(stage: Stage) -> str:
     refused with 126 and a reason before the training begins"""
     script = stage.script("open('began', 'w')")
     limit = 400_000_000
-    ended = stage.guard(script, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit,) * 2)).ended()
-    expect(ended.code == 126, f"exit code {ended.code}")
+    ended = stage.guard(script, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit,) * 2)).ends(126)
     expect("the address space is limited to 400 MB" in ended.err, ended.err)
     expect(not (stage.work / "began").exists(), "the training began")
     return "exit code 126, the training did not begin"
@@ -75,8 +74,7 @@ def standard_descriptors_closed(stage: Stage) -> str:
     script = stage.script("import sys\nopen('seen', 'a').write(repr(sys.stdout) + ' ')\nprint('x')\nsys.exit(7)")
     line = 'exec 0<&- 1>&- 2>&-; exec "$@"'
     for command in ([sys.executable, script], stage.guarding([script])):
-        ended = stage.start(["sh", "-c", line, "sh", *command]).ended()
-        expect(ended.code == 7, f"exit code {ended.code}")
+        stage.start(["sh", "-c", line, "sh", *command]).ends(7)
     seen = (stage.work / "seen").read_text().split()
     expect(seen == ["None", "None"], f"standard output: {seen}")
     return "exit code 7, no output, both times"

@@ -110,8 +110,7 @@ def file_size_limited(stage: Stage) -> str:
         pass
     live = stage.start([*stage.guarding([stage.script(text), "10", "0.05"])], preexec_fn=limit, stdout=subprocess.PIPE)
     out = live.pipe.read()
-    ended = live.ended()
-    expect(ended.code == 7, f"exit code {ended.code}: {ended.err}")
+    ended = live.ends(7)
     expect(out.count(b"step") == 10 and len(out) > 200_000, f"{len(out)} bytes of output")
     expect("cannot be written" in ended.err, f"not said: {ended.err}")
     return f"{len(out)} bytes of output, exit code 7, said"
@@ -181,8 +180,7 @@ def output_disk_full(stage: Stage) -> str:
     the training goes on to its own exit code; that output is lost is said; output.log has it"""
     with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
         live = stage.guard(stage.script(BATCHES), "10", "0.02", stdout=full)
-        ended = live.ended()
-    expect(ended.code == 7, f"exit code {ended.code}: {ended.err}")
+        ended = live.ends(7)
     expect("output is lost there" in ended.err, f"not said: {ended.err}")
     kept = stage.run().output.read_text().splitlines()
     expect(len(kept) == 10, f"{len(kept)} of 10 lines in output.log")

@@ -12,7 +12,7 @@ from stallguard.storage import run_files
 from stallguard.storage.paths import list_runs
 
 from .fault import Table
-from .stage import BATCHES, Stage, expect, same, until, whole
+from .stage import BATCHES, Stage, counted, expect, same, until, whole
 
 TABLE = Table()
 FORKS = """
@@ -70,8 +70,7 @@ for number in range(40):
     time.sleep(0.05)
 open("later", "w").write("done")
 """
-    ended = stage.guard(stage.script(text)).ended()
-    expect(ended.code == 0, f"exit code {ended.code}")
+    stage.guard(stage.script(text)).ends(0)
     until((stage.work / "later").exists, "the daemon's end")
     written = (stage.work / "log").read_text().splitlines()
     expect(written == [f"step {number}" for number in range(40)], f"{len(written)} lines: {written[-2:]}")
@@ -118,8 +117,7 @@ for number in range(30):
     time.sleep(0.03)
 raise SystemExit(7)
 """
-    seen = whole(stage.guard(stage.script(text)).ended(), 30)
-    expect(stage.outcome().batches == 30, f"{stage.outcome().batches} batches counted of 30")
+    seen = counted(stage.guard(stage.script(text)), 30)
     return f"{seen}, exactly 30 counted"
 
 
@@ -230,6 +228,5 @@ def run_in_a_run_stopped(stage: Stage) -> str:
     live = stage.start(stage.guarding(stage.guarding([script, "9000", "0.05"])))
     live.reached(10)
     live.signal(signal.SIGTERM)
-    ended = live.ended()
-    expect(ended.code == 143, f"exit code {ended.code}: {ended.err[-300:]}")
+    live.ends(143)
     return "exit code 143, nothing left"

@@ -13,7 +13,7 @@ import psutil
 from stallguard.storage import run_files
 
 from .fault import Table
-from .stage import BATCHES, Stage, expect, same, whole
+from .stage import BATCHES, Stage, counted, expect, same, whole
 
 TABLE = Table()
 GIGABYTE = 1 << 30
@@ -48,8 +48,7 @@ def descriptors_closed(stage: Stage) -> str:
     live = stage.watched(CLOSES)
     live.reached(40)
     stage.ask("dump")
-    seen = whole(live.ended(), 60)
-    expect(stage.outcome().batches == 60, f"{stage.outcome().batches} batches counted of 60")
+    seen = counted(live, 60)
     return f"{seen}, 20 files whole, all counted"
 
 
@@ -316,8 +315,7 @@ stallguard.beat()
 resource.setrlimit(resource.RLIMIT_AS, (300_000_000, 300_000_000))
 held = [bytes(50_000_000) for _ in range(100)]
 """
-    ended = stage.guard(stage.script(text), options=("--set", "policy.backoff=0.1s")).ended()
-    expect(ended.code == 1, f"exit code {ended.code}")
+    ended = stage.guard(stage.script(text), options=("--set", "policy.backoff=0.1s")).ends(1)
     expect("MemoryError" in ended.err, ended.err[-300:])
     expect(stage.outcome().attempts <= 4, f"{stage.outcome().attempts} attempts")
     return f"exit code 1 after {stage.outcome().attempts} attempts"

@@ -28,8 +28,7 @@ def sigterm_ignored(stage: Stage) -> str:
     live.reached(3)
     began = time.monotonic()
     expect(stage.verb("stop").code == 0, "stop is refused")
-    ended = live.ended()
-    expect(ended.code == 137, f"exit code {ended.code}")
+    live.ends(137)
     return f"exit code 137 after {time.monotonic() - began:.1f} s"
 
 
@@ -50,9 +49,8 @@ signal.signal(signal.SIGTERM, save)
     live = stage.watched(_stubborn(how), "9000", "0.05")
     live.reached(3)
     live.signal(signal.SIGTERM)
-    ended = live.ended()
+    live.ends(3)
     expect((stage.work / "saved").read_text() == "part\n" * 10, "it could not save")
-    expect(ended.code == 3, f"exit code {ended.code}")
     return "saved, exit code 3"
 
 
@@ -63,8 +61,7 @@ def signals_blocked(stage: Stage) -> str:
     live = stage.watched(_stubborn(how), "9000", "0.05", options=("--grace", "1s"))
     live.reached(3)
     expect(stage.verb("stop").code == 0, "stop is refused")
-    ended = live.ended()
-    expect(ended.code == 137, f"exit code {ended.code}")
+    live.ends(137)
     return "exit code 137"
 
 
@@ -239,8 +236,7 @@ def training_killed(stage: Stage) -> str:
     training = live.training()
     live.reached(25)
     training.kill()
-    ended = live.ended()
-    expect(ended.code == 7, f"exit code {ended.code}: {ended.err[-400:]}")
+    ended = live.ends(7)
     done = {int(line.split()[1]) for line in ended.lines}
     expect(done == set(range(40)), f"missing: {sorted(set(range(40)) - done)}")
     again = len(ended.lines) - 40
@@ -294,6 +290,5 @@ def asked_twice(stage: Stage) -> str:
     live.signal(signal.SIGINT)
     until(lambda: stage.events("attempt.signalled"), "the first signal to the training")
     live.signal(signal.SIGINT)
-    ended = live.ended()
-    expect(ended.code == 137, f"exit code {ended.code}")
+    ended = live.ends(137)
     return f"exit code {ended.code} after {time.monotonic() - began:.1f} s"

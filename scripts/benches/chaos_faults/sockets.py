@@ -13,7 +13,7 @@ from pathlib import Path
 from stallguard.probe import wire
 
 from .fault import Table, linux
-from .stage import BATCHES, Stage, expect, until, whole
+from .stage import BATCHES, Stage, counted, expect, until, whole
 
 TABLE = Table()
 GARBAGE = (b"", b"\0" * 4096, os.urandom(4096), b"[" * 4096, b'{"token":0,' + b"[" * 4000, b'{"verb":' * 500)
@@ -53,8 +53,7 @@ def socket_directory_removed(stage: Stage) -> str:
     live.training()
     shutil.rmtree(_sockets(stage))
     (stage.work / "go").touch()
-    seen = whole(live.ended(), 40)
-    expect(stage.outcome().batches == 40, f"{stage.outcome().batches} batches counted of 40")
+    seen = counted(live, 40)
     return f"{seen}, all counted"
 
 
@@ -70,8 +69,7 @@ def sockets_replaced(stage: Stage) -> str:
             stranger = strangers.enter_context(socket.socket(socket.AF_UNIX, kind))
             stranger.bind(str(place / name))
         until(lambda: stage.ask("status"), "an answer of the run")
-        seen = whole(live.ended(), 200)
-    expect(stage.outcome().batches == 200, f"{stage.outcome().batches} batches counted of 200")
+        seen = counted(live, 200)
     return f"{seen}, all counted; the run answers again"
 
 
@@ -98,9 +96,8 @@ def socket_full(stage: Stage) -> str:
     time.sleep(3)  # at 20 records a second the queue of 10 is full at once
     done = log.stat().st_size - before
     live.signal(18)
-    ended = live.ended()
+    live.ends(7)
     expect(done > 30 * (time.monotonic() - began > 0), f"only {done} batches in 3 s")
-    expect(ended.code == 7, f"exit code {ended.code}")
     expect(stage.outcome().batches == 400, f"{stage.outcome().batches} batches counted of 400")
     return f"{done} batches in 3 s of a full queue, all 400 counted"
 
@@ -139,8 +136,7 @@ def garbage_on_sockets(stage: Stage) -> str:
             other.connect(str(place / "control"))
             other.sendall(data)
     until(lambda: stage.ask("status"), "an answer of the run")
-    seen = whole(live.ended(), 60)
-    expect(stage.outcome().batches == 60, f"{stage.outcome().batches} batches counted of 60")
+    seen = counted(live, 60)
     expect("without this attempt's token" in stage.journal(), "what was dropped is not in the journal")
     return f"{seen}, exactly 60 counted, the rest is named in the journal"
 
@@ -162,8 +158,7 @@ def false_beats(stage: Stage) -> str:
         for number in range(9):  # what the queue holds
             struct.pack_into("<q", record, wire.SLOT["sequence"] * 8, more + number)
             one.sendto(bytes(record), str(place / "beats"))
-    seen = whole(live.ended(), 60)
-    expect(stage.outcome().batches == 60, f"{stage.outcome().batches} batches counted of 60")
+    seen = counted(live, 60)
     expect("without this attempt's token" in stage.journal(), "that they were dropped is not noted")
     return f"{seen}, exactly 60 counted"
 

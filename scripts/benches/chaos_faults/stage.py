@@ -151,6 +151,12 @@ class Live:
             raise Broken(f"no end within {seconds:.0f} s") from None
         return Ended(code, self.out.read_bytes(), self.err.read_text(errors="replace"))
 
+    def ends(self, code: int) -> Ended:
+        """Wait for its end.  Raises Broken if it has another exit code."""
+        ended = self.ended()
+        expect(ended.code == code, f"exit code {ended.code}, not {code}: {ended.err[-300:]}")
+        return ended
+
 
 class Stage:
     """Use it in a `with`: at its end all its processes are ended."""
@@ -319,6 +325,13 @@ def whole(ended: Ended, count: int, code: int = 7) -> str:
     printed = [line for line in ended.lines if line.startswith("step")]
     expect(printed == steps(count), f"{len(printed)} of {count} lines: {printed[-3:]}")
     return f"{count} batches, exit code {code}"
+
+
+def counted(live: Live, count: int) -> str:
+    """Return in words that BATCHES came to its own end, and that each batch was counted.  Raises Broken if not."""
+    seen, batches = whole(live.ended(), count), live.stage.outcome().batches
+    expect(batches == count, f"{batches} batches counted of {count}")
+    return seen
 
 
 def limit(pid: int, what: int, values: tuple[int, int]) -> None:

@@ -11,7 +11,7 @@ import time
 import psutil
 
 from .fault import Table, linux
-from .stage import BATCHES, SHARP, SHARPER, Stage, expect, limit, steps, until, whole
+from .stage import BATCHES, SHARP, SHARPER, Stage, counted, expect, limit, steps, until, whole
 
 TABLE = Table()
 # Prints as well as it writes to a file of its own: 400 KB, which is more than a pipe holds.
@@ -163,8 +163,7 @@ def supervisor_stopped(stage: Stage) -> str:
     done = len(file.read_text().splitlines()) - before
     live.signal(signal.SIGCONT)
     expect(done >= 15, f"only {done} batches in 4 s")  # 80 on a quiet machine
-    ended = live.ended()
-    expect(ended.code == 0, f"exit code {ended.code}: {ended.err}")
+    live.ends(0)
     expect(not stage.events("training.stalled"), "it was judged to be stalled")
     expect(stage.outcome().batches == 100, f"{stage.outcome().batches} batches counted of 100")
     return f"{done} batches meanwhile, all 100 counted, no stall"
@@ -209,6 +208,4 @@ def supervisor_out_of_descriptors(stage: Stage) -> str:
     opened = {int(name) for name in os.listdir(f"/proc/{live.pid}/fd")}  # noqa: PTH208 - bare names
     lowest = next(number for number in range(1000) if number not in opened)
     limit(live.pid, resource.RLIMIT_NOFILE, (lowest, 1000))
-    seen = whole(live.ended(), 80)
-    expect(stage.outcome().batches == 80, f"{stage.outcome().batches} batches counted")
-    return seen
+    return counted(live, 80)
