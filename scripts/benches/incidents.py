@@ -50,9 +50,8 @@ HEALTHY, CROWDED = 30.0, 90.0  # seconds of a training before, and at most while
 OTHER_NAMES = 0.01  # of all runs: the goal is that 99 % have the name that most runs of their kind have
 # Patience in seconds.  Only how soon a stall is noticed depends on it, not what it is called.
 PATIENCE = {"deadlock": 8, "external": 8, "spin": 10, "working": 60}
-ROWS = (
-    "step", "epoch_first_step", "epoch_boundary", "batch_callbacks", "exit", "unclassified", "idle", "importing",
-)  # fmt: skip
+ROWS = ("step", "epoch_first_step", "epoch_boundary", "batch_callbacks", "unclassified", "idle")
+ROWS_OF_ENDS = ("exit", "importing")  # beside them, for the programs that do not hang in a training
 SLOWDOWN = {"slow_window": 2, "slow_steps": 8, "slow_least": 8, "slow_windows": 3}
 NONE = "no name"
 DIAGNOSED = str(Diagnosed.__struct_config__.tag)
@@ -140,7 +139,7 @@ def settings(kind: Kind) -> list[str]:
     """Return the options that shorten the patience, and end a run at its first stall."""
     rows = {
         f"detector.rows.{row}.{prior}{name}": f"{seconds}s"
-        for row in ROWS for name, seconds in PATIENCE.items() for prior in ("", "prior_")
+        for row in (ROWS if kind.hangs else ROWS + ROWS_OF_ENDS) for name, seconds in PATIENCE.items() for prior in ("", "prior_")
     }  # fmt: skip
     values = ({} if kind.patient else rows) | {f"detector.{name}": str(value) for name, value in SLOWDOWN.items()} | {
         "detector.act_after": "1s", "detector.learning": "6s", "policy.on_stall": "stop", "policy.max_restarts": "0",
