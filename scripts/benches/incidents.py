@@ -137,9 +137,10 @@ KINDS = (
 
 def settings(kind: Kind) -> list[str]:
     """Return the options that shorten the patience, and end a run at its first stall."""
+    names = ROWS if kind.hangs else ROWS + ROWS_OF_ENDS
     rows = {
         f"detector.rows.{row}.{prior}{name}": f"{seconds}s"
-        for row in (ROWS if kind.hangs else ROWS + ROWS_OF_ENDS) for name, seconds in PATIENCE.items() for prior in ("", "prior_")
+        for row in names for name, seconds in PATIENCE.items() for prior in ("", "prior_")
     }  # fmt: skip
     values = ({} if kind.patient else rows) | {f"detector.{name}": str(value) for name, value in SLOWDOWN.items()} | {
         "detector.act_after": "1s", "detector.learning": "6s", "policy.on_stall": "stop", "policy.max_restarts": "0",
