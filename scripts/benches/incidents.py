@@ -29,7 +29,7 @@ from typing import NamedTuple
 import msgspec
 
 from harness.children import BENCHES, ROOT, ended, guarding, started, until
-from harness.groups import Unavailable, group, inside
+from harness.groups import Unavailable, group
 from harness.results import Goal, concluded, table
 from stallguard.core import history
 from stallguard.core.actions import Diagnosed
@@ -155,7 +155,7 @@ def tried(kind: Kind, seed: int) -> Found:
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"sg-{chance.randrange(10**6)}-")))
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        before = inside(stack.enter_context(group(memory=LIMIT, swaps=False))) if kind.name == "oom" else ()
+        limited = [str(stack.enter_context(group(memory=LIMIT)))] if kind.name == "oom" else []
         place = home.joinpath(*(f"d{chance.randrange(1000)}" for _ in range(chance.randrange(1, 5))))
         place.mkdir(parents=True)
         arguments, replaced = kind.vary(chance, place, server.getsockname()[1])
@@ -165,8 +165,8 @@ def tried(kind: Kind, seed: int) -> Found:
         script = place / kind.script.name
         script.write_text("# a line\n" * chance.randrange(40) + text)
         cwd = chance.choice((place, place.parent, home))
-        command = guarding(os.path.relpath(script, cwd), *arguments, options=settings(kind))
-        with started([*before, *command], home / "home", cwd) as guard:
+        command = guarding(os.path.relpath(script, cwd), *arguments, *limited, options=settings(kind))
+        with started(command, home / "home", cwd) as guard:
             if kind.cause == causes.THROTTLED:
                 crowd(guard, home / "home")
             ended(guard, LONGEST)

@@ -1,6 +1,6 @@
 """Programs that go wrong, each in one way, which the drills and the tests have no script for: of `bench incidents`.
 
-incidents_child.py KIND
+Its arguments: the name of one, and the control group that it enters.
 """
 
 import ctypes
@@ -79,4 +79,6 @@ KINDS = {
 if __name__ == "__main__":
     if sys.argv[1] != "neighbour":
         beat()
+    for group in sys.argv[2:]:  # the control group, which only this process is in
+        (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
     KINDS[sys.argv[1]]()
