@@ -29,7 +29,7 @@ from detection.simulation import OURS, OURS_BLIND, Scores, World
 from detection.traces import Trace
 from harness.results import Goal, concluded, number, quantile, table, upper_bound
 from stallguard.core.detection import detector
-from stallguard.core.detection.detector import DetectorState
+from stallguard.core.detection.verdict import DetectorState
 from stallguard.core.events import Event, Heartbeat, Sampled
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Process

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core import lifecycle
-from stallguard.core.detection.detector import DetectorState
+from stallguard.core.detection.verdict import DetectorState
 from stallguard.core.events import Heartbeat
 from stallguard.core.history import History
 from stallguard.core.learned import BatchSizes, Learned

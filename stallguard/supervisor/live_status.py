@@ -146,51 +146,36 @@ def snapshot(
     """
     if run is None:
         return LiveStatus(SCHEMA, name, "new")
-    judgement, times = run.detector_state.judgement, ledger.spent(run.ledger, now)
+    judgement, times, current = run.detector_state.judgement, ledger.spent(run.ledger, now), run.current
+    profile = run.history.stages[-1].profile if run.history.stages else None
+    alive = [one for one in current.trainings if not one.over]
+    unsaved = [
+        NotSaved(one.pid, one.why, round(max(0.0, now - one.since), 1), one.is_kept)
+        for one in current.unsaved if any(training.pid == one.pid for training in alive)
+    ]  # fmt: skip
+    over = [
+        Shown(one.number, one.pid, one.place, one.command, one.how, one.batches, one.seconds, one.fits)
+        for one in current.over
+    ]
     return LiveStatus(
-        schema=SCHEMA,
-        run=name,
-        state=run.state,
-        outside=run.history.outside or UNSET,
-        attempt=run.current.number,
-        pid=run.current.pid,
-        factor=run.current.slices,
-        device=run.current.device,
-        seconds=round(time_spent.total(times), 1),
-        batches=beats(run),
-        silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None,
-        judgement=judged(judgement),
-        progress=run.history.heartbeat,
+        schema=SCHEMA, run=name, state=run.state, outside=run.history.outside or UNSET, attempt=current.number,
+        pid=current.pid, factor=current.slices, device=current.device, seconds=round(time_spent.total(times), 1),
+        batches=beats(run), silent=silence(judgement, now), judgement=judged(judgement), progress=run.history.heartbeat,
         readings={name: trail[-1].reading for name in SENSORS if (trail := getattr(run.history, name))},
-        rates=ProgressRates(pace(run.history), metrics.cpu(run.history, now)),
-        findings=run.current.findings,
-        bottlenecks=bottlenecks.bottlenecks(run.history)[:SHOWN],
-        spots=run.history.stages[-1].profile.spots[:SHOWN] if run.history.stages else (),
-        watched=run.history.stages[-1].profile.seconds if run.history.stages else 0.0,
-        incidents=run.totals.incidents,
-        crashes=run.totals.crashes,
-        lost=round(time_spent.total(times, time_spent.LOST), 1),
-        effective=time_spent.effective(times),
-        spent=times,
+        rates=ProgressRates(pace(run.history), metrics.cpu(run.history, now)), findings=current.findings,
+        bottlenecks=bottlenecks.bottlenecks(run.history)[:SHOWN], spots=profile.spots[:SHOWN] if profile else (),
+        watched=profile.seconds if profile else 0.0, incidents=run.totals.incidents, crashes=run.totals.crashes,
+        lost=round(time_spent.total(times, time_spent.LOST), 1), effective=time_spent.effective(times), spent=times,
         next_step=fold.next_step(replace(run, now=max(run.now, now)), limits) if limits else None,
-        notifications=list(notifications),
-        unsaved=[
-            NotSaved(one.pid, one.why, round(max(0.0, now - one.since), 1), one.is_kept)
-            for one in run.current.unsaved
-            if any(training.pid == one.pid and not training.over for training in run.current.trainings)
-        ]
-        or UNSET,
+        notifications=list(notifications), unsaved=unsaved or UNSET,
         muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
-        trainings=[
-            *(
-                Shown(
-                    one.number, one.pid, one.place, one.command, one.how, one.batches, one.seconds, one.fits
-                )
-                for one in run.current.over
-            ),
-            *(living(one, run, now) for one in run.current.trainings if one.trains and not one.over),
-        ],
-    )
+        trainings=[*over, *(living(one, run, now) for one in alive if one.trains)],
+    )  # fmt: skip
+
+
+def silence(judgement: Judgement, now: float) -> float | None:
+    """Return the seconds since the last progress; None before the first."""
+    return round(max(0.0, now - judgement.since), 1) if judgement.since else None
 
 
 def living(one: Training, run: Run, now: float) -> Shown:
@@ -199,8 +184,7 @@ def living(one: Training, run: Run, now: float) -> Shown:
     return Shown(
         number=one.number, pid=one.pid, place=one.place, command=one.command, how="",
         in_focus=one.key == run.current.focus, judgement=judged(judgement), batches=one.batches,
-        seconds=round(now - one.began, 1),
-        silent=round(max(0.0, now - judgement.since), 1) if judgement.since else None, rate=pace(one.history),
+        seconds=round(now - one.began, 1), silent=silence(judgement, now), rate=pace(one.history),
         progress=one.heartbeat,
     )  # fmt: skip
 

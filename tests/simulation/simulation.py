@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from stallguard.core.actions import Action, Ask, Collect, Launch, Signal
 from stallguard.core.detection import detector
-from stallguard.core.detection.detector import DetectorState
+from stallguard.core.detection.verdict import DetectorState
 from stallguard.core.diagnosis import diagnose
 from stallguard.core.diagnosis.signatures import BY_ID, SCRIPT_ERROR, TRACEBACK
 from stallguard.core.events import (

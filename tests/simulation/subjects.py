@@ -7,7 +7,7 @@ from typing import Protocol
 from stallguard.core import fold, history
 from stallguard.core.actions import Action, Launch
 from stallguard.core.detection import detector
-from stallguard.core.detection.detector import DetectorState
+from stallguard.core.detection.verdict import DetectorState
 from stallguard.core.events import Event
 from stallguard.core.history import History
 from stallguard.core.learned import Learned

@@ -26,20 +26,6 @@ from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Memory, Process
 from stallguard.core.verdicts import Judgement
 
-__all__ = [
-    "DetectorState",
-    "Wanted",
-    "act_at",
-    "at_new_gap",
-    "export",
-    "for_new_process",
-    "observe",
-    "start",
-    "wanted",
-    "with_learned",
-    "without_readings",
-]
-
 _FINAL = ("stalled", "stopped")
 _STEADY = (verdict.STEP, verdict.BATCH_CALLBACKS, verdict.UNCLASSIFIED)
 CENSUS_EVERY = 10.0  # seconds while all is well
