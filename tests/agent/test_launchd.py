@@ -51,11 +51,10 @@ def test_a_first_install_enables_loads_and_verifies(fake, asking, job):
     assert fake.state["jobs"][LABEL]["exit"] is None, "the folder of the log existed when the job was started"
 
 
-@pytest.mark.waits
-def test_installing_again_waits_until_the_old_one_is_gone(fake, asking, job):
-    asking.install(job)
+def test_installing_again_waits_until_the_old_one_is_gone(fake, manager, job):
+    manager.install(job)
     fake.set(teardown=7)
-    asking.install(replace(job, throttle=77))
+    manager.install(replace(job, throttle=77))
 
     assert fake.calls[-5:] == ["enable", "bootout", "print", "bootstrap", "print"]
     assert fake.state["jobs"][LABEL]["keys"]["ThrottleInterval"] == 77
@@ -132,13 +131,13 @@ def test_a_user_at_the_screen_is_ready(fake, manager):
     manager.ready()
 
 
-def test_uninstall_waits_for_the_end_and_removes_the_file(fake, asking, job):
-    asking.install(job)
-    asking.uninstall("night")
+def test_uninstall_waits_for_the_end_and_removes_the_file(fake, manager, job):
+    manager.install(job)
+    manager.uninstall("night")
 
     assert fake.calls[-2:] == ["bootout", "print"]
     assert fake.state["jobs"] == {}
-    assert not asking.places.definition("night").exists()
+    assert not manager.places.definition("night").exists()
 
 
 def test_uninstalling_what_is_not_there_is_no_error(fake, manager):
@@ -165,12 +164,12 @@ def test_a_loaded_job_of_another_user_is_left_alone(fake, manager, job, tmp_path
     assert LABEL in fake.state["jobs"]
 
 
-def test_start_and_stop_leave_the_job_installed(fake, asking, job):
-    asking.install(job)
-    asking.stop("night")
-    assert (asking.known("night").running, asking.known("night").loaded) == (False, True)
-    asking.start("night")
-    assert asking.known("night").running
+def test_start_and_stop_leave_the_job_installed(fake, manager, job):
+    manager.install(job)
+    manager.stop("night")
+    assert (manager.known("night").running, manager.known("night").loaded) == (False, True)
+    manager.start("night")
+    assert manager.known("night").running
 
 
 def test_stopping_twice_is_no_error(fake, manager, job):
