@@ -30,12 +30,14 @@ class Attempts:
         self._tokens += 1
         return self.again(seed, **environment)
 
-    def again(self, seed: str = SEED, **environment: Any) -> Heard:
-        """Start the script once more within the attempt."""
+    def again(self, seed: str = SEED, receiver: Receiver | None = None, **environment: Any) -> Heard:
+        """Start the script once more within the attempt.  `receiver`: another one than usual."""
         environment["token"] = self._tokens
         if seed:
             environment["seed"] = seed
-        heartbeat = self.receiver.run(self._command, timeout=300, cwd=self._folder, **environment)
+        heartbeat = (receiver or self.receiver).run(
+            self._command, timeout=300, cwd=self._folder, **environment
+        )
         assert heartbeat.code == 0, heartbeat.err[-3000:]
         assert not [note for note in heartbeat.notes if note["kind"] in ("aside", "trouble")]
         return heartbeat

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from stallguard.probe import wire
+from tests.probe.imported import ForkReceiver
 from tests.probe.receiver import Receiver
 
 CHILDREN = Path(__file__).parents[1] / "children"
@@ -41,6 +41,15 @@ HOOKS = {
     "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",
     "generator", "session", "poll", "fit", "save",
 }  # fmt: skip
+
+
+def plain(servers, interpreter, *names):
+    """Run scenarios of TensorFlow without the probe."""
+    with ForkReceiver(servers) as receiver:
+        command = [interpreter, str(CHILDREN / "tf_scenarios.py"), *names]
+        heartbeat = receiver.run(command, 600, cwd=CHILDREN, STALLGUARD_OWNER="1")
+    assert heartbeat.code == 0, heartbeat.err[-3000:]
+    return heartbeat
 
 
 def guarded(interpreter, script, *arguments, **environment):
@@ -81,17 +90,15 @@ class TestKeras3:
     def test_every_batch_is_a_beat(self, keras3):
         assert table(keras3) == EXPECTED
 
-    def test_the_training_is_bit_for_bit_the_same(self, keras3):
-        plain = subprocess.run(
-            [sys.executable, str(CHILDREN / "tf_scenarios.py")], capture_output=True, text=True, check=True
-        )
+    def test_the_training_is_bit_for_bit_the_same(self, keras3, servers):
+        alone = plain(servers, sys.executable)
         ours, theirs = (
             {name: row["losses"] for name, row in json.loads(text.splitlines()[-1]).items()}
-            for text in (keras3.out, plain.stdout)
+            for text in (keras3.out, alone.out)
         )
         del ours["epoch_in_graph"], theirs["epoch_in_graph"]  # its random numbers come in any order
         assert ours == theirs
-        assert keras3.err.count("AutoGraph") == plain.stderr.count("AutoGraph") == 0
+        assert keras3.err.count("AutoGraph") == alone.err.count("AutoGraph") == 0
 
     def test_all_hooks_took(self, keras3):
         assert set(keras3.hello()["hooks"]) == HOOKS
@@ -123,28 +130,17 @@ class TestKeras2:
             note for note in keras2.notes if note["kind"] not in ("hello", "batch", "epoch", "feed")
         ] == []
 
-    def test_the_training_is_bit_for_bit_the_same(self, keras2, other_python):
-        plain = subprocess.run(
-            [
-                other_python("keras2"),
-                str(CHILDREN / "tf_scenarios.py"),
-                "fit_arrays",
-                "eager_loop",
-                "graph_loop",
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+    def test_the_training_is_bit_for_bit_the_same(self, keras2, other_python, servers):
+        alone = plain(servers, other_python("keras2"), "fit_arrays", "eager_loop", "graph_loop")
         ours = json.loads(keras2.out.splitlines()[-1])
-        for name, row in json.loads(plain.stdout.splitlines()[-1]).items():
+        for name, row in json.loads(alone.out.splitlines()[-1]).items():
             assert ours[name]["losses"] == row["losses"], name
-        assert keras2.err.count("AutoGraph") == plain.stderr.count("AutoGraph") == 0
+        assert keras2.err.count("AutoGraph") == alone.err.count("AutoGraph") == 0
 
 
 @pytest.mark.tf
 def test_tf_keras_beats_like_keras_2(other_python):
-    names = ["fit_arrays", "single_batches", "eager_loop", "checkpoints"]
+    names = ["single_batches", "eager_loop", "checkpoints"]  # each trace takes seconds here
     heartbeat = guarded(other_python("tf216"), "tf_scenarios.py", *names, TF_USE_LEGACY_KERAS="1")
     assert table(heartbeat) == {name: EXPECTED[name] for name in names}
     assert "tf_keras" in heartbeat.hello()["versions"]

@@ -9,6 +9,7 @@ import pytest
 from stallguard.probe.checkpoint import keras_hooks as orders
 from stallguard.probe.frameworks import tensorflow
 from tests.probe.attempts import Attempts, printed, same
+from tests.probe.imported import ForkReceiver
 
 TENSORFLOW = """
 import json, random
@@ -49,6 +50,13 @@ print(json.dumps({"kept": kept, "seeded": seeded}))
 """
 
 
+@pytest.fixture
+def forked(servers):
+    """A receiver for what no seed of the run reaches; an attempt itself imports its framework under the probe."""
+    with ForkReceiver(servers) as there:
+        yield there
+
+
 @pytest.fixture(scope="session")
 def interpreter(other_python):
     """Return a function from the name of an environment to its interpreter."""
@@ -58,11 +66,12 @@ def interpreter(other_python):
 @pytest.mark.tf
 @pytest.mark.parametrize("environment", ["here", "keras2"])
 def test_tensorflow_draws_the_same_in_each_attempt_and_something_new_each_time(
-    receiver, tmp_path, interpreter, environment
+    receiver, forked, tmp_path, interpreter, environment
 ):
     script = Attempts(receiver, tmp_path, TENSORFLOW, interpreter(environment))
     checkpoints = {"checkpoints": str(tmp_path / "checkpoints")}
-    first, second, free = script.draws(**checkpoints), script.draws(**checkpoints), script.draws("")
+    first, second = script.draws(**checkpoints), script.draws(**checkpoints)
+    free = script.draws("", receiver=forked)
     assert first["kept"] == second["kept"]
     assert not same(first["kept"], free["kept"])
     assert [name for name, (one, other) in first["kept"].items() if one == other] == []
@@ -129,11 +138,11 @@ print(json.dumps(facts))
 
 @pytest.mark.tf
 @pytest.mark.parametrize("environment", ["here", "keras2"])
-def test_tensorflow_stays_as_random_as_it_was(receiver, tmp_path, interpreter, environment):
+def test_tensorflow_stays_as_random_as_it_was(receiver, forked, tmp_path, interpreter, environment):
     script = Attempts(receiver, tmp_path, WITHIN, interpreter(environment))
     checkpoints = str(tmp_path / "checkpoints")
     heartbeat = script.run(checkpoints=checkpoints)
-    facts, plain = printed(heartbeat), script.draws("", STALLGUARD_OWNER="1")
+    facts, plain = printed(heartbeat), script.draws("", STALLGUARD_OWNER="1", receiver=forked)
     assert facts["moments"] == pytest.approx([0.5, 1, 0, 1], abs=0.05)  # 10 standard deviations of the mean
     assert facts["small draws"] == pytest.approx(0.5, abs=0.05)
     assert facts["related"] == pytest.approx([0, 0, 0], abs=0.04)
