@@ -150,11 +150,6 @@ def unsaved_loop(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[
     return run, [Announce("checkpoint.failed", {"text": text, "why": LOOP})]
 
 
-def note_facts(event: ProbeNote) -> dict[str, str]:
-    """Return what an announcement of the note says besides its text: why no checkpoint can be written."""
-    return {"why": event.facts.get("why", "")} if event.kind == UNSAVED else {}
-
-
 def unsaved_sentence(run: Run) -> str:
     """Return why the next attempt finds no checkpoint of the present one, "" if none failed."""
     return f"no checkpoint could be written ({unsaved_reason(run)})" if run.current.unsaved else ""

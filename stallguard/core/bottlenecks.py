@@ -396,11 +396,8 @@ def crowded(work: Work) -> Bottleneck | None:
     cores, queue = work.rate("cpu"), work.rate("run_queue")
     if not cores or queue is None or cores + queue < WANTED or queue / cores < QUEUE_FROM:
         return None
-    readings = [
-        (seen.reading.cores, seen.reading.idle, seen.reading.busiest)
-        for seen in work.history.machine
-        if seen.reading.idle is not None and seen.reading.cores is not None
-    ]
+    seen = [(one.reading.cores, one.reading.idle, one.reading.busiest) for one in work.history.machine]
+    readings = [(count, idle, busy) for count, idle, busy in seen if idle is not None and count is not None]
     if not readings:
         return None
     all_cores = readings[-1][0]

@@ -130,7 +130,8 @@ def _noted(run: Run, event: events.ProbeNote, limits: Limits) -> Step:
     said = changed
     if event.text:  # the results of an epoch have none
         text = messages.of_one(run, event.pid) + event.text + messages.trained_again(run, event)
-        facts = {"text": text, **advisories.note_facts(event)}
+        why = {"why": event.facts.get("why", "")} if event.kind == advisories.UNSAVED else {}
+        facts = {"text": text} | why
         said = [*changed, Announce(messages.NOTES.get(event.kind, "probe.remark"), facts)]
     if event.kind != STOP_INEXACT:
         return run, [*said, *ended]

@@ -127,11 +127,10 @@ def look(run: Run, limits: Limits) -> Step:
 
 def _nearest(run: Run) -> tuple[Training, Forecast | None]:
     """Return the training whose memory runs out first, and when."""
-    found = [
-        (one, ahead)
-        for one in trainings.judged(run)
-        if (ahead := _returned(run, one.history) or expected(one.history, run.now))
+    each = [
+        (one, _returned(run, one.history) or expected(one.history, run.now)) for one in trainings.judged(run)
     ]
+    found = [(one, ahead) for one, ahead in each if ahead is not None]
     return min(found, key=lambda pair: pair[1].earliest) if found else (run.training, None)
 
 

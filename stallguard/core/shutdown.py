@@ -135,7 +135,9 @@ def loss_breaks(run: Run, limits: Limits) -> Step:
         return run, []
     found = next((one for one in trainings.judged(run) if one.history.broken_loss is not None), None)
     decision = of_broken_loss(found, limits)
-    if found is None or decision is None or ends_itself(found):
+    note = found.history.broken_loss if found is not None else None
+    # A callback of the script can end this fit for its loss.
+    if found is None or note is None or decision is None or note.facts.get("ends"):
         return run, []
     greeted, heartbeat = found.history.greeted, found.heartbeat
     saves = greeted is not None and "checkpoint" in greeted.hooks
@@ -143,12 +145,6 @@ def loss_breaks(run: Run, limits: Limits) -> Step:
         run, actions = stop(run, decision, limits)
         return run, [Announce("run.end_is_due", {"why": decision.why}), *actions]
     return arrange(run, decision, decision.why, limits)
-
-
-def ends_itself(training: Training) -> bool:
-    """Return whether the script has a callback that ends this fit for its loss."""
-    note = training.history.broken_loss
-    return note is not None and bool(note.facts.get("ends"))
 
 
 def of_broken_loss(training: Training | None, limits: Limits) -> Decision | None:

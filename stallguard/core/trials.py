@@ -168,11 +168,8 @@ def choose(candidates: Sequence[Candidate]) -> Choice | None:
     speeds = {index: _speed(one.trial, by_rows=by_rows) for index, one in usable.items()}
     fastest = max(speeds, key=lambda index: speeds[index])
     least = speeds[fastest] - _uncertainty(usable[fastest].trial, speeds[fastest])
-    alike = [
-        index
-        for index, one in usable.items()
-        if speeds[index] + _uncertainty(one.trial, speeds[index]) >= least
-    ]
+    most = {index: speeds[index] + _uncertainty(one.trial, speeds[index]) for index, one in usable.items()}
+    alike = [index for index in usable if most[index] >= least]
     chosen, reason = _simplest({index: usable[index] for index in alike})
     slower = [index for index in usable if index not in alike]
     follows = max(slower, key=lambda index: speeds[index], default=None)

@@ -16,6 +16,7 @@ from stallguard.host import system
 from stallguard.report import subprocess_writer, trace
 from stallguard.storage import retention, run_files
 from stallguard.storage.paths import RunDir
+from stallguard.supervisor.context import Reporter
 
 LOOK = 1.0  # seconds between two tries to write the outcome
 AnnounceTo = Callable[[str, dict[str, str]], None]  # given a key of the narrative and its facts
@@ -52,17 +53,15 @@ def remove_unfinished_checkpoints(directory: RunDir) -> None:
                 draft.unlink()
 
 
-def set_broken_checkpoints_aside(
-    directory: RunDir, announce: AnnounceTo, trouble: Callable[[str], None]
-) -> None:
+def set_broken_checkpoints_aside(directory: RunDir, reporter: Reporter) -> None:
     """Set aside the checkpoints whose values are not finite, and say so: the newest that stays is a finite one."""
     try:
         moved = directory.set_broken_checkpoints_aside()
     except OSError as error:
-        return trouble(f"the checkpoints whose values are not finite stay in their place ({error})")
+        return reporter.trouble(f"the checkpoints whose values are not finite stay in their place ({error})")
     if moved:
         facts = {"count": counted(len(moved), "checkpoint"), "place": str(moved[-1].parents[2])}
-        announce("checkpoints.set_aside", facts)
+        reporter.announce("checkpoints.set_aside", facts)
     return None
 
 

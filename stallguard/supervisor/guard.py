@@ -317,9 +317,7 @@ class Guard:
     def _roll_back(self, run: Run) -> None:
         context = self._context
         if run.code == NOT_FINITE and context.settings.config.policy.on_nonfinite == "rollback":
-            conclusion.set_broken_checkpoints_aside(
-                context.directory, context.reporter.announce, context.reporter.trouble
-            )
+            conclusion.set_broken_checkpoints_aside(context.directory, context.reporter)
 
     def close(self) -> None:
         """End what goes on beside the run; the journal stays open until `close_files`."""

@@ -139,15 +139,12 @@ class Launcher:
             try:  # an attempt from scratch must not be mixed with the attempts before
                 context.directory.set_checkpoints_aside(action.attempt)
             except OSError as error:
-                context.reporter.trouble(
-                    f"the checkpoints of the attempts before stay in their place ({error})"
-                )
+                text = f"the checkpoints of the attempts before stay in their place ({error})"
+                context.reporter.trouble(text)
         if action.resume and context.settings.config.policy.on_nonfinite == "rollback":
             from stallguard.supervisor.conclusion import set_broken_checkpoints_aside
 
-            set_broken_checkpoints_aside(
-                context.directory, context.reporter.announce, context.reporter.trouble
-            )
+            set_broken_checkpoints_aside(context.directory, context.reporter)
         probe = self.probe.inject if context.settings.config.run.probe else None
         has_checkpoints = action.resume and context.directory.has_checkpoints()
         if probe is None and context.settings.config.run.probe:

@@ -24,12 +24,7 @@ def test_the_faster_one_is_chosen_and_how_much_faster_it_is() -> None:
 
 def test_two_that_are_nearer_than_their_spread_are_equal_and_the_one_that_changes_less_is_kept() -> None:
     choice = chosen(tried(100.0, 8.0, changes=1), tried(90.0, 8.0, changes=0), tried(50.0, 8.0))
-    assert (choice.chosen, choice.reason, choice.equal, choice.next) == (
-        1,
-        trials.FEWER_CHANGES,
-        (0,),
-        2,
-    )
+    assert (choice.chosen, choice.reason, choice.equal, choice.next) == (1, trials.FEWER_CHANGES, (0,), 2)
     assert chosen(tried(100.0, 1.0, changes=1), tried(80.0, 1.0, changes=0)).chosen == 0
 
 

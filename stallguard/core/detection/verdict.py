@@ -182,12 +182,9 @@ def beats_of_fit(heartbeat: Heartbeat) -> int:
 def row_now(heartbeat: Heartbeat, checks_before: int) -> str:
     """Return the row of the gap after a record.  `checks_before`: checks when this validation began."""
     return row_of(
-        heartbeat.phase,
-        source=heartbeat.source,
-        fit_beats=beats_of_fit(heartbeat),
-        batch=heartbeat.batch,
+        heartbeat.phase, source=heartbeat.source, fit_beats=beats_of_fit(heartbeat), batch=heartbeat.batch,
         checked=heartbeat.checks > checks_before,
-    )
+    )  # fmt: skip
 
 
 def row_of_longest(before: Heartbeat, heartbeat: Heartbeat) -> str:
@@ -198,13 +195,10 @@ def row_of_longest(before: Heartbeat, heartbeat: Heartbeat) -> str:
     new_fit = heartbeat.fits != before.fits or beats_of_fit(before) <= 0
     new_epoch = new_fit or heartbeat.epoch != before.epoch or before.batch == 0
     entered = before.phase not in _CHECKING or before.checks == heartbeat.checks
-    return row_of(
-        heartbeat.longest_phase,
-        source=heartbeat.source,
-        fit_beats=0 if new_fit else beats_of_fit(heartbeat),
-        batch=0 if new_epoch and heartbeat.batch >= 0 else heartbeat.batch,
-        checked=not entered,
-    )
+    batch = 0 if new_epoch and heartbeat.batch >= 0 else heartbeat.batch
+    fit_beats = 0 if new_fit else beats_of_fit(heartbeat)
+    phase, source = heartbeat.longest_phase, heartbeat.source
+    return row_of(phase, source=source, fit_beats=fit_beats, batch=batch, checked=not entered)
 
 
 PULSE_LATE = 3.0  # seconds; the probe sends a pulse each second
@@ -360,11 +354,9 @@ def _pulse(detector_state: DetectorState) -> bool | None:
     supervisor if no record has come since: the last one is as old as the pause.
     """
     heartbeat, clock = detector_state.heartbeat, detector_state.clock
-    if (
-        heartbeat is None
-        or (heartbeat.at < clock.missed and clock.now < clock.grace)
-        or clock.now - detector_state.began < PULSE_LATE
-    ):
+    if heartbeat is None or clock.now - detector_state.began < PULSE_LATE:
+        return None
+    if heartbeat.at < clock.missed and clock.now < clock.grace:
         return None
     return (clock.at or 0.0) - heartbeat.sent_at < PULSE_LATE
 

@@ -103,8 +103,7 @@ def test_work_just_before_a_short_wait_does_not_hide_its_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stacks", "cause"),
-    [(("user",), causes.OUTSIDE_WAIT), (("user", "generator"), causes.INPUT_STARVATION)],
+    ("stacks", "cause"), [(("user",), causes.OUTSIDE_WAIT), (("user", "generator"), causes.INPUT_STARVATION)]
 )
 def test_a_callback_that_sleeps_before_the_first_batch_of_an_epoch_is_no_input(
     stacks: tuple[str, ...], cause: str
