@@ -342,45 +342,10 @@ def flames(found: SampledTrainings, cwd: str) -> FlameGraphs:
 
 
 FORMAT = "https://www.speedscope.app/file-format-schema.json"
+SharedFrame = tuple[str] | tuple[str, str, int]  # a phase of the training, or a line of code
 
 
-class SharedFrame(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of code, or a phase of the training."""
-
-    name: str
-    file: str | None = None
-    line: int | None = None
-
-
-class Shared(msgspec.Struct, frozen=True):
-    """What all profiles of a file share."""
-
-    frames: list[SharedFrame]
-
-
-class SampledProfile(msgspec.Struct, frozen=True, tag_field="type", tag="sampled", rename="camel"):
-    """The stacks of one role of one training, those with the most time first."""
-
-    name: str
-    unit: str
-    start_value: int
-    end_value: int
-    samples: list[list[int]]
-    weights: list[int]
-
-
-class SpeedscopeFile(msgspec.Struct, frozen=True, rename="camel"):
-    """A whole file."""
-
-    schema: str = msgspec.field(name="$schema")
-    shared: Shared
-    profiles: list[SampledProfile]
-    name: str
-    exporter: str
-    active_profile_index: int = 0
-
-
-def speedscope_file(name: str, trainings: Sequence[SampledTraining]) -> SpeedscopeFile:
+def speedscope_file(name: str, trainings: Sequence[SampledTraining]) -> dict[str, Any]:
     """Return the samples of these trainings, secrets and all; trainings without stacks are left out."""
     frames: dict[SharedFrame, int] = {}
     profiles = []
@@ -390,19 +355,17 @@ def speedscope_file(name: str, trainings: Sequence[SampledTraining]) -> Speedsco
         for role in (TRAINING, FEEDER):
             words = ": ".join(filter(None, (title, flame_graph.role_name(role))))
             profiles += _profile(one.samples, role, words, frames)
-    return SpeedscopeFile(
-        schema=FORMAT,
-        shared=Shared(list(frames)),
-        profiles=profiles,
-        name=name,
-        exporter=f"stallguard@{__version__}",
-    )
+    shared = [dict(zip(("name", "file", "line"), frame, strict=False)) for frame in frames]
+    return {
+        "$schema": FORMAT, "shared": {"frames": shared}, "profiles": profiles, "name": name,
+        "exporter": f"stallguard@{__version__}", "activeProfileIndex": 0,
+    }  # fmt: skip
 
 
 def _profile(
     samples: StackSamples, role: str, name: str, frames: dict[SharedFrame, int]
-) -> list[SampledProfile]:
-    """Return the profile of a role, or none; add its frames to `frames`."""
+) -> list[dict[str, Any]]:
+    """Return the profile of a role, those with the most time first, or none; add its frames to `frames`."""
     stacks = sorted(
         (one for one in samples.stacks if one.role == role and one.milliseconds > 0),
         key=lambda one: (-one.milliseconds, one.phase, one.stack),
@@ -412,9 +375,12 @@ def _profile(
     found = []
     for one in stacks:
         lines = [samples.lines[number] for number in one.stack]
-        path = [SharedFrame(f"phase: {flame_graph.phase_name(one.phase)}")]
-        path += [SharedFrame(line.function, line.file, line.line) for line in lines]
-        path += [] if lines else [SharedFrame("stacks with little time")]
+        path: list[SharedFrame] = [(f"phase: {flame_graph.phase_name(one.phase)}",)]
+        path += [(line.function, line.file, line.line) for line in lines]
+        path += [] if lines else [("stacks with little time",)]
         found.append([frames.setdefault(frame, len(frames)) for frame in path])
     weights = [one.milliseconds for one in stacks]
-    return [SampledProfile(name, "milliseconds", 0, sum(weights), found, weights)]
+    return [{
+        "type": "sampled", "name": name, "unit": "milliseconds", "startValue": 0, "endValue": sum(weights),
+        "samples": found, "weights": weights,
+    }]  # fmt: skip
