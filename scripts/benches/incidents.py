@@ -96,11 +96,11 @@ def once(script: str, kind: str, name: str, cause: str) -> Kind:
     return Kind(name, cause, SCRIPTS / script, vary)
 
 
-def wait(kind: str, cause: str = causes.HOST_DEADLOCK) -> Kind:
+def wait(kind: str) -> Kind:
     def vary(chance: random.Random, _place: Path, port: int) -> Varied:
         return [kind, str(port)], {"BATCHES, PACE = 60": f"BATCHES, PACE = {chance.randrange(60, 100)}"}
 
-    return Kind(f"wait {kind}", cause, SCRIPTS / "waits.py", vary)
+    return Kind(f"wait {kind}", causes.HOST_DEADLOCK, SCRIPTS / "waits.py", vary)
 
 
 def loop(chance: random.Random, place: Path, _port: int) -> Varied:
@@ -124,7 +124,7 @@ KINDS = (
     once("stall_once.py", "lock", "lock in a callback", causes.HOST_DEADLOCK),
     once("steps.py", "lock", "lock in a step", causes.HOST_DEADLOCK),
     once("steps.py", "dequeue", "queue in a step", causes.DEVICE_WAIT),
-    *map(wait, ("lock", "with", "event", "queue", "join")), wait("feeder", causes.OUTSIDE_WAIT),
+    *map(wait, ("lock", "with", "event", "queue", "join", "feeder")),
     Kind("lock in a loop", causes.HOST_DEADLOCK, SCRIPTS / "loop.py", loop),
     Kind("search without end", causes.BUSY_LOOP, SCRIPTS / "search.py", spin),
     child("outside", causes.OUTSIDE_WAIT), child("limit", causes.OUT_OF_MEMORY),
