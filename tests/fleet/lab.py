@@ -112,7 +112,7 @@ class Lab:
         if "--name" in words and words[:2] == ("fleet", "worker"):  # a machine is that of its member
             more["STALLGUARD_FLEET"] = self.file_of(words[words.index("--name") + 1])
         command[1:3] = wrapper or command[1:3]
-        out = (self.place / f"out-{len(self.started)}").open("w+")
+        out = (self.place / f"out-{len(self.started)}").open("a+")  # it is read meanwhile
         process = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=self.project,
             env=self.environment(home, **more),

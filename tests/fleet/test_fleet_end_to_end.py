@@ -100,7 +100,7 @@ class Lab:
 
     def start(self, home, *words, **more):
         """Start a command of a machine."""
-        out = (self.place / f"{home}-{len(self.started)}.txt").open("w+")
+        out = (self.place / f"{home}-{len(self.started)}.txt").open("a+")  # it is read meanwhile
         process = subprocess.Popen(
             [sys.executable, "-m", "stallguard", "fleet", *words], env={**self.env(home), **more}, stdout=out,
             stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=self.place / home, start_new_session=True,

@@ -231,7 +231,8 @@ class RunsHere:
         await answered(partial(self._free, job, pid, code))
 
     async def _until_over(self, run: paths.RunDir, job: str) -> int:
-        while run_files.state(run) == "running":
+        # Its process publishes its end after it has written one here.
+        while run_files.state(run) == "running" or is_held(lock_of(job)):
             await asyncio.sleep(LOOK)
             bound(log_of(job))
         asked = run_files.asked(run)

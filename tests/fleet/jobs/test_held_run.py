@@ -40,7 +40,7 @@ class Lab:
 
     def start(self, machine, *options, steps=STEPS, pause=PAUSE, script=SCRIPT, more=()):
         (self.place / machine).mkdir(exist_ok=True)
-        out = (self.place / machine / f"out-{len(self.started)}").open("w+")
+        out = (self.place / machine / f"out-{len(self.started)}").open("a+")  # it is read meanwhile
         env = {**os.environ, "STALLGUARD_HOME": str(self.place / machine), "PYTHONPATH": str(ROOT)}
         process = subprocess.Popen(
             [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, "--store", self.url,

@@ -63,7 +63,7 @@ class Machines(Lab):
             **os.environ, "HOME": str(self.place / home), "USER": user, "LOGNAME": user, "PYTHONPATH": str(ROOT),
             "STALLGUARD_HOME": str(self.place / home / "sg"), "PATH": f"{Path(python).parent}:{os.environ['PATH']}",
         }  # fmt: skip
-        out = (self.place / f"out-{len(self.started)}").open("w+")
+        out = (self.place / f"out-{len(self.started)}").open("a+")  # it is read meanwhile
         relative = ["--set", f"store.project={project}"] if root else []
         process = subprocess.Popen(
             [sys.executable, "-m", "stallguard", "run", "--python", python, "--store", self.url, "--job", "count",

@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from stallguard.core.time_spent import Spent
 from stallguard.errors import STOPPED_ON_TIME, StallguardError
 from stallguard.fleet.jobs import preparing, runs_here
 from stallguard.fleet.jobs.runs_here import Edges, NotBegun, Prepared, RunsHere, log_of
@@ -20,6 +21,8 @@ from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.orders import Code, Submission
 from stallguard.fleet.store.records import Damaged, Holder
 from stallguard.fleet.store.signing import Signatures
+from stallguard.storage import private, run_files
+from stallguard.storage.paths import RunDir
 
 PATIENCE = 60.0
 
@@ -255,3 +258,23 @@ def test_the_lease_of_a_run_that_was_killed_before_it_had_a_directory_is_freed_b
     tail = asyncio.run(steps())
     assert tail.is_free
     assert (tail.outcome.reason, tail.outcome.goes_on) == (records.KILLED, True)
+
+
+def test_a_run_that_an_earlier_worker_began_takes_its_room_until_its_process_has_ended(
+    here, tmp_path, monkeypatch
+):
+    """It publishes its end after it has written one here."""
+    monkeypatch.setattr(runs_here, "LOOK", 0.05)
+    one, run = here(), RunDir(tmp_path / "run")
+    run.path.mkdir()
+    run_files.conclude(run, run_files.ended(7, "", Spent()))
+
+    async def steps():
+        with private.locked(runs_here.lock_of("job")):
+            ended = asyncio.ensure_future(one.runs._until_over(run, "job"))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(ended), 0.5)
+        return await asyncio.wait_for(ended, PATIENCE)
+
+    private.ensure(runs_here.locks())
+    assert asyncio.run(steps()) == 7
