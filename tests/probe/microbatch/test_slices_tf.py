@@ -50,7 +50,7 @@ WHOLE_IN_KERAS3 = {
     "spectral": "the layer 'spectral_normalization",
 }
 WHOLE_ON_TENSORFLOW = {
-    "stateful": "the layer 'lstm",
+    "stateful": "the layer 'simple_rnn",
     "average_of_the_guide": "",
     "kept_noise": "",
     "fixed": "a fixed batch size of 16",

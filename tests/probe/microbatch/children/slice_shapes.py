@@ -202,11 +202,11 @@ def squeezes(true, predicted):
 
 def stateful():
     model = keras.Sequential([
-        layers.Input(batch_shape=(16, 3, 2)), layers.LSTM(4, stateful=True), layers.Dense(1)
+        layers.Input(batch_shape=(16, 3, 2)), layers.SimpleRNN(4, stateful=True), layers.Dense(1)
     ]) if KERAS3 else keras.Sequential([
-        layers.LSTM(4, stateful=True, batch_input_shape=(16, 3, 2)), layers.Dense(1)
+        layers.SimpleRNN(4, stateful=True, batch_input_shape=(16, 3, 2)), layers.Dense(1)
     ])  # fmt: skip
-    model.compile("adam", "mse")
+    model.compile("sgd", "mse")
     return fitted(model, x.reshape(48, 3, 2), y)
 
 
