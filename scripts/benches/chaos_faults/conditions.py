@@ -8,13 +8,11 @@ import signal
 import sys
 from pathlib import Path
 
-from .fault import Table, linux
+from .fault import linux, row
 from .stage import BATCHES, Stage, expect, same, whole
 
-TABLE = Table()
 
-
-@TABLE.row(needs=linux)
+@row(needs=linux)
 def supervisor_too_little_memory(stage: Stage) -> str:
     """stallguard is started with 400 MB of address space ->
     refused with 126 and a reason before the training begins"""
@@ -26,7 +24,7 @@ def supervisor_too_little_memory(stage: Stage) -> str:
     return "exit code 126, the training did not begin"
 
 
-@TABLE.row
+@row()
 def supervisor_few_descriptors(stage: Stage) -> str:
     """stallguard is started with 8, 16, 40 and 64 descriptors ->
     one error with a documented code before the training begins, or the training's own end"""
@@ -44,7 +42,7 @@ def supervisor_few_descriptors(stage: Stage) -> str:
     return ", ".join(seen)
 
 
-@TABLE.row
+@row()
 def child_signal_ignored(stage: Stage) -> str:
     """stallguard is started with SIGCHLD ignored, as by some daemons -> the training's own exit code"""
     script = stage.script(BATCHES)
@@ -52,7 +50,7 @@ def child_signal_ignored(stage: Stage) -> str:
     return whole(live.ended(), 5)
 
 
-@TABLE.row
+@row()
 def signals_blocked_at_start(stage: Stage) -> str:
     """stallguard is started with all signals blocked, as by a careless launcher ->
     the training's own exit code; `stallguard stop` ends a second one"""
@@ -67,7 +65,7 @@ def signals_blocked_at_start(stage: Stage) -> str:
     return f"{seen}; stopped with {ended.code}"
 
 
-@TABLE.row
+@row()
 def standard_descriptors_closed(stage: Stage) -> str:
     """stallguard is started with input, output and errors closed ->
     the training's own exit code and results, as in plain Python"""
@@ -80,7 +78,7 @@ def standard_descriptors_closed(stage: Stage) -> str:
     return "exit code 7, no output, both times"
 
 
-@TABLE.row
+@row()
 def warnings_are_errors(stage: Stage) -> str:
     """PYTHONWARNINGS=error, PYTHONDEVMODE=1 and PYTHONHASHSEED=0 around stallguard ->
     output and exit code as without stallguard"""
@@ -89,7 +87,7 @@ def warnings_are_errors(stage: Stage) -> str:
     return f"exit code {ended.code}, same output and errors"
 
 
-@TABLE.row
+@row()
 def packages_hidden(stage: Stage) -> str:
     """PYTHONPATH leads to modules named msgspec, structlog, psutil and click that are the user's own ->
     output and exit code as without stallguard"""
@@ -115,7 +113,7 @@ main()
 """
 
 
-@TABLE.row
+@row()
 def installation_damaged(stage: Stage) -> str:
     """a module of stallguard cannot be loaded once the training runs ->
     the training ends with its own code and output; that it is unguarded is said"""
@@ -125,7 +123,7 @@ def installation_damaged(stage: Stage) -> str:
     return whole(ended, 10)
 
 
-@TABLE.row
+@row()
 def umask_000(stage: Stage) -> str:
     """stallguard is started with umask 000 -> the directories of the run and its sockets are the user's alone"""
     live = stage.watched(BATCHES, "40", "0.05", preexec_fn=lambda: os.umask(0))

@@ -9,10 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from .fault import Table, linux, mounts
+from .fault import linux, mounts, row
 from .stage import BATCHES, Stage, expect, until, whole
-
-TABLE = Table()
 
 
 def _fill(place: Path) -> None:
@@ -25,7 +23,7 @@ def _fill(place: Path) -> None:
                 pass
 
 
-@TABLE.row(needs=mounts)
+@row(needs=mounts)
 def disk_full(stage: Stage) -> str:
     """the disk of the runs becomes full while batches end ->
     the training ends with its own code and output; the loss of the journal is said; the outcome is kept"""
@@ -42,7 +40,7 @@ def disk_full(stage: Stage) -> str:
     return f"{seen}, said, outcome kept"
 
 
-@TABLE.row(needs=mounts)
+@row(needs=mounts)
 def disk_full_at_start(stage: Stage) -> str:
     """the disk of the runs is full when a run is started ->
     one clear error (126) before the training begins, or the training's own end"""
@@ -55,7 +53,7 @@ def disk_full_at_start(stage: Stage) -> str:
     return f"exit code {ended.code}: {ended.err.splitlines()[0][:60]}"
 
 
-@TABLE.row(needs=mounts)
+@row(needs=mounts)
 def disk_read_only(stage: Stage) -> str:
     """the disk of the runs becomes read-only while batches end ->
     the training ends with its own code and output; the loss is said"""
@@ -74,7 +72,7 @@ def disk_read_only(stage: Stage) -> str:
     return f"{seen}, said"
 
 
-@TABLE.row(needs=mounts)
+@row(needs=mounts)
 def disk_read_only_at_start(stage: Stage) -> str:
     """the disk of the runs is read-only when a run is started -> one clear error (126) before the training begins"""
     with stage.small_disk(stage.home, "256k", "ro"):
@@ -84,7 +82,7 @@ def disk_read_only_at_start(stage: Stage) -> str:
     return f"exit code 126: {ended.err.splitlines()[0][:60]}"
 
 
-@TABLE.row(needs=mounts)
+@row(needs=mounts)
 def disk_out_of_inodes(stage: Stage) -> str:
     """the disk of the runs has no inode left while batches end ->
     the training ends with its own code and output; the outcome is kept"""
@@ -100,7 +98,7 @@ def disk_out_of_inodes(stage: Stage) -> str:
     return f"{seen}, outcome kept"
 
 
-@TABLE.row
+@row()
 def file_size_limited(stage: Stage) -> str:
     """ulimit -f: no file of stallguard and of the training can grow beyond 64 kB ->
     the training ends with its own code and output; what is not kept is said"""
@@ -131,7 +129,7 @@ main()
 """
 
 
-@TABLE.row
+@row()
 def disk_slow(stage: Stage) -> str:
     """each write of the journal takes 0.2 s, each fsync 0.5 s (a stand-in: the calls themselves are slowed) ->
     the training keeps its pace, is not judged, and ends with its own code and output"""
@@ -146,7 +144,7 @@ def disk_slow(stage: Stage) -> str:
     return f"{seen}; its last line after {took:.1f} s"
 
 
-@TABLE.row
+@row()
 def run_directory_removed(stage: Stage) -> str:
     """the directory of the run and the home are removed while batches end ->
     the training ends with its own code and output; that nothing is kept is said"""
@@ -157,7 +155,7 @@ def run_directory_removed(stage: Stage) -> str:
     return f"{whole(live.ended(), 80)}, said"
 
 
-@TABLE.row
+@row()
 def probe_files_removed(stage: Stage) -> str:
     """the training removes the files of its own probe ->
     it ends with its own code and output, and its batches are counted"""
@@ -174,7 +172,7 @@ def probe_files_removed(stage: Stage) -> str:
     return f"{seen}, all counted"
 
 
-@TABLE.row(needs=linux)
+@row(needs=linux)
 def output_disk_full(stage: Stage) -> str:
     """the output goes to a device that is full (/dev/full) ->
     the training goes on to its own exit code; that output is lost is said; output.log has it"""
@@ -187,7 +185,7 @@ def output_disk_full(stage: Stage) -> str:
     return "exit code 7, said, 10 lines in output.log"
 
 
-@TABLE.row
+@row()
 def settings_damaged(stage: Stage) -> str:
     """stallguard.toml becomes nonsense, then deeply nested, while batches end ->
     the training is not disturbed; that nothing changed is noted"""
@@ -202,7 +200,7 @@ def settings_damaged(stage: Stage) -> str:
     return f"{seen}, noted"
 
 
-@TABLE.row
+@row()
 def files_of_a_job_damaged(stage: Stage) -> str:
     """the stallguard of a job is killed; its run.json is emptied and its saved state is damaged ->
     the training is taken up again and its exit code is the run's"""

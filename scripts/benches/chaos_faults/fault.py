@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from .stage import Stage
 
@@ -24,28 +24,22 @@ class Fault(NamedTuple):
     needs: Needs = lambda: ""
 
 
-class Table:
-    """Rows of one kind, in the order of the module that makes them."""
+FAULTS: list[Fault] = []  # of all modules that are imported, each in the order of its text
 
-    def __init__(self) -> None:
-        self.rows: list[Fault] = []
 
-    @overload
-    def row(self, check: Check) -> Check: ...
-    @overload
-    def row(self, *, quick: bool = True, needs: Needs = ...) -> Callable[[Check], Check]: ...
-    def row(
-        self, check: Check | None = None, *, quick: bool = True, needs: Needs = lambda: ""
-    ) -> Check | Callable[[Check], Check]:
-        """Decorate a check: its name is the row's, its docstring says `what is done -> what is promised`."""
+def anywhere() -> str:
+    return ""
 
-        def add(check: Check) -> Check:
-            done, _, promised = " ".join((check.__doc__ or "").split()).partition(" -> ")
-            name = check.__name__.replace("_", "-")
-            self.rows.append(Fault(name, done, promised, check, quick, needs))
-            return check
 
-        return add(check) if check else add
+def row(*, quick: bool = True, needs: Needs = anywhere) -> Callable[[Check], Check]:
+    """Decorate a check: its name is the row's, its docstring says `what is done -> what is promised`."""
+
+    def add(check: Check) -> Check:
+        done, _, promised = " ".join((check.__doc__ or "").split()).partition(" -> ")
+        FAULTS.append(Fault(check.__name__.replace("_", "-"), done, promised, check, quick, needs))
+        return check
+
+    return add
 
 
 def linux() -> str:

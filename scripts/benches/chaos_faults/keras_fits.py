@@ -10,10 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from .fault import Table
+from .fault import row
 from .stage import LONG, Ended, Stage, expect, until
 
-TABLE = Table()
 SCRIPT = """
 import hashlib, os, signal, sys, time
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -65,7 +64,7 @@ def _equal(ended: Ended) -> str:
     return "same weights and history to the bit, exit code 7"
 
 
-@TABLE.row(quick=False, needs=tensorflow)
+@row(quick=False, needs=tensorflow)
 def keras_killed(stage: Stage) -> str:
     """kill -9 of a Keras fit inside its second epoch ->
     the next attempt resumes: weights and history as undisturbed, to the bit"""
@@ -79,7 +78,7 @@ def keras_killed(stage: Stage) -> str:
     return f"{_equal(ended)}, {len(ended.lines) - 81} batches again"
 
 
-@TABLE.row(quick=False, needs=tensorflow)
+@row(quick=False, needs=tensorflow)
 def keras_checkpoint_damaged(stage: Stage) -> str:
     """all arrays of the newest checkpoint of a Keras fit are damaged, then kill -9 of the fit ->
     an older one or none is used: weights and history as undisturbed, to the bit"""
@@ -94,7 +93,7 @@ def keras_checkpoint_damaged(stage: Stage) -> str:
     return f"{generations[-1].name} damaged; {_equal(live.ended(START))}"
 
 
-@TABLE.row(quick=False, needs=tensorflow)
+@row(quick=False, needs=tensorflow)
 def keras_handlers_and_stops(stage: Stage) -> str:
     """a Keras fit with its own handlers of SIGURG and SIGTERM; stallguard is stopped for 3 s; `dump` twice ->
     weights and history as without stallguard, to the bit; no handler is called"""

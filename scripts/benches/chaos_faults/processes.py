@@ -11,10 +11,9 @@ import psutil
 from stallguard.storage import run_files
 from stallguard.storage.paths import list_runs
 
-from .fault import Table
+from .fault import row
 from .stage import BATCHES, Stage, counted, expect, same, until, whole
 
-TABLE = Table()
 FORKS = """
 import os, sys, time, stallguard
 {first}
@@ -33,7 +32,7 @@ if os.fork() == 0:
 """
 
 
-@TABLE.row
+@row()
 def forks_and_ends(stage: Stage) -> str:
     """a training forks a process that works on, and ends with 0 ->
     0 at once; what it left on purpose comes to its own end"""
@@ -47,7 +46,7 @@ def forks_and_ends(stage: Stage) -> str:
     return f"exit code 0 after {took:.1f} s, the other process ended by itself"
 
 
-@TABLE.row
+@row()
 def daemonises(stage: Stage) -> str:
     """a training becomes a daemon: forks twice, a new session, all descriptors closed; its parent ends with 0 ->
     0; the daemon trains to its end, after that of the run"""
@@ -77,7 +76,7 @@ open("later", "w").write("done")
     return "exit code 0, the daemon ended by itself, its file is whole"
 
 
-@TABLE.row
+@row()
 def forks_and_fails(stage: Stage) -> str:
     """a training forks a process that would live for a minute, and ends with 3 ->
     3; what it left in its group is ended: no orphan"""
@@ -86,7 +85,7 @@ def forks_and_fails(stage: Stage) -> str:
     return whole(stage.guard(stage.script(text)).ended(), 10, 3)
 
 
-@TABLE.row
+@row()
 def output_held_open(stage: Stage) -> str:
     """a process that a training leaves behind holds its output open for 5 s -> the run ends when the training does"""
     text = FORKS.format(first="", end="import subprocess; subprocess.Popen(['sleep', '5'])")
@@ -99,7 +98,7 @@ def output_held_open(stage: Stage) -> str:
     return f"ended after {took:.1f} s, the other process lived"
 
 
-@TABLE.row
+@row()
 def forks_while_training(stage: Stage) -> str:
     """a training forks ten times while it trains; each child counts batches too and ends ->
     the batches of the training alone are counted; same output"""
@@ -121,7 +120,7 @@ raise SystemExit(7)
     return f"{seen}, exactly 30 counted"
 
 
-@TABLE.row
+@row()
 def hundred_workers(stage: Stage) -> str:
     """a training has 100 forked workers, which count batches too ->
     output and exit code as without stallguard; the training alone is counted; nothing is left"""
@@ -145,7 +144,7 @@ if __name__ == "__main__":
     return "same output, exit code 7, 6 batches counted"
 
 
-@TABLE.row
+@row()
 def thousand_children(stage: Stage) -> str:
     """a training starts 300 programs, one after the other, and waits for none ->
     output and exit code as without stallguard"""
@@ -155,7 +154,7 @@ def thousand_children(stage: Stage) -> str:
     return whole(same(stage, stage.script(text)), 10)
 
 
-@TABLE.row
+@row()
 def number_recycled(stage: Stage) -> str:
     """stallguard and its training are killed; the training's pid belongs to another process when `stop` comes ->
     the other is not touched; `stop` says that the run is over"""
@@ -183,7 +182,7 @@ def number_recycled(stage: Stage) -> str:
     return f"exit code {stopped.code}: {stopped.err.splitlines()[0][:60]}"
 
 
-@TABLE.row
+@row()
 def two_guards(stage: Stage) -> str:
     """two `stallguard run` of one script in one directory at once ->
     each has its own run, its own output and its own exit code"""
@@ -197,7 +196,7 @@ def two_guards(stage: Stage) -> str:
     return "two runs, 40 batches each, exit code 7 each"
 
 
-@TABLE.row
+@row()
 def two_guards_of_one_run(stage: Stage) -> str:
     """a run is resumed while it lives -> refused (2): its checkpoints are not given to a second training"""
     script = stage.script(BATCHES)
@@ -210,7 +209,7 @@ def two_guards_of_one_run(stage: Stage) -> str:
     return f"{again.err.splitlines()[0][:70]}; {whole(live.ended(), 100)}"
 
 
-@TABLE.row
+@row()
 def run_in_a_run(stage: Stage) -> str:
     """`stallguard run stallguard run train.py` -> the training's own output and exit code, through both"""
     script = stage.script(BATCHES)
@@ -221,7 +220,7 @@ def run_in_a_run(stage: Stage) -> str:
     return seen
 
 
-@TABLE.row
+@row()
 def run_in_a_run_stopped(stage: Stage) -> str:
     """SIGTERM to the outer of two runs -> both end, and the training: 143, nothing is left"""
     script = stage.script(BATCHES)

@@ -12,10 +12,9 @@ import psutil
 
 from stallguard.storage import run_files
 
-from .fault import Table
+from .fault import row
 from .stage import BATCHES, Stage, counted, expect, same, whole
 
-TABLE = Table()
 GIGABYTE = 1 << 30
 KEPT = ("--set", "keep.output=2MB")
 LARGEST = 150  # MB of resident memory that stallguard can have at its peak; 27 to 60 in a usual run
@@ -41,7 +40,7 @@ raise SystemExit(7)
 """
 
 
-@TABLE.row
+@row()
 def descriptors_closed(stage: Stage) -> str:
     """a training closes every descriptor above 2, the probe's too, and opens files of its own ->
     no byte of stallguard's gets into its files, none is closed; its own code and output"""
@@ -52,7 +51,7 @@ def descriptors_closed(stage: Stage) -> str:
     return f"{seen}, 20 files whole, all counted"
 
 
-@TABLE.row
+@row()
 def directory_deleted(stage: Stage) -> str:
     """a training removes its working directory -> output and exit code as without stallguard"""
     text = BATCHES.replace("for number", "import os, shutil\nshutil.rmtree(os.getcwd())\nfor number", 1)
@@ -67,7 +66,7 @@ def directory_deleted(stage: Stage) -> str:
     return whole(ended, 20)
 
 
-@TABLE.row
+@row()
 def directory_deleted_and_crashed(stage: Stage) -> str:
     """a training removes its working directory and crashes ->
     no attempt can be started there: one error (126), no loop"""
@@ -80,7 +79,7 @@ def directory_deleted_and_crashed(stage: Stage) -> str:
     return "exit code 126, said"
 
 
-@TABLE.row
+@row()
 def becomes_another_program(stage: Stage) -> str:
     """a training becomes a shell (execv) -> the code and output of the shell"""
     text = BATCHES.replace("raise SystemExit(7)", "import os; os.execv('/bin/sh', ['sh', '-c', 'echo hi; exit 5'])")
@@ -90,7 +89,7 @@ def becomes_another_program(stage: Stage) -> str:
     return "exit code 5, its output"
 
 
-@TABLE.row
+@row()
 def becomes_itself(stage: Stage) -> str:
     """a training replaces itself by a second start (execv) -> the batches of both are counted"""
     text = BATCHES.replace(
@@ -103,7 +102,7 @@ def becomes_itself(stage: Stage) -> str:
     return "exit code 7, 60 batches counted"
 
 
-@TABLE.row
+@row()
 def environment_emptied(stage: Stage) -> str:
     """a training empties its environment and starts itself again in it ->
     output and exit code as without stallguard"""
@@ -161,25 +160,25 @@ ONE_LINE = 'b"0123456789abcdef" * 60000'
 RANDOM = "os.urandom(500000)"
 
 
-@TABLE.row(quick=False)
+@row(quick=False)
 def output_of_1_gb(stage: Stage) -> str:
     """a training prints 1 GB of lines -> every byte arrives; stallguard's memory and output.log stay small"""
     return _flood(stage, FLOOD.format(chunk=LINES), GIGABYTE)
 
 
-@TABLE.row(quick=False)
+@row(quick=False)
 def line_of_1_gb(stage: Stage) -> str:
     """a training prints one line of 1 GB -> every byte arrives; stallguard's memory and output.log stay small"""
     return _flood(stage, FLOOD.format(chunk=ONE_LINE), GIGABYTE)
 
 
-@TABLE.row
+@row()
 def line_of_50_mb(stage: Stage) -> str:
     """a training prints one line of 50 MB -> every byte arrives; stallguard's memory and output.log stay small"""
     return _flood(stage, FLOOD.format(chunk=ONE_LINE), 50 << 20)
 
 
-@TABLE.row
+@row()
 def output_not_text(stage: Stage) -> str:
     """a training prints 20 MB of random bytes: no UTF-8, NULs, escape sequences ->
     every byte arrives; `logs` and `report` can be read"""
@@ -212,7 +211,7 @@ os._exit(7)
 """
 
 
-@TABLE.row
+@row()
 def functions_replaced(stage: Stage) -> str:
     """a training replaces time.sleep, os.getpid, socket.socket, threading.Thread, len ... by ones that raise ->
     output and exit code as without stallguard"""
@@ -243,21 +242,21 @@ raise SystemExit(7)
 """
 
 
-@TABLE.row
+@row()
 def tracing(stage: Stage) -> str:
     """a training traces and profiles all its threads, collects garbage at each allocation, slows its switches ->
     output and exit code as without stallguard: no thread of stallguard's is seen"""
     return whole(same(stage, stage.script(TRACES), "40"), 40)
 
 
-@TABLE.row
+@row()
 def developer_mode(stage: Stage) -> str:
     """a training runs with -X dev -W error, so that each warning is an exception ->
     output, errors and exit code as without stallguard"""
     return whole(same(stage, sys.executable, "-X", "dev", "-W", "error", stage.script(BATCHES), "20", "0.02"), 20)
 
 
-@TABLE.row
+@row()
 def isolated(stage: Stage) -> str:
     """a training runs with -I -S -> it is guarded from outside, and the run says why: its own output and exit code"""
     text = BATCHES.replace(", stallguard", "").replace("    stallguard.beat()\n", "")
@@ -267,7 +266,7 @@ def isolated(stage: Stage) -> str:
     return f"{seen}, the reason is in run.json"
 
 
-@TABLE.row
+@row()
 def own_sitecustomize(stage: Stage) -> str:
     """the environment has a sitecustomize and a usercustomize of its own; then ones that raise ->
     they run as without stallguard, their errors are printed alike"""
@@ -282,7 +281,7 @@ def own_sitecustomize(stage: Stage) -> str:
     return f"same output and errors, exit code {ended.code}"
 
 
-@TABLE.row
+@row()
 def own_hooks_of_the_end(stage: Stage) -> str:
     """a training has its own sys.excepthook, atexit functions, threading.excepthook and unraisablehook ->
     they are called in the same order, with the same output"""
@@ -305,7 +304,7 @@ raise ValueError("end")
     return f"{', '.join(ended.lines)}; exit code {ended.code}"
 
 
-@TABLE.row
+@row()
 def training_out_of_memory(stage: Stage) -> str:
     """a training limits its own address space and allocates beyond it ->
     its MemoryError and exit code after at most 4 attempts"""
@@ -321,7 +320,7 @@ held = [bytes(50_000_000) for _ in range(100)]
     return f"exit code 1 after {stage.outcome().attempts} attempts"
 
 
-@TABLE.row
+@row()
 def training_out_of_descriptors(stage: Stage) -> str:
     """a training can open no descriptor from before its first batch on ->
     output and exit code as without stallguard"""

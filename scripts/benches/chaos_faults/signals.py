@@ -6,10 +6,9 @@ import os
 import signal
 import time
 
-from .fault import Table
+from .fault import row
 from .stage import BATCHES, SHARP, SHARPER, Stage, expect, same, until, whole
 
-TABLE = Table()
 AGAIN_SOON = ("--set", "policy.backoff=0.1s")
 MOST = 4  # attempts at a training that crashes each time in the same way: a crash of native code is retried three times
 
@@ -19,7 +18,7 @@ def _stubborn(how: str) -> str:
     return f"import signal\n{how}\n" + BATCHES
 
 
-@TABLE.row
+@row()
 def sigterm_ignored(stage: Stage) -> str:
     """a training ignores SIGTERM and is asked to stop -> SIGKILL after the grace period, 137, nothing is left"""
     script = stage.script(_stubborn("signal.signal(signal.SIGTERM, signal.SIG_IGN)"))
@@ -32,7 +31,7 @@ def sigterm_ignored(stage: Stage) -> str:
     return f"exit code 137 after {time.monotonic() - began:.1f} s"
 
 
-@TABLE.row
+@row()
 def sigterm_handled(stage: Stage) -> str:
     """a training saves and exits with 3 at SIGTERM, and is asked to stop ->
     what it saves is whole, and its own code is the run's"""
@@ -54,7 +53,7 @@ signal.signal(signal.SIGTERM, save)
     return "saved, exit code 3"
 
 
-@TABLE.row
+@row()
 def signals_blocked(stage: Stage) -> str:
     """a training blocks all signals and is asked to stop -> SIGKILL after the grace period, 137, nothing is left"""
     how = "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())"
@@ -71,7 +70,7 @@ for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
 """
 
 
-@TABLE.row
+@row()
 def signals_reset(stage: Stage) -> str:
     """a training resets every signal to its default; then `stallguard debug dump` ->
     the signal for stacks is not sent: the training ends with its own code and output"""
@@ -82,7 +81,7 @@ def signals_reset(stage: Stage) -> str:
     return whole(live.ended(), 80)
 
 
-@TABLE.row
+@row()
 def signals_reset_just_now(stage: Stage) -> str:
     """a training resets every signal to its default, and `stallguard debug dump` comes in the same moment ->
     the training ends with its own code and output"""
@@ -112,7 +111,7 @@ raise SystemExit(7)
 HANDLER = "signal.signal(signal.SIGURG, lambda number, frame: calls.append(number))"
 
 
-@TABLE.row
+@row()
 def own_urg_handler(stage: Stage) -> str:
     """a training has a handler for SIGURG and raises it once; then `stallguard debug dump` ->
     its handler is called for its own signal and no other; same output"""
@@ -124,7 +123,7 @@ def own_urg_handler(stage: Stage) -> str:
     return f"{whole(ended, 80)}, handled once"
 
 
-@TABLE.row
+@row()
 def own_urg_handler_from_the_start(stage: Stage) -> str:
     """a training installs a handler for SIGURG before its first batch; `stallguard debug dump` five times ->
     its handler is called for its own signal and no other; same output"""
@@ -137,7 +136,7 @@ def own_urg_handler_from_the_start(stage: Stage) -> str:
     return f"{whole(ended, 60)}, handled once"
 
 
-@TABLE.row
+@row()
 def own_faulthandler(stage: Stage) -> str:
     """a training registers its own faulthandler for SIGURG, enables it and sets a timer of its own ->
     its stacks are in its own files, and nothing of stallguard's"""
@@ -170,19 +169,19 @@ def _ends_by(stage: Stage, end: str, code: int) -> str:
     return f"exit code {code} after {attempts} attempts"
 
 
-@TABLE.row
+@row()
 def crashes_always(stage: Stage) -> str:
     """a training ends by SIGSEGV in each attempt -> 139 after at most 4 attempts; no loop"""
     return _ends_by(stage, "os.kill(os.getpid(), signal.SIGSEGV)", 139)
 
 
-@TABLE.row
+@row()
 def killed_always(stage: Stage) -> str:
     """a training kills itself with SIGKILL in each attempt -> 137 after at most 4 attempts"""
     return _ends_by(stage, "os.kill(os.getpid(), signal.SIGKILL)", 137)
 
 
-@TABLE.row
+@row()
 def group_signalled(stage: Stage) -> str:
     """a training sends SIGTERM to its process group -> 143; stallguard itself is not in it"""
     seen = _ends_by(stage, "os.killpg(0, signal.SIGTERM)\nsignal.pause()", 143)
@@ -190,7 +189,7 @@ def group_signalled(stage: Stage) -> str:
     return seen
 
 
-@TABLE.row
+@row()
 def fails_always(stage: Stage) -> str:
     """a training raises an exception -> its traceback and 1 after one attempt"""
     same(stage, stage.script(BATCHES.replace("raise SystemExit(7)", "1/0")), "3", "0")
@@ -198,7 +197,7 @@ def fails_always(stage: Stage) -> str:
     return "exit code 1 after 1 attempt, same traceback"
 
 
-@TABLE.row
+@row()
 def exits_abruptly(stage: Stage) -> str:
     """a training ends by os._exit(5) -> 5; its batches are counted"""
     text = BATCHES.replace("raise SystemExit(7)", "import os; os._exit(5)")
@@ -227,7 +226,7 @@ raise SystemExit(7)
 """
 
 
-@TABLE.row
+@row()
 def training_killed(stage: Stage) -> str:
     """kill -9 of a training that saves itself, by a user ->
     the next attempt continues from its checkpoint and ends with its own code; no batch is missing"""
@@ -244,7 +243,7 @@ def training_killed(stage: Stage) -> str:
     return f"exit code 7 in attempt 2, {again} batches done again"
 
 
-@TABLE.row
+@row()
 def training_stopped(stage: Stage) -> str:
     """SIGSTOP to a training for 5 s, by a user, then SIGCONT ->
     it is not judged to be stalled, and ends with its own code and output"""
@@ -262,7 +261,7 @@ def training_stopped(stage: Stage) -> str:
     return f"{seen}, no stall"
 
 
-@TABLE.row
+@row()
 def both_stopped(stage: Stage) -> str:
     """SIGSTOP to stallguard and to its training for 5 s, as a machine that sleeps ->
     nothing is judged by that time, and the training ends with its own code and output"""
@@ -279,7 +278,7 @@ def both_stopped(stage: Stage) -> str:
     return f"{seen}, no stall"
 
 
-@TABLE.row
+@row()
 def asked_twice(stage: Stage) -> str:
     """Ctrl-C twice while the training saves for 60 s ->
     the second one does not wait: ended at once, nothing is left"""

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from stallguard.probe import wire
 
-from .fault import Table, linux
+from .fault import linux, row
 from .stage import BATCHES, Stage, counted, expect, until, whole
 
-TABLE = Table()
 GARBAGE = (b"", b"\0" * 4096, os.urandom(4096), b"[" * 4096, b'{"token":0,' + b"[" * 4000, b'{"verb":' * 500)
 
 
@@ -25,7 +24,7 @@ def _sockets(stage: Stage) -> Path:
     return found[-1]
 
 
-@TABLE.row(quick=False)
+@row(quick=False)
 def sockets_removed(stage: Stage) -> str:
     """both sockets of a run are removed while batches end ->
     every batch is counted; `stop` works again within seconds; that they were gone is said"""
@@ -44,7 +43,7 @@ def sockets_removed(stage: Stage) -> str:
     return f"answers again after {back:.1f} s; {counted} of {printed} batches counted"
 
 
-@TABLE.row
+@row()
 def socket_directory_removed(stage: Stage) -> str:
     """the directory of the sockets is removed before the training's probe connects ->
     output and exit code of the training; its batches are counted from its page"""
@@ -57,7 +56,7 @@ def socket_directory_removed(stage: Stage) -> str:
     return f"{seen}, all counted"
 
 
-@TABLE.row(quick=False)
+@row(quick=False)
 def sockets_replaced(stage: Stage) -> str:
     """other programs' sockets take the names of a run's sockets ->
     the training is not disturbed; the names are taken back, and `status` is answered by the run"""
@@ -73,7 +72,7 @@ def sockets_replaced(stage: Stage) -> str:
     return f"{seen}, all counted; the run answers again"
 
 
-@TABLE.row(quick=False)
+@row(quick=False)
 def sockets_replaced_by_files(stage: Stage) -> str:
     """plain files take the names of a run's sockets -> the training is not disturbed; the run answers again"""
     live = stage.watched(BATCHES, "160", "0.05")
@@ -84,7 +83,7 @@ def sockets_replaced_by_files(stage: Stage) -> str:
     return f"{whole(live.ended(), 160)}; the run answers again"
 
 
-@TABLE.row(needs=linux)
+@row(needs=linux)
 def socket_full(stage: Stage) -> str:
     """stallguard is stopped until the queue of the probe's socket is full ->
     the training is not slowed, and every batch is counted afterwards"""
@@ -102,7 +101,7 @@ def socket_full(stage: Stage) -> str:
     return f"{done} batches in 3 s of a full queue, all 400 counted"
 
 
-@TABLE.row
+@row()
 def silent_clients(stage: Stage) -> str:
     """64 clients connect to the control socket and say nothing ->
     `status` is answered, the training is not disturbed"""
@@ -121,7 +120,7 @@ def silent_clients(stage: Stage) -> str:
     return f"answered after {took:.1f} s; {whole(live.ended(), 120)}"
 
 
-@TABLE.row
+@row()
 def garbage_on_sockets(stage: Stage) -> str:
     """random bytes, deep nesting and half questions on both sockets ->
     nothing is counted by it, the run answers, the training ends with its own code"""
@@ -141,7 +140,7 @@ def garbage_on_sockets(stage: Stage) -> str:
     return f"{seen}, exactly 60 counted, the rest is named in the journal"
 
 
-@TABLE.row
+@row()
 def false_beats(stage: Stage) -> str:
     """records with another token, that count a million batches, are sent to the probe's socket ->
     no batch is counted by them"""

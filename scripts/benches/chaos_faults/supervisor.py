@@ -10,10 +10,9 @@ import time
 
 import psutil
 
-from .fault import Table, linux
+from .fault import linux, row
 from .stage import BATCHES, SHARP, SHARPER, Stage, counted, expect, limit, steps, until, whole
 
-TABLE = Table()
 # Prints as well as it writes to a file of its own: 400 KB, which is more than a pipe holds.
 PRINTING = """
 import sys, time, stallguard
@@ -49,7 +48,7 @@ sys.exit(3)
 """
 
 
-@TABLE.row
+@row()
 def supervisor_killed(stage: Stage) -> str:
     """kill -9 of stallguard while a training prints and writes to a file ->
     the training ends by itself with all its results and what it prints; `ls --live` names its pid until then"""
@@ -68,7 +67,7 @@ def supervisor_killed(stage: Stage) -> str:
     return "60 batches to their end, named by ls"
 
 
-@TABLE.row
+@row()
 def supervisor_killed_and_stopped_by_hand(stage: Stage) -> str:
     """kill -9 of stallguard, then `stallguard stop` ->
     the training that is left is ended with its group; the run has an outcome"""
@@ -82,7 +81,7 @@ def supervisor_killed_and_stopped_by_hand(stage: Stage) -> str:
     return "ended, outcome 143"
 
 
-@TABLE.row
+@row()
 def supervisor_killed_at_start(stage: Stage) -> str:
     """kill -9 of stallguard as soon as its run has a directory ->
     the training ends by itself or never began; the next run begins and finds nothing in its way"""
@@ -97,7 +96,7 @@ def supervisor_killed_at_start(stage: Stage) -> str:
     return "the next run ended with 0"
 
 
-@TABLE.row
+@row()
 def job_killed_three_times(stage: Stage) -> str:
     """kill -9 of the stallguard of a job, three times, restarted as by its service manager ->
     the training goes on each time, is guarded again, and its own exit code is the run's"""
@@ -118,7 +117,7 @@ def job_killed_three_times(stage: Stage) -> str:
     return f"pid {pid and 'the same'} in 4 lives of stallguard, {len(printed)} batches, exit code 3"
 
 
-@TABLE.row
+@row()
 def job_killed_and_training_ends(stage: Stage) -> str:
     """kill -9 of the stallguard of a job; the training ends with 3 before stallguard is back ->
     the exit code is known, and nothing is trained again"""
@@ -134,7 +133,7 @@ def job_killed_and_training_ends(stage: Stage) -> str:
     return "exit code 3 after 1 attempt"
 
 
-@TABLE.row
+@row()
 def job_and_training_killed(stage: Stage) -> str:
     """kill -9 of the stallguard of a job and of its training ->
     the next stallguard starts the training again, once"""
@@ -151,7 +150,7 @@ def job_and_training_killed(stage: Stage) -> str:
     return "exit code 3 after 2 attempts"
 
 
-@TABLE.row
+@row()
 def supervisor_stopped(stage: Stage) -> str:
     """SIGSTOP to stallguard for 4 s while batches end ->
     the training keeps its pace, is not judged, and ends with its own code"""
@@ -169,7 +168,7 @@ def supervisor_stopped(stage: Stage) -> str:
     return f"{done} batches meanwhile, all 100 counted, no stall"
 
 
-@TABLE.row
+@row()
 def supervisor_stopped_at_the_end(stage: Stage) -> str:
     """SIGSTOP to stallguard; the training prints 200 kB, ends with 7; SIGCONT; the reader takes nothing for 2 s ->
     its exit code and its last output arrive"""
@@ -187,7 +186,7 @@ def supervisor_stopped_at_the_end(stage: Stage) -> str:
     return whole(ended, 40)
 
 
-@TABLE.row(needs=linux)
+@row(needs=linux)
 def supervisor_out_of_memory(stage: Stage) -> str:
     """the address space of a running stallguard is limited to what it has; then `dump` three times ->
     the dumps are answered, and the training ends with its own code and output"""
@@ -200,7 +199,7 @@ def supervisor_out_of_memory(stage: Stage) -> str:
     return whole(live.ended(), 100)
 
 
-@TABLE.row(needs=linux)
+@row(needs=linux)
 def supervisor_out_of_descriptors(stage: Stage) -> str:
     """a running stallguard can open no descriptor any more -> the training ends with its own code and output"""
     live = stage.watched(BATCHES, "80", "0.05")

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from .fault import Table
+from .fault import row
 from .stage import BATCHES, SHARP, Live, Stage, expect, until, whole
 
-TABLE = Table()
 # Starts a command as the leader of a session whose terminal is its standard input.
 ON_A_TERMINAL = """
 import fcntl, os, signal, sys, termios
@@ -84,7 +83,7 @@ def _batches(stage: Stage, count: int, *options: str) -> list[str]:
     return stage.guarding([stage.script(BATCHES), str(count), "0.05"], options)
 
 
-@TABLE.row
+@row()
 def terminal_hang_up(stage: Stage) -> str:
     """the terminal of a run is closed -> the training ends by SIGHUP as without stallguard (129); no orphan"""
     with terminal(stage, _batches(stage, 9000)) as screen:
@@ -97,7 +96,7 @@ def terminal_hang_up(stage: Stage) -> str:
     return f"exit code {code}, run {'over' if training.path.exists() else ''}"
 
 
-@TABLE.row
+@row()
 def terminal_hang_up_nohup(stage: Stage) -> str:
     """the terminal of a run is closed that was started with SIGHUP ignored (nohup) ->
     the training goes on to its end, as without stallguard"""
@@ -111,7 +110,7 @@ def terminal_hang_up_nohup(stage: Stage) -> str:
     return "60 batches to their end, exit code 0"
 
 
-@TABLE.row
+@row()
 def logout(stage: Stage) -> str:
     """SIGHUP to the session of a shell that runs stallguard -> stallguard and the training end; no orphan"""
     script = stage.script(BATCHES)
@@ -127,7 +126,7 @@ def logout(stage: Stage) -> str:
     return f"outcome {stage.outcome().code}, nothing left"
 
 
-@TABLE.row
+@row()
 def ctrl_z(stage: Stage) -> str:
     """Ctrl-Z on the terminal of a run, 4 s later SIGCONT ->
     training and stallguard stand still, then go on; nothing is judged; own exit code"""
@@ -149,7 +148,7 @@ def ctrl_z(stage: Stage) -> str:
     return "stood still, then 60 batches, exit code 7"
 
 
-@TABLE.row
+@row()
 def ctrl_s(stage: Stage) -> str:
     """Ctrl-S on the terminal of a run for 8 s: it takes no output, and the training fills what is in between ->
     the training is not judged; all its output arrives; own exit code"""
@@ -166,7 +165,7 @@ def ctrl_s(stage: Stage) -> str:
     return "80 batches, exit code 7"
 
 
-@TABLE.row
+@row()
 def ctrl_c(stage: Stage) -> str:
     """Ctrl-C on the terminal of a run -> one KeyboardInterrupt in the training, its own exit code"""
     # Short sleeps: one long sleep can begin after the signal and before its handler.
@@ -180,7 +179,7 @@ def ctrl_c(stage: Stage) -> str:
     return "exit code 5"
 
 
-@TABLE.row
+@row()
 def terminal_is_one(stage: Stage) -> str:
     """a training on a terminal asks for its size, its kind and a line of input ->
     the same answers as without stallguard"""
@@ -196,7 +195,7 @@ def terminal_is_one(stage: Stage) -> str:
     return f"same answers, exit code {seen[1][0]}"
 
 
-@TABLE.row
+@row()
 def reader_gone(stage: Stage) -> str:
     """the reader of a run's output closes its end after the first line (| head -n 1) ->
     the training meets the broken pipe as without stallguard: same exit code"""
@@ -211,7 +210,7 @@ def reader_gone(stage: Stage) -> str:
     return f"exit code {codes[1]}, as without"
 
 
-@TABLE.row
+@row()
 def reader_slow(stage: Stage) -> str:
     """the reader of a run's output takes nothing for 8 s while 4 MB are printed ->
     the training waits as without stallguard, is not judged; every byte arrives"""
@@ -249,7 +248,7 @@ def _stepped(stage: Stage, by: int) -> Live:
     return stage.start([*command, stage.script(BATCHES), "80", "0.05"])
 
 
-@TABLE.row
+@row()
 def clock_steps(stage: Stage) -> str:
     """the wall clock steps by an hour, forward and back (a stand-in: stallguard's own clock functions step) ->
     nothing is ended by it (--max-time 30m), the run answers; own code and output"""
@@ -264,7 +263,7 @@ def clock_steps(stage: Stage) -> str:
     return f"{seen}, both ways"
 
 
-@TABLE.row
+@row()
 def no_temporary_directory(stage: Stage) -> str:
     """TMPDIR leads nowhere and HOME is not set -> output and exit code of the training"""
     env = {"TMPDIR": "/nowhere/at/all", "HOME": str(Path("/nowhere"))}
