@@ -222,6 +222,7 @@ class _WorkerProcess:
                 self._note(f"the store does not answer ({error}); it is tried again")
                 return
             self._has_found = True
+            self._offer_what_runs_use()
         if publishing.kept(self._store.url):
             with self._telling("written"):
                 await self._ends.answered(self._runs.publish_kept)
@@ -340,6 +341,14 @@ class _WorkerProcess:
         return {
             name: max(0.0, amount - taken.get(name, 0.0)) for name, amount in self._offer.resources.items()
         }
+
+    def _offer_what_runs_use(self) -> None:
+        """Offer the memory too that the runs which were found use: it is not that of other programs."""
+        needed = self._runs.taken(self._runs.jobs).get("memory", 0.0)
+        room = offers.usable(system.memory(), round(needed * offers.GB))
+        if self._options.memory is None and needed and room is not None:
+            resources = self._offer.resources | {"memory": offers.gigabytes(room)}
+            self._offer = self._offer._replace(resources=resources)
 
     async def _disconnect(self) -> None:
         worker, self._dask = self._dask, None

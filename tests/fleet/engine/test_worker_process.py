@@ -12,15 +12,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from stallguard.core.readings import Memory
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.fleet.engine import worker_process
 from stallguard.fleet.jobs import preparing, runs_here
 from stallguard.fleet.machines import machine_list
 from stallguard.fleet.machines.machine_beat import MachineFiles
-from stallguard.fleet.machines.offers import Offer, WorkerOptions
+from stallguard.fleet.machines.offers import GB, Offer, WorkerOptions
 from stallguard.fleet.store import beside_loop, orders, signing
 from stallguard.fleet.store.folder_store import FolderStore
-from stallguard.fleet.store.orders import Cordon, RunStatus, WorkerCard
+from stallguard.fleet.store.orders import Code, Cordon, RunStatus, Submission, WorkerCard
 from stallguard.fleet.store.signing import Signatures
 from stallguard.host import system
 from stallguard.storage import paths
@@ -346,3 +347,22 @@ def test_logs_and_fetched_checkpoints_that_are_left_over_go_and_those_in_use_sta
 
 def test_a_machine_that_has_had_no_job_has_nothing_to_remove(left):
     worker_process.remove_unused((), ())
+
+
+def test_the_memory_of_runs_that_a_worker_finds_when_it_begins_is_offered_to_later_jobs(
+    home, found, tmp_path, monkeypatch
+):
+    """Else a machine whose worker began beside a training would offer less for as long as that worker lives."""
+    monkeypatch.setenv("STALLGUARD_HOME", str(home / "state"))
+    monkeypatch.setattr(system, "memory", lambda: Memory(total=64 * GB, available=26 * GB))
+    worker = worker_process._WorkerProcess(
+        Signatures(found(name="mac")), FolderStore(tmp_path / "store"), "mac", "here",
+        Offer({"slots": 2, "memory": 26.0}, {}, ""), WorkerOptions(host="mac", slots=2), {}, print,
+    )  # fmt: skip
+    code = Code(digest="0" * 64, size=1)
+    needs = Submission(schema=1, job="job", words=("t.py",), code=code, needs={"memory": 30.0})
+    worker._runs._running["job"] = runs_here._Running(needs)
+    worker._offer_what_runs_use()
+    worker._carried = frozenset({"job"})
+    assert worker._offer.resources == {"slots": 2, "memory": 56.0}
+    assert worker._rest() == {"slots": 1.0, "memory": 26.0}
