@@ -223,21 +223,12 @@ def _unkillable(run: Run, event: events.Unkillable, _limits: Limits) -> Step:
 
 
 HANDLERS: dict[type, Callable[..., Step]] = {
-    events.Launched: _launched,
-    events.Failed: _failed,
-    events.ProbeConnected: _greeted,
-    events.Heartbeat: _on_heartbeat,
-    events.ProbeNote: _noted,
-    events.Profiled: advisories.profiled,
-    events.ProcessLeft: _left,
-    events.Matched: _matched,
-    events.ClockGap: _slept,
-    events.SensorBlocked: _sensor_blocked,
-    events.Collected: _collected,
-    events.Exited: _exited,
-    events.Unkillable: _unkillable,
-    events.UserCommand: user_commands.take,
-}
+    events.Launched: _launched, events.Failed: _failed, events.ProbeConnected: _greeted,
+    events.Heartbeat: _on_heartbeat, events.ProbeNote: _noted, events.Profiled: advisories.profiled,
+    events.ProcessLeft: _left, events.Matched: _matched, events.ClockGap: _slept,
+    events.SensorBlocked: _sensor_blocked, events.Collected: _collected, events.Exited: _exited,
+    events.Unkillable: _unkillable, events.UserCommand: user_commands.take,
+}  # fmt: skip
 
 
 # ---- what follows from the judgement and from time -----------------------------------------------------------

@@ -245,20 +245,11 @@ def _single(field: str) -> Callable[[History, events.Event], History]:
 
 
 _KEEPERS: dict[type, Callable[..., History]] = {
-    events.Launched: _launched,
-    events.Heartbeat: _on_heartbeat,
-    events.Sampled: _sampled,
-    events.Matched: _matched,
-    events.ProbeNote: _noted,
-    events.Profiled: _profiled,
-    events.SensorBlocked: _sensor_blocked,
-    events.ProbeConnected: _single("greeted"),
-    events.ClockGap: _single("slept"),
-    events.Collected: _collected,
-    events.Unkillable: _single("unkillable"),
-    events.ProcessLeft: _single("left"),
-    events.Exited: _single("exited"),
-}
+    events.Launched: _launched, events.Heartbeat: _on_heartbeat, events.Sampled: _sampled, events.Matched: _matched,
+    events.ProbeNote: _noted, events.Profiled: _profiled, events.SensorBlocked: _sensor_blocked,
+    events.ProbeConnected: _single("greeted"), events.ClockGap: _single("slept"), events.Collected: _collected,
+    events.Unkillable: _single("unkillable"), events.ProcessLeft: _single("left"), events.Exited: _single("exited"),
+}  # fmt: skip
 
 
 # ---- readings -----------------------------------------------------------------------------------------------

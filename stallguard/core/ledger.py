@@ -299,21 +299,11 @@ def _on_concluded(ledger: Ledger, at: float, _action: Conclude) -> Ledger:
 
 
 _HANDLERS: dict[type, Callable[..., Ledger]] = {
-    events.Launched: _on_launched,
-    events.ProbeConnected: _on_connected,
-    events.Heartbeat: _on_heartbeat,
-    events.ProbeNote: _on_note,
-    events.ProcessLeft: _on_left,
-    Collect: _on_collect,
-    events.Collected: _on_collected,
-    Signal: _on_signal,
-    events.Exited: _on_exited,
-    events.Failed: _on_exited,
-    Announce: _on_announced,
-    events.ClockGap: _on_gap,
-    events.SupervisorRestarted: _on_supervisor,
-    Conclude: _on_concluded,
-}
+    events.Launched: _on_launched, events.ProbeConnected: _on_connected, events.Heartbeat: _on_heartbeat,
+    events.ProbeNote: _on_note, events.ProcessLeft: _on_left, Collect: _on_collect, events.Collected: _on_collected,
+    Signal: _on_signal, events.Exited: _on_exited, events.Failed: _on_exited, Announce: _on_announced,
+    events.ClockGap: _on_gap, events.SupervisorRestarted: _on_supervisor, Conclude: _on_concluded,
+}  # fmt: skip
 
 
 class ProcessPosition(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -423,12 +423,7 @@ def _counts(before: events.Heartbeat, heartbeat: events.Heartbeat) -> dict[str, 
     checks = max(0, heartbeat.checks - before.checks)
     entered = int(checks > 0 and before.phase not in ("validation", "prediction"))
     return {
-        rows.STEP: beats - min(beats, first + opened),
-        rows.EPOCH_FIRST_STEP: min(beats, opened),
-        rows.BATCH_CALLBACKS: beats,
-        rows.EPOCH_BOUNDARY: epochs,
-        rows.SAVE: max(0, heartbeat.saves - before.saves),
-        rows.VALIDATION_STEP: checks - entered,
-        rows.VALIDATION_FIRST_STEP: entered,
-        rows.FIRST: first,
-    }
+        rows.STEP: beats - min(beats, first + opened), rows.EPOCH_FIRST_STEP: min(beats, opened),
+        rows.BATCH_CALLBACKS: beats, rows.EPOCH_BOUNDARY: epochs, rows.SAVE: max(0, heartbeat.saves - before.saves),
+        rows.VALIDATION_STEP: checks - entered, rows.VALIDATION_FIRST_STEP: entered, rows.FIRST: first,
+    }  # fmt: skip

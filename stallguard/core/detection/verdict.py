@@ -138,16 +138,9 @@ BETWEEN_STEPS = (EPOCH_BOUNDARY, BATCH_CALLBACKS, VALIDATION_FIRST_STEP, SAVE, U
 PACED = (*LOCAL, *BETWEEN_STEPS)
 
 _PLAIN = {
-    "importing": IMPORTING,
-    "idle": IDLE,
-    "tracing": FIRST,
-    "first run": FIRST,
-    "between": BATCH_CALLBACKS,
-    "epoch end": EPOCH_BOUNDARY,
-    "checkpoint": SAVE,
-    "finishing": EXIT,
-    "named": NAMED,
-}
+    "importing": IMPORTING, "idle": IDLE, "tracing": FIRST, "first run": FIRST, "between": BATCH_CALLBACKS,
+    "epoch end": EPOCH_BOUNDARY, "checkpoint": SAVE, "finishing": EXIT, "named": NAMED,
+}  # fmt: skip
 _CHECKING = ("validation", "prediction")
 # A script that only calls stallguard.beat() never leaves "importing": no hook saw a library.
 _STREAMING = ("importing", "idle", "between", "step")
