@@ -67,20 +67,16 @@ def _phase(meaning: str, reason: str = "") -> Row:
 class PhaseTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a gap can last in each phase: deadlock, external, spin, working; the same before enough is learned."""
 
-    first: Annotated[PhaseLimits, _phase(
-        "the first batch, with tracing and compiling",
+    first: Annotated[PhaseLimits, _phase("the first batch, with tracing and compiling",
         "a first compile of 17 minutes is normal; earlier first batches only shorten the limit for external waits",
     )] = _row((45, 180, 300, 900), (45, 300, 900, 900), 2)
-    step: Annotated[PhaseLimits, _phase(
-        "a training step",
+    step: Annotated[PhaseLimits, _phase("a training step",
         "10 s is 8 x the longest all-idle nap seen in a healthy TensorFlow process",
     )] = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
-    epoch_first_step: Annotated[PhaseLimits, _phase(
-        "the first step of an epoch",
+    epoch_first_step: Annotated[PhaseLimits, _phase("the first step of an epoch",
         "the old iterator is deleted, and a shuffle buffer can fill",
     )] = _row((20, 120, 120, 300), (45, 600, 1800, 1800), 4)
-    epoch_boundary: Annotated[PhaseLimits, _phase(
-        "the time between two epochs",
+    epoch_boundary: Annotated[PhaseLimits, _phase("the time between two epochs",
         "the callbacks of the epoch's end run; a healthy one was idle for 7.75 s",
     )] = _row((20, 120, 300, 300), (45, 600, 1800, 1800), 2)
     validation_first_step: Annotated[PhaseLimits, _phase(
@@ -89,16 +85,13 @@ class PhaseTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "as a training step")] = _row((10, 75, 120, 600), (60, 120, 300, 900), 32)
     save: Annotated[PhaseLimits, _phase("a checkpoint",
         "a healthy save was idle for 5.75 s")] = _row((20, 120, 300, 600), (45, 600, 900, 900), 2)
-    batch_callbacks: Annotated[PhaseLimits, _phase(
-        "callbacks after a batch",
+    batch_callbacks: Annotated[PhaseLimits, _phase("callbacks after a batch",
         "thousands of empty ones must not tighten what the one evaluation needs",
     )] = _row((20, 900, 900, 900), (45, 900, 900, 900), 2)
-    unclassified: Annotated[PhaseLimits, _phase(
-        "beats without phases",
+    unclassified: Annotated[PhaseLimits, _phase("beats without phases",
         "stallguard.beat() and the poll thread do not say what the script does",
     )] = _row((20, 120, 300, 600), (60, 600, 900, 900), 32)
-    exit: Annotated[PhaseLimits, _phase(
-        "the end of the process",
+    exit: Annotated[PhaseLimits, _phase("the end of the process",
         "an interpreter that does not end was observed with tf.data generators",
     )] = _row((60, 300, NEVER, NEVER), (60, 300, NEVER, NEVER), 1)
     importing: Annotated[PhaseLimits, _phase("the code before the first training",
@@ -107,8 +100,7 @@ class PhaseTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "the script's own code can be busy for hours")] = _row((300, 1800, NEVER, NEVER), (300, 1800, NEVER, NEVER), 1)
     named: Annotated[PhaseLimits, _phase("a phase that the script names",
         "the script can name what takes an hour")] = _row((120, 900, 1800, 3600), (120, 900, 1800, 3600), 1)
-    outside: Annotated[PhaseLimits, _phase(
-        "a program without a probe",
+    outside: Annotated[PhaseLimits, _phase("a program without a probe",
         "only an idle tree counts, and it is announced, never acted upon",
     )] = _row((1800, 1800, NEVER, NEVER), (1800, 1800, NEVER, NEVER), 1)
     device: Annotated[PhaseLimits, _phase("a device while beats go on",
@@ -149,8 +141,7 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stale_device: Annotated[float, Row("s", "Age from which a reading of the GPU or of the tree is not used.")] = 5.0
 
     # a thread that stands still in a phase with a known pace
-    one_place: Annotated[float, Row(
-        "s",
+    one_place: Annotated[float, Row("s",
         "Time that a busy thread can stay in a few lines, without new memory or files, in a phase with a known pace.",
     )] = 120.0
     busy_device: Annotated[float, Row("s",
