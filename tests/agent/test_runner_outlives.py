@@ -142,7 +142,7 @@ LATE = 2.0  # seconds until a line is written, at most, on a busy machine
 def check_ledger(run: RunDir, end: run_files.Outcome) -> None:
     """Check that stallguard's absence has its place, and that outcome and journal have the same seconds."""
     known = journal_record.read(run.journal)
-    read = journal_record.spent(known)
+    read = known.spent
     assert 0 < end.spent.supervisor_absent < end.seconds
     read, live = msgspec.structs.asdict(read), msgspec.structs.asdict(end.spent)
     # What an action ends, and the end of the run, is written a moment after it is decided; an event has its own time.

@@ -140,7 +140,7 @@ def from_the_journal(night: Night) -> Spent:
     with TemporaryDirectory() as place:
         path = Path(place) / "journal.jsonl"
         path.write_bytes(b"".join(night.core.lines))
-        return journal_record.spent(journal_record.read(path))
+        return journal_record.read(path).spent
 
 
 @settings(max_examples=examples.of(60, fast=10), deadline=None)
