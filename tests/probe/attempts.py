@@ -56,3 +56,21 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> set[str]:
     """Return the names of equal draws of two processes."""
     assert one.keys() == other.keys()
     return {name for name in one if one[name] == other[name]}
+
+
+# What a script can see of Python's generators.
+LOOK = """
+import copy, inspect, json, pickle, random, sys
+facts = {
+    "signatures": [str(inspect.signature(what)) for what in (random.Random, random.Random.seed, random.seed)],
+    "names": [random.seed.__qualname__, random.seed.__module__, random.Random.seed.__doc__, repr(random.Random)],
+    "pickle": pickle.loads(pickle.dumps(random.Random(5))).random(),
+    "copy": copy.deepcopy(random.Random(5)).random(),
+    "bound": random.seed.__self__ is random._inst, "type": type(random.Random()) is random.Random,
+    "system": random.SystemRandom().seed(5), "modules": sorted(set(sys.modules) - {"random"}),
+}
+try:
+    random.seed([])
+except TypeError as error:
+    facts["error"] = str(error)
+"""

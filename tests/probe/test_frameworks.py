@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
 from stallguard.probe import wire
+from tests.probe.frameworks.scenarios import CHILDREN, guarded, table
 from tests.probe.imported import ForkReceiver
 from tests.probe.receiver import Receiver
 
-CHILDREN = Path(__file__).parents[1] / "children"
 # scenario of tf_scenarios.py: beats, batches of validation and prediction, checkpoints, the hook that counts
 EXPECTED = {
     "fit_arrays": (32, 8, 0, "callbacks"),
@@ -50,29 +49,6 @@ def plain(servers, interpreter, *names):
         heartbeat = receiver.run(command, 600, cwd=CHILDREN, STALLGUARD_OWNER="1")
     assert heartbeat.code == 0, heartbeat.err[-3000:]
     return heartbeat
-
-
-def guarded(interpreter, script, *arguments, **environment):
-    """Run one of the children under the probe."""
-    with Receiver() as receiver:
-        return receiver.run(
-            [interpreter, str(CHILDREN / script), *arguments], 600, cwd=CHILDREN, **environment
-        )
-
-
-def table(heartbeat):
-    """Return what each scenario counted, in the form of EXPECTED."""
-    assert heartbeat.code == 0, heartbeat.err[-3000:]
-    found = json.loads(heartbeat.out.splitlines()[-1])
-    return {
-        name: (
-            row["beats"],
-            row["checks"],
-            row.get("saves", 0),
-            wire.SOURCES[row["source"]] if row["beats"] else None,
-        )
-        for name, row in found.items()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -151,30 +127,6 @@ def test_the_first_keras_3_beats_like_the_newest(other_python):
     names = ["fit_arrays", "fit_in_strides", "fit_in_uneven_strides", "single_batches", "graph_loop"]
     heartbeat = guarded(other_python("tf216"), "tf_scenarios.py", *names)
     assert table(heartbeat) == {name: EXPECTED[name] for name in names}
-
-
-PORTABLE = {
-    "fit": (40, 4, 0, "callbacks"),
-    "predict": (0, 20, 0, None),
-    "single_batches": (5, 0, 0, "on_batch"),
-    "threads": (4, 0, 0, "callbacks"),
-}
-
-
-@pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_keras_3_beats_on_other_backends_and_dispatches_as_before(other_python, backend):
-    heartbeat = guarded(other_python(backend), "keras_scenarios.py", *PORTABLE, KERAS_BACKEND=backend)
-    assert table(heartbeat) == PORTABLE
-    threads = json.loads(heartbeat.out.splitlines()[-1])["threads"]["result"]
-    assert {name.split("-")[0] for name in threads} == {"ThreadPoolExecutor"}
-    assert backend == "torch" or "first run" in heartbeat.phases()  # JAX compiles in the first batch
-
-
-def test_plain_torch_beats(other_python):
-    heartbeat = guarded(other_python("torch"), "keras_scenarios.py", "torch_loop", "torch_compiled")
-    assert table(heartbeat) == {"torch_loop": (20, 0, 1, "torch"), "torch_compiled": (20, 0, 0, "torch")}
-    assert {"torch_step", "torch_loader", "save"} <= set(heartbeat.hello()["hooks"])
-    assert heartbeat.last()["input_ns"] > 0
 
 
 @pytest.mark.tf

@@ -111,68 +111,6 @@ def test_what_the_script_seeds_itself_is_untouched(script):
     assert script.draws()["seeded"] == script.draws("", STALLGUARD_OWNER="1")["seeded"]
 
 
-LOOK = """
-import copy, inspect, json, pickle, random, sys
-facts = {
-    "signatures": [str(inspect.signature(what)) for what in (random.Random, random.Random.seed, random.seed)],
-    "names": [random.seed.__qualname__, random.seed.__module__, random.Random.seed.__doc__, repr(random.Random)],
-    "pickle": pickle.loads(pickle.dumps(random.Random(5))).random(),
-    "copy": copy.deepcopy(random.Random(5)).random(),
-    "bound": random.seed.__self__ is random._inst, "type": type(random.Random()) is random.Random,
-    "system": random.SystemRandom().seed(5), "modules": sorted(set(sys.modules) - {"random"}),
-}
-try:
-    random.seed([])
-except TypeError as error:
-    facts["error"] = str(error)
-"""
-LOOK_AT_NUMPY = """
-import numpy as np
-rng = np.random.default_rng()
-again = pickle.loads(pickle.dumps(rng))
-facts["numpy"] = [
-    type(np.random.default_rng).__name__, np.random.default_rng.__doc__, str(type(rng)),
-    isinstance(rng, np.random.Generator),
-    rng.random() == again.random(), np.random.SeedSequence.__doc__,
-]
-"""
-
-
-def test_the_program_sees_the_same_classes_and_no_other_modules(receiver, tmp_path, any_python):
-    attempts = Attempts(receiver, tmp_path, LOOK + "print(json.dumps(facts))", any_python)
-    modules = {
-        name for name in attempts.draws("")["modules"] if name.partition(".")[0] != "_stallguard_probe"
-    }
-    seen, bare = attempts.draws(), attempts.draws("", STALLGUARD_OWNER="1")
-    extra = set(seen.pop("modules")) - modules - set(bare.pop("modules"))
-    assert {name.rpartition(".")[0] for name in extra} <= {
-        "_stallguard_probe",
-        "_stallguard_probe.frameworks",
-    }
-    assert seen == bare
-
-
-@pytest.mark.parametrize("environment", ["here", "keras2"])
-def test_numpy_looks_the_same_too(receiver, tmp_path, other_python, environment):
-    interpreter = sys.executable if environment == "here" else other_python(environment)
-    code = LOOK + LOOK_AT_NUMPY + "print(json.dumps(facts['numpy']))"
-    attempts = Attempts(receiver, tmp_path, code, interpreter)
-    assert attempts.draws() == attempts.draws("", STALLGUARD_OWNER="1")
-
-
-def test_generators_that_are_there_before_the_probe_are_seeded_too(receiver, tmp_path):
-    """A .pth file of a package runs before it."""
-    base = sys._base_executable
-    user = tmp_path / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
-    user.mkdir(parents=True)
-    (user / "early.pth").write_text("import random; random.early = True\n")
-    code = "import json, random; print(json.dumps([random.early, random.random(), random.Random().random()]))"
-    attempts = Attempts(receiver, tmp_path, code, base)
-    first, second = (attempts.draws(PYTHONUSERBASE=str(tmp_path)) for _ in range(2))
-    assert first == second
-    assert first[0] is True
-
-
 def test_a_library_that_names_its_files_at_random_still_does(receiver, tmp_path):
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets/__init__.py").touch()

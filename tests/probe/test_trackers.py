@@ -11,7 +11,7 @@ from stallguard.probe.settings import ProbeSettings
 from stallguard.probe.trackers import MOMENT, EarlierChoices, LogDirectories
 from tests.guarded.runs import guard
 
-SCRIPT = Path(__file__).parent / "scripts" / "boards.py"
+SCRIPT = Path(__file__).parent / "children" / "boards.py"
 
 
 @pytest.mark.tf
