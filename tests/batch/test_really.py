@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.guarded.runs import guard
+from tests.guarded.runs import Guard
 from tests.probe.receiver import Heard, Receiver
 
 CHILD = Path(__file__).parent / "really_child.py"
@@ -105,8 +105,8 @@ def test_other_backends_do_the_same(other_python: Callable[[str], str], name: st
 
 
 @pytest.mark.live
-def test_a_run_goes_on_with_fewer_rows_where_it_was(tmp_path: Path) -> None:
-    run = guard(
+def test_a_run_goes_on_with_fewer_rows_where_it_was(guard_keras: Guard, tmp_path: Path) -> None:
+    run = guard_keras(
         tmp_path, "--really-smaller-batch", "--scale-lr", "sqrt", str(SCRIPTS / "once.py"), str(tmp_path / "memory"),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ import pytest
 
 from stallguard.core.events import Heartbeat, Launched, ProbeNote
 from stallguard.storage import journal
-from tests.guarded.runs import SCRIPTS, guard
+from tests.guarded.runs import SCRIPTS
 
 pytestmark = pytest.mark.live
 EVENING = str(SCRIPTS / "evening.py")
@@ -89,7 +89,7 @@ def test_a_training_that_a_user_kills_goes_on_by_itself_and_comes_to_the_same(tm
     with started(tmp_path, "--checkpoint-every", "0.3s", EVENING) as child:
         for training in psutil.Process(child.pid).children():
             training.kill()
-        out, _ = child.communicate(timeout=60)
+        out, _ = child.communicate(timeout=180)  # TensorFlow is imported again
     assert child.returncode == 0
     assert out.splitlines()[-1] == undisturbed
     path = tmp_path / "home" / "runs" / "latest" / "journal.jsonl"
@@ -100,7 +100,7 @@ def test_a_training_that_a_user_kills_goes_on_by_itself_and_comes_to_the_same(tm
 
 
 @pytest.mark.tf
-def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(tmp_path, undisturbed):
+def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(guard_keras, tmp_path, undisturbed):
     with started(tmp_path, EVENING) as child:
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=40)
@@ -109,7 +109,7 @@ def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(tmp_path
         "one save, the last"
     )
 
-    resumed = guard(tmp_path / "home", "--resume", "last", EVENING, env={"PAUSE": "0"}, cwd=tmp_path)
+    resumed = guard_keras(tmp_path / "home", "--resume", "last", EVENING, env={"PAUSE": "0"}, cwd=tmp_path)
     assert resumed.code == 0, resumed.err
     assert resumed.out.decode().splitlines()[-1] == undisturbed
     said = [
