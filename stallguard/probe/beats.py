@@ -470,9 +470,8 @@ class LoopPosition:
 
     def __init__(self) -> None:
         self.fit = self.last = -1
-        self.epoch: int | None = (
-            None  # less than 0 if earlier attempts trained more of it than this one has in all
-        )
+        # Less than 0 if earlier attempts trained more of it than this one has in all.
+        self.epoch: int | None = None
         self._pending = 0  # batches that earlier attempts trained of the epoch that begins next
 
     def fit_begins(self, beats: int) -> None:

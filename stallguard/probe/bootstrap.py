@@ -41,15 +41,13 @@ from .stack_sampler import StackSampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
     from types import ModuleType
     from typing import Any, Callable, Optional
 
-    After = Callable[[ModuleType], None]
-    from collections.abc import MutableMapping
-    from types import ModuleType
-    from typing import Callable
-
     from .settings import ProbeSettings
+
+    After = Callable[[ModuleType], None]
 
 
 class Loader:

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
     from .beats import Beats
 
-LEAST, MOST = (
-    1e-3,
-    1e9,
-)  # Keras prints a number up to the first with an exponent; one above the second is too long
+# Keras prints a number up to the first with an exponent; one above the second is too long.
+LEAST, MOST = 1e-3, 1e9
 BROKEN, METRIC, FINITE = "nonfinite", "nonfinite-metric", "finite-again"  # kinds of the notes
 _LOSS, _EPOCH, _BEATS = (wire.SLOT[name] for name in ("loss_bits", "epoch", "beats"))
 
