@@ -234,7 +234,7 @@ def test_the_whole_suite_makes_every_environment_and_the_fast_half_takes_argumen
             ["sh", tmp_path / "scripts/test", *words], check=True, capture_output=True, text=True
         ).stdout
 
-    assert "|-m|not tf and not live and not waits and not whole|tests/core|-x|" in said(
+    assert "|-m|not costly and not tf and not live and not waits and not whole|tests/core|-x|" in said(
         "--fast", "tests/core", "-x"
     )
     assert said().startswith("setup:|setup:all|-m|pytest|-n|")
