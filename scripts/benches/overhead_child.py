@@ -22,7 +22,8 @@ import tempfile
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-INJECT = os.path.join(os.path.dirname(__file__), "..", "..", "stallguard", "probe", "inject")
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+INJECT = os.path.join(ROOT, "stallguard", "probe", "inject")
 STEPS, SHORT, BATCH = 400, 10, 8
 SEVERAL, LONG = (11, 25)  # epochs: of the fits that show what one costs, and of a long fit (10,000 steps, 10 s at 1 ms)
 MILLISECOND = 1000  # us: the batches whose slow-down is shown
@@ -32,12 +33,13 @@ def under_probe(arguments):
     """Run this program again with the probe in and a process that receives its records; return its exit code."""
     with tempfile.TemporaryDirectory(prefix="sg-") as place, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind(os.path.join(place, "s"))
-        settings = {"SOCKET": ear.getsockname(), "RUN": place, "TOKEN": "1"}
+        sys.path.insert(0, ROOT)
+        from stallguard.probe import settings
+
         # Only the hooks of the checkpoints are measured: `bench resume` measures what a save costs.
-        if "--checkpoints" in arguments:
-            settings |= {"CHECKPOINTS": os.path.join(place, "checkpoints"), "CHECKPOINT_COST": "1e-6"}
-        environment = {**os.environ, "PYTHONPATH": os.path.abspath(INJECT)}
-        environment.update({"STALLGUARD_" + name: value for name, value in settings.items()})
+        saves = os.path.join(place, "checkpoints") if "--checkpoints" in arguments else ""
+        wish = settings.ProbeSettings(socket=ear.getsockname(), pages=place, token=1, checkpoints=saves, cost=1e-6)
+        environment = {**os.environ, "PYTHONPATH": INJECT, settings.VARIABLE: settings.encode(wish)}
         child = subprocess.Popen([sys.executable, os.path.abspath(__file__), *arguments], env=environment)
         ear.settimeout(1)
         while child.poll() is None:
@@ -173,6 +175,8 @@ def main():
     parser.add_argument("--checkpoints", action="store_true", help="with the hooks of our own checkpoints in")
     options = parser.parse_args()
     if "_stallguard_probe" not in sys.modules:
+        if os.environ.get("PYTHONPATH") == INJECT:
+            sys.exit("the probe is not in")
         return under_probe(sys.argv[1:])
     print(json.dumps(answer(sys.modules["_stallguard_probe"].probe.patches, options.rounds)))
     return 0
@@ -181,7 +185,7 @@ def main():
 def answer(patches, rounds):
     model, data = model_and_data()
     short = data.take(SHORT).cache()
-    hook = Stopwatch(patches).step(lambda: model.fit(data, epochs=1, verbose=0), rounds // 3)
+    hook = Stopwatch(patches).step(lambda: model.fit(data, epochs=1, verbose=0), max(1, rounds // 3))
     once = compare({"out": patches.take_out, "in": patches.put_back}, model, short, 3 * rounds)
     fit = once["in"] - once["out"]
     several = compare({"out": patches.take_out, "in": patches.put_back}, model, short, rounds, SEVERAL)
