@@ -80,6 +80,7 @@ def test_any_key_may_be_absent(line):
     parse(text)
 
 
+@pytest.mark.whole
 @given(st.text())
 def test_no_text_brings_an_error(text):
     parse(text)

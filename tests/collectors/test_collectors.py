@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from stallguard.collectors import Collector, evidence_bundle, fit
 from tests.collectors.stuck import LONG, SECRET, context, item
 
@@ -27,6 +29,7 @@ def test_a_late_collector_writes_nothing_any_more(tmp_path):
     assert not (tmp_path / "1/late.txt").exists()
 
 
+@pytest.mark.whole
 def test_a_collector_that_floods_is_cut_and_says_so(tmp_path):
     def flood(_context, sheet):
         for number in range(100):

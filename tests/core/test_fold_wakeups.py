@@ -84,6 +84,7 @@ def interrupt(world: Simulation) -> Simulation:
     return world
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("hold", "given_limits"),
     [
@@ -135,6 +136,7 @@ def happen(world: Simulation, what: str, much: float) -> None:
         world.ask(what, str(much) if what == "mute" else "")
 
 
+@pytest.mark.whole
 @settings(max_examples=examples.of(60, fast=10), deadline=None)
 @given(
     history=st.lists(marks, max_size=12),

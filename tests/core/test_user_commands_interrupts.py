@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stallguard.core.actions import Conclude, Launch, Signal
 from stallguard.errors import STOPPED_ON_TIME
 from tests.simulation.simulation import Simulation
@@ -58,6 +60,7 @@ def test_a_second_interrupt_within_the_time_that_was_reported_ends_it_at_once():
     assert signals(world) == ["INT", "KILL"]
 
 
+@pytest.mark.whole
 def test_long_after_it_went_on_an_interrupt_is_a_first_one():
     world = Simulation()
     world.train(60)

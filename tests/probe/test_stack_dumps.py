@@ -126,6 +126,7 @@ def request(receiver, child, **more):
     return training_process.request_stacks(EvidenceContext(**given | more), 60.0)
 
 
+@pytest.mark.whole
 def test_the_probes_thread_writes_the_stacks_so_that_no_signal_meets_running_python(
     receiver, any_python, monkeypatch
 ):

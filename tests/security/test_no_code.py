@@ -51,6 +51,7 @@ def imported(node: ast.AST) -> set[str]:
     return found
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", FILES)
 def test_no_module_loads_code_or_calls_a_shell(name: str) -> None:
     code = tree(name)
@@ -69,6 +70,7 @@ def test_no_module_loads_code_or_calls_a_shell(name: str) -> None:
             assert not wrong, ast.unparse(call)
 
 
+@pytest.mark.whole
 def test_a_shell_is_named_in_three_places_only() -> None:
     found = {
         name: shells

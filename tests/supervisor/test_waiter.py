@@ -109,6 +109,7 @@ def scene(tmp_path):
         one.close()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_code_of_an_adopted_training_is_true(scene, ending):
     argv, code = ENDINGS[ending]
@@ -117,6 +118,7 @@ def test_the_code_of_an_adopted_training_is_true(scene, ending):
     assert training.adopt() == code
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_code_is_read_afterwards_by_a_stallguard_that_was_dead_at_the_end(scene, ending):
     argv, code = ENDINGS[ending]

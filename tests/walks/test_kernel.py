@@ -195,6 +195,7 @@ def test_the_oldest_file_counts_from_its_last_use(tmp_path):
     assert sockets.oldest([], 100) is None
 
 
+@pytest.mark.whole
 def test_a_loop_is_run_with_the_first_python_that_has_its_library(real, monkeypatch):
     """A module of our own in the place of MLX, which this system does not have."""
     from mac import frameworks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from tests.simulation.program import OWN, SILENCES
 SEVERAL = settings(max_examples=examples.of(30, fast=5))
 
 
+@pytest.mark.whole
 @SEVERAL
 @given(
     batch=st.floats(0.3, 15.0),

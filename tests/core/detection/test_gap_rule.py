@@ -44,6 +44,7 @@ def ours(monkeypatch: pytest.MonkeyPatch):
     return detector_state
 
 
+@pytest.mark.whole
 @settings(max_examples=examples.of(60, fast=10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batch=st.floats(0.002, 5.0),

@@ -51,6 +51,7 @@ def scene_of(story: Simulation, *, ended: bool) -> Scene:
     return diagnose._scene_of_exit(story.history, story.ended)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "pattern", PATTERNS, ids=[f"{n} {row.cause} {row.mode}" for n, row in enumerate(PATTERNS)]
 )

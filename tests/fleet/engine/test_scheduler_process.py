@@ -8,6 +8,7 @@ import socket
 import pytest
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user, and be one")
 def test_a_second_scheduler_at_the_same_port_is_one_clear_error(lab):
     place = lab.member.scheduler.rpartition("/")[2]

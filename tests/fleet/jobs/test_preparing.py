@@ -100,6 +100,7 @@ def test_a_job_gets_what_its_lock_file_names_and_the_next_one_shares_it(tmp_path
     assert Path(python).parents[1].stat().st_ino == made
 
 
+@pytest.mark.whole
 def test_two_digests_of_code_with_one_lock_share_an_environment_only_if_none_of_their_code_is_in_it(
     tmp_path, env
 ):
@@ -188,6 +189,7 @@ def test_what_cannot_be_made_says_why_and_leaves_nothing(tmp_path, env):
         interpreter(place, "", "", env)
 
 
+@pytest.mark.whole
 def test_a_python_that_this_machine_lacks_is_the_reason(tmp_path, env):
     place = project(tmp_path / "p", env)
     text = (place / "pyproject.toml").read_text().replace(">=3.11", ">=3.99")

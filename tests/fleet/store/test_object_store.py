@@ -165,6 +165,7 @@ def test_a_folder_that_another_program_made_is_no_name(bucket):
     assert store.read("jobs/ab/log/1") == b"1"
 
 
+@pytest.mark.whole
 def test_more_than_a_page_of_keys_is_listed_and_removed(bucket):
     from concurrent.futures import ThreadPoolExecutor
 
@@ -222,6 +223,7 @@ def test_ctrl_c_ends_a_program_that_waits_for_a_bucket(s3):
     assert time.monotonic() - began < object_store.READ / 2
 
 
+@pytest.mark.whole
 def test_many_requests_at_once_are_answered(bucket):
     store = open_store(bucket)
     done = []

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from tests.probe.attempts import LOOK, Attempts
 
 
+@pytest.mark.whole
 def test_the_program_sees_the_same_classes_and_no_other_modules(receiver, tmp_path, any_python):
     attempts = Attempts(receiver, tmp_path, LOOK + "print(json.dumps(facts))", any_python)
     modules = {
