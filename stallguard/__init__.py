@@ -22,16 +22,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
 __version__ = "0.1.0"
-__all__ = [
-    "StallguardCallback",
-    "batch_size",
-    "beat",
-    "checkpoint",
-    "expect",
-    "guarded",
-    "microbatches",
-    "phase",
-]
+__all__ = ["StallguardCallback", "batch_size", "beat", "checkpoint", "expect", "guarded", "microbatches", "phase"]
 
 
 def _script() -> Any:
@@ -65,10 +56,7 @@ class phase:  # noqa: N801  reads as a function in a with statement
             self._state = script.enter(self._name, self._seconds)
 
     def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        where: Optional[TracebackType],
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], where: Optional[TracebackType]
     ) -> None:
         script = _script()
         if script is not None and self._state is not None:

@@ -50,9 +50,7 @@ def warnings(machine: Machine | None) -> list[str]:
         return []
     found = []
     if machine.power == "battery":
-        found.append(
-            "running on battery: stallguard cannot prevent sleep when it is low; connect mains power"
-        )
+        found.append("running on battery: stallguard cannot prevent sleep when it is low; connect mains power")
     if machine.lid_closed:
         found.append("the lid is closed: without a display and mains power the machine sleeps; open it")
     return found

@@ -81,9 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     no_tensorflow = importlib.util.find_spec("tensorflow") is None
     for item in items:
         if no_tensorflow and item.get_closest_marker("tf"):
-            item.add_marker(
-                pytest.mark.skip(reason="this interpreter has no TensorFlow: scripts/setup installs one")
-            )
+            item.add_marker(pytest.mark.skip(reason="this interpreter has no TensorFlow: scripts/setup installs one"))
         if "STALLGUARD_LIVE" not in os.environ and item.path.is_relative_to(ROOT / "tests/live"):
             item.add_marker(
                 pytest.mark.skip(reason="needs a Mac with Apple silicon and its user's consent: scripts/live")
@@ -223,8 +221,7 @@ def leaves_nothing_behind():
     if left:
         _end(left.get("child process", set()))
         pytest.fail(
-            f"left behind: { {kind: sorted(map(str, things)) for kind, things in left.items()} }",
-            pytrace=False,
+            f"left behind: { {kind: sorted(map(str, things)) for kind, things in left.items()} }", pytrace=False
         )
 
 
@@ -254,17 +251,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _orphans() -> list[psutil.Process]:
-    mark, ours = (
-        os.environ.get(SESSION),
-        {os.getpid(), *(parent.pid for parent in psutil.Process().parents())},
-    )
+    mark, ours = (os.environ.get(SESSION), {os.getpid(), *(parent.pid for parent in psutil.Process().parents())})
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # it ended, or belongs to somebody else
-            if (
-                process.pid not in ours
-                and process.status() != "zombie"
-                and process.environ().get(SESSION) == mark
-            ):
+            if process.pid not in ours and process.status() != "zombie" and process.environ().get(SESSION) == mark:
                 found.append(process)
     return found

@@ -20,9 +20,7 @@ BENCHES = Path(__file__).parents[1] / "scripts" / "benches"
 RECORDINGS = Path(__file__).parent / "recordings" / "traces"
 
 
-@pytest.mark.parametrize(
-    ("count", "bound"), [(0, 2.996), (1, 4.744), (10, 16.96), (100, 118.1), (500, 538.0)]
-)
+@pytest.mark.parametrize(("count", "bound"), [(0, 2.996), (1, 4.744), (10, 16.96), (100, 118.1), (500, 538.0)])
 def test_the_upper_bound_is_that_of_a_poisson_law(count, bound):
     assert upper_bound(count, 1000.0) == pytest.approx(bound, rel=0.01)
 
@@ -60,9 +58,7 @@ def test_nights_hold_what_their_plans_say():
 
 
 def test_the_others_rules_are_as_their_projects_state_them():
-    rules = {
-        rule.name: rule for rule in (Fixed(600.0), FiveTimesLongest(), SixTimesSlowest(), Akka(), Cassandra())
-    }
+    rules = {rule.name: rule for rule in (Fixed(600.0), FiveTimesLongest(), SixTimesSlowest(), Akka(), Cassandra())}
     before = [rule.threshold() for rule in rules.values()]
     for rule in rules.values():
         rule.learn(Seen(100, 2.0, 4.25, 30.0))

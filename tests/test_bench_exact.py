@@ -84,10 +84,7 @@ class TestVerdicts:
     def test_a_sentence_counts_only_if_it_stands_everywhere(self, tmp_path):
         write_journal(tmp_path, (0.5, "inexact", "the order is another one"))
         found = verdict(ran(tmp_path, {"loss": 1.0}), ran(tmp_path, {"loss": 2.0}))
-        assert (found.kind, "not said on standard error and in the report" in found.detail) == (
-            "SILENT",
-            True,
-        )
+        assert (found.kind, "not said on standard error and in the report" in found.detail) == ("SILENT", True)
 
     def test_a_sentence_after_the_first_step_comes_too_late(self, tmp_path):
         write_journal(tmp_path, (1.5, "inexact", "the order is another one"))
@@ -146,9 +143,7 @@ class TestCatalog:
         for shape in SHAPES:
             texts = shape.texts(BESIDE)
             assert texts
-            assert all(ast.parse(text).body for name, text in texts.items() if name.endswith(".py")), (
-                shape.name
-            )
+            assert all(ast.parse(text).body for name, text in texts.items() if name.endswith(".py")), shape.name
             assert set(shape.disturbances) <= set(DISTURBANCES)
             if shape.edit:
                 assert shape.edit.old in texts[(shape.files or shape.command_files())[0]], shape.name
@@ -169,11 +164,7 @@ class TestHarness:
         order = {"order": "kill batch 0 1 1"}
         assert made.plain(order).code == -9
         again = made.plain(order)
-        assert (again.code, again.disturbed, again.last.results) == (
-            0,
-            True,
-            {"value": {"float": (1.5**6).hex()}},
-        )
+        assert (again.code, again.disturbed, again.last.results) == (0, True, {"value": {"float": (1.5**6).hex()}})
         assert len(again.last.batches) == 5 + 6  # both without stallguard: one attempt
 
     def test_an_order_for_another_process_is_left_alone(self, cell):

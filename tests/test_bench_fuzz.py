@@ -88,13 +88,7 @@ def test_a_false_beat_is_seen() -> None:
     check(record(beats=901), beat)  # posted late
     with pytest.raises(AssertionError):
         check(good, [Heartbeat(at=1.0, attempt=1, pid=4321, beats=902)])
-    for data in (
-        good[:-8],
-        good + b"x",
-        changed(good, "token", 1),
-        changed(good, "pid", 0),
-        changed(good, "kind", 9),
-    ):
+    for data in (good[:-8], good + b"x", changed(good, "token", 1), changed(good, "pid", 0), changed(good, "kind", 9)):
         with pytest.raises(AssertionError):
             NoFalseBeat()(data, beat)
 

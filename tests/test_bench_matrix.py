@@ -21,9 +21,7 @@ BENCH = ROOT / "scripts" / "benches" / "matrix.py"
 @pytest.mark.parametrize("strength", [2, pytest.param(3, marks=pytest.mark.whole)])
 def test_an_array_contains_each_combination_that_a_random_cell_can_have(strength: int) -> None:
     drawn = cells.covering(strength, 1)
-    covered = {
-        part for cell in drawn for part in combinations(zip(cell._fields, cell, strict=True), strength)
-    }
+    covered = {part for cell in drawn for part in combinations(zip(cell._fields, cell, strict=True), strength)}
     chance, here = random.Random(1), {cell.loop for cell in drawn}
     for _ in range(3000):
         cell = cells.Cell(*(chance.choice(values) for values in cells.DIMENSIONS.values()))
@@ -58,20 +56,13 @@ def test_a_spec_repeats_its_cell_and_a_wrong_one_is_refused() -> None:
         ("loop=torch,what=lock,where=step,setting=patience,library=clone", (0,), (1, 1)),
     ],
 )
-def test_the_oracle_says_what_the_documents_say(
-    spec: str, codes: tuple[int, ...], steps: tuple[int, ...]
-) -> None:
+def test_the_oracle_says_what_the_documents_say(spec: str, codes: tuple[int, ...], steps: tuple[int, ...]) -> None:
     promised = expected.expected(cells.parsed(spec))
     assert (promised.codes, promised.steps) == (codes, steps)
 
 
 SEEN = trial.Seen(
-    0,
-    "stallguard: it hangs at matrix_child.py:79 in lock",
-    {"exit_code": 0},
-    (1, 1),
-    (4.8,),
-    ("host-deadlock",),
+    0, "stallguard: it hangs at matrix_child.py:79 in lock", {"exit_code": 0}, (1, 1), (4.8,), ("host-deadlock",)
 )
 
 
@@ -89,10 +80,7 @@ SEEN = trial.Seen(
         ({"causes": ("unknown",)}, ["causes ('unknown',), not ('host-deadlock',)"]),
         ({"err": "guarding matrix_child.py"}, ["it hangs in [], not lock, 1 times"]),
         ({"err": SEEN.err.replace("in lock", "in main")}, ["it hangs in ['main'], not lock, 1 times"]),
-        (
-            {"err": f"{SEEN.err}\n  File stallguard/probe/beats.py"},
-            ["the probe's own frames are in the errors"],
-        ),
+        ({"err": f"{SEEN.err}\n  File stallguard/probe/beats.py"}, ["the probe's own frames are in the errors"]),
     ],
 )
 def test_each_broken_promise_is_found(changed: dict[str, Any], words: list[str]) -> None:
@@ -127,9 +115,7 @@ def test_an_attempt_that_trains_anew_what_was_saved_is_found(
     assert all(one.startswith(word) for one, word in zip(wrong, words, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("library", "place"), [("pythonpath", "env/lib/"), ("clone", "cell/clone-of-keras/")]
-)
+@pytest.mark.parametrize(("library", "place"), [("pythonpath", "env/lib/"), ("clone", "cell/clone-of-keras/")])
 def test_the_library_is_found_where_the_cell_has_it(library: str, place: str, tmp_path: Path) -> None:
     packages = tmp_path / "env/lib/python3.99/site-packages"
     (packages / "keras").mkdir(parents=True)

@@ -76,9 +76,7 @@ def test_a_program_is_run_under_guard_and_the_sampler_sees_its_slow_line(tmp_pat
     (line,) = loop.marked
     assert one.code == 0
     assert one.profile is not None
-    at_line = sum(
-        spot.seconds for spot in one.profile.spots if (spot.file, spot.line) == (str(loop.path), line)
-    )
+    at_line = sum(spot.seconds for spot in one.profile.spots if (spot.file, spot.line) == (str(loop.path), line))
     assert at_line / one.profile.seconds > 0.5
 
 

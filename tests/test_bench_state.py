@@ -110,12 +110,8 @@ class TestVerdicts:
 
     def test_what_starts_over_must_end_the_same(self):
         said = [["inexact", "fit 1 starts over: its checkpoint is not used, because ..."]]
-        assert (
-            verdict(self.PLAIN, self.KILLED, attempt(results=self.OTHER["results"], said=said)).kind == "OVER"
-        )
-        assert (
-            verdict(self.PLAIN, self.KILLED, attempt(results=self.PLAIN["results"], said=said)).kind == "same"
-        )
+        assert verdict(self.PLAIN, self.KILLED, attempt(results=self.OTHER["results"], said=said)).kind == "OVER"
+        assert verdict(self.PLAIN, self.KILLED, attempt(results=self.PLAIN["results"], said=said)).kind == "same"
 
     def test_a_word_on_another_object_does_not_count(self):
         lost = "a resume cannot restore the state of these objects, if it changes: callbacks[0].%s (Thing)"
@@ -129,9 +125,7 @@ class TestVerdicts:
         assert (found.kind, found.resumed) == ("SILENT", True)
 
     def test_two_undisturbed_runs_that_differ_prove_nothing(self):
-        found = verdict(
-            self.PLAIN, self.KILLED, self.OTHER, again=attempt(results={"0": "c", "weights": "w"})
-        )
+        found = verdict(self.PLAIN, self.KILLED, self.OTHER, again=attempt(results={"0": "c", "weights": "w"}))
         assert found.kind == "unsteady"
 
     def test_an_error_that_only_the_resumed_run_has_is_a_crash(self):
@@ -146,9 +140,7 @@ class TestVerdicts:
         same = attempt(results=self.PLAIN["results"], past=[["0", ["a", "b", "c"]]])
         lost = attempt(results=self.PLAIN["results"], past=[["0", ["x", "b", "c"]]])
         again = attempt(results=self.PLAIN["results"], past=[["0", ["x"]]])
-        kinds = [
-            verdict(self.PLAIN, first, one, things="secrets@callback").kind for one in (same, lost, again)
-        ]
+        kinds = [verdict(self.PLAIN, first, one, things="secrets@callback").kind for one in (same, lost, again)]
         assert kinds == ["same", "SILENT", "same"]
 
 

@@ -73,12 +73,7 @@ def words(language, file, text):
 
 def test_comments_docstrings_and_strings_of_python_are_read(language):
     text = '"""It may\nnot."""\nx = 1  # nobody\nprint(f"{x} was told")\n# this may\n# not be\n'
-    assert sorted(words(language, "a.py", text)) == [
-        (1, "may not"),
-        (3, "nobody"),
-        (4, "tell"),
-        (5, "may not"),
-    ]
+    assert sorted(words(language, "a.py", text)) == [(1, "may not"), (3, "nobody"), (4, "tell"), (5, "may not")]
 
 
 @pytest.mark.parametrize(

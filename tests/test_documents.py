@@ -59,9 +59,7 @@ def test_each_kind_of_slowness_has_one_row() -> None:
 
 
 def test_the_readme_installs_the_pair_that_the_doctor_names() -> None:
-    lines = [
-        line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "tensorflow-metal==" in line
-    ]
+    lines = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "tensorflow-metal==" in line]
     assert [shlex.split(line) for line in lines] == [shlex.split(PIN)]
 
 

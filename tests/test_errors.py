@@ -27,11 +27,7 @@ def test_a_script_that_ends_with_a_code_of_ours_has_failed(code, why, script_cod
 
 def test_an_error_has_the_lines_that_it_was_given():
     error = errors.StallguardError("it broke", cure="mend it")
-    assert (str(error), error.lines(), error.code) == (
-        "it broke",
-        ["it broke", "mend it"],
-        errors.OWN_FAILURE,
-    )
+    assert (str(error), error.lines(), error.code) == ("it broke", ["it broke", "mend it"], errors.OWN_FAILURE)
 
 
 def test_the_nearest_name_is_offered_only_if_it_is_near():

@@ -49,9 +49,7 @@ def test_a_drill_from_an_installed_package_names_the_line_at_which_it_hangs(whee
     wheel.extractall(installed)
     home = {**os.environ, "PYTHONPATH": str(installed), "STALLGUARD_HOME": str(tmp_path / "home")}
     drill = [sys.executable, "-m", "stallguard", "drill", "--python", sys.executable]
-    said = subprocess.run(
-        drill, cwd=tmp_path, env=home, capture_output=True, text=True, check=False, timeout=300
-    )
+    said = subprocess.run(drill, cwd=tmp_path, env=home, capture_output=True, text=True, check=False, timeout=300)
     assert said.returncode == 0, said.stderr
     assert str(tmp_path / "home" / "drills" / "train.py") in said.stderr
     assert re.search(r"it hangs at \S*drills/train\.py:\d+ in main", said.stderr), said.stderr
@@ -112,9 +110,7 @@ def test_the_changelog_has_a_place_for_the_next_change():
 
 def test_the_api_for_scripts_can_be_imported_without_any_dependency():
     code = "import sys, stallguard; print(sorted({'click', 'msgspec', 'numpy', 'psutil', 'rich'} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 
 
@@ -138,13 +134,8 @@ def test_every_everyday_script_refuses_bad_shell_at_once():
 
 
 def test_a_bench_that_does_not_exist_is_one_clear_line():
-    done = subprocess.run(
-        [ROOT / "scripts/bench", "nonsense"], cwd="/", check=False, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr.strip()) == (
-        1,
-        "bench: no bench 'nonsense'; scripts/bench lists them",
-    )
+    done = subprocess.run([ROOT / "scripts/bench", "nonsense"], cwd="/", check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (1, "bench: no bench 'nonsense'; scripts/bench lists them")
 
 
 def test_setup_refuses_a_python_that_is_too_old(tmp_path):
@@ -195,9 +186,7 @@ def test_the_suite_notices_what_a_test_leaves_behind(pytester):
 @pytest.mark.whole
 def test_the_suite_finds_a_process_whose_parent_is_gone(pytester):
     pytester.makeconftest(impatient_house())
-    pytester.makepyfile(
-        "import subprocess\ndef test_it(): subprocess.run(['sh', '-c', 'sleep 60 >/dev/null 2>&1 &'])"
-    )
+    pytester.makepyfile("import subprocess\ndef test_it(): subprocess.run(['sh', '-c', 'sleep 60 >/dev/null 2>&1 &'])")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*left behind by a test: *sleep*"])
@@ -225,10 +214,7 @@ def test_the_whole_suite_makes_every_environment_and_the_fast_half_takes_argumen
     for name in ("test", "_env.sh"):
         (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
     (tmp_path / ".venv/bin").mkdir(parents=True)
-    for program, text in (
-        ("scripts/setup", 'printf "setup:%s|" "$@"'),
-        (".venv/bin/python", 'printf "%s|" "$@"'),
-    ):
+    for program, text in (("scripts/setup", 'printf "setup:%s|" "$@"'), (".venv/bin/python", 'printf "%s|" "$@"')):
         (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / program).chmod(0o755)
 
@@ -262,9 +248,7 @@ def test_macs_of_both_kinds_run_the_suite_and_the_walk_and_the_walks_zip_is_kept
     suite = next(job for job in jobs if "sh .ci/run" in job)
     walk = next(job for job in jobs if "sh .ci/walk" in job)
     for job in (suite, walk):
-        assert {"ubuntu-latest", "macos-14", "macos-15", "macos-15-intel"} <= set(
-            re.findall(r"os: ([\w.-]+),", job)
-        )
+        assert {"ubuntu-latest", "macos-14", "macos-15", "macos-15-intel"} <= set(re.findall(r"os: ([\w.-]+),", job))
     assert "if: always()" in walk
     kept = re.search(r"path: (\S+)", walk)
     assert kept is not None

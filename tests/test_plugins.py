@@ -39,9 +39,7 @@ def test_plug_ins_are_listed_without_being_loaded() -> None:
     ]
 
 
-def test_a_group_that_no_package_names_needs_no_metadata(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_that_no_package_names_needs_no_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setitem(sys.modules, "importlib.metadata", None)  # an import of it would fail
     assert plugins.load("stallguard.tests", print) == {}

@@ -47,14 +47,7 @@ def test_out_of_reach_is_shown_as_never() -> None:
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [
-        ("20MB", 20_000_000),
-        ("20 MiB", 20 * 2**20),
-        ("1.5GB", 1_500_000_000),
-        ("512k", 512_000),
-        ("0", 0),
-        ("7B", 7),
-    ],
+    [("20MB", 20_000_000), ("20 MiB", 20 * 2**20), ("1.5GB", 1_500_000_000), ("512k", 512_000), ("0", 0), ("7B", 7)],
 )
 def test_a_size_is_read_as_people_write_it(text: str, count: int) -> None:
     assert units.size(text) == count

@@ -28,11 +28,7 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def test_a_run_whose_files_are_nested_too_deeply_is_a_damaged_run(run: RunDir) -> None:
-    assert (run_files.asked(run), run_files.outcome(run), run_files.recall_attempt(run)) == (
-        None,
-        None,
-        None,
-    )
+    assert (run_files.asked(run), run_files.outcome(run), run_files.recall_attempt(run)) == (None, None, None)
     assert run_files.state(run) == "lost"
     assert list(journal.events(run.journal)) == []
     assert journal_record.read(run.journal).happened == []
@@ -40,9 +36,7 @@ def test_a_run_whose_files_are_nested_too_deeply_is_a_damaged_run(run: RunDir) -
     assert logs.as_text(DEEP.encode()) is None
 
 
-def test_what_a_job_remembers_is_damaged_which_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_job_remembers_is_damaged_which_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
     job_memory.file("night").parent.mkdir()
     job_memory.file("night").write_text(DEEP)

@@ -45,9 +45,7 @@ def test_an_error_of_the_work_reaches_the_hook_with_the_name(monkeypatch):
     thread = Worker(lambda: 1 / 0 and None, "divides")
     thread.start()
     thread.join(10)
-    assert [(failure.exc_type, failure.thread.name) for failure in failures] == [
-        (ZeroDivisionError, "divides")
-    ]
+    assert [(failure.exc_type, failure.thread.name) for failure in failures] == [(ZeroDivisionError, "divides")]
 
 
 def test_a_thread_that_dies_before_it_begins_is_refused(monkeypatch):

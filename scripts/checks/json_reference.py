@@ -67,9 +67,7 @@ class Reference:
 
     def _verb(self, name: str, found: list[type[msgspec.Struct]]) -> str:
         numbers = {str(schema_of(one)) for one in found}
-        return (
-            f"| `{name}` | {', '.join(sorted(numbers))} | {' or '.join(self._link(one) for one in found)} |"
-        )
+        return f"| `{name}` | {', '.join(sorted(numbers))} | {' or '.join(self._link(one) for one in found)} |"
 
     def _journal(self) -> Iterator[str]:
         line = self._link(load(JOURNAL))
@@ -86,9 +84,7 @@ class Reference:
             members = sorted(typing.get_args(union), key=lambda one: str(tag(one)))
             yield from ["", f"| event: {title} | means | fields |", "|---|---|---|"]
             yield from (
-                f"| `{tag(one)}` | {summary(one)} | {self._link(one)} |"
-                for one in members
-                if one is not Announce
+                f"| `{tag(one)}` | {summary(one)} | {self._link(one)} |" for one in members if one is not Announce
             )
 
     def _link(self, kind: type[msgspec.Struct]) -> str:
@@ -108,14 +104,7 @@ class Reference:
                 yield from self._table(kind)
 
     def _table(self, kind: type[msgspec.Struct]) -> Iterator[str]:
-        yield from [
-            f"### {self._types[kind]}",
-            "",
-            summary(kind),
-            "",
-            "| field | is | meaning |",
-            "|---|---|---|",
-        ]
+        yield from [f"### {self._types[kind]}", "", summary(kind), "", "| field | is | meaning |", "|---|---|---|"]
         if (name := tag(kind)) is not None:
             yield f"| `{kind.__struct_config__.tag_field}` | text | `{name}` |"
         hints, known = typing.get_type_hints(kind), written(kind)
@@ -215,9 +204,7 @@ def written(kind: type) -> dict[str, str]:
     for base in reversed(kind.__mro__):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
             found |= _comments(base)
-            for names, text in re.findall(
-                r"((?:`\w+`(?:, )?)+): ((?:[^;.]|\.(?=\S))+)", inspect.getdoc(base) or ""
-            ):
+            for names, text in re.findall(r"((?:`\w+`(?:, )?)+): ((?:[^;.]|\.(?=\S))+)", inspect.getdoc(base) or ""):
                 for name in re.findall(r"`(\w+)`", names):
                     found[name] = found.get(name) or text
     return found

@@ -40,8 +40,7 @@ WORDS = {
     "heed": (r"heed(?:s|ed)?", "apply"),
 }
 PATTERNS = {
-    word: re.compile(rf"(?<![\w.-])(?:{forms})(?![\w-]|[.(]\w)", re.IGNORECASE)
-    for word, (forms, _) in WORDS.items()
+    word: re.compile(rf"(?<![\w.-])(?:{forms})(?![\w-]|[.(]\w)", re.IGNORECASE) for word, (forms, _) in WORDS.items()
 }
 CODE = re.compile(r"`[^`\n]*`")
 GENERATED = re.compile(r"<!-- (\w+):begin -->.*?<!-- \1:end -->", re.DOTALL)
@@ -64,11 +63,7 @@ def python_texts(source: str) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of each block of comments and each string of a module."""
     yield from comments(source)
     for node in ast.walk(ast.parse(source)):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and not IDENTIFIER.fullmatch(node.value)
-        ):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and not IDENTIFIER.fullmatch(node.value):
             yield node.lineno, node.value
 
 
@@ -117,9 +112,7 @@ def is_read(file: str) -> bool:
         return False
     if file.endswith(".md"):
         return True
-    return file.startswith(("stallguard/", "scripts/")) and (
-        file.endswith(".py") or "." not in Path(file).name
-    )
+    return file.startswith(("stallguard/", "scripts/")) and (file.endswith(".py") or "." not in Path(file).name)
 
 
 def files() -> list[str]:
@@ -164,9 +157,7 @@ def complaints(found: list[Found], allowed: Counter[tuple[str, str]]) -> list[st
         if counts[use.file, use.word] > allowed[use.file, use.word]
     ]
     less = [pair for pair, number in sorted(allowed.items()) if counts[pair] < number]
-    return more + [
-        f"{file}: {word!r} is used less often: language.py --write lowers the list" for file, word in less
-    ]
+    return more + [f"{file}: {word!r} is used less often: language.py --write lowers the list" for file, word in less]
 
 
 def main(*, write: bool) -> int:

@@ -64,11 +64,7 @@ def sentences(call: ast.Call) -> Iterator[str]:
     """Yield the strings in the facts of a call that have more than WORDS words."""
     for argument in call.args[1:]:
         for node in ast.walk(argument):
-            if (
-                isinstance(node, ast.Constant)
-                and isinstance(node.value, str)
-                and len(node.value.split()) > WORDS
-            ):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) > WORDS:
                 yield node.value
 
 
@@ -119,14 +115,10 @@ def main() -> int:
     strings: set[str] = set()
     for path in sorted(PRODUCT.rglob("*.py")):
         place, tree = path.relative_to(PRODUCT).as_posix(), ast.parse(path.read_text("utf-8"))
-        wrong += [
-            f"stallguard/{place}:{line}: a number and its noun: core.text.counted" for line in uncounted(tree)
-        ]
+        wrong += [f"stallguard/{place}:{line}: a number and its noun: core.text.counted" for line in uncounted(tree)]
         if place == "report/narrative.py":  # its tables are no use of a message, its functions are
             tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-        strings |= {
-            n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
-        }
+        strings |= {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
         wrong += breaches(place, tree)
     wrong += [f"stallguard/report/narrative.py: no module uses {name!r}" for name in sorted(KNOWN - strings)]
     print("\n".join(wrong) or f"{len(KNOWN)} messages in one place")

@@ -52,19 +52,8 @@ def main() -> int:
         project = Path(place, "project")
         project.mkdir()
         shutil.copy2(rehearsal.TRAIN, project)
-        settings = [
-            word for key, value in rehearsal.KINDS["op"].items() for word in ("--set", f"{key}={value}")
-        ]
-        command = [
-            sys.executable,
-            "-m",
-            "stallguard",
-            "run",
-            "--python",
-            sys.executable,
-            *settings,
-            "train.py",
-        ]
+        settings = [word for key, value in rehearsal.KINDS["op"].items() for word in ("--set", f"{key}={value}")]
+        command = [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, *settings, "train.py"]
         process = subprocess.Popen(command, cwd=project)
         try:
             seen = watched(process)
@@ -106,9 +95,7 @@ def status(run: RunDir) -> dict[str, Any] | None:
 
 def draw(name: str, blocks: Iterable[RenderableType], title: str) -> None:
     """Write one picture: the first lines of `blocks`."""
-    console = Console(
-        record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor"
-    )
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     lines = console.render_lines(Group(*blocks), pad=False)
     console.print(Segments(segment for line in lines[:LINES] for segment in (*line, Segment.line())), end="")
     path = IMAGES / f"{name}.svg"

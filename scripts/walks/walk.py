@@ -121,40 +121,26 @@ def main(words: list[str] | None = None) -> int:
             shutil.rmtree(home, ignore_errors=True)
 
 
-OPTIONS = {
-    "--sleep": "sleep-a-minute",
-    "--logout": "logout",
-    "--three-days": "three-days",
-}  # and their checks
+OPTIONS = {"--sleep": "sleep-a-minute", "--logout": "logout", "--three-days": "three-days"}  # and their checks
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/live", description="Walk a Mac through all that stallguard relies on."
     )
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only this check (repeatable)")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="only this check (repeatable)"
-    )
-    parser.add_argument(
-        "--unattended",
-        action="store_true",
-        help="only what needs no GPU and what no user notices; asks nothing",
+        "--unattended", action="store_true", help="only what needs no GPU and what no user notices; asks nothing"
     )
     for option, name in OPTIONS.items():
         check = next(one for one in checks.LONGER if one.name == name)
         parser.add_argument(option, action="store_true", dest=name.replace("-", "_"), help=check.says)
     parser.add_argument("--yes", action="store_true", help="agree to all that takes longer")
     parser.add_argument(
-        "--clean",
-        action="store_true",
-        help="remove what --logout and --three-days have left, and do nothing else",
+        "--clean", action="store_true", help="remove what --logout and --three-days have left, and do nothing else"
     )
-    parser.add_argument(
-        "--zip", type=Path, metavar="FILE", help="where the zip goes (stallguard-live-MACHINE.zip)"
-    )
-    parser.add_argument(
-        "--import", type=Path, metavar="ZIP", dest="zip_in", help="make tests of the zip of a walk"
-    )
+    parser.add_argument("--zip", type=Path, metavar="FILE", help="where the zip goes (stallguard-live-MACHINE.zip)")
+    parser.add_argument("--import", type=Path, metavar="ZIP", dest="zip_in", help="make tests of the zip of a walk")
     return parser
 
 
@@ -162,9 +148,7 @@ def _refusals(*, unattended: bool) -> list[str]:
     if sys.platform != "darwin":
         return []
     developer = subprocess.run(["/usr/bin/xcode-select", "-p"], capture_output=True, check=False).returncode
-    session = subprocess.run(
-        ["/bin/launchctl", "managername"], capture_output=True, text=True, check=False
-    ).stdout
+    session = subprocess.run(["/bin/launchctl", "managername"], capture_output=True, text=True, check=False).stdout
     return refusals.refusals(ROOT, Path.home(), developer, session, unattended=unattended)
 
 

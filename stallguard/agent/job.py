@@ -78,9 +78,7 @@ class AgentJob(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     exit_timeout: int = 60  # seconds that the service manager waits after SIGTERM
     throttle: int = 30  # seconds between two starts, at least
-    max_restarts: int = (
-        AgentSettings().max_restarts
-    )  # deaths of stallguard within an hour: then the job gives up
+    max_restarts: int = AgentSettings().max_restarts  # deaths of stallguard within an hour: then the job gives up
     is_service: bool = False
 
     @property
@@ -158,9 +156,7 @@ def schedule(at: Sequence[str], every: str | None) -> Schedule:
 
 
 def _no_time(text: str) -> StallguardError:
-    cure = (
-        "--at takes a time of day such as 23:00, or login; --every a duration of a minute or more such as 6h"
-    )
+    cure = "--at takes a time of day such as 23:00, or login; --every a duration of a minute or more such as 6h"
     return StallguardError(f"{text!r} is not a time to start at", cure=cure, code=USAGE)
 
 

@@ -126,8 +126,6 @@ def environment(env: Mapping[str, str], more: Sequence[str]) -> dict[str, str]:
     for text in more:
         name, equals, value = text.partition("=")
         if not equals and name not in env:
-            raise StallguardError(
-                f"{name} is not set", cure=f"--env {name}=VALUE gives it a value", code=USAGE
-            )
+            raise StallguardError(f"{name} is not set", cure=f"--env {name}=VALUE gives it a value", code=USAGE)
         found[name] = value if equals else env[name]
     return found

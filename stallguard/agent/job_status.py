@@ -106,9 +106,7 @@ def recollected(name: str, command: Sequence[str]) -> JobMemory:
     for run, asked in known:
         if asked is not None and asked.command == list(command):
             end = run_files.outcome(run)
-            return replace(
-                past, run=run.id, started=_moment(asked.began), ended=_moment(end.ended) if end else None
-            )
+            return replace(past, run=run.id, started=_moment(asked.began), ended=_moment(end.ended) if end else None)
     return past
 
 
@@ -153,7 +151,4 @@ def lines(job: Status, now: Moment) -> list[str]:
         ("log", job.log),
         ("definition", job.definition),
     ]
-    return [
-        f"{job.name}: {state}, {job.schedule}",
-        *(f"  {what:<10}  {words}" for what, words in rows if words),
-    ]
+    return [f"{job.name}: {state}, {job.schedule}", *(f"  {what:<10}  {words}" for what, words in rows if words)]

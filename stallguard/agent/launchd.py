@@ -24,17 +24,7 @@ from xml.parsers.expat import ExpatError
 from stallguard import units
 from stallguard.agent import due_starts, launchctl_answers, preflight, service_manager
 from stallguard.agent.job import AgentJob, is_ours, label
-from stallguard.agent.launchctl_answers import (
-    ABSENT,
-    BUSY,
-    DISABLED,
-    LOADED,
-    NO_SESSION,
-    OK,
-    UNCLEAR,
-    Answer,
-    answer,
-)
+from stallguard.agent.launchctl_answers import ABSENT, BUSY, DISABLED, LOADED, NO_SESSION, OK, UNCLEAR, Answer, answer
 from stallguard.agent.service_manager import KnownJob, Places, ToolAnswer
 from stallguard.errors import CANNOT_RUN, StallguardError
 from stallguard.host import system
@@ -163,9 +153,7 @@ class Launchd:
     @staticmethod
     def _refused(verb: str, target: str, said: launchctl_answers.Answer) -> StallguardError:
         if said.meaning == ABSENT:
-            return StallguardError(
-                f"{target} is not loaded", why=said.words, cure="stallguard agent install first"
-            )
+            return StallguardError(f"{target} is not loaded", why=said.words, cure="stallguard agent install first")
         return StallguardError(f"launchctl {verb} failed", why=said.words, cure=said.cure)
 
     def _exit_timeout(self, name: str) -> int:
@@ -180,9 +168,7 @@ class Launchd:
         said = self._launchctl(("print", self._target(name)))
         answered = answer(*said)
         if answered.meaning != OK:
-            disabled = launchctl_answers.parse_disabled(
-                self._launchctl(("print-disabled", self._domain)).text
-            )
+            disabled = launchctl_answers.parse_disabled(self._launchctl(("print-disabled", self._domain)).text)
             why = launchctl_answers.ANSWERS[119] if label(name) in disabled else answered
             trouble = f"{why.words}: {why.cure}" if why.cure else why.words
             return KnownJob(loaded=False, trouble=trouble)
@@ -206,9 +192,7 @@ class Launchd:
         return [
             'macOS may show "Background Items Added"; leave it switched on in System Settings > Login Items',
             "stay logged in and on mains power; a closed lid sleeps",
-            *due_starts.warning(
-                job.schedule, self.places.system, system.sleep_settings(), system.daily_wakes()
-            ),
+            *due_starts.warning(job.schedule, self.places.system, system.sleep_settings(), system.daily_wakes()),
         ]
 
 
@@ -226,9 +210,7 @@ def _write(file: Path, data: bytes) -> None:
         draft.replace(file)
     except OSError as error:
         cure = "make that folder writable by you"
-        raise StallguardError(
-            f"cannot write {file}", why=str(error.strerror), cure=cure, code=CANNOT_RUN
-        ) from error
+        raise StallguardError(f"cannot write {file}", why=str(error.strerror), cure=cure, code=CANNOT_RUN) from error
     finally:
         with contextlib.suppress(OSError):  # the error of the write above is raised already
             draft.unlink(missing_ok=True)
@@ -311,9 +293,7 @@ def install(exit_timeout: float) -> Steps:
         "enable": ServiceStep(("enable", "{target}"), {OK: "bootout"}, tries=2),
         "bootout": _bootout("bootstrap")._replace(tries=2),
         "gone?": _until_gone(max(exit_timeout + 5, 30), "bootstrap"),
-        "bootstrap": ServiceStep(
-            ("bootstrap", "{domain}", "{file}"), verify | {DISABLED: "enable"}, tries=20
-        ),
+        "bootstrap": ServiceStep(("bootstrap", "{domain}", "{file}"), verify | {DISABLED: "enable"}, tries=20),
         "loaded?": ServiceStep(("print", "{target}"), {OK: DONE, ABSENT: "bootstrap"}, tries=20),
     }
 

@@ -29,9 +29,7 @@ def check(job: AgentJob, interpreters: Sequence[str], words: Sequence[str], syst
     for python in interpreters:
         check_interpreter(python)
     if not Path(job.cwd).is_dir():
-        raise _refused(
-            f"the working directory {job.cwd} is not there", "", "install from the folder of the project"
-        )
+        raise _refused(f"the working directory {job.cwd} is not there", "", "install from the folder of the project")
     if system == LAUNCHD:
         ours = str(Path(stallguard.__file__).parent)
         kept = [*_paths(job.run, Path(job.cwd)), *_paths(words, Path(job.cwd)), *_in_variables(job.env)]
@@ -46,11 +44,7 @@ def check_text(job: AgentJob) -> None:
     join the next line, and blanks at either end are dropped.  Both forms are UTF-8 without control characters;
     in an argument or a variable, tab and line break can be written.
     """
-    for what, path in (
-        ("the working directory", job.cwd),
-        ("the log", job.log),
-        ("the interpreter", job.python),
-    ):
+    for what, path in (("the working directory", job.cwd), ("the log", job.log), ("the interpreter", job.python)):
         _check_characters(what, path, _CONTROL)
         if path.endswith("\\") or path != path.strip():
             raise _refused(
@@ -73,9 +67,7 @@ def _check_characters(what: str, text: str, refused: re.Pattern[str]) -> None:
     match = refused.search(text)
     if match is not None:
         name = "is not UTF-8" if "\ud800" <= match[0] <= "\udfff" else f"holds the character {match[0]!r}"
-        raise _refused(
-            f"{what} {text!r} {name}", "a job's definition cannot contain it", "rename it, or leave it out"
-        )
+        raise _refused(f"{what} {text!r} {name}", "a job's definition cannot contain it", "rename it, or leave it out")
 
 
 def check_interpreter(python: str) -> None:
@@ -83,9 +75,7 @@ def check_interpreter(python: str) -> None:
     path = Path(python)
     if not path.is_absolute():
         why = "a service manager uses neither your PATH nor your working directory"
-        raise _refused(
-            f"the interpreter {python} is not an absolute path", why, "give --python /full/path/to/python"
-        )
+        raise _refused(f"the interpreter {python} is not an absolute path", why, "give --python /full/path/to/python")
     if path.is_symlink() and not path.exists():
         why = f"it points to {path.readlink()}, which is gone: the Python that it was made from was moved or updated"
         raise _refused(
@@ -96,9 +86,7 @@ def check_interpreter(python: str) -> None:
     base = _base_of(path)
     if base is not None and not base.exists():
         why = f"its pyvenv.cfg says that it was made from {base}, which is gone"
-        raise _refused(
-            f"the environment of {python} does not work", why, "create it again, then install again"
-        )
+        raise _refused(f"the environment of {python} does not work", why, "create it again, then install again")
     if FLEETING.search(python) or FLEETING.search(str(path.resolve())):
         why = "it is in a cache that can be cleared at any time"
         raise _refused(

@@ -109,9 +109,7 @@ class JobRunner(NamedTuple):
         )
         missed = due_starts.missed(self.schedule, past, now) if plan.action == due_starts.NOTHING else None
         try:
-            job_memory.keep(
-                self.name, replace(due_starts.remembered(past, plan, now), missed=missed or past.missed)
-            )
+            job_memory.keep(self.name, replace(due_starts.remembered(past, plan, now), missed=missed or past.missed))
         except OSError as error:
             if plan.action != due_starts.GO_ON:
                 raise

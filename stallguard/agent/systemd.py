@@ -87,9 +87,7 @@ class Systemd:
         if self.places.timer(job.name).exists():
             self._must(("enable", "--now", timer))
         if not self.known(job.name).loaded:
-            raise StallguardError(
-                f"systemd did not load {service}", cure=f"systemctl --user status {service}"
-            )
+            raise StallguardError(f"systemd did not load {service}", cure=f"systemctl --user status {service}")
 
     def _write(self, job: AgentJob) -> None:
         try:
@@ -101,9 +99,7 @@ class Systemd:
                 draft.replace(self.places.definitions / name)
         except OSError as error:
             why, cure = str(error.strerror), "make that folder writable by you"
-            raise StallguardError(
-                f"cannot write in {error.filename}", why=why, cure=cure, code=CANNOT_RUN
-            ) from error
+            raise StallguardError(f"cannot write in {error.filename}", why=why, cure=cure, code=CANNOT_RUN) from error
 
     def _refuse_foreign(self, name: str) -> None:
         file = self.places.definition(name)
@@ -259,9 +255,7 @@ def timer_text(job: AgentJob) -> str | None:
     """Return the timer, or None if the job has no times."""
     if not (job.schedule.at or job.schedule.every):
         return None
-    times = [
-        f"OnCalendar=*-*-* {hour:02}:{minute:02}:00" for hour, minute in map(units.clock, job.schedule.at)
-    ]
+    times = [f"OnCalendar=*-*-* {hour:02}:{minute:02}:00" for hour, minute in map(units.clock, job.schedule.at)]
     if job.schedule.is_hourly:
         times += ["OnActiveSec=1", "OnCalendar=hourly"]
     elif job.schedule.every:

@@ -62,16 +62,12 @@ def console() -> Console:
     class PlainConsole(Console):
         """Makes text visible before it is drawn; the styles and the movements of the cursor are rich's own."""
 
-        def render(
-            self, renderable: RenderableType, options: ConsoleOptions | None = None
-        ) -> Iterable[Segment]:
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
             for text, style, control in super().render(renderable, options):
                 yield Segment(text if control else sanitize.plain(text), style, control)
 
     columns = os.environ.get("COLUMNS", "")
-    width = (
-        None if sys.stdout.isatty() else int(columns) if columns.isdecimal() and int(columns) > 0 else PIPED
-    )
+    width = None if sys.stdout.isatty() else int(columns) if columns.isdecimal() and int(columns) > 0 else PIPED
     plain = bool(os.environ.get("NO_COLOR")) or click.get_current_context().color is False
     return PlainConsole(width=width, color_system=None if plain else "auto")
 

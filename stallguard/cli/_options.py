@@ -25,11 +25,7 @@ COMMON = frozenset((
 ))  # fmt: skip
 SHORT = {"--quiet": ("-q",), "--verbose": ("-v",)}
 # Options before the verb, and the settings that they set for the verbs that have settings.
-BEFORE = {
-    "quiet": ("output.quiet", True),
-    "verbose": ("output.verbose", True),
-    "no_color": ("output.color", "never"),
-}
+BEFORE = {"quiet": ("output.quiet", True), "verbose": ("output.verbose", True), "no_color": ("output.color", "never")}
 
 
 class SettingOption(click.Option):
@@ -53,12 +49,7 @@ def _show_all(ctx: click.Context, _param: click.Parameter, is_wanted: bool) -> N
 
 
 _help_all = click.option(
-    "--help-all",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_all,
-    help="Show all options.",
+    "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="Show all options."
 )
 
 
@@ -101,9 +92,7 @@ def _option(key: Key, *, is_common: bool) -> Decorator:
     shown = f"  [{key.kind.show(key.default)}]" if key.default != "" else ""
     if key.kind is SWITCH:
         flags = [*SHORT.get(key.flag, ()), f"{key.flag}/--no-{key.flag.removeprefix('--')}"]
-        return click.option(
-            *flags, name, cls=SettingOption, is_common=is_common, default=None, help=key.help + shown
-        )
+        return click.option(*flags, name, cls=SettingOption, is_common=is_common, default=None, help=key.help + shown)
     return click.option(
         key.flag, name, cls=SettingOption, is_common=is_common, metavar=key.kind.metavar, help=key.help + shown,
         shell_complete=completion.values_of(key),
@@ -115,9 +104,7 @@ def given(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises StallguardError (exit code 2) if a `--set` is not KEY=VALUE.
     """
-    flags = {
-        name.replace("__", "."): raw for name, raw in parameters.items() if "__" in name and name != "set__"
-    }
+    flags = {name.replace("__", "."): raw for name, raw in parameters.items() if "__" in name and name != "set__"}
     context = click.get_current_context(silent=True)
     before = context.find_root().params if context else {}
     for name, (path, value) in BEFORE.items():

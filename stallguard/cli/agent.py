@@ -80,9 +80,7 @@ def work(name: str, at: tuple[str, ...], every: str | None, words: tuple[str, ..
 
         command, most = command_in(words), _max_restarts(words)
         notify = partial(_notify, name, words)
-        working.JobRunner(
-            name, command, when, _now, begin, go_on, note, notify, own_system(), most, pause
-        ).do()
+        working.JobRunner(name, command, when, _now, begin, go_on, note, notify, own_system(), most, pause).do()
     if guarded:
         try:
             _send_summary(name, words, list(guarded))
@@ -223,12 +221,7 @@ def _made(
 @click.option("--now", "at_once", is_flag=True, help="Start at once.")
 @_options_of_a_job
 def install(
-    name: str,
-    at: tuple[str, ...],
-    every: str | None,
-    at_once: bool,
-    environment: tuple[str, ...],
-    **rest: Any,
+    name: str, at: tuple[str, ...], every: str | None, at_once: bool, environment: tuple[str, ...], **rest: Any
 ) -> None:
     """Install a job that runs COMMAND, or replace the one of that name.
 
@@ -397,18 +390,11 @@ def logs(name: str | None, follow: bool) -> None:
 
 @command.command("show", cls=RunCommand, options_metavar="[OPTIONS] [--] [COMMAND...]")
 @click.option(
-    "--system",
-    type=click.Choice([LAUNCHD, SYSTEMD]),
-    help="Format of the definition.  [that of this machine]",
+    "--system", type=click.Choice([LAUNCHD, SYSTEMD]), help="Format of the definition.  [that of this machine]"
 )
 @_options_of_a_job
 def show(
-    name: str,
-    at: tuple[str, ...],
-    every: str | None,
-    environment: tuple[str, ...],
-    system: str | None,
-    **rest: Any,
+    name: str, at: tuple[str, ...], every: str | None, environment: tuple[str, ...], system: str | None, **rest: Any
 ) -> None:
     """Print the definition of a job without installing it; without COMMAND, that of an installed job."""
     which = manager(system or own_system(), os.environ)

@@ -56,9 +56,7 @@ class ComparedTrials(msgspec.Struct, frozen=True):
     trials: list[Compared]  # one a setting, in their order
     interrupted: bool  # by the user, before all settings were measured: nothing is chosen
     chosen: str | None  # the setting to use
-    reason: (
-        str | None
-    )  # faster; of equally fast ones: changes (fewer), memory (less), rows (fewer), first (named)
+    reason: str | None  # faster; of equally fast ones: changes (fewer), memory (less), rows (fewer), first (named)
     equal: list[str] | None  # settings that are as fast within what is uncertain
     apply: list[str] | None  # how to use it
 
@@ -73,26 +71,16 @@ class Variant(msgspec.Struct, frozen=True):
 
 @click.command("compare", cls=RunCommand, options_metavar="[OPTIONS] [--] COMMAND...")
 @click.option("--device", metavar="cpu,gpu", default="", help="Train with the GPU hidden, and with it.")
-@click.option(
-    "--batch", "batch", metavar="ROWS,...", default="", help="Sizes of a batch that the script takes."
-)
+@click.option("--batch", "batch", metavar="ROWS,...", default="", help="Sizes of a batch that the script takes.")
 @click.option(
     "--env", "env", metavar="NAME=VALUE,...", multiple=True,
     help="Values of an environment variable; an empty one: not set. Can be given for several variables.",
 )  # fmt: skip
-@click.option(
-    "--steps", type=click.IntRange(1), default=50, show_default=True, help="Batches to measure, at least."
-)
+@click.option("--steps", type=click.IntRange(1), default=50, show_default=True, help="Batches to measure, at least.")
 @prints_json("Print the result as JSON.", "stallguard.cli.compare:ComparedTrials")
 @settings(key for key in KEYS.values() if key.path != BATCH)
 def command(
-    words: tuple[str, ...],
-    device: str,
-    batch: str,
-    env: tuple[str, ...],
-    steps: int,
-    as_json: bool,
-    **parameters: Any,
+    words: tuple[str, ...], device: str, batch: str, env: tuple[str, ...], steps: int, as_json: bool, **parameters: Any
 ) -> None:
     """Measure how fast a training is with one setting and another, and say which to use.
 
@@ -141,9 +129,7 @@ def command(
             lines += trial_table.choice_words([one.setting for one in found], found, choice)
             lines += [f"{'  ' if number else 'to use it: '}{one}" for number, one in enumerate(apply)]
         elif is_interrupted:
-            lines.append(
-                f"interrupted after {len(found)} of {counted(comparison.count, 'trial')}: nothing is chosen"
-            )
+            lines.append(f"interrupted after {len(found)} of {counted(comparison.count, 'trial')}: nothing is chosen")
         else:
             lines.append("no setting could be measured")
         echo("\n".join(lines))
@@ -159,8 +145,7 @@ def variants(device: str, batch: str, env: Sequence[str]) -> list[Variant]:
     for one in devices:
         if one not in DEVICES:
             raise _error(
-                f"--device knows cpu and gpu, not {one!r}",
-                "stallguard tune compare --device cpu,gpu -- train.py",
+                f"--device knows cpu and gpu, not {one!r}", "stallguard tune compare --device cpu,gpu -- train.py"
             )
     rows = _values(batch, "--batch")
     for one in rows:
@@ -181,13 +166,10 @@ def variants(device: str, batch: str, env: Sequence[str]) -> list[Variant]:
     ]
     if len(found) < 2:  # noqa: PLR2004 - a comparison
         raise _error(
-            "there is nothing to compare",
-            "give two values of one thing: --device cpu,gpu, --batch 32,64, --env A=1,2",
+            "there is nothing to compare", "give two values of one thing: --device cpu,gpu, --batch 32,64, --env A=1,2"
         )
     if len(found) > MOST:
-        raise _error(
-            f"these are {counted(len(found), 'trial')}, more than {MOST}", "compare fewer values at a time"
-        )
+        raise _error(f"these are {counted(len(found), 'trial')}, more than {MOST}", "compare fewer values at a time")
     return found
 
 
@@ -206,9 +188,7 @@ def _error(what: str, cure: str) -> StallguardError:
 class VariantTrials:
     """Measures the variants of one command."""
 
-    def __init__(
-        self, words: tuple[str, ...], flags: Mapping[str, Any], wanted: Sequence[Variant], steps: int
-    ) -> None:
+    def __init__(self, words: tuple[str, ...], flags: Mapping[str, Any], wanted: Sequence[Variant], steps: int) -> None:
         """`flags`: settings as given on the command line.  Raises StallguardError if a variant cannot be tried."""
         from stallguard.host import system
         from stallguard.launch import batch_option

@@ -60,13 +60,10 @@ def runs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Items
     from stallguard.storage.paths import list_runs
 
     known = list_runs()[::-1]
-    found = [run for run in known if run.id.startswith(incomplete)] or [
-        run for run in known if incomplete in run.id
-    ]
+    found = [run for run in known if run.id.startswith(incomplete)] or [run for run in known if incomplete in run.id]
     shown = [run for run in found if not run.is_trial] or found
     return [
-        CompletionItem(run.id, help=_command(run) if place < DESCRIBED else None)
-        for place, run in enumerate(shown)
+        CompletionItem(run.id, help=_command(run) if place < DESCRIBED else None) for place, run in enumerate(shown)
     ]
 
 

@@ -86,10 +86,7 @@ def path() -> None:
     project = config.project_file(Path.cwd())
     user = config.user_file(os.environ)
     echo(f"{user}{'' if user.exists() else '  (not there)'}")
-    echo(
-        project or f"no {config.OWN} here or above, nor [{config.TABLE}] in a {config.SHARED}",
-        err=not project,
-    )
+    echo(project or f"no {config.OWN} here or above, nor [{config.TABLE}] in a {config.SHARED}", err=not project)
 
 
 @command.command("schema")
@@ -115,9 +112,7 @@ def set_(name: str, value: str, user: bool) -> None:
     """Write the setting NAME into stallguard.toml of this project, or into your own settings file."""
     key = _key(name)
     wanted = config.typed_value(config.Setting(key.path, value, ""))
-    target = (
-        config.user_file(os.environ) if user else config.project_file(Path.cwd()) or Path.cwd() / config.OWN
-    )
+    target = config.user_file(os.environ) if user else config.project_file(Path.cwd()) or Path.cwd() / config.OWN
     if target.name == config.SHARED:
         raise StallguardError(
             f"the settings of this project are in {target}", cure=f"edit [{config.TABLE}] there", code=USAGE
@@ -194,15 +189,12 @@ def edited(text: str, path: str, value: str) -> str:
         return "\n".join([*lines, *([""] if lines else []), f"[{section}]", new, ""])
     end = next((number for number in heads if number > begin), len(lines))
     place = next(
-        (number for number in range(begin + 1, end) if re.match(rf"\s*{re.escape(name)}\s*=", lines[number])),
-        None,
+        (number for number in range(begin + 1, end) if re.match(rf"\s*{re.escape(name)}\s*=", lines[number])), None
     )
     if place is None:
         return "\n".join([*lines[: begin + 1], new, *lines[begin + 1 :], ""])
     # A list can take several lines: the first part that leaves valid TOML is the whole of the old value.
-    texts = (
-        "\n".join([*lines[:place], new, *lines[after:], ""]) for after in range(place + 1, len(lines) + 1)
-    )
+    texts = ("\n".join([*lines[:place], new, *lines[after:], ""]) for after in range(place + 1, len(lines) + 1))
     return next((one for one in texts if _is_toml(one)), text)
 
 
@@ -233,6 +225,4 @@ def _write(target: Path, text: str) -> None:
     except UnicodeEncodeError as error:
         raise StallguardError("the value is not text", code=USAGE) from error
     except OSError as error:
-        raise StallguardError(
-            f"cannot write {target}", why=error.strerror or str(error), code=CANNOT_RUN
-        ) from error
+        raise StallguardError(f"cannot write {target}", why=error.strerror or str(error), code=CANNOT_RUN) from error

@@ -41,9 +41,7 @@ SCHEMA = 1
 @click.argument("what", metavar="[RUN|PID]", required=False, shell_complete=completion.living)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Keep the evidence in this directory.")
 @click.option(
-    "--deep",
-    is_flag=True,
-    help="Also collect what stops the training for seconds: native stacks from a debugger.",
+    "--deep", is_flag=True, help="Also collect what stops the training for seconds: native stacks from a debugger."
 )
 @click.option("--again", type=float, default=0.0, metavar="SECONDS", help="Dump twice, and compare.")
 @prints_json("The manifest, as one JSON object.", "stallguard.collectors.evidence_bundle:Manifest")
@@ -86,9 +84,7 @@ def _training(what: str | None) -> training_process.TrainingProcess:
             return found
     if by_pid:
         why = "only a guarded process handles the signal for a dump; it would kill any other process"
-        raise StallguardError(
-            f"no run guards process {what}", why=why, cure="stallguard ls", code=NO_SUCH_RUN
-        )
+        raise StallguardError(f"no run guards process {what}", why=why, cure="stallguard ls", code=NO_SUCH_RUN)
     raise StallguardError(
         f"nothing of run {runs[0].id} is alive and has the probe",
         cure=f"its files: {runs[0].path / 'incidents'}",
@@ -195,12 +191,8 @@ def replay(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool
     choices: list[dict[str, str]] = [{}, changed] if compare else [changed]
     asked = run_files.asked(RunDir(path.parent))
     then: dict[str, Any] = {}  # the settings of the recorded run; none beside a copied journal
-    if (
-        asked is not None
-    ):  # with the rows that the run had: the file of its tuning table can be another one by now
-        given = [
-            name for name, origin in asked.origins.items() if origin != config.DEFAULT and name != TUNING_FILE
-        ]
+    if asked is not None:  # with the rows that the run had: the file of its tuning table can be another one by now
+        given = [name for name, origin in asked.origins.items() if origin != config.DEFAULT and name != TUNING_FILE]
         then = {name: reduce(dict.__getitem__, name.split("."), asked.config) for name in given}
     found = []
     for choice in choices:
@@ -213,19 +205,14 @@ def replay(what: str | None, sets: tuple[str, ...], compare: bool, as_json: bool
         echo(title)
     for choice, result in found:
         if compare:
-            echo(
-                "with "
-                + (", ".join(f"{key}={raw}" for key, raw in choice.items()) or "the settings as they are")
-            )
+            echo("with " + (", ".join(f"{key}={raw}" for key, raw in choice.items()) or "the settings as they are"))
         for line in replay.lines(recording, result):
             echo(f"  {line}" if compare else line)
 
 
 @click.command("bundle")
 @click.argument("run", required=False, shell_complete=completion.runs)
-@click.option(
-    "-o", "--output", type=click.Path(), help="The file to write, - for standard output.  [RUN.tar.gz]"
-)
+@click.option("-o", "--output", type=click.Path(), help="The file to write, - for standard output.  [RUN.tar.gz]")
 @prints_json("The packed files, as one JSON object.", "stallguard.collectors.bundle_archive:PackedBundle")
 def bundle(run: str | None, output: str | None, as_json: bool) -> None:
     """Pack RUN (default: the newest) into one file without secrets, to be attached to a bug report."""
@@ -237,9 +224,7 @@ def bundle(run: str | None, output: str | None, as_json: bool) -> None:
     if output == "-":
         if sys.stdout.isatty():
             raise StallguardError(
-                "a bundle is not text, and is not written to a terminal",
-                cure="choose a file: -o FILE",
-                code=USAGE,
+                "a bundle is not text, and is not written to a terminal", cure="choose a file: -o FILE", code=USAGE
             )
         pack(which, redactor, sys.stdout.buffer)
         return
@@ -251,9 +236,7 @@ def bundle(run: str | None, output: str | None, as_json: bool) -> None:
         return
     echo(path)
     removed = ", ".join(f"{count} x {rule}" for rule, count in sorted(contents.removed.items()))
-    note(
-        f"{counted(len(contents.files), 'file')}; removed: {removed or 'nothing'}; check it before you send it"
-    )
+    note(f"{counted(len(contents.files), 'file')}; removed: {removed or 'nothing'}; check it before you send it")
 
 
 class PrunedRun(msgspec.Struct, frozen=True):

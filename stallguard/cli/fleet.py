@@ -42,9 +42,7 @@ _authority = click.option(
 
 
 @command.command("init")
-@click.option(
-    "--store", "store_url", metavar="URL", help="Folder or bucket of the fleet: file:///..., s3://..."
-)
+@click.option("--store", "store_url", metavar="URL", help="Folder or bucket of the fleet: file:///..., s3://...")
 @click.option("--scheduler", metavar="HOST[:PORT]", default="", help="Machine of the scheduler.  [this one]")
 @click.option("--days", type=click.IntRange(1, 3650), help="Days that the certificates last.  [730]")
 @click.option("--force", is_flag=True, help="Replace the fleet file of this machine.")
@@ -59,9 +57,7 @@ def init(
     if renew:
         if store_url or scheduler or force or name:
             raise StallguardError(
-                "--renew keeps store, scheduler and name",
-                cure="stallguard fleet init --renew [--days N]",
-                code=USAGE,
+                "--renew keeps store, scheduler and name", cure="stallguard fleet init --renew [--days N]", code=USAGE
             )
         lines = seam.renew(days, authority_file)
     elif store_url:
@@ -101,9 +97,7 @@ _uninstalls = click.option("--uninstall", is_flag=True, help="End and remove tha
 
 
 @command.command("scheduler")
-@click.option(
-    "--listen", metavar="HOST:PORT", default="", help="Address to listen on.  [the port of the fleet file]"
-)
+@click.option("--listen", metavar="HOST:PORT", default="", help="Address to listen on.  [the port of the fleet file]")
 @click.option("--dashboard", is_flag=True, help="Serve Dask's dashboard on 127.0.0.1:8787; needs bokeh.")
 @_installs
 @_uninstalls
@@ -119,10 +113,7 @@ def scheduler(listen: str, dashboard: bool, install: bool, uninstall: bool) -> N
 
 @command.command("worker")
 @click.option(
-    "--between",
-    nargs=2,
-    metavar="HH:MM HH:MM",
-    help="Take jobs only between these times of day: 22:00 07:00.",
+    "--between", nargs=2, metavar="HH:MM HH:MM", help="Take jobs only between these times of day: 22:00 07:00."
 )
 @click.option("--mains-only", is_flag=True, help="Take no job on battery.")
 @click.option("--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Jobs at once.")

@@ -31,9 +31,7 @@ TITLE = "stallguard: the night"
 
 @click.command("morning")
 @click.option("--since", default="16h", show_default=True, metavar="DURATION", help="How far back to look.")
-@click.option(
-    "--notify", "is_sent", is_flag=True, help="Send the summary over the channels of the settings too."
-)
+@click.option("--notify", "is_sent", is_flag=True, help="Send the summary over the channels of the settings too.")
 @in_fleet
 @prints_json("One JSON object with all of them.", "stallguard.report.overnight:OvernightOutput")
 def morning(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> None:
@@ -55,9 +53,7 @@ def morning(since: str, is_sent: bool, store_url: str | None, as_json: bool) -> 
     try:
         began = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=units.duration(since))
     except (ValueError, OverflowError) as error:
-        raise StallguardError(
-            f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE
-        ) from error
+        raise StallguardError(f"{since!r} is no duration", cure="write it as 16h or 3d", code=USAGE) from error
     runs, missing = [run for run in list_runs() if not run.is_trial and _last_lived(run) >= began], ""
     seen, missing = seam.listed(store_url, note)
     if seen is not None:

@@ -87,16 +87,12 @@ def only_live(text: str | None, *, or_unguarded: bool = False) -> RunDir:
     raise StallguardError(
         f"{counted(len(alive), 'run')} are alive" if alive else "no run is alive",
         why=", ".join(run.id for run in alive),
-        cure="name the one that you mean; stallguard ls --live lists them"
-        if alive
-        else "stallguard ls lists all runs",
+        cure="name the one that you mean; stallguard ls --live lists them" if alive else "stallguard ls lists all runs",
         code=NO_SUCH_RUN,
     )
 
 
-in_fleet = click.option(
-    "--store", "store_url", metavar="URL", help="The jobs of this store.  [that of the fleet file]"
-)
+in_fleet = click.option("--store", "store_url", metavar="URL", help="The jobs of this store.  [that of the fleet file]")
 
 
 @click.command("stop")
@@ -132,9 +128,7 @@ def stop(run: str | None, store_url: str | None) -> None:
 
 @click.command("restart")
 @click.argument("run", required=False, shell_complete=completion.living)
-@click.option(
-    "--from-scratch", is_flag=True, help="Start the script from its beginning, without its checkpoints."
-)
+@click.option("--from-scratch", is_flag=True, help="Start the script from its beginning, without its checkpoints.")
 def restart(run: str | None, from_scratch: bool) -> None:
     """End the training of RUN (default: the only live run) and start it again from its checkpoint."""
     from stallguard.core.user_commands import FROM_SCRATCH
@@ -143,15 +137,11 @@ def restart(run: str | None, from_scratch: bool) -> None:
     if not from_scratch and not which.has_checkpoints():
         lost = f"run {which.id} has no checkpoint: a restart begins from scratch"
         if not sys.stdin.isatty():
-            raise StallguardError(
-                lost, cure="to restart from scratch: stallguard restart --from-scratch", code=USAGE
-            )
+            raise StallguardError(lost, cure="to restart from scratch: stallguard restart --from-scratch", code=USAGE)
         if not click.confirm(plain(f"{lost}. Restart it?"), err=True):
             sys.exit(NO)
     ask(which, "restart", FROM_SCRATCH if from_scratch else "")
-    start = (
-        "again from its last checkpoint" if which.has_checkpoints() and not from_scratch else "from scratch"
-    )
+    start = "again from its last checkpoint" if which.has_checkpoints() and not from_scratch else "from scratch"
     note(f"run {which.id} is being started {start}")
 
 

@@ -35,10 +35,7 @@ CHUNK = 1 << 16
 @click.option("-f", "--follow", is_flag=True, help="Follow the log while the run is alive.")
 @click.option("-n", "most", type=click.IntRange(0), metavar="COUNT", help="Only the last COUNT lines.")
 @click.option(
-    "--output",
-    "output",
-    is_flag=True,
-    help="The output of the script, byte for byte; on a terminal as visible text.",
+    "--output", "output", is_flag=True, help="The output of the script, byte for byte; on a terminal as visible text."
 )
 @prints_json("The journal: JSON lines.", "stallguard.storage.journal:JournalLine")
 @in_fleet

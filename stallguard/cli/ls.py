@@ -48,9 +48,7 @@ class ListedRuns(msgspec.Struct, frozen=True):
 
 @click.command("ls")
 @click.option("-n", "most", type=click.IntRange(1), metavar="COUNT", help="Only the newest COUNT runs.")
-@click.option(
-    "--live", is_flag=True, help="Only live runs, each with its speed and its time without progress."
-)
+@click.option("--live", is_flag=True, help="Only live runs, each with its speed and its time without progress.")
 @click.option("--all", "trials", is_flag=True, help="Include the trials of find-batch and compare.")
 @in_fleet
 @prints_json(

@@ -58,9 +58,7 @@ class CheckedMachine(msgspec.Struct, frozen=True):
 
 @click.command("doctor")
 @prints_json("One JSON object: the findings and their facts.", "stallguard.cli.rehearsal:CheckedMachine")
-@click.option(
-    "--deep", is_flag=True, help="Import the framework in its environment and compute on its devices."
-)
+@click.option("--deep", is_flag=True, help="Import the framework in its environment and compute on its devices.")
 @settings((KEYS["run.python"], KEYS["store.url"]))
 @click.pass_context
 def doctor(ctx: click.Context, /, *, as_json: bool, deep: bool, **parameters: Any) -> None:
@@ -100,9 +98,7 @@ def summary(findings: list[CheckResult]) -> str:
     if count[FAIL]:
         return f"{count[FAIL]} of {len(findings)} findings would make a training fail."
     if count[WARN]:
-        return (
-            f"No finding would make a training fail; {count[WARN]} warning{'s' if count[WARN] > 1 else ''}."
-        )
+        return f"No finding would make a training fail; {count[WARN]} warning{'s' if count[WARN] > 1 else ''}."
     return "Ready for the night."
 
 
@@ -138,9 +134,7 @@ def copied() -> Path:
         if not place.is_file() or place.read_bytes() != text:
             private.write(place, text)
     except OSError as error:
-        raise StallguardError(
-            f"the drill cannot be copied to {place}", why=str(error), code=CANNOT_RUN
-        ) from error
+        raise StallguardError(f"the drill cannot be copied to {place}", why=str(error), code=CANNOT_RUN) from error
     return place
 
 
@@ -182,9 +176,7 @@ def notify(word: str | None, is_test: bool, as_json: bool, **parameters: Any) ->
     from stallguard import notify as notifications
 
     if not (is_test or word):
-        raise StallguardError(
-            "nothing to do", cure="send a test to each channel: stallguard notify test", code=USAGE
-        )
+        raise StallguardError("nothing to do", cure="send a test to each channel: stallguard notify test", code=USAGE)
     wanted = config.load(given(parameters), os.environ, Path.cwd()).config.notify
     channels = notifications.configured(wanted, os.environ)
     results = notifications.test(channels, notifications.notification(notifications.TEST, TITLE, TEXT))

@@ -101,9 +101,7 @@ def command(
     if run is None and html_file is not None and _names_a_run(html_file):
         run, html_file = html_file, IN_THE_RUN  # `report --html RUN`: --html without a file
     if html_file == STDOUT and (as_json or show):
-        raise click.UsageError(
-            "--html - writes the page to standard output, so nothing else can be written there"
-        )
+        raise click.UsageError("--html - writes the page to standard output, so nothing else can be written there")
     if is_fleet:
         if run is not None or compare or live:
             raise click.UsageError("--fleet is the page of all jobs: leave out RUN, --compare and --live")
@@ -130,9 +128,7 @@ class Report(NamedTuple):
     value: msgspec.Struct
     page: Callable[[Path | None], str]
     file: Path  # of the page, if no other is named
-    blocks: (
-        Callable[[int], Iterable[RenderableType]] | None
-    )  # for so many columns; None: there is only a page
+    blocks: Callable[[int], Iterable[RenderableType]] | None  # for so many columns; None: there is only a page
 
 
 def _of_run(run: RunDir) -> Report:

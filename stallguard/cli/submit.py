@@ -36,9 +36,7 @@ HANDED = "{job}: handed to the Ray cluster at {ray}"
 )  # fmt: skip
 @click.option("--yes", is_flag=True, help="Send a project of more than 50 MB.")
 @click.option("--ray", metavar="ADDRESS", default="", help="Let this Ray cluster start it: http://HOST:8265.")
-@click.option(
-    "--again", is_flag=True, help="Hand the job --name to Ray once more; it goes on where it stopped."
-)
+@click.option("--again", is_flag=True, help="Hand the job --name to Ray once more; it goes on where it stopped.")
 @prints_json("One JSON object.", "stallguard.fleet.jobs.submitting:Submitted")
 @settings()
 def command(

@@ -83,9 +83,7 @@ class _ShownRuns:
                 if not others:
                     return False
                 end = run_files.outcome(over)
-                self._said = self._screen.over_words(
-                    over.id, run_files.state(over), end.seconds if end else None
-                )
+                self._said = self._screen.over_words(over.id, run_files.state(over), end.seconds if end else None)
                 self.which, self._view = others[-1], self._screen.View(others[-1].id)
                 continue
             with readable(self.which):

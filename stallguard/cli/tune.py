@@ -42,9 +42,7 @@ class Interrupted(Exception):
 class Trials:
     """Runs trials of one command."""
 
-    def __init__(
-        self, words: tuple[str, ...], flags: Mapping[str, Any], steps: int, seconds: float = 0.0
-    ) -> None:
+    def __init__(self, words: tuple[str, ...], flags: Mapping[str, Any], steps: int, seconds: float = 0.0) -> None:
         """`flags`: settings as given on the command line; `steps`, `seconds`: as for TrialRun."""
         self.words, self.flags, self._steps, self._seconds = words, dict(flags), steps, seconds
         self.cwd = Path.cwd()
@@ -55,9 +53,7 @@ class Trials:
 
         return config.load({**self.flags, **SETTINGS, **more}, env, self.cwd)
 
-    def run(
-        self, launch: Launch, more: Mapping[str, Any], env: Mapping[str, str], kept: list[int]
-    ) -> TrialRun:
+    def run(self, launch: Launch, more: Mapping[str, Any], env: Mapping[str, str], kept: list[int]) -> TrialRun:
         """Run one trial to its end.
 
         `more`: settings, over those of the command line; `kept`: signals that arrived before.  Raises StallguardError
@@ -78,9 +74,7 @@ class Trials:
 def report_trial(label: str, trial: Trial, good: str) -> None:
     """Print the outcome of one trial, while others follow."""
     outcome = f"fails: {trial.trouble}" if trial.trouble else good
-    notes = "; ".join(
-        filter(None, (counted(trial.batches, "batch", "batches"), trial.note, f"run {trial.run}"))
-    )
+    notes = "; ".join(filter(None, (counted(trial.batches, "batch", "batches"), trial.note, f"run {trial.run}")))
     note(f"stallguard: {label}: {outcome} ({notes})")
 
 
@@ -114,14 +108,10 @@ class FoundBatch(msgspec.Struct, frozen=True):
 @click.option(
     "--steps", type=click.IntRange(1), default=50, show_default=True, help="Batches that a size must survive."
 )
-@click.option(
-    "--most", type=click.IntRange(1), help="Largest number of rows to try.  [16 times the script's batch]"
-)
+@click.option("--most", type=click.IntRange(1), help="Largest number of rows to try.  [16 times the script's batch]")
 @prints_json("Print the result as JSON.", "stallguard.cli.tune:FoundBatch")
 @settings()
-def find_batch(
-    words: tuple[str, ...], steps: int, most: int | None, as_json: bool, **parameters: Any
-) -> None:
+def find_batch(words: tuple[str, ...], steps: int, most: int | None, as_json: bool, **parameters: Any) -> None:
     """Find the largest batch that a training survives here; `run` uses it from then on.
 
     Each size is tried in a guarded run of its own that ends after some batches. If the size can be
@@ -271,10 +261,7 @@ def show(as_json: bool) -> None:
     """Show what was learned of each script on this machine, the newest last."""
     kept = learned_store.everything()
     if as_json:
-        rows = [
-            LearnedScript(one.name, one.saved, one.what, list(one.key.command), one.key.directory)
-            for one in kept
-        ]
+        rows = [LearnedScript(one.name, one.saved, one.what, list(one.key.command), one.key.directory) for one in kept]
         echo(jsontext.readable(LearnedScripts(SCHEMA, rows)))
         return
     for one in kept:
@@ -299,9 +286,7 @@ def forget(name: str | None, everything: bool) -> None:
     ]
     if not gone and not everything:
         raise StallguardError(
-            f"nothing has been learned of {name!r}",
-            cure="stallguard tune learned show lists it",
-            code=NO_SUCH_RUN,
+            f"nothing has been learned of {name!r}", cure="stallguard tune learned show lists it", code=NO_SUCH_RUN
         )
     for one in gone:
         one.path.unlink(missing_ok=True)

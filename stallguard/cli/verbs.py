@@ -146,9 +146,7 @@ class Verbs(VerbGroup):
             found = nearest(name, (*TOP, *OLD_FORMS)) or ""
             near = MEANT.get(name) or " ".join(OLD_FORMS.get(found, (found,)))
             hint = f"did you mean {near}? " if near else ""
-            raise StallguardError(
-                f"there is no verb {name!r}", cure=f"{hint}stallguard --help lists them", code=USAGE
-            )
+            raise StallguardError(f"there is no verb {name!r}", cure=f"{hint}stallguard --help lists them", code=USAGE)
         return super().resolve_command(ctx, words)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -222,9 +220,7 @@ debug = VerbGroup(
 )
 
 
-@click.group(
-    cls=Verbs, verbs=TOP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(cls=Verbs, verbs=TOP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="stallguard")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.option("-v", "--verbose", is_flag=True, help="Print what otherwise only the journal contains.")

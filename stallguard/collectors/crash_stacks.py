@@ -17,9 +17,7 @@ import msgspec
 from stallguard.collectors import stacks
 from stallguard.storage import private
 
-MOST = (
-    1 << 20
-)  # bytes that are read of a file, from its end: faulthandler writes at most 100 threads with 100 frames
+MOST = 1 << 20  # bytes that are read of a file, from its end: faulthandler writes at most 100 threads with 100 frames
 NEAR = 600.0  # seconds before an attempt's end in which another process' crash can be its reason
 ITSELF, WORKER = "", "worker"
 _HEAD = re.compile(r"^Fatal Python error: ", re.MULTILINE)

@@ -185,9 +185,7 @@ class Collection:
             state, why = (COLLECTED if sheet.files else FAILED), sheet.trouble
         removed = {rule: count for rule, count in sheet.redactor.removed.items() if count}
         why = sheet.redactor.text(why)
-        return Item(
-            self.collector.name, state, round(self._seconds, 3), why, sheet.files, self._facts, removed
-        )
+        return Item(self.collector.name, state, round(self._seconds, 3), why, sheet.files, self._facts, removed)
 
 
 def _manifest(context: EvidenceContext, items: Sequence[Item], seconds: float) -> Manifest:

@@ -46,9 +46,7 @@ OF_TEXT = frozenset(
     " image index input last len length level limit logits loss mask max mean min n next nb num number output pad per"
     " perplexity position ppl rate sep size special speed start stop text throughput time total type unk vocab".split()
 )
-OF_A_LOOP = frozenset(
-    "all backward each eval first forward full last next one per second single third train".split()
-)
+OF_A_LOOP = frozenset("all backward each eval first forward full last next one per second single third train".split())
 NOT_SECRET = frozenset({"PWD", "OLDPWD"})  # shells keep the working directory there
 HARMLESS = re.compile(
     r"(PATH|PWD|OLDPWD|HOME|SHELL|TERM\w*|COLORTERM|COLUMNS|LINES|TZ|TMPDIR|LANG|LC_\w+|NO_COLOR|FORCE_COLOR|CI"
@@ -108,10 +106,7 @@ SHAPES = (
         ),
     ),
     # Clients whose -p can be written together with the password.
-    Shape(
-        "login",
-        re.compile(r"(?P<kept>\b(?:mysql\w*|mariadb\S*|sshpass)\b[^\n;|&]{0,200}?\s-p)[^\s\"'-][^\s\"']*+"),
-    ),
+    Shape("login", re.compile(r"(?P<kept>\b(?:mysql\w*|mariadb\S*|sshpass)\b[^\n;|&]{0,200}?\s-p)[^\s\"'-][^\s\"']*+")),
     Shape("e-mail", re.compile(r"(?<![\w.+-])[\w.+-]++@[A-Za-z0-9-]++(?:\.[A-Za-z0-9-]++)+")),
 )
 
@@ -134,9 +129,7 @@ _VALUE = re.compile(
 _REST = {quote: re.compile(rf"[^\n{quote}\\]++") for quote in "\"'"}
 # A login after -u: not the numbers of a user and a group.  After -p: no number, no port, no path.
 _LOGIN = re.compile(r"""(?P<quote>\\*["'])?(?!\d++:\d++\b)[^\s:/"'\[\]]++:[^\s"']++""")
-_ALONE = re.compile(
-    r"""(?!\\*["']?(?:[\d.,:+eE-]++|no:\w++)(?![^\s"'\\]))\\*["']?[^\s"'/\\\[]++(?![^\s"'\\])"""
-)
+_ALONE = re.compile(r"""(?!\\*["']?(?:[\d.,:+eE-]++|no:\w++)(?![^\s"'\\]))\\*["']?[^\s"'/\\\[]++(?![^\s"'\\])""")
 _SHORT = {"u": _LOGIN, "U": _LOGIN, "user": _LOGIN, "proxy-user": _LOGIN, "p": _ALONE}
 _WORDS = re.compile(r"[A-Z]+(?![a-zñ])|[A-Z]?[a-zñ]+|\d+")
 _OTHERS_HOME = re.compile(r"(?:(?<=/Users/)|(?<=/home/))(?!Shared\b)[^/\s:;,\"'<>\[\]\\]++")
@@ -182,9 +175,7 @@ class Redactor:
             if word.startswith("-") and "=" not in word and is_secret_name(word) and not value.startswith("-")
         ]
         # A script that connects with the password of an address can print it alone.
-        values += [
-            found[1] for word in (*environment.values(), *arguments) for found in _PASSWORD.finditer(word)
-        ]
+        values += [found[1] for word in (*environment.values(), *arguments) for found in _PASSWORD.finditer(word)]
         known = sorted({value for value in values if len(value) >= SHORTEST_KNOWN}, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
         home = home.rstrip("/")
@@ -292,15 +283,11 @@ class Redactor:
         place = address.partition("/")[0]
         until = place if "@" in place or ":" not in place else address
         user, at, _ = until.rpartition("@")
-        return (
-            f"{self._mark('url')}@{address[len(user) + 1 :]}" if at and "[removed:" not in user else address
-        )
+        return f"{self._mark('url')}@{address[len(user) + 1 :]}" if at and "[removed:" not in user else address
 
     def _replace(self, pattern: re.Pattern[str], rule: str, text: str, by: str = "") -> str:
         has_kept = "kept" in pattern.groupindex
-        clean, count = pattern.subn(
-            lambda found: (found["kept"] if has_kept else "") + (by or mark(rule)), text
-        )
+        clean, count = pattern.subn(lambda found: (found["kept"] if has_kept else "") + (by or mark(rule)), text)
         self.removed[rule] += count
         return clean
 

@@ -18,9 +18,7 @@ from stallguard.storage.stack_samples import StackSamples
 
 SPOTS = 24  # places that a profile names
 FUNCTIONS = 8  # measured functions that it names
-_WRAPPER = re.compile(
-    r"/traceback_utils\.py$"
-)  # around each function of Keras and TensorFlow; it says nothing
+_WRAPPER = re.compile(r"/traceback_utils\.py$")  # around each function of Keras and TensorFlow; it says nothing
 BUILT_IN = "<built-in>"  # as probe/stack_sampler.py has it
 _WAITS = {"lock": stacks.LOCK, "timed": stacks.LOCK, "sleep": "sleep", "io": "io"}
 # Waits for another process or host.
@@ -82,9 +80,7 @@ def _spot(role: str, phase: str, stack: Sequence[Frame]) -> Spot:
         return Spot(role, phase, 0.0, does=does)
     own = stack[at]
     # A comprehension or a lambda has no name that a reader knows: that of the function around it.
-    named = next(
-        (frame for frame in stack[at:] if frame.file == own.file and not frame.function.startswith("<")), own
-    )
+    named = next((frame for frame in stack[at:] if frame.file == own.file and not frame.function.startswith("<")), own)
     inner = [frame for frame in stack[:at] if not _WRAPPER.search(frame.file) and frame.file != BUILT_IN]
     calls = _called(inner[-1]) if inner else ""
     caller = next((frame for frame in stack[at:] if not stacks.is_own(frame)), None)

@@ -22,9 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-_THREAD = re.compile(
-    r"(?P<current>Current thread|Thread) (?P<ident>0x[0-9a-f]+)(?: \[(?P<name>.*)\])? \(most recent"
-)
+_THREAD = re.compile(r"(?P<current>Current thread|Thread) (?P<ident>0x[0-9a-f]+)(?: \[(?P<name>.*)\])? \(most recent")
 _FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
 DIGITS = 9  # of a number of a line, at most
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
@@ -250,10 +248,7 @@ _EXECUTES = tuple(
         (r"tensorflow/python/eager/context\.py", "call_function|sync_executors|async_wait"),
         (r"tensorflow/python/framework/ops\.py", "_numpy_internal|_numpy"),
         (r"tensorflow/python/client/session\.py", "_call_tf_sessionrun"),
-        (
-            r"jax/_src/(array|interpreters/pxla|pjit)\.py",
-            "_value|block_until_ready|__call__|_python_pjit_helper",
-        ),
+        (r"jax/_src/(array|interpreters/pxla|pjit)\.py", "_value|block_until_ready|__call__|_python_pjit_helper"),
         (r"torch/(autograd/graph|cuda/__init__|mps/__init__)\.py", "_engine_run_backward|synchronize"),
     )
 )

@@ -241,11 +241,7 @@ def _jetsam(body: Mapping[str, Any]) -> ReportFacts:
 
 def _crash(body: Mapping[str, Any]) -> ReportFacts:
     exception, end = _object(body.get("exception")), _object(body.get("termination"))
-    facts = {
-        "exception": exception.get("type"),
-        "signal": exception.get("signal"),
-        "because": end.get("indicator"),
-    }
+    facts = {"exception": exception.get("type"), "signal": exception.get("signal"), "because": end.get("indicator")}
     return _said(facts), (_number(body.get("pid")),) if body.get("pid") else ()
 
 

@@ -63,9 +63,7 @@ def find(run: RunDir, pid: int = 0) -> TrainingProcess | None:
             continue
         armed = bool(record["flags"] & wire.FLAG_STACKS_ARMED)
         living.append(
-            TrainingProcess(
-                run, record["pid"], record["beats"], armed, record["sent_ns"], record["progress_ns"]
-            )
+            TrainingProcess(run, record["pid"], record["beats"], armed, record["sent_ns"], record["progress_ns"])
         )
     trained = [training for training in living if training.beats > 0]
     if trained:
@@ -77,10 +75,7 @@ def _is_same(pid: int, page: Path) -> bool:
     """Return whether the process `pid` is alive and began before its page was last written."""
     with contextlib.suppress(*ERRORS):
         process = psutil.Process(pid)
-        return (
-            process.status() != psutil.STATUS_ZOMBIE
-            and process.create_time() <= page.stat().st_mtime + COARSE
-        )
+        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= page.stat().st_mtime + COARSE
     return False
 
 
@@ -133,9 +128,7 @@ def request_stacks(context: EvidenceContext, seconds: float, quiet: float = QUIE
         if not context.armed:
             raise Nothing("the process has not reported a handler for the stack-dump signal")
         if system.catches(context.pid, context.signal) is False:
-            raise Nothing(
-                "the script removed the handler of the stack-dump signal, which would end the process"
-            )
+            raise Nothing("the script removed the handler of the stack-dump signal, which would end the process")
         os.kill(context.pid, context.signal)
         if not _grows(context.stacks, before, until, quiet):
             raise TimeoutError(f"no answer within {seconds:g} s: the process is stuck in the kernel")

@@ -76,9 +76,7 @@ def text_of(path: Path) -> str:
     except OSError as error:
         raise _unreadable(path, f"{error.strerror}", "make it readable, or remove it") from error
     except UnicodeDecodeError as error:
-        raise _unreadable(
-            path, f"TOML is UTF-8, and the file is not: {error}", "save it as UTF-8", NotText
-        ) from error
+        raise _unreadable(path, f"TOML is UTF-8, and the file is not: {error}", "save it as UTF-8", NotText) from error
 
 
 def settings_of(text: str, path: Path) -> list[Setting]:
@@ -111,9 +109,7 @@ class NotText(StallguardError):
     """A settings file that is not UTF-8."""
 
 
-def _unreadable(
-    path: Path, why: str, cure: str, kind: type[StallguardError] = StallguardError
-) -> StallguardError:
+def _unreadable(path: Path, why: str, cure: str, kind: type[StallguardError] = StallguardError) -> StallguardError:
     return kind(f"cannot read the settings in {path}", why=why, cure=cure, code=USAGE)
 
 
@@ -159,9 +155,7 @@ def from_words(words: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]] |
     while index < len(words) and words[index].startswith("-") and words[index] not in ("--", "-m"):
         word, value = words[index], words[index + 1 : index + 2]
         key = options.get(word) or options.get(f"--{word.removeprefix('--no-')}")
-        if key is None or (
-            key.kind is not SWITCH and (word != key.flag or not value or value[0].startswith("-"))
-        ):
+        if key is None or (key.kind is not SWITCH and (word != key.flag or not value or value[0].startswith("-"))):
             return None
         flags[key.path] = word == key.flag if key.kind is SWITCH else value[0]
         index += 1 if key.kind is SWITCH else 2
@@ -234,9 +228,7 @@ def load(
     origins = dict.fromkeys(KEYS, DEFAULT)
     for setting in given:
         if setting.path in REMOVED:
-            ignored.append(
-                f"{setting.path} ({setting.origin}) has no effect any more: {REMOVED[setting.path][1]}"
-            )
+            ignored.append(f"{setting.path} ({setting.origin}) has no effect any more: {REMOVED[setting.path][1]}")
             continue
         values[setting.path] = typed_value(setting)
         origins[setting.path] = setting.origin
@@ -312,8 +304,7 @@ def typed_value(setting: Setting) -> Any:
         return key.kind.read(setting.raw)
     except (ValueError, OverflowError) as error:
         raise StallguardError(
-            f"{setting.path} cannot be {_shown(setting.raw)}"
-            + (f" ({setting.origin})" if setting.origin else ""),
+            f"{setting.path} cannot be {_shown(setting.raw)}" + (f" ({setting.origin})" if setting.origin else ""),
             why=str(error) if isinstance(error, Explained) else f"expected {key.kind.expected}",
             cure=f"{setting.path}: {key.help}",
             code=USAGE,
@@ -362,9 +353,7 @@ def _assembled(values: Mapping[str, Any]) -> Config:
 
 def changes(before: Loaded, after: Loaded) -> tuple[list[Key], list[Key]]:
     """Return the settings that differ: those that a live run can apply, and those that it cannot."""
-    differ = [
-        k for k in all_keys().values() if value_of(before.config, k.path) != value_of(after.config, k.path)
-    ]
+    differ = [k for k in all_keys().values() if value_of(before.config, k.path) != value_of(after.config, k.path)]
     return [key for key in differ if key.live], [key for key in differ if not key.live]
 
 

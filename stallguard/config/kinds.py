@@ -125,9 +125,7 @@ def _some_time(raw: Any) -> float:
     return seconds
 
 
-TIME = Kind(
-    "DURATION", f"{DURATION.expected}; one second or more", _some_time, DURATION.show, DURATION.schema
-)
+TIME = Kind("DURATION", f"{DURATION.expected}; one second or more", _some_time, DURATION.show, DURATION.schema)
 SIZE = Kind(
     "SIZE",
     "a size: 20MB, 1.5GB, 512KiB, or bytes as a number",
@@ -157,11 +155,7 @@ POSITIVE = Kind("COUNT", "a whole number, 1 or more", _positive, str, {"type": "
 SWITCH = Kind("", "on or off (true or false)", _switch, lambda on: "on" if on else "off", {"type": "boolean"})
 TEXT = Kind("TEXT", "text in quotes", _text, lambda text: text or "-", {"type": "string"})
 CLOCK = Kind(
-    "HH:MM",
-    "a time of day: 07:30",
-    _clock,
-    lambda text: text or "-",
-    {"type": "string", "examples": ["07:30"]},
+    "HH:MM", "a time of day: 07:30", _clock, lambda text: text or "-", {"type": "string", "examples": ["07:30"]}
 )
 TEXTS = Kind(
     "LIST",
@@ -209,10 +203,7 @@ def pairs(left: str, lefts: Iterable[str], right: str, rights: Iterable[str]) ->
             found.append(f"{_known(left, one, lefts)}={_known(right, other, rights)}")
         return tuple(found)
 
-    schema = {
-        "type": "array",
-        "items": {"type": "string", "pattern": f"^({'|'.join(lefts)})=({'|'.join(rights)})$"},
-    }
+    schema = {"type": "array", "items": {"type": "string", "pattern": f"^({'|'.join(lefts)})=({'|'.join(rights)})$"}}
     return Kind("LIST", f"a list of {left}={right}", read, TEXTS.show, schema)
 
 

@@ -516,9 +516,5 @@ def markdown_table() -> str:
 
 
 def _row(key: Key) -> str:
-    option = (
-        f"`{key.flag}{' ' + key.kind.metavar if key.kind.metavar else ''}`".replace("|", "\\|")
-        if key.flag
-        else ""
-    )
+    option = f"`{key.flag}{' ' + key.kind.metavar if key.kind.metavar else ''}`".replace("|", "\\|") if key.flag else ""
     return f"| `{key.path}` | {option} | {key.kind.show(key.default)} | {key.help} |"

@@ -68,9 +68,7 @@ def look(run: Run) -> tuple[Run, list[Action]]:
 
 def loss_breaks(run: Run, event: ProbeNote) -> tuple[Run, list[Action]]:
     """Return the run after the probe's note that a loss is not finite any more, and what is announced of it."""
-    training = next(
-        (one for one in run.current.trainings if one.pid == event.pid and not one.over), run.training
-    )
+    training = next((one for one in run.current.trainings if one.pid == event.pid and not one.over), run.training)
     judgement = training.detector_state.judgement
     findings = tuple(
         one for one in diagnose.diagnose(training.history, judgement, run.now) if one.cause == WRONG_NUMBERS

@@ -130,9 +130,7 @@ PAGE_IN = 100e-6  # seconds a page-in takes from a solid-state disk
 FLOAT64 = 0.5  # of the computing time that float32 saves: the numbers are half as long
 
 
-def _found(
-    kind: str, work: Work, cost: float, place: Spot | Function | None = None, *evidence: str
-) -> Bottleneck:
+def _found(kind: str, work: Work, cost: float, place: Spot | Function | None = None, *evidence: str) -> Bottleneck:
     cost = min(cost, work.total)
     file, line, where = (place.file, place.line, place.where) if place is not None else ("", 0, "")
     scene = script_clues.still(work.history, work.stages[-1].at)
@@ -159,9 +157,7 @@ def waits_for_input(work: Work) -> Bottleneck | None:
     if cost < INPUT_FROM * work.total:
         return None
     place: Spot | Function | None = heaviest(feeders)
-    if functions and functions[0].seconds > seconds(
-        [one for one in feeders if one.function == functions[0].function]
-    ):
+    if functions and functions[0].seconds > seconds([one for one in feeders if one.function == functions[0].function]):
         place = functions[0]
     place = place or heaviest(waited)
     evidence = []
@@ -171,9 +167,7 @@ def waits_for_input(work: Work) -> Bottleneck | None:
     cores = work.rate("cpu")
     if cores is not None:
         idle = cores < 0.1  # noqa: PLR2004
-        evidence.append(
-            "the processor idled meanwhile" if idle else f"{cores:.1f} cores were in use on average"
-        )
+        evidence.append("the processor idled meanwhile" if idle else f"{cores:.1f} cores were in use on average")
     return _found(bottleneck_kinds.INPUT, work, cost, place, *evidence)
 
 
@@ -216,9 +210,7 @@ def script(work: Work) -> Bottleneck | None:
     # PyTorch and JAX compute in native calls without a Python frame, at a line of the script.
     own = ("sleep",) if work.heartbeat.source in NATIVE_CALLS else ("sleep", "user")
     # What the script does before and after its training is not the training's; a loop by hand knows no phases.
-    phases = (*BATCHES, "epoch start", "epoch end") + (
-        ("importing", "idle") if work.heartbeat.source == "hand" else ()
-    )
+    phases = (*BATCHES, "epoch start", "epoch end") + (("importing", "idle") if work.heartbeat.source == "hand" else ())
     spots = []
     for spot in work.of_training(lambda spot: spot.phase in phases and not spot.feeds):
         is_own = spot.does in own and not spot.calls.startswith(KERAS)
@@ -295,9 +287,7 @@ def _builds(spot: Spot) -> bool:
     """Return whether a model or a layer is made there.  A call of a model can be the training itself."""
     module, _, function = spot.calls.rpartition(".")
     makes = function in ("__init__", "__new__", "Input", "add", "build", "compile", "clone_model")
-    is_model = module.startswith(KERAS) and (
-        ".models" in module or ".layers" in module or ".trainer" in module
-    )
+    is_model = module.startswith(KERAS) and (".models" in module or ".layers" in module or ".trainer" in module)
     return makes and is_model and spot.phase not in TRACING
 
 
@@ -306,9 +296,7 @@ def double_precision(work: Work) -> Bottleneck | None:
     if work.history.dtype != "float64":
         return None
     computing = min(work.profile.executing, work.phases(("step",)))
-    return _found(
-        bottleneck_kinds.DOUBLE, work, FLOAT64 * computing, None, "the model's layers compute in float64"
-    )
+    return _found(bottleneck_kinds.DOUBLE, work, FLOAT64 * computing, None, "the model's layers compute in float64")
 
 
 def tiny_batches(work: Work) -> Bottleneck | None:
@@ -408,9 +396,7 @@ def crowded(work: Work) -> Bottleneck | None:
     names = ", ".join(dict.fromkeys(name for _, _, busiest in reversed(readings) for name in busiest))
     numbers = [f"others use {others:.1f} of {all_cores} cores" + (f": {names}" if names else "")]
     if machine.in_background.test(script_clues.still(work.history, work.stages[-1].at)):
-        return _found(
-            bottleneck_kinds.PRIORITY, work, cost, None, "macOS runs it in the background", *numbers
-        )
+        return _found(bottleneck_kinds.PRIORITY, work, cost, None, "macOS runs it in the background", *numbers)
     nice = [seen.reading.nice for seen in work.history.process if seen.reading.nice is not None]
     if nice and nice[-1] > 0:
         return _found(bottleneck_kinds.PRIORITY, work, cost, None, f"it runs with nice {nice[-1]}", *numbers)
@@ -440,9 +426,7 @@ def hot(work: Work) -> Bottleneck | None:
         return None
     limits = [one.cpu_limit for one in slowed if one.cpu_limit]
     lost = 1.0 - limits[-1] if limits else 0.3  # the fastest reports lose 30 % and more (metal throttling)
-    return _found(
-        bottleneck_kinds.HOT, work, lost * work.total, None, f"the system reports heat: {slowed[-1].thermal}"
-    )
+    return _found(bottleneck_kinds.HOT, work, lost * work.total, None, f"the system reports heat: {slowed[-1].thermal}")
 
 
 def growing(work: Work) -> Bottleneck | None:
@@ -451,9 +435,7 @@ def growing(work: Work) -> Bottleneck | None:
     found = swapping(work)
     if trend is None or found is None or trend.rising < 0.8:  # noqa: PLR2004
         return None
-    return _found(
-        bottleneck_kinds.LEAK, work, found.seconds, None, f"{quantity(trend.slope * 3600, 'bytes')} an hour"
-    )
+    return _found(bottleneck_kinds.LEAK, work, found.seconds, None, f"{quantity(trend.slope * 3600, 'bytes')} an hour")
 
 
 RULES = (

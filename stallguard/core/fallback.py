@@ -24,9 +24,7 @@ ENDING = {"interrupt": "INT", "stop": "TERM", "finish": "TERM"}
 
 def is_vital(event: Event) -> bool:
     """Return whether an event must not be skipped: a start, an end, a command to end the training."""
-    return isinstance(event, Launched | Failed | Exited) or (
-        isinstance(event, UserCommand) and event.verb in ENDING
-    )
+    return isinstance(event, Launched | Failed | Exited) or (isinstance(event, UserCommand) and event.verb in ENDING)
 
 
 def refuses(run: Run, verb: str) -> str:

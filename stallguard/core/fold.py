@@ -353,11 +353,7 @@ def _after(run: Run, decision: Decision, event: events.Exited) -> Step:
         sizes = leave_size(run.sizes, run.history.rows, run.current.slices) if is_smaller else run.sizes
         run, again = with_attempt(run, decision=decision), run.now + decision.delay
         run = move(run, "restart", deadline=again, sizes=sizes)
-        facts = {
-            "attempt": str(run.current.number + 1),
-            "why": decision.why,
-            "mathematics": decision.mathematics,
-        }
+        facts = {"attempt": str(run.current.number + 1), "why": decision.why, "mathematics": decision.mathematics}
         restarting = Announce("attempt.restarting", facts)
         pause = Announce("attempt.delayed", {"delay": messages.duration(decision.delay)})
         return run, [pause, restarting] if decision.delay > 1 else [restarting]
@@ -413,9 +409,7 @@ def next_step(run: Run, limits: Limits) -> NextStep | None:
     judgement = run.detector_state.judgement
     if run.state == SUSPECT:
         step, due = STALL, run.now + judgement.threshold - judgement.gap
-    elif run.state == HOLDING and not (
-        limits.observe or is_muted(run) or math.isfinite(run.current.declined)
-    ):
+    elif run.state == HOLDING and not (limits.observe or is_muted(run) or math.isfinite(run.current.declined)):
         acts = acts_at(run, limits)
         step, due = (ACT, acts) if acts is not None else ("", math.inf)
     elif run.state in WATCHED and (ends := shutdown.segment_ends(run, limits)) is not None:

@@ -197,9 +197,7 @@ def _noted(history: History, event: events.ProbeNote) -> History:
         history,
         noted=(*history.noted[1 - NOTES :], event),
         broken_loss=event if event.kind == BROKEN_LOSS else history.broken_loss,
-        rows=(whole_number(event.facts["rows"]) or None)
-        if "rows" in event.facts
-        else history.rows,  # 0: not known
+        rows=(whole_number(event.facts["rows"]) or None) if "rows" in event.facts else history.rows,  # 0: not known
         dtype=event.facts.get("dtype", history.dtype),
         outside=event.facts.get("outside", history.outside),
         feed=_feed(history.feed, event.facts.get("feed", "")),
@@ -294,9 +292,7 @@ def _device(history: History, at: float, reading: Device) -> History:
 
 
 def _trail(field: str) -> Callable[[History, float, Reading], History]:
-    return lambda history, at, reading: replace(
-        history, **{field: _keep(getattr(history, field), at, reading)}
-    )
+    return lambda history, at, reading: replace(history, **{field: _keep(getattr(history, field), at, reading)})
 
 
 _SENSORS: dict[type, Callable[..., History]] = {

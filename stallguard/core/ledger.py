@@ -103,9 +103,7 @@ def after(ledger: Ledger, at: float, what: object) -> Ledger:
     handler = _HANDLERS.get(type(what))
     if handler is None or ledger.state == OVER or getattr(what, "attempt", ledger.attempt) < ledger.attempt:
         return ledger
-    if ledger.state == "unknown" and not isinstance(
-        what, Conclude | events.ClockGap | events.SupervisorRestarted
-    ):
+    if ledger.state == "unknown" and not isinstance(what, Conclude | events.ClockGap | events.SupervisorRestarted):
         return ledger  # it is not guarded any more
     return handler(ledger, at, what)
 
@@ -156,9 +154,7 @@ def _settle(ledger: Ledger, at: float, category: str = "", **changes: Any) -> Le
 def _ends(ledger: Ledger, at: float, unfinished: str, **changes: Any) -> Ledger:
     """Return the ledger after a process was ended, or ended: its open time is `unfinished` and perhaps silence."""
     silence, usual = max(0.0, at - ledger.since), ledger.pause
-    is_long = (
-        ledger.trains and ledger.phase != "script" and usual > 0.0 and silence > max(PAUSE, TIMES * usual)
-    )
+    is_long = ledger.trains and ledger.phase != "script" and usual > 0.0 and silence > max(PAUSE, TIMES * usual)
     batch = min(usual, silence) if is_long or ledger.state == "suspected" else silence
     parts = [(unfinished, batch), ("suspected", silence - batch)]
     return replace(ledger, spent=_added(ledger.spent, parts), since=max(at, ledger.since), **changes)
@@ -351,9 +347,7 @@ def is_caught_up(interruption: Interruption, process: ProcessPosition) -> bool:
     return process.place == interruption.place and process.position >= interruption.goal
 
 
-def batches_trained_again(
-    interruption: Interruption, process: ProcessPosition, resumed: Position
-) -> int | None:
+def batches_trained_again(interruption: Interruption, process: ProcessPosition, resumed: Position) -> int | None:
     """Return how many batches lie between the position at which a process resumes and the interruption.
 
     None if that is not known.

@@ -127,9 +127,7 @@ def look(run: Run, limits: Limits) -> Step:
 
 def _nearest(run: Run) -> tuple[Training, Forecast | None]:
     """Return the training whose memory runs out first, and when."""
-    each = [
-        (one, _returned(run, one.history) or expected(one.history, run.now)) for one in trainings.judged(run)
-    ]
+    each = [(one, _returned(run, one.history) or expected(one.history, run.now)) for one in trainings.judged(run)]
     found = [(one, ahead) for one, ahead in each if ahead is not None]
     return min(found, key=lambda pair: pair[1].earliest) if found else (run.training, None)
 
@@ -237,8 +235,7 @@ def _ceiling(history: History, now: float) -> float | None:
     ceilings = [
         left + used
         for seen in memory
-        if (left := room(seen.reading)) is not None
-        and (used := _footprint_at(history.process, seen.at)) is not None
+        if (left := room(seen.reading)) is not None and (used := _footprint_at(history.process, seen.at)) is not None
     ]
     return statistics.median_low(ceilings) if ceilings else None
 
@@ -296,9 +293,7 @@ def _told(run: Run, ahead: Forecast, *, by_others: bool = False) -> Step:
 def _asked_to_save(run: Run, training: Training, limits: Limits) -> Step:
     """Ask for a checkpoint, if the training can make one, and was not asked lately."""
     watch, heartbeat, greeted = run.current.memory, training.heartbeat, training.history.greeted
-    can = (heartbeat is not None and heartbeat.saves > 0) or (
-        greeted is not None and "checkpoint" in greeted.hooks
-    )
+    can = (heartbeat is not None and heartbeat.saves > 0) or (greeted is not None and "checkpoint" in greeted.hooks)
     if limits.observe or not can or run.now - watch.asked < AGAIN:
         return run, []
     run = with_attempt(run, memory=replace(watch, asked=run.now, saves=heartbeat.saves if heartbeat else 0))
@@ -334,10 +329,7 @@ def _obstacle(run: Run, saves: int, decision: Decision, limits: Limits) -> str:
         return "this run is only observed"
     if is_muted(run):
         return "stall handling is paused"
-    for setting, value in (
-        ("memory_ahead", limits.policy.memory_ahead),
-        ("on_stall", limits.policy.on_stall),
-    ):
+    for setting, value in (("memory_ahead", limits.policy.memory_ahead), ("on_stall", limits.policy.on_stall)):
         if value in NO_RESTART:
             return f"the setting policy.{setting} is {value}"
     if not saves:

@@ -305,9 +305,7 @@ def is_urgent(findings: Sequence[Finding]) -> bool:
 # ---- which remedy -------------------------------------------------------------------------------------------
 
 
-def _remedy(
-    findings: Sequence[Finding], last: PastAttempt | None, limits: PolicyLimits
-) -> tuple[Remedy, bool]:
+def _remedy(findings: Sequence[Finding], last: PastAttempt | None, limits: PolicyLimits) -> tuple[Remedy, bool]:
     """Return the remedy, and whether the user ordered it."""
     cause = findings[0].cause if findings and findings[0].confidence >= TRUSTED else UNKNOWN
     own = CAUSES.get(cause, CAUSES[UNKNOWN]).remedy  # a cause of another version's journal is unknown here

@@ -171,9 +171,7 @@ def next_segment(run: Run, limits: Limits) -> Step:
             "and another would make none: the training resumes from no checkpoint, or the segment is too short"
         )
         return arrange(run, Decision(action="give_up", why=why, code=GAVE_UP), why, limits)
-    why = (
-        f"a segment of {messages.duration(limits.segment)} is over, and a new process gives back what leaked"
-    )
+    why = f"a segment of {messages.duration(limits.segment)} is over, and a new process gives back what leaked"
     decision = Decision(
         action="restart", why=why, slices=run.current.slices, device=run.current.device, delay=limits.cool_down,
         mathematics=policy.mathematics(run.current.slices, run.current.device, limits.policy),

@@ -120,9 +120,7 @@ def shell_words(words: Iterable[str]) -> str:
         short = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the planes after the first
         return ESCAPES.get(character) or (f"\\x{code:02x}" if character.isascii() else short)
 
-    return " ".join(
-        shlex.quote(word) if word.isprintable() else f"$'{''.join(map(escaped, word))}'" for word in words
-    )
+    return " ".join(shlex.quote(word) if word.isprintable() else f"$'{''.join(map(escaped, word))}'" for word in words)
 
 
 def counted(number: int, noun: str, many: str = "") -> str:
@@ -164,9 +162,7 @@ def sparkline(values: Sequence[float | None], columns: int, *, from_zero: bool) 
 
     `from_zero`: the lowest block is zero, else the lowest of the values.  Values that do not differ are a low line.
     """
-    shown = [
-        value if value is not None and abs(value) < float("inf") else None for value in values[-columns:]
-    ]
+    shown = [value if value is not None and abs(value) < float("inf") else None for value in values[-columns:]]
     known = [value for value in shown if value is not None]
     if not known:
         return ""

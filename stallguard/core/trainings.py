@@ -89,9 +89,7 @@ def observe(run: Run, event: events.Event, limits: DetectorLimits) -> Run:
     run = with_attempt(run, trainings=each)
     for training in each:
         if training.trains and not training.number:  # it has just begun to train
-            run = with_attempt(
-                put(run, replace(training, number=run.current.begun + 1)), begun=run.current.begun + 1
-            )
+            run = with_attempt(put(run, replace(training, number=run.current.begun + 1)), begun=run.current.begun + 1)
     return run
 
 
@@ -219,9 +217,7 @@ def end_all(run: Run) -> Run:
         if not training.over and (training.trains or training.batches):
             run = _settle(put(run, replace(training, over="exited")), training)
     fresh = detector.start()
-    each = tuple(
-        replace(one, detector_state=fresh, over=one.over or "exited") for one in run.current.trainings
-    )
+    each = tuple(replace(one, detector_state=fresh, over=one.over or "exited") for one in run.current.trainings)
     return with_attempt(run, trainings=each)
 
 
@@ -233,9 +229,7 @@ def _settle(run: Run, training: Training) -> Run:
     learned[training.place] = detector.export(training.detector_state)
     over = (*run.current.over[1 - KEPT :], record(training, how, run.now))
     kept = dict(list(learned.items())[-PLACES:])
-    return replace(
-        with_attempt(run, over=over if training.number else run.current.over), totals=totals, learned=kept
-    )
+    return replace(with_attempt(run, over=over if training.number else run.current.over), totals=totals, learned=kept)
 
 
 def positions_by_place(run: Run) -> dict[str, Position]:

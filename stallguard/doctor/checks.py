@@ -51,8 +51,7 @@ def scheduler(facts: MachineFacts) -> Iterator[CheckText]:
         return
     if fleet.refused:
         yield fail(
-            f"{fleet.scheduler}: {fleet.unreachable}",
-            "files of one fleet belong on both machines, and no revoked one",
+            f"{fleet.scheduler}: {fleet.unreachable}", "files of one fleet belong on both machines, and no revoked one"
         )
     elif fleet.unreachable:
         cure = "on that machine: stallguard fleet scheduler --install; and let its firewall pass that port"

@@ -124,9 +124,7 @@ def interpreter(facts: MachineFacts) -> Iterator[CheckText]:
     """Is there a Python, and can the probe be loaded into it?"""
     here = facts.environment
     if here.installed is None:
-        yield fail(
-            f"{here.path} ({here.why}) does not answer: {here.trouble}", "choose another: --python PATH"
-        )
+        yield fail(f"{here.path} ({here.why}) does not answer: {here.trouble}", "choose another: --python PATH")
         return
     version = here.installed.version
     words = f"{here.installed.implementation} {'.'.join(map(str, version))} at {here.installed.executable} ({here.why})"
@@ -134,9 +132,7 @@ def interpreter(facts: MachineFacts) -> Iterator[CheckText]:
         cure = "use Python 3.9 or later; else a training is guarded from outside only"
         yield warn(f"{words}: too old for the probe", cure)
     elif version[:2] > NEWEST or here.installed.implementation != "CPython":
-        yield note(
-            f"{words}: not tested with this Python", f"rehearse: stallguard drill --python {here.path}"
-        )
+        yield note(f"{words}: not tested with this Python", f"rehearse: stallguard drill --python {here.path}")
     else:
         yield ok(words)
 
@@ -180,9 +176,7 @@ def plugin(facts: MachineFacts) -> Iterator[CheckText]:
                 yield ok(f"{words}: load together")
             case "breaks":
                 cure = f"{PIN}; or train on the processor: pip uninstall tensorflow-metal"
-                yield fail(
-                    f"{words}: `import tensorflow` fails, the plug-in does not load with this version", cure
-                )
+                yield fail(f"{words}: `import tensorflow` fails, the plug-in does not load with this version", cure)
             case _:
                 cure = f"{PIN}; or test it with --deep"
                 yield warn(f"{words}: a combination that is not known to load", cure)
@@ -205,14 +199,10 @@ def keras(facts: MachineFacts) -> Iterator[CheckText]:
     if facts.variables.get("TF_USE_LEGACY_KERAS", "0").lower() in ("1", "true"):
         if tensorflow >= (2, 16) and "tf-keras" not in here.packages:
             cure = f"pip install 'tf-keras=={tensorflow[0]}.{tensorflow[1]}.*', or unset the variable"
-            yield fail(
-                "TF_USE_LEGACY_KERAS is set and tf-keras is not installed: tf.keras cannot be imported", cure
-            )
+            yield fail("TF_USE_LEGACY_KERAS is set and tf-keras is not installed: tf.keras cannot be imported", cure)
     elif tensorflow and tensorflow < (2, 16) and modern:
         cure = "pip install 'keras<2.16'"
-        yield fail(
-            f"Keras {version} beside TensorFlow {_dotted(tensorflow)}: tf.keras there is Keras 2", cure
-        )
+        yield fail(f"Keras {version} beside TensorFlow {_dotted(tensorflow)}: tf.keras there is Keras 2", cure)
     if modern:
         yield from _backend(here)
 
@@ -241,8 +231,7 @@ def numpy(facts: MachineFacts) -> Iterator[CheckText]:
     version = here.packages.get("numpy", "") if here else ""
     if tensorflow and tensorflow < (2, 18) and release(version) >= (2,):
         yield fail(
-            f"NumPy {version} beside TensorFlow {_dotted(tensorflow)}, which needs NumPy 1",
-            "pip install 'numpy<2'",
+            f"NumPy {version} beside TensorFlow {_dotted(tensorflow)}, which needs NumPy 1", "pip install 'numpy<2'"
         )
 
 
@@ -260,9 +249,7 @@ def customised(facts: MachineFacts) -> Iterator[CheckText]:
     """The environment's own sitecustomize: the probe's runs first and then runs it."""
     here = facts.environment.installed
     if here is not None and here.sitecustomize:
-        yield note(
-            f"every start of this Python runs {here.sitecustomize}; stallguard runs it after the probe's own"
-        )
+        yield note(f"every start of this Python runs {here.sitecustomize}; stallguard runs it after the probe's own")
 
 
 def command(facts: MachineFacts) -> Iterator[CheckText]:
@@ -290,11 +277,7 @@ def deep(facts: MachineFacts) -> Iterator[CheckText]:
     words = f"{here.framework} {here.deep.version} computes; a first product took: {devices}"
     if here.deep.seconds > SLOW_IMPORT:
         yield warn(f"{words}; in total {here.deep.seconds:.0f} s", "check the disk and other processes")
-    elif (
-        here.framework == "tensorflow"
-        and facts.is_metal
-        and not any("GPU" in name for name in here.deep.devices)
-    ):
+    elif here.framework == "tensorflow" and facts.is_metal and not any("GPU" in name for name in here.deep.devices):
         yield warn(f"{words}; there is no GPU among them", PIN)
     else:
         yield ok(words)

@@ -137,9 +137,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     @property
     def is_metal(self) -> bool:
         """Whether the GPU is one that TensorFlow uses through Metal: Apple's."""
-        return self.system == "Darwin" and (
-            self.about.get("machine") == "arm64" or bool(self.about.get("rosetta"))
-        )
+        return self.system == "Darwin" and (self.about.get("machine") == "arm64" or bool(self.about.get("rosetta")))
 
 
 OK, NOTE, WARN, FAIL = "ok", "note", "warn", "fail"

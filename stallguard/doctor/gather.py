@@ -44,9 +44,7 @@ SWAP = Path("/private/var/vm")  # where macOS creates its swap files
 DISTRIBUTION = "stallguard_train"  # as directories of installed metadata spell it
 HEAD_MAX = 1024  # bytes; an interpreter's path of more is refused by every kernel
 # A script names its interpreter in its first line, or, if that path is long or has blanks, behind a shell's exec.
-_SCRIPT_HEAD = re.compile(
-    r"\A#!\s*(?:/bin/sh\s+'''exec' \"?)?([^\n\"]+?)(?:\"? \"\$0\"[^\n]*)?\s*$", re.MULTILINE
-)
+_SCRIPT_HEAD = re.compile(r"\A#!\s*(?:/bin/sh\s+'''exec' \"?)?([^\n\"]+?)(?:\"? \"\$0\"[^\n]*)?\s*$", re.MULTILINE)
 
 
 def facts(

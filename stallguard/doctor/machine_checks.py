@@ -97,8 +97,7 @@ def power(facts: MachineFacts) -> Iterator[CheckText]:
         yield warn("low-power mode is on: about 60 % of the speed", "switch it off in the system settings")
     if machine.cpu_limit is not None and machine.cpu_limit < 1:
         yield warn(
-            f"the processor is limited to {machine.cpu_limit:.0%} of its speed",
-            "check temperature and power settings",
+            f"the processor is limited to {machine.cpu_limit:.0%} of its speed", "check temperature and power settings"
         )
 
 
@@ -140,9 +139,7 @@ def disk(facts: MachineFacts) -> Iterator[CheckText]:
         seen.add(place.device)
         words = f"{_size(place.free)} free for {place.what} ({place.path})"
         if place.free < NO_ROOM:
-            yield fail(
-                words, "free space, or move the directory: a full disk ends a training at its next checkpoint"
-            )
+            yield fail(words, "free space, or move the directory: a full disk ends a training at its next checkpoint")
         elif place.free < LITTLE_ROOM:
             yield warn(words, "free space: checkpoints, journals and evidence need it")
         else:
@@ -154,13 +151,10 @@ def places(facts: MachineFacts) -> Iterator[CheckText]:
     shut = [place for place in facts.places if not place.writable and place.what != "swap"]
     for place in shut:
         yield fail(
-            f"cannot write {place.path}, where {place.what} go",
-            "change its permissions, or choose another directory",
+            f"cannot write {place.path}, where {place.what} go", "change its permissions, or choose another directory"
         )
     if facts.socket_trouble:
-        yield fail(
-            f"no socket can be made: {facts.socket_trouble}", "set TMPDIR to a short writable directory"
-        )
+        yield fail(f"no socket can be made: {facts.socket_trouble}", "set TMPDIR to a short writable directory")
     if not shut and not facts.socket_trouble:
         yield ok("all directories of a run are writable")
 

@@ -71,9 +71,7 @@ def renew(days: int | None, authority_file: str | None) -> list[str]:
     ]
 
 
-def invite(
-    name: str, out: str | None, days: int | None, authority_file: str | None, *, force: bool
-) -> list[str]:
+def invite(name: str, out: str | None, days: int | None, authority_file: str | None, *, force: bool) -> list[str]:
     """Make the fleet file of one more member; return what follows.  Raises StallguardError."""
     signing.require_package()
     from stallguard.fleet.machines import authority, founding
@@ -233,15 +231,12 @@ def submit(wishes: Sequence[orders.Wish], revision: str, say: Say, *, agreed: bo
         _fleet(say, "; it can be that not all was submitted", "; then submit again") as (store, signatures),
         tempfile.TemporaryDirectory(prefix="stallguard-pack-") as place,
     ):
-        packed = packing.pack(
-            wishes[0].words, Path.cwd(), Path(place), os.environ, revision=revision, agreed=agreed
-        )
+        packed = packing.pack(wishes[0].words, Path.cwd(), Path(place), os.environ, revision=revision, agreed=agreed)
         for line in packed.lines():  # before it can be read by others
             say(line)
         submitting.put_code(store, packed.code, packed.archive)
         done = {
-            wish.job: submitting.submit(store, signatures, wish, packed.code, by, run_files.utc())
-            for wish in wishes
+            wish.job: submitting.submit(store, signatures, wish, packed.code, by, run_files.utc()) for wish in wishes
         }
         notes = _notes(store, signatures, wishes, packed.code.changed, revision)
     return submitting.Submitted(
@@ -283,9 +278,7 @@ def hand_over_again(job: str, ray: str, say: Say) -> None:
         try:
             submission = orders.decode_submission(data, signatures, job)
         except Damaged as error:
-            raise StallguardError(
-                f"the submission of {job} cannot be read", why=str(error), code=CANNOT_RUN
-            ) from error
+            raise StallguardError(f"the submission of {job} cannot be read", why=str(error), code=CANNOT_RUN) from error
     hand_over(job, submission.needs, ray)
 
 

@@ -67,9 +67,7 @@ def given(
 
 def unsized(argv: Sequence[str], limits: PolicyLimits) -> list[str]:
     """Return the command with {batch} for the size: what was learned applies to all sizes of a command."""
-    return (
-        _with_flag(list(argv), limits.batch_flag, PLACE) if _places(argv, limits.batch_flag) else list(argv)
-    )
+    return _with_flag(list(argv), limits.batch_flag, PLACE) if _places(argv, limits.batch_flag) else list(argv)
 
 
 def _error(what: str, cure: str) -> StallguardError:

@@ -58,11 +58,7 @@ def child_environment(user: Mapping[str, str], hashes: str = "", inject: Path = 
     `hashes`: PYTHONHASHSEED, "" for the user's.
     """
     # What a `stallguard run` inside of this one needs: the settings, and where the runs are.
-    kept = {
-        name: value
-        for name, value in user.items()
-        if not name.startswith(OURS) or "__" in name or name == HOME
-    }
+    kept = {name: value for name, value in user.items() if not name.startswith(OURS) or "__" in name or name == HOME}
     path = user.get("PYTHONPATH")
     kept["PYTHONPATH"] = str(inject) if not path else f"{inject}{os.pathsep}{path}"
     return kept | ({"PYTHONHASHSEED": hashes} if hashes else {})
@@ -215,9 +211,7 @@ class ProbeFiles:
 def probe_digest(package: Path) -> int:
     """Return a number of the files' names, sizes and times.  Raises OSError."""
     root = len(str(package))
-    found = sorted(
-        (name[root:], facts.st_size, facts.st_mtime_ns) for name, facts in probe_files(str(package))
-    )
+    found = sorted((name[root:], facts.st_size, facts.st_mtime_ns) for name, facts in probe_files(str(package)))
     return zlib.crc32(repr(found).encode(errors="surrogateescape"))
 
 

@@ -136,9 +136,7 @@ def address_trouble(url: str) -> str:
     """Return why nothing can be sent to an address; "" if its form is right."""
     if _apprise_service(url) is not None:
         return ""
-    return (
-        "Apprise does not understand the address: https://appriseit.com/services describes the form of each"
-    )
+    return "Apprise does not understand the address: https://appriseit.com/services describes the form of each"
 
 
 def unusable(urls: Sequence[str]) -> tuple[str, ...]:

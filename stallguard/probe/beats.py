@@ -287,9 +287,7 @@ class Beats:
 
         return on_train_batch_end
 
-    def _count_batch(
-        self, original: BatchEnd, after_batch: AfterBatch, callbacks: Any, batch: int, logs: Any
-    ) -> Any:
+    def _count_batch(self, original: BatchEnd, after_batch: AfterBatch, callbacks: Any, batch: int, logs: Any) -> Any:
         """Count a batch outside of the hot state: after another event, or if one call stands for several batches."""
         self.settle()
         self.mark_training()

@@ -75,9 +75,7 @@ class Loader:
 
 # Python omits its own import machinery from tracebacks, and identifies it by the file name of the code.  With this name
 # the traceback of an import that fails is the same as without the probe.
-Loader.exec_module.__code__ = Loader.exec_module.__code__.replace(
-    co_filename="<frozen importlib._bootstrap_external>"
-)
+Loader.exec_module.__code__ = Loader.exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")
 
 
 class ImportFinder:
@@ -331,9 +329,7 @@ class Probe:
                 self.mail.arm(True)
             self.sender = Sender(self.beats, self.mail, self._settings.socket, self._signal)
             profile = os.path.join(self._folder, wire.PROFILE % self._pid)
-            self.sender.sampler = StackSampler(
-                self.beats, profile, self.context.python_functions, self.sender.waits
-            )
+            self.sender.sampler = StackSampler(self.beats, profile, self.context.python_functions, self.sender.waits)
             self.sender.start()
         except Exception as error:
             self.context.surprise("appearing", error)

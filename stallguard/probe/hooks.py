@@ -45,10 +45,7 @@ def arguments_of(signature: Any, *args: Any, **named: Any) -> Optional[dict[str,
 
 
 def around(
-    context: Context,
-    opens: Callable[..., Any],
-    closes: Callable[[Any, Any], object],
-    fails: Callable[[Any], object],
+    context: Context, opens: Callable[..., Any], closes: Callable[[Any, Any], object], fails: Callable[[Any], object]
 ) -> Maker:
     """Return a maker of a wrapper that calls actions before and after the call.
 
@@ -114,9 +111,7 @@ class SaveHooks:
 
     def _wrap(self, owner: Any, writes: tuple[str, ...], reads: tuple[str, ...]) -> None:
         context = self.context
-        taken = [
-            context.wrap(owner, n, around(context, self.opens, self.written, self.failed)) for n in writes
-        ]
+        taken = [context.wrap(owner, n, around(context, self.opens, self.written, self.failed)) for n in writes]
         for name in reads:
             context.wrap(owner, name, around(context, self.opens, self.read, self.failed))
         if any(taken):

@@ -210,18 +210,14 @@ def _is_known_librarys(file: str) -> bool:
 
 
 def _is_recorded(file: str) -> bool:
-    entries = [
-        one for one in [entry or os.getcwd() for entry in sys.path] if file.startswith(os.path.join(one, ""))
-    ]
+    entries = [one for one in [entry or os.getcwd() for entry in sys.path] if file.startswith(os.path.join(one, ""))]
     if not entries:
         return False
     place = max(entries, key=len)
     name = file[len(os.path.join(place, "")) :].split(os.sep, maxsplit=1)[0]
     if place not in _recorded:
         _recorded[place] = frozenset(
-            line.lstrip('"').split(",")[0].split("/")[0]
-            for record in _records(place)
-            for line in record.splitlines()
+            line.lstrip('"').split(",")[0].split("/")[0] for record in _records(place) for line in record.splitlines()
         )
     return name in _recorded[place]
 

@@ -125,9 +125,7 @@ class NextCall:
             vars(self._model)[NAME] = self.original
         data = args[-1] if args else None
         if not isinstance(data, list) and not _can_be_drawn_from(data):
-            self._owner.context.surprise(
-                "looking ahead", TypeError("batches from a %s" % type(data).__name__)
-            )
+            self._owner.context.surprise("looking ahead", TypeError("batches from a %s" % type(data).__name__))
             return self.original(*args, **named)
         batches, error = self._drawn(data)
         for look, owner in self.looks:
@@ -150,9 +148,7 @@ class NextCall:
         """Return the batches of this call, and the exception of the pipeline if it raised one instead of a batch."""
         model = self._model
         # Keras 2 stores in a variable how many batches a call trains, and changes it over time.
-        stored = (
-            getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", None) or 1
-        )
+        stored = getattr(model, "steps_per_execution", None) or getattr(model, "_steps_per_execution", None) or 1
         count = int(stored.numpy() if hasattr(stored, "numpy") else stored)
         batches, left = self.fed[:count], self.fed[count:]
         if left:
@@ -271,9 +267,7 @@ def _stand_in(data: Any, batches: list[Any]) -> Any:
     held: Any = None
     for batch in batches:
         parts = structure.to_tensor_list(spec, batch)
-        one = pipelines.experimental.from_variant(
-            raw_ops.TensorDataset(components=parts, output_shapes=shapes), spec
-        )
+        one = pipelines.experimental.from_variant(raw_ops.TensorDataset(components=parts, output_shapes=shapes), spec)
         held = one if held is None else held.concatenate(one)
     options = pipelines.Options()  # no tuning and no rewriting: saves milliseconds
     options.autotune.enabled = False

@@ -104,9 +104,7 @@ def encode(value: Any, most: int = TEXT) -> str:
     if isinstance(value, int):
         return "%d" % value
     if isinstance(value, dict):
-        return "{%s}" % ",".join(
-            "%s:%s" % (_quote(str(key)), encode(item, most)) for key, item in value.items()
-        )
+        return "{%s}" % ",".join("%s:%s" % (_quote(str(key)), encode(item, most)) for key, item in value.items())
     if isinstance(value, (list, tuple)):
         return "[%s]" % ",".join(encode(item, most) for item in value)
     return str(_quote(str(value)[:most]))

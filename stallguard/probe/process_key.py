@@ -64,9 +64,7 @@ def of(environment: MutableMapping[str, str]) -> str:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, "%s-%d" % (name, wish.token))
     file = os.open(
-        path,
-        os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0),
-        0o600,
+        path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0), 0o600
     )
     try:
         os.write(file, b".")
@@ -79,12 +77,7 @@ def of(environment: MutableMapping[str, str]) -> str:
 
 
 def key(
-    arguments: list[str],
-    folder: str,
-    delta: Mapping[str, str],
-    parent: str = "",
-    root: str = "",
-    rows: int = 0,
+    arguments: list[str], folder: str, delta: Mapping[str, str], parent: str = "", root: str = "", rows: int = 0
 ) -> str:
     """Return the key of a process: 16 hexadecimal digits.
 

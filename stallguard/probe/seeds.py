@@ -37,22 +37,13 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
 VARIABLE = "PYTHONHASHSEED"
-NO_PLACE = (
-    "unseeded random numbers of this process differ in each attempt: it cannot be distinguished from others"
-)
+NO_PLACE = "unseeded random numbers of this process differ in each attempt: it cannot be distinguished from others"
 HASHES = "the order of sets of strings can differ in each attempt: PYTHONHASHSEED is %s in this process"
 # Part of the command line of a worker: multiprocessing's spawn and forkserver, joblib's loky.
-WORKERS = (
-    "--multiprocessing-fork",
-    "from multiprocessing.",
-    "loky.backend.",
-    "joblib.externals.loky.backend.",
-)
+WORKERS = ("--multiprocessing-fork", "from multiprocessing.", "loky.backend.", "joblib.externals.loky.backend.")
 RACING = 2  # threads beside the first: a single one mostly alternates with it in a fixed order
 WORKER = "unseeded random numbers of this process differ in each attempt: it was forked, or multiprocessing started it"
-THREADS = (
-    "several threads draw from unseeded generators: which thread gets which seed can differ in each attempt"
-)
+THREADS = "several threads draw from unseeded generators: which thread gets which seed can differ in each attempt"
 
 
 def begin(context: Any) -> Any:

@@ -54,13 +54,7 @@ def arm(number: int, path: str, *, again: bool = False) -> bool:
     a signal that comes after that would end the process, whose native libraries can hang there for long.
     """
     try:
-        flags = (
-            os.O_WRONLY
-            | os.O_CREAT
-            | os.O_APPEND
-            | getattr(os, "O_CLOEXEC", 0)
-            | getattr(os, "O_NOFOLLOW", 0)
-        )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
         descriptor = os.open(path, flags, 0o600)
         _file.update(descriptor=descriptor, inode=os.fstat(descriptor).st_ino)
         before = _signal.getsignal(number)
@@ -145,10 +139,7 @@ def is_caught(number: int) -> Optional[bool]:
     return bool(int(line.split()[1], 16) >> (number - 1) & 1) if line else None
 
 
-SUFFIX, WORKERS = (
-    ".crash",
-    ".workers",
-)  # a file is PID.crash, that of the processes that it forks PID.workers.crash
+SUFFIX, WORKERS = (".crash", ".workers")  # a file is PID.crash, that of the processes that it forks PID.workers.crash
 ELSEWHERE = "the program has them written to"  # of a line in the file: then a position and a path
 HIGH = 200  # a descriptor that few programs reach, below the soft limit of macOS (256)
 # From 3.14 on the native stack too: to read it, the C library can allocate memory in a process that has just crashed.
@@ -200,10 +191,7 @@ def _opened(path: str) -> int:
 
 def _is_ours() -> bool:
     try:
-        return (
-            _crash_file["descriptor"] >= 0
-            and os.fstat(_crash_file["descriptor"]).st_ino == _crash_file["inode"]
-        )
+        return _crash_file["descriptor"] >= 0 and os.fstat(_crash_file["descriptor"]).st_ino == _crash_file["inode"]
     except OSError:
         return False
 
@@ -283,7 +271,4 @@ def _note(file: Any) -> None:
     if not _is_ours():
         _crash_file["descriptor"] = _opened(_names["path"])
         _crash_file["inode"] = os.fstat(_crash_file["descriptor"]).st_ino
-    os.write(
-        _crash_file["descriptor"],
-        ("%s %d %s\n" % (ELSEWHERE, facts.st_size, path)).encode("utf-8", "replace"),
-    )
+    os.write(_crash_file["descriptor"], ("%s %d %s\n" % (ELSEWHERE, facts.st_size, path)).encode("utf-8", "replace"))

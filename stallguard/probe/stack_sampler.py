@@ -53,9 +53,7 @@ SHORTEST = 0.001  # s until a sample, at least
 MICROSECOND = 0.000001  # s: the interval is kept in whole ones
 WRITTEN = 5_000_000_000  # ns between two writes of the table
 SHARE = 1000  # each pause is at least this many times the processor time that was spent: 0.1 % of a core
-LONGEST = (
-    60_000_000_000  # ns that one sample counts for at most: a machine that was asleep, a stopped process
-)
+LONGEST = 60_000_000_000  # ns that one sample counts for at most: a machine that was asleep, a stopped process
 MOST = 400  # stacks in the table
 KEPT = 200  # stacks that stay when it is full
 FUNCTIONS = 100  # measured functions in the file
@@ -165,9 +163,7 @@ class StackSampler:
         passed = min(now - self._last, LONGEST) if self._last else 0
         trains, me = self._beats.training_thread, get_ident()
         training = frames.pop(trains, None)
-        stack = self._stack(
-            training
-        )  # first: it can have begun to wait for the lock, and goes on after SWITCH
+        stack = self._stack(training)  # first: it can have begun to wait for the lock, and goes on after SWITCH
         self._beats.publish()  # the phase and the count of events of this moment
         slots = self._beats.slots
         phase = wire.OWN_WORK if self._beats.own_work else wire.PHASES[slots[_PHASE]]

@@ -118,9 +118,7 @@ class WaitEvidence:
         self._stored = False
         self._lines: set[tuple[int, int]] = set()  # where the thread was found since `_place_since`
         self._place_since = 0
-        self._functions: dict[
-            int, tuple[CodeType, int]
-        ] = {}  # by id(); a hash of a code object reads all of it
+        self._functions: dict[int, tuple[CodeType, int]] = {}  # by id(); a hash of a code object reads all of it
         self._calls: dict[tuple[int, int], tuple[CodeType, int]] = {}
         self._places: dict[int, Place] = {}  # where each thread stood at the last look
         self._habits: dict[int, Habit] = {}
@@ -254,11 +252,7 @@ class WaitEvidence:
         for name in [package for one in libraries.known if one.trains for package in one.packages]:
             # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
             file = vars(sys.modules.get(name, wire)).get("__file__")
-            if (
-                isinstance(file, str)
-                and file != wire.__file__
-                and path.startswith(os.path.dirname(file) + os.sep)
-            ):
+            if isinstance(file, str) and file != wire.__file__ and path.startswith(os.path.dirname(file) + os.sep):
                 return _BY_CALL_OF_LIBRARY
         return _BY_CALL
 

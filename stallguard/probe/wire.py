@@ -126,9 +126,7 @@ COMMANDS = (
 # What a sound record has: a process, numbers that only grow from 0, and indices of what exists.
 PID_MAX = (1 << 31) - 1
 _PID = SLOT["pid"]
-_COUNTED = tuple(
-    SLOT[name] for name in "sequence sent_ns beats beat_ns phase_ns progress_ns changes began_ns".split()
-)
+_COUNTED = tuple(SLOT[name] for name in "sequence sent_ns beats beat_ns phase_ns progress_ns changes began_ns".split())
 _INDICES = (
     (SLOT["kind"], len(KINDS)),
     (SLOT["phase"], len(PHASES)),

@@ -174,11 +174,7 @@ def files(directory: Path) -> list[KeptFile]:
     with contextlib.suppress(OSError):
         for path in sorted(directory.rglob("*")):
             name = path.relative_to(directory)
-            if (
-                path.is_file()
-                and not path.is_symlink()
-                and not any(part.startswith(".") for part in name.parts)
-            ):
+            if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in name.parts):
                 found.append(KeptFile(name.as_posix(), path.stat().st_size))
     return found[:FILES]
 

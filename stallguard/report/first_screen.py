@@ -21,9 +21,7 @@ from stallguard.report.narrative import prose, sentence
 from stallguard.storage.run_files import RunRequest
 
 # The longest first: a line can end like another one.
-CODES = sorted(
-    {piece.code for cause in CAUSES.values() for piece in cause.advice if piece.code}, key=len, reverse=True
-)
+CODES = sorted({piece.code for cause in CAUSES.values() for piece in cause.advice if piece.code}, key=len, reverse=True)
 _CODE = re.compile(
     ": (?P<code>" + "|".join(re.escape(code).replace(r"\{pid\}", r"(?:\d+|PID)") for code in CODES) + ")$"
 )
@@ -80,9 +78,7 @@ def first_screen(
     badge = RECOVERED if state == FINISHED and incidents else state
     found = _wrong(state, why, incidents, output, broken_loss, library)
     pieces = [with_code(text) for text in advice]
-    helps = next(
-        (piece for piece in pieces if piece[1]), pieces[0] if pieces else ("", "")
-    )  # that with a line to use
+    helps = next((piece for piece in pieces if piece[1]), pieces[0] if pieces else ("", ""))  # that with a line to use
     text, command = _next(
         state, asked, helps, resumable=resumable, alive=alive, home=home, job=job,
         raised=error(output) if state == "failed" else "",
@@ -92,12 +88,7 @@ def first_screen(
 
 
 def _wrong(
-    state: str,
-    why: str,
-    incidents: Sequence[Incident],
-    output: Sequence[str],
-    broken_loss: str,
-    library: str,
+    state: str, why: str, incidents: Sequence[Incident], output: Sequence[str], broken_loss: str, library: str
 ) -> Iterator[str]:
     if broken_loss:
         yield broken_loss
@@ -125,17 +116,10 @@ def _facts(some: Sequence[Incident], library: str) -> dict[str, str]:
         best = max(finding.confidence for finding in known if finding.cause == named[0][0])
         cause = sentence(
             "first cause",
-            {
-                "cause": causes.title(named[0][0], library, facts.get("phase", "")),
-                "word": messages.confidence(best),
-            },
+            {"cause": causes.title(named[0][0], library, facts.get("phase", "")), "word": messages.confidence(best)},
         )
     others = sentence("first others", {"count": str(len(places) - 1)}) if places[1:] else ""
-    return {
-        "times": times(len(some)),
-        "where": f", at {places[0][0]}{others}" if places else "",
-        "cause": cause,
-    }
+    return {"times": times(len(some)), "where": f", at {places[0][0]}{others}" if places else "", "cause": cause}
 
 
 def error(output: Sequence[str]) -> str:
@@ -171,9 +155,7 @@ def _next(
     if state not in AGAIN or asked is None or not asked.command:
         within = text[:1].lower() + text[1:]
         cured = sentence("next cured", {}) if restarted else ""
-        return prose(
-            sentence("next avoid" if text else "next nothing", {"advice": within, "cured": cured})
-        ), code
+        return prose(sentence("next avoid" if text else "next nothing", {"advice": within, "cured": cured})), code
     resume = ["--resume", asked.id] if resumable else []
     command = shell_words(["stallguard", "run", *resume, *asked.command])
     if raised:  # the same command alone would end in the same way

@@ -42,10 +42,7 @@ from stallguard.core.profile import TRAINING
 from stallguard.report import evidence_files
 from stallguard.storage.stack_samples import CodeLine, StackSamples
 
-LONGEST, ENDS = (
-    5,
-    2,
-)  # library frames in a row that are all shown; those that stay at each end of a longer run
+LONGEST, ENDS = (5, 2)  # library frames in a row that are all shown; those that stay at each end of a longer run
 # Kinds of a node.
 ROOT, PHASE, OWN, LIBRARY, FOLDED, LEFT_OUT = "root", "phase", "own", "library", "folded", "left out"
 ROLES = {TRAINING: "training thread"}  # any other role: threads that feed it

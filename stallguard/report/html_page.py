@@ -49,9 +49,7 @@ def render(made: Document, *, beside: bool = False) -> str:
     """Return the report as HTML.  `beside`: it lies in the run's directory, so it can link to the evidence there."""
     scripts = ["theme", "uPlot.iife.min", "report"] + (["flame"] if made.flames.graphs else [])
     values = _values(made, beside=beside)
-    return page(
-        "report.html.j2", scripts, ("uPlot.min.css", "report.css"), data=data(made.timeline), **values
-    )
+    return page("report.html.j2", scripts, ("uPlot.min.css", "report.css"), data=data(made.timeline), **values)
 
 
 def render_live(made: Document) -> tuple[str, Rendered, str]:
@@ -65,10 +63,7 @@ def render_live(made: Document) -> tuple[str, Rendered, str]:
 
 
 def page(
-    template: str,
-    scripts: Sequence[str] = ("theme", "report"),
-    styles: Sequence[str] = ("report.css",),
-    **values: Any,
+    template: str, scripts: Sequence[str] = ("theme", "report"), styles: Sequence[str] = ("report.css",), **values: Any
 ) -> str:
     """Return a page as HTML: our own scripts and styles, which its policy names, and `values` for the template."""
     return TEMPLATES.get_template(template).render({

@@ -91,9 +91,7 @@ def stall_place(threads: Sequence[Thread]) -> tuple[str, ...]:
         return ()
     others: Iterable[Thread] = ()
     kind = stacks.classify(main.frames)
-    if not any(
-        stacks.is_own(frame) for frame in main.frames
-    ):  # the script is over, and a thread of it is not
+    if not any(stacks.is_own(frame) for frame in main.frames):  # the script is over, and a thread of it is not
         others = (one for one in threads if any(stacks.is_own(frame) for frame in one.frames))
     elif kind in stacks.WAITS_FOR_OTHERS:
         others = (one for one in threads if stacks.is_called_by_library(one.frames))
@@ -108,12 +106,7 @@ def end_place(printed: Iterable[str], how: str, exception: str) -> tuple[str, ..
     """
     known = set(printed)
     said = next(
-        (
-            one.id
-            for one in signatures.BY_ID.values()
-            if one.id in known and one.family not in signatures.QUIET
-        ),
-        "",
+        (one.id for one in signatures.BY_ID.values() if one.id in known and one.family not in signatures.QUIET), ""
     )
     found = _EXCEPTION.match(exception.strip())
     return (f"printed: {said}", f"ended: {how}", f"exception: {found[1] if found else ''}")
@@ -127,9 +120,7 @@ def _line(called: Sequence[Frame]) -> str:
 def _calls(called: Sequence[Frame]) -> Iterator[str]:
     """Yield the calls of a thread, innermost first, equal ones in a row once."""
     shown = [
-        one
-        for one in called
-        if evidence_files.package(one) != "stallguard" and one.function not in _COMPREHENSIONS
+        one for one in called if evidence_files.package(one) != "stallguard" and one.function not in _COMPREHENSIONS
     ]
     runs = [(own, list(run)) for own, run in groupby(shown, key=stacks.is_own)]
     while runs and not runs[-1][0]:  # what began the thread, or runs the script
@@ -160,9 +151,7 @@ def _is_public(frame: Frame) -> bool:
 
 KEPT = "incidents.json"
 HEALTHY = 600.0  # seconds that the next attempt has to train without an incident for its remedy to count
-GOOD_ENDS = frozenset(
-    {"finished", "stopped", "interrupted"}
-)  # states of a run whose last attempt was healthy
+GOOD_ENDS = frozenset({"finished", "stopped", "interrupted"})  # states of a run whose last attempt was healthy
 ITSELF, SAME, SMALLER, CPU = "itself", "same", "smaller", "cpu"  # remedies
 ON_METAL = frozenset({stacks.METAL_WAIT, stacks.MPS_COMPILE})
 
@@ -268,9 +257,7 @@ def _printed(known: Record, one: Incident) -> tuple[tuple[str, ...], str]:
     return tuple(ids), exception
 
 
-def _came_of(
-    one: Incident, known: Record, later: float | None, *, ended_well: bool
-) -> tuple[str, bool | None]:
+def _came_of(one: Incident, known: Record, later: float | None, *, ended_well: bool) -> tuple[str, bool | None]:
     """Return the remedy of an incident, and whether the training trained on healthily after it."""
     if one.outcome == RECOVERED:
         return ITSELF, True
@@ -428,11 +415,7 @@ def remedy_words(remedies: Sequence[RemedyResults]) -> str:
     helped = "; ".join(filter(None, texts))
     if helped:
         return sentence("incident helped", {"remedy": helped})
-    return (
-        sentence("incident unhelped", {"times": times(sum(one.tried for one in remedies))})
-        if remedies
-        else ""
-    )
+    return sentence("incident unhelped", {"times": times(sum(one.tried for one in remedies))}) if remedies else ""
 
 
 def cause_words(cause: str) -> str:

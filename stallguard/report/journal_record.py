@@ -93,10 +93,7 @@ def read(path: Path, *, samples: bool = True) -> Record:
     `samples`: with the probe's records and the readings, which are nearly all lines.
     """
     # A night has a hundred thousand lines, so each is decoded by its type.
-    decode_line, decode_value = (
-        msgspec.json.Decoder(_Line).decode,
-        msgspec.json.Decoder(AnyEvent | AnyAction).decode,
-    )
+    decode_line, decode_value = (msgspec.json.Decoder(_Line).decode, msgspec.json.Decoder(AnyEvent | AnyAction).decode)
     heartbeat: list[tuple[float, Heartbeat]] = []
     readings: dict[str, list[tuple[float, AnyReading]]] = defaultdict(list)
     happened: list[tuple[float, Happening]] = []

@@ -30,12 +30,7 @@ if TYPE_CHECKING:  # a caller that wants words only must not wait for arrays
 
 COLLECTED = "collected"  # a state of evidence.Item
 LONG = 0.1  # seconds from which on a duration is shown
-OUTCOMES = {
-    RESTARTED: "started again",
-    RECOVERED: "recovered by itself",
-    OVER: "the run ended",
-    OPEN: "not over",
-}
+OUTCOMES = {RESTARTED: "started again", RECOVERED: "recovered by itself", OVER: "the run ended", OPEN: "not over"}
 
 
 def alike(incidents: Sequence[IncidentText]) -> list[list[IncidentText]]:
@@ -68,13 +63,7 @@ def summary(*equal: IncidentText) -> str:
 def threads(group: GroupedStacks) -> str:
     """Return who does what: "main thread, waits for a lock", "3 threads alike"."""
     number = len(group.threads)
-    who = (
-        "main thread"
-        if group.main
-        else f"thread {group.threads[0]}"
-        if number == 1
-        else f"{number} threads alike"
-    )
+    who = "main thread" if group.main else f"thread {group.threads[0]}" if number == 1 else f"{number} threads alike"
     return f"{who}, {DOES.get(group.kind, group.kind)}" if group.kind else who
 
 
@@ -166,9 +155,7 @@ def parts(totals: RunTotals) -> list[TimePart]:
             style = STYLES.get(name, "lost" if name in LOST else "outside")
             width = seconds / whole * 1000
             found.append(
-                TimePart(
-                    category(name), duration(seconds), style, f"{left:.2f}", f"{width:.2f}", seconds >= LONG
-                )
+                TimePart(category(name), duration(seconds), style, f"{left:.2f}", f"{width:.2f}", seconds >= LONG)
             )
             left += width
     return found
@@ -219,9 +206,7 @@ def kinds(timeline: Timeline) -> list[tuple[str, str]]:
 
 def groups(timeline: Timeline) -> list[tuple[str, list[Panel]]]:
     """Return the panels by the group that they stand in."""
-    return [
-        (title, list(panels)) for title, panels in groupby(timeline.panels, key=lambda panel: panel.group)
-    ]
+    return [(title, list(panels)) for title, panels in groupby(timeline.panels, key=lambda panel: panel.group)]
 
 
 def quiet(timeline: Timeline) -> str:

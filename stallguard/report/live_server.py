@@ -78,9 +78,7 @@ class LiveServer(ThreadingHTTPServer):
         self._state: State | None = None
         self._listeners = 0
         self._over = ""
-        self._waiting: dict[
-            socket.socket, float
-        ] = {}  # connections without a request -> when they are closed
+        self._waiting: dict[socket.socket, float] = {}  # connections without a request -> when they are closed
 
     @property
     def address(self) -> str:
@@ -116,9 +114,7 @@ class LiveServer(ThreadingHTTPServer):
             page, changed, policy = self._make()
             with self._changed:
                 number = self._state.number + 1 if self._state else 1
-                self._state = State(
-                    number, page.encode(errors="replace"), msgspec.json.encode(changed), policy
-                )
+                self._state = State(number, page.encode(errors="replace"), msgspec.json.encode(changed), policy)
                 self._changed.notify_all()
             return time.monotonic() - begun
 

@@ -67,9 +67,7 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
     job: str = ""  # the overnight job that it is the newest run of
     machine: str = ""  # of another machine of the fleet: its name
     fleet_job: str = ""  # the job of the fleet that it is a run of, if it is of another machine
-    incidents: tuple[
-        NightIncident, ...
-    ] = ()  # those with a name, by the time when they were first seen in this run
+    incidents: tuple[NightIncident, ...] = ()  # those with a name, by the time when they were first seen in this run
 
 
 class MissedStart(msgspec.Struct, frozen=True):
@@ -117,9 +115,7 @@ def lines(night: Night) -> list[str]:
     """Return three lines: how it ended, how far it came, what was lost and what to do; then those of the incidents."""
     at = f" at {night.ended}" if night.ended else ""
     why = night.why or "the reason is not known"
-    ending = STATES.get(night.state, "{state}").format(
-        at=at, took=duration(night.seconds), why=why, state=night.state
-    )
+    ending = STATES.get(night.state, "{state}").format(at=at, took=duration(night.seconds), why=why, state=night.state)
     where = f" on {night.machine}" if night.machine else ""
     before = f", going on from {night.continues}" if night.continues else ""
     reached = far(night.epoch, night.epochs, loss_words(night.loss, night.loss_not_finite), night.first_loss)
@@ -159,9 +155,7 @@ def _incident(one: NightIncident) -> list[str]:
 
 
 BY_REQUEST = ("stopped", "interrupted")  # states by request, and at a set time
-SUMS = frozenset(Night.__struct_fields__) & frozenset(
-    RunTotals.__struct_fields__
-)  # that a night has of its run
+SUMS = frozenset(Night.__struct_fields__) & frozenset(RunTotals.__struct_fields__)  # that a night has of its run
 NONE_KNOWN: Mapping[str, str] = MappingProxyType({})
 
 
@@ -184,12 +178,8 @@ def night(
     asked, end, state = run_files.asked(run), run_files.outcome(run), run_files.state(run)
     sums = summary.totals(known, tries, troubles, end)
     advice = summary.advice(troubles, sums)
-    ended = (
-        f"{dt.datetime.fromtimestamp(known.last, zone):%H:%M}" if known.last and state != "running" else ""
-    )
-    causes = [
-        title(one.findings[0].cause, phase=one.facts.get("phase", "")) for one in troubles if one.findings
-    ]
+    ended = f"{dt.datetime.fromtimestamp(known.last, zone):%H:%M}" if known.last and state != "running" else ""
+    causes = [title(one.findings[0].cause, phase=one.facts.get("phase", "")) for one in troubles if one.findings]
     return Night(
         run=run.id,
         command=one_line(" ".join(asked.command)) if asked else "?",

@@ -131,14 +131,10 @@ class _Attempt:
             newest[key] = event
             if event.at <= ended - RATES_OVER:
                 before[key] = event
-        pulsing = {
-            key: one for key, one in newest.items() if key[0] is not Heartbeat or one.at > ended - SILENT
-        }
+        pulsing = {key: one for key, one in newest.items() if key[0] is not Heartbeat or one.at > ended - SILENT}
         times = (ended + PERIOD * turn for turn in range(1, int(HORIZON / PERIOD)))
         last = next((at for at, one in enumerate(self.events) if one is self.exited), len(self.events))
-        self.events[place:last] = [
-            _later(one, before.get(key), at) for at in times for key, one in pulsing.items()
-        ]
+        self.events[place:last] = [_later(one, before.get(key), at) for at in times for key, one in pulsing.items()]
         self.prolonged = True
 
 
@@ -269,9 +265,7 @@ def _later(event: Event, before: Event | None, at: float) -> Event:
     """Return a record or reading again, at a later time; `before`: a reading from which its counters have moved."""
     if isinstance(event, Heartbeat):
         return replace(event, at=at, sent_at=event.sent_at + at - event.at, steady=0.0)
-    if not (
-        isinstance(before, Sampled) and isinstance(event, Sampled) and isinstance(event.reading, Process)
-    ):
+    if not (isinstance(before, Sampled) and isinstance(event, Sampled) and isinstance(event.reading, Process)):
         return replace(event, at=at, steady=0.0)
     share = (at - event.at) / (event.at - before.at) if event.at > before.at else 0.0
     changes: dict[str, Any] = {}
@@ -416,11 +410,7 @@ def _why(evidence: str, gap: float, threshold: float | None) -> str:
     return f"{what} for {duration(gap)}; {shown}"
 
 
-STEPS = {
-    "suspect": "would suspect a stall",
-    "stalled": "would call it a stall",
-    "recovered": "would see it recover",
-}
+STEPS = {"suspect": "would suspect a stall", "stalled": "would call it a stall", "recovered": "would see it recover"}
 DEEDS = {
     "dump": "would collect the evidence",
     "restart": "would restart the training",
@@ -456,9 +446,7 @@ class ReplayResult(Replayed, frozen=True, kw_only=True):
     settings: dict[str, str]  # that differ from those of the run
 
 
-def output(
-    what: Recording, found: Sequence[tuple[dict[str, str], Replayed]], *, compare: bool
-) -> ReplayOutput:
+def output(what: Recording, found: Sequence[tuple[dict[str, str], Replayed]], *, compare: bool) -> ReplayOutput:
     """Return what `--json` prints.  `found`: settings that differ, and what was found with them."""
     began = dt.datetime.fromtimestamp(what.walls[0][1], dt.UTC).isoformat() if what.walls else None
     if compare:

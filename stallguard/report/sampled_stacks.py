@@ -76,13 +76,9 @@ def read(run: RunDir, known: Record, started: Sequence[Program] | None = None) -
     each = attempt_rows.programs(known) if started is None else started
     commands = {(one.attempt, one.pid): one.command for one in each}
     attempts = {
-        what.pid: what.attempt
-        for _, what in known.happened
-        if isinstance(what, Launched | ProbeConnected | Profiled)
+        what.pid: what.attempt for _, what in known.happened if isinstance(what, Launched | ProbeConnected | Profiled)
     }
-    profiles = {
-        (what.attempt, what.pid): what.profile for _, what in known.happened if isinstance(what, Profiled)
-    }
+    profiles = {(what.attempt, what.pid): what.profile for _, what in known.happened if isinstance(what, Profiled)}
     files: dict[int, StackSamples] = {}
     damaged = []
     for file in sorted(run.probe.glob("*.profile")):
@@ -146,9 +142,7 @@ def coverage(one: SampledTraining) -> str:
     if not one.present or one.present < one.profile.seconds:  # known to the last line of the journal at most
         return words
     share = f"{one.profile.seconds / one.present * 100:.0f} %"
-    return (
-        f"{words}, {share} of the {duration(one.present)} of the process; sampling begins with the training"
-    )
+    return f"{words}, {share} of the {duration(one.present)} of the process; sampling begins with the training"
 
 
 def none_of(run: RunDir, known: Record, found: SampledTrainings) -> StallguardError:
@@ -362,9 +356,7 @@ def speedscope_file(name: str, trainings: Sequence[SampledTraining]) -> dict[str
     }  # fmt: skip
 
 
-def _profile(
-    samples: StackSamples, role: str, name: str, frames: dict[SharedFrame, int]
-) -> list[dict[str, Any]]:
+def _profile(samples: StackSamples, role: str, name: str, frames: dict[SharedFrame, int]) -> list[dict[str, Any]]:
     """Return the profile of a role, those with the most time first, or none; add its frames to `frames`."""
     stacks = sorted(
         (one for one in samples.stacks if one.role == role and one.milliseconds > 0),

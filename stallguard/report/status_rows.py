@@ -35,9 +35,7 @@ NEXT = {
 }
 UNWELL = frozenset({COLLECTING, HOLDING, UNGUARDED, FAILED})
 OVER_MAX = 8  # trainings that are over, shown with those that live
-QUIET = (
-    60.0  # seconds without a batch, after which no row says that batches end, or that a training is healthy
-)
+QUIET = 60.0  # seconds without a batch, after which no row says that batches end, or that a training is healthy
 BAR = 30  # columns of the bar that shows a silence against its threshold
 
 
@@ -217,11 +215,7 @@ def _loss(heartbeat: Snapshot) -> str:
     words = loss_words(heartbeat.get("loss"), heartbeat.get("loss_not_finite", ""))
     if not words or heartbeat.get("source") != "callbacks":
         return f"loss {words}" if words else ""
-    return (
-        f"loss {words} in the last epoch"
-        if heartbeat.get("loss_of_epoch")
-        else f"loss {words} so far in this epoch"
-    )
+    return f"loss {words} in the last epoch" if heartbeat.get("loss_of_epoch") else f"loss {words} so far in this epoch"
 
 
 def remaining(heartbeat: Snapshot, rate: float | None) -> float | None:

@@ -61,30 +61,21 @@ class RunTotals(msgspec.Struct, frozen=True):
 
 
 def totals(
-    record: Record,
-    attempts: Sequence[AttemptRow],
-    incidents: Sequence[Incident],
-    end: Outcome | None = None,
+    record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident], end: Outcome | None = None
 ) -> RunTotals:
     """Return the sums.  `end`: what the run itself wrote of them, with the supervisor's clock."""
     # The outcome is of the whole run; of a long one, the journal may have lost its oldest part.
     times = end.spent if end and end.spent != Spent() else record.spent
     training = time_spent.total(times, (*time_spent.EFFECTIVE, "loss_not_finite"))
     batches, twice = sum(attempt.batches for attempt in attempts), repeated(attempts)
-    last = next(
-        (attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0)
-    )
+    last = next((attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0))
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
-    notes = (
-        what for _, what in reversed(record.happened) if isinstance(what, ProbeNote) and "rows" in what.facts
-    )
+    notes = (what for _, what in reversed(record.happened) if isinstance(what, ProbeNote) and "rows" in what.facts)
     rows = next((whole_number(note.facts["rows"]) or None for note in notes), None)  # 0: not known
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
         seconds=time_spent.total(times),
-        effective=None
-        if end and has_failed(end.code, end.why, end.script_code)
-        else time_spent.effective(times),
+        effective=None if end and has_failed(end.code, end.why, end.script_code) else time_spent.effective(times),
         spent=times,
         lost=time_spent.total(times, time_spent.LOST),
         batches=batches,
@@ -127,9 +118,7 @@ class BottleneckText(msgspec.Struct, frozen=True):
 
 def bottlenecks(record: Record) -> list[BottleneckText]:
     """Return what made the run slow, the one that cost most first."""
-    newest = {
-        (what.attempt, what.pid): what for _, what in record.happened if isinstance(what, SlowedBy)
-    }.values()
+    newest = {(what.attempt, what.pid): what for _, what in record.happened if isinstance(what, SlowedBy)}.values()
     watched = sum(one.seconds for one in newest)
     same: defaultdict[tuple[str, str], list[Bottleneck]] = defaultdict(list)
     for one in newest:
@@ -206,10 +195,7 @@ def story(
         beginning,
         [*_trouble(incidents, clock, library), *filter(None, [totals.broken_loss])],
         _deeds(totals, attempts),
-        [
-            sentence("story slow", {"headline": one.headline[:1].lower() + one.headline[1:]})
-            for one in slow[:1]
-        ],
+        [sentence("story slow", {"headline": one.headline[:1].lower() + one.headline[1:]}) for one in slow[:1]],
         [
             sentence("training.changed", {"text": text})
             for text in [facts.get("mathematics")]
@@ -233,10 +219,7 @@ def progress(totals: RunTotals) -> str:
 
 def _trouble(incidents: Sequence[Incident], clock: Callable[[float], str], library: str) -> Iterator[str]:
     stalls = [one for one in incidents if one.kind == STALL]
-    for kind, some in (
-        ("story stalled", stalls),
-        ("story crashed", [i for i in incidents if i.kind == CRASH]),
-    ):
+    for kind, some in (("story stalled", stalls), ("story crashed", [i for i in incidents if i.kind == CRASH])):
         if some:
             first = "first " if len(some) > 1 else ""
             yield sentence(

@@ -37,8 +37,7 @@ def chart(panel: Panel, timeline: Timeline) -> Chart:
     paths, top = overlaid(panel, lines, timeline.seconds)
     silences = [band for band in timeline.bands if band.kind == "silence"]
     bands = [
-        (_x(band.began, timeline.seconds), max(1.0, _x(band.ended - band.began, timeline.seconds)))
-        for band in silences
+        (_x(band.began, timeline.seconds), max(1.0, _x(band.ended - band.began, timeline.seconds))) for band in silences
     ]
     low = min((value for _, values in lines for value in values if value is not None), default=0.0)
     return Chart(paths=paths, bands=bands, top=top, log=is_log(panel, low, top))
@@ -75,8 +74,7 @@ def overlaid(panel: Panel, lines: Sequence[Line], seconds: float) -> tuple[list[
         path = ""
         for part in thinned(times, line):
             places = (
-                f"{_x(at, seconds):g},{HEIGHT - (scaled(value) - floor) / span * HEIGHT:.1f}"
-                for at, value in part
+                f"{_x(at, seconds):g},{HEIGHT - (scaled(value) - floor) / span * HEIGHT:.1f}" for at, value in part
             )
             path += f"M{'L'.join(places)}"
         paths.append(path)
@@ -96,10 +94,7 @@ def thinned(times: Sequence[float], values: Sequence[float | None]) -> list[list
         if known:
             cells = groupby(enumerate(part), key=lambda pair: pair[0] // step)
             parts.append(
-                [
-                    max(((at, value or 0.0) for _, (at, value) in cell), key=lambda point: point[1])
-                    for _, cell in cells
-                ]
+                [max(((at, value or 0.0) for _, (at, value) in cell), key=lambda point: point[1]) for _, cell in cells]
             )
     return parts
 

@@ -52,8 +52,7 @@ def blocks(document: Document, width: int) -> Iterator[RenderableType]:
             yield _point(slow.headline, ">", ACCENT)
             yield from (_indented(_point(text, "+")) for text in slow.evidence)
             yield from (
-                _indented(_point("\n".join(filter(None, labels.with_code(text)))), 4)
-                for text in slow.advice[:ADVICE]
+                _indented(_point("\n".join(filter(None, labels.with_code(text)))), 4) for text in slow.advice[:ADVICE]
             )
     if document.incidents and document.incidents[-1].kind == CRASH and document.output:
         yield _heading("The last output")
@@ -236,10 +235,7 @@ def _training(one: TrainingProfile) -> Iterator[RenderableType]:
     for phase in one.phases:
         phases.add_row(duration(phase.seconds), percent(phase.share), flame_graph.phase_name(phase.phase))
     yield _indented(phases, 4)
-    for name, lines in (
-        (flame_graph.role_name("training"), one.training),
-        (flame_graph.FEEDERS, one.feeders),
-    ):
+    for name, lines in ((flame_graph.role_name("training"), one.training), (flame_graph.FEEDERS, one.feeders)):
         if lines:
             yield _heading(f"By line of the script: {name}", "", 2)
             yield _indented(_lines(lines), 4)
@@ -261,9 +257,7 @@ def _lines(lines: Sequence[LineTime]) -> Table:
         around = around or (f"called by {short(one.called_by)}" if one.called_by else "")
         words = Text(DOES.get(one.does, "")).append(f"\n{one_line(around)}" if around else "", DIM)
         where = Text(one_line(one.where), ACCENT) if one.where else Text("no line of the script", DIM)
-        grid.add_row(
-            duration(one.seconds), percent(one.share), where, words, flame_graph.phase_name(one.phase)
-        )
+        grid.add_row(duration(one.seconds), percent(one.share), where, words, flame_graph.phase_name(one.phase))
     rest = lines[len(shown) :]
     if rest:
         seconds, share = sum(one.seconds for one in rest), sum(one.share for one in rest)

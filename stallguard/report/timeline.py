@@ -145,10 +145,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 def timeline(
-    record: Record,
-    attempts: Sequence[AttemptRow],
-    incidents: Sequence[Incident],
-    offset: float = 0.0,
+    record: Record, attempts: Sequence[AttemptRow], incidents: Sequence[Incident], offset: float = 0.0
 ) -> Timeline:
     """Return the timeline of a run; without panels if the journal is empty.
 
@@ -159,9 +156,7 @@ def timeline(
     edges = grid(record.first, record.last, [*(one.noticed for one in incidents), *instants])
     absences = absence_spans(attempts)
     panels = [panel for panel in _panels(record, edges, silences, absences) if panel.series]
-    quiet = [
-        panel for panel in panels if panel.key in OMITTED_AT_ZERO and not any(map(_has_values, panel.series))
-    ]
+    quiet = [panel for panel in panels if panel.key in OMITTED_AT_ZERO and not any(map(_has_values, panel.series))]
     zero, led = record.first, leading(record)
     spans = phases(record, led, attempts)
     if attempts[1:]:
@@ -302,9 +297,7 @@ def _sensed(record: Record, edges: Array, absent: Mask, gone: Sequence[float]) -
         if isinstance(seen, Process)
     )
     cores = own([rate(each, edges, gone) for each in used])
-    level_of = (
-        followed if footprints[1:] else mean
-    )  # levels of several processes are added up between readings
+    level_of = followed if footprints[1:] else mean  # levels of several processes are added up between readings
     memory = own([level_of(each, edges, gone) for each in footprints])
     pressure = of(Memory, _pressure)  # of macOS three levels, with nothing between them
     steps = np.where(is_known(pressure.at, edges), held(pressure, edges), np.nan)
@@ -408,10 +401,7 @@ def loss_points(record: Record, trained: Sequence[tuple[float, Heartbeat]]) -> l
     for at, heartbeat in known:
         number = whose[heartbeat.attempt, heartbeat.pid]
         each.setdefault(number, []).append((ago(at, heartbeat.at, heartbeat.beat_at), heartbeat.loss))
-    return [
-        (LOSS if len(each) == 1 else f"training {number}", points(sorted(pairs)))
-        for number, pairs in each.items()
-    ]
+    return [(LOSS if len(each) == 1 else f"training {number}", points(sorted(pairs))) for number, pairs in each.items()]
 
 
 def epoch_lines(record: Record) -> dict[str, dict[str, Points]]:

@@ -125,12 +125,7 @@ def _beside(run: str, runs: Sequence[str], step: int) -> str:
 
 
 def run_lines(
-    title: str,
-    rows: status_rows.Rows,
-    snapshot: Snapshot,
-    samples: Sequence[Sample],
-    said: str,
-    size: tuple[int, int],
+    title: str, rows: status_rows.Rows, snapshot: Snapshot, samples: Sequence[Sample], said: str, size: tuple[int, int]
 ) -> list[StyledLine]:
     """Return the screen of one run.
 
@@ -158,16 +153,10 @@ def run_lines(
     return _with_feet(lines, said, size)
 
 
-def list_lines(
-    snapshots: Mapping[str, Snapshot], marked: str, said: str, size: tuple[int, int]
-) -> list[StyledLine]:
+def list_lines(snapshots: Mapping[str, Snapshot], marked: str, said: str, size: tuple[int, int]) -> list[StyledLine]:
     """Return the screen with the live runs, `marked` among them; an empty snapshot is of a run that does not answer."""
     width, height = size
-    lines = [
-        StyledLine(
-            cut(f"{len(snapshots)} live runs; up, down or a number chooses, Enter shows", width), "bold"
-        )
-    ]
+    lines = [StyledLine(cut(f"{len(snapshots)} live runs; up, down or a number chooses, Enter shows", width), "bold")]
     names = list(snapshots)
     first = max(0, min(names.index(marked) if marked in names else 0, len(names) - (height - 4)))
     for number, name in list(enumerate(names, 1))[first : first + height - 4]:
@@ -217,13 +206,7 @@ def _value(field: str, value: float) -> str:
         return quantity(value, "bytes")
     if field == "gpu":
         return f"{value:.0%}".replace("%", " %")
-    return (
-        loss_words(value)
-        if field == "loss"
-        else f"{value:.3g}/s"
-        if field == "pace"
-        else f"{value:.2f} cores"
-    )
+    return loss_words(value) if field == "loss" else f"{value:.3g}/s" if field == "pace" else f"{value:.2f} cores"
 
 
 def over_words(run: str, state: str, seconds: float | None) -> str:

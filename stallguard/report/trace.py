@@ -106,9 +106,7 @@ def spans(run: RunDir) -> list[TraceSpan]:
                       "stallguard.confidence": trouble.findings[0].confidence}  # fmt: skip
         ended = record.last if trouble.ended is None else trouble.ended
         parent = places.get(trouble.attempt, 0)
-        found.append(
-            TraceSpan(trouble.kind, trouble.began, max(trouble.began, ended), parent, facts, failed=True)
-        )
+        found.append(TraceSpan(trouble.kind, trouble.began, max(trouble.began, ended), parent, facts, failed=True))
     return found
 
 

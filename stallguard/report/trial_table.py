@@ -58,9 +58,7 @@ def table(named: str, rows: Sequence[tuple[str, Trial]], good: str) -> list[str]
         lines.append([label, *(cells[index] or UNKNOWN for _, cells in columns), outcome])
     widths = [max(len(line[column]) for line in lines) for column in range(len(columns) + 1)]
     return [
-        "  ".join(
-            [*(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]
-        ).rstrip()
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip()
         for line in lines
     ]
 
@@ -78,9 +76,7 @@ def choice_words(labels: Sequence[str], trials: Sequence[Trial], choice: Choice)
     if choice.equal:
         others = ", ".join(labels[index] for index in choice.equal)
         verb = "is" if len(choice.equal) == 1 else "are"
-        lines.append(
-            f"{others} {verb} as fast within what is uncertain; {WHY_KEPT[choice.reason].format(name=name)}"
-        )
+        lines.append(f"{others} {verb} as fast within what is uncertain; {WHY_KEPT[choice.reason].format(name=name)}")
         if any(trials[index].contention >= CROWDED for index in (choice.chosen, *choice.equal)):
             lines.append("measure again on an idle machine to see smaller differences")
     failed = [label for label, one in zip(labels, trials, strict=True) if one.trouble or not one.rate]

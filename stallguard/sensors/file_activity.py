@@ -103,9 +103,7 @@ class FilesSensor:
             return None
         path = max(candidates, key=lambda path: candidates[path].changed)
         return Files(
-            writing=any(
-                now - file.changed < (SETTLING if file.closed else GROWING) for file in checkpoints.values()
-            ),
+            writing=any(now - file.changed < (SETTLING if file.closed else GROWING) for file in checkpoints.values()),
             path=path,
             age=round(now - candidates[path].changed, 2),
             size=candidates[path].size,

@@ -90,9 +90,7 @@ class Matcher:
         seen_from, seen_to = max(begin, find - REACH), min(end, find + REACH)
         line = _text(body[seen_from:seen_to])
         header = body[begin:end]
-        self._block = (
-            _MetalError(line) if _METAL in header else _Traceback(line) if _TRACEBACK in header else None
-        )
+        self._block = _MetalError(line) if _METAL in header else _Traceback(line) if _TRACEBACK in header else None
         if self._block:
             return self._continue(body, end + 1, at, found)
         above = self._before + body[:begin] if begin < REACH else body[begin - REACH : begin]

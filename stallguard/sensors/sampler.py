@@ -124,9 +124,7 @@ def _as_known(returned: object) -> list[AnyReading]:
 class Samplers:
     """All sensors of a run, and the thread that checks their deadlines."""
 
-    def __init__(
-        self, sensors: Iterable[Sensor], post: Post, clock: Clock, trouble: Trouble | None = None
-    ) -> None:
+    def __init__(self, sensors: Iterable[Sensor], post: Post, clock: Clock, trouble: Trouble | None = None) -> None:
         """Prepare to read all `sensors`.  `trouble` is called when one first fails."""
         self._each = {sensor.name: Sampler(sensor, post, clock, trouble) for sensor in sensors}
         self._closing = threading.Event()

@@ -104,9 +104,7 @@ def _read(path: Path, key: CommandKey, trouble: Callable[[str], None], now: floa
     return kept if kept.schema == SCHEMA and kept.key == key and 0 <= age <= STALE else None
 
 
-def save(
-    key: CommandKey, learned: Learned, trouble: Callable[[str], object] = str, now: float | None = None
-) -> bool:
+def save(key: CommandKey, learned: Learned, trouble: Callable[[str], object] = str, now: float | None = None) -> bool:
     """Keep what was learned from a run, atomically, unless it had few steps.  Return whether it was kept."""
     rows = (learned.rows[name] for name in _STREAMS if name in learned.rows)
     if not key.command or not any(row.count >= LEAST for row in rows):
@@ -152,11 +150,7 @@ def _described(kept: Kept) -> str:
         return f"up to {counted(rows, 'row')} {'survives' if rows == 1 else 'survive'}"
     left = ", ".join(f"{name} ({times} x)" for name, times in kept.sizes.left.items())
     # `find-batch` was asked, or a run has left a size.
-    return (
-        f"batches survive in {slices} parts"
-        if slices > 1 or not left
-        else f"left for a smaller batch: {left}"
-    )
+    return f"batches survive in {slices} parts" if slices > 1 or not left else f"left for a smaller batch: {left}"
 
 
 def _digest(command: Sequence[str], cwd: Path) -> str:

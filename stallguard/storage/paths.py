@@ -209,11 +209,7 @@ def list_runs(runs: Path | None = None) -> list[RunDir]:
     base = runs or runs_dir()
     try:
         # A name that cannot be printed is not one that `new_run` gives, and would steer a terminal.
-        found = [
-            run
-            for run in _directories(base)
-            if run.path.name.isprintable() and _is_there(run.path / "run.json")
-        ]
+        found = [run for run in _directories(base) if run.path.name.isprintable() and _is_there(run.path / "run.json")]
         return sorted(found, key=lambda run: (run.order, run.path))
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -239,9 +235,7 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def find_run(
-    text: str | None = None, runs: Path | None = None, among: Sequence[RunDir] | None = None
-) -> RunDir:
+def find_run(text: str | None = None, runs: Path | None = None, among: Sequence[RunDir] | None = None) -> RunDir:
     """Return the run of a name: one rule for every verb.
 
     None, `last` and `latest` mean the newest run that is no trial; else a directory, an id, the beginning of ids, or a
@@ -253,9 +247,7 @@ def find_run(
     known = list_runs(runs) if among is None else among
     if not known:
         raise StallguardError(
-            f"there is no run in {runs or runs_dir()}",
-            cure="start one: stallguard run train.py",
-            code=NO_SUCH_RUN,
+            f"there is no run in {runs or runs_dir()}", cure="start one: stallguard run train.py", code=NO_SUCH_RUN
         )
     if text in (None, *NEWEST):
         return newest(known)
@@ -264,9 +256,7 @@ def find_run(
     hits = hits or [run for run in known if text in run.id]
     if hits:
         if len(hits) > 1:
-            sys.stderr.write(
-                f"stallguard: {text!r} fits {counted(len(hits), 'run')}; the newest is {hits[-1].id}\n"
-            )
+            sys.stderr.write(f"stallguard: {text!r} fits {counted(len(hits), 'run')}; the newest is {hits[-1].id}\n")
         return hits[-1]
     near = nearest(text, (run.id for run in known), cutoff=0.3)
     hint = f"did you mean {near}? " if near else ""

@@ -322,9 +322,7 @@ def exit_files(number: int) -> str:
 def ended_attempt(run: RunDir, number: int, pid: int, file: Path) -> AttemptRecord:
     """Return the record of an attempt that is over and was never recorded.  `file`: its waiter's."""
     token = int(file.name.removeprefix("exit-").partition(".")[0], 16)
-    return AttemptRecord(
-        ATTEMPT_SCHEMA, number, Identity(pid=pid, started=-1.0, boot="?"), token, str(run.path)
-    )
+    return AttemptRecord(ATTEMPT_SCHEMA, number, Identity(pid=pid, started=-1.0, boot="?"), token, str(run.path))
 
 
 def current_attempt(run: RunDir) -> AttemptRecord | None:

@@ -32,9 +32,7 @@ SHARE = 0.25  # of the training's age, from one profile to the next: 1 MB of jou
 OUTSIDE_AFTER = 60.0
 NO_LIBRARY = "watched from outside only: no training library was loaded"
 NO_PROBE = "watched from outside only: no report from a probe"
-LIBRARY_LOADED = (
-    "a training library was loaded, or the script called stallguard: no longer watched from outside only"
-)
+LIBRARY_LOADED = "a training library was loaded, or the script called stallguard: no longer watched from outside only"
 
 Program = tuple[int, int]  # number of its process, and when it began
 
@@ -72,9 +70,7 @@ class OutsideWatch:
         if how == self._outside:
             return
         self._outside, text = how, how or LIBRARY_LOADED
-        self._post(
-            ProbeNote(at=now, attempt=self._attempt, kind="outside", text=text, facts={"outside": how})
-        )
+        self._post(ProbeNote(at=now, attempt=self._attempt, kind="outside", text=text, facts={"outside": how}))
 
 
 class ProfileWatch:
@@ -110,9 +106,7 @@ class ProfileWatch:
         for pid in pids:
             with (
                 contextlib.suppress(OSError),
-                open(
-                    stack_samples.path(self._probe, pid), "r+b", buffering=0, opener=private.opener
-                ) as samples,
+                open(stack_samples.path(self._probe, pid), "r+b", buffering=0, opener=private.opener) as samples,
             ):
                 os.pwrite(samples.fileno(), _TIME.pack(int(now * 1e9)), wire.PROFILE_STALLED)
                 marked = True

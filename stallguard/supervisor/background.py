@@ -170,9 +170,7 @@ def local_time(utc: str) -> dt.datetime:
 class SensorThreads:
     """Starts the sensors of a run, and has them look closer if a detector wants that."""
 
-    def __init__(
-        self, context: RunContext, target: Target, matching: Matching, periods: Mapping[str, float]
-    ) -> None:
+    def __init__(self, context: RunContext, target: Target, matching: Matching, periods: Mapping[str, float]) -> None:
         """`target`: what the sensors look at; `matching`: searches the output.
 
         `periods`: seconds between two readings of single sensors, by name, in place of their own.
@@ -207,9 +205,7 @@ class SensorThreads:
         wanted = trainings.wanted(run, limits)
         self._samplers.urgent(any(want.closely for _, want in wanted))
         if self._memory is not None:
-            self._memory.period = (
-                min(CLOSE, self._memory_period) if run.current.memory.is_near else self._memory_period
-            )
+            self._memory.period = min(CLOSE, self._memory_period) if run.current.memory.is_near else self._memory_period
         target, greeted = self._target, run.history.greeted
         target.main, target.probe_threads = (greeted.pid, greeted.threads) if greeted else (None, ())
         target.census_wanted = any(want.census for _, want in wanted)

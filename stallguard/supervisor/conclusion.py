@@ -65,9 +65,7 @@ def set_broken_checkpoints_aside(directory: RunDir, reporter: Reporter) -> None:
     return None
 
 
-def send_trace(
-    directory: RunDir, address: str, env: Mapping[str, str], trouble: Callable[[str], None]
-) -> None:
+def send_trace(directory: RunDir, address: str, env: Mapping[str, str], trouble: Callable[[str], None]) -> None:
     """Send the trace of the run if an address is set.  `address`: the setting metrics.otlp."""
     if not trace.is_wanted(address, env):
         return
@@ -99,9 +97,7 @@ def announce_report(directory: RunDir, run: Run, announce: AnnounceTo) -> None:
         none = "run.not_saved" if why else "run.not_resumable"
         announce("run.resumable" if directory.has_checkpoints() else none, {"run": directory.id, "why": why})
     if run.totals.incidents or run.totals.crashes or run.code:
-        announce(
-            "report.written", {"path": f"stallguard report {directory.id}" + (f", or {page}" if page else "")}
-        )
+        announce("report.written", {"path": f"stallguard report {directory.id}" + (f", or {page}" if page else "")})
 
 
 def remove_old_runs(loaded: Loaded, directory: RunDir, announce: AnnounceTo) -> None:

@@ -157,9 +157,7 @@ class Control:
         except Exception as error:  # noqa: BLE001 - the next client must be served
             self.failed += 1
             if self.failed == 1:
-                self._trouble(
-                    f"a message to the control socket cannot be answered ({notices.error_words(error)})"
-                )
+                self._trouble(f"a message to the control socket cannot be answered ({notices.error_words(error)})")
             why = f"stallguard itself failed ({type(error).__name__})"
             return msgspec.json.encode({"schema": 1, "ok": False, "why": why}) + b"\n"
 

@@ -73,16 +73,12 @@ def session(
     return Session(request, settings, env, options)
 
 
-def reopened_session(
-    run: RunDir, env: Mapping[str, str], settings: CurrentSettings, *, end: bool = False
-) -> Session:
+def reopened_session(run: RunDir, env: Mapping[str, str], settings: CurrentSettings, *, end: bool = False) -> Session:
     """Return the session of a run that an earlier stallguard left.  Raises as `reopened`; `end`: as `session`."""
     return session(reopened(run), settings, env, run_files.asked(run), end=end)
 
 
-def _start_below_a_waiter(
-    argv: Sequence[str], exit_file: Path, trouble: Callable[[str], None], /, **how: Any
-) -> Child:
+def _start_below_a_waiter(argv: Sequence[str], exit_file: Path, trouble: Callable[[str], None], /, **how: Any) -> Child:
     """Start an attempt's process as the child of a waiter, which outlives us."""
     try:
         return Adopted.start_below_waiter(argv, file=exit_file, **how)
@@ -136,9 +132,7 @@ class _LeftRun:
     def _is_newer(self, run: Run) -> bool:
         """Return whether an attempt lives that the journal does not have, so that it has not ended the run."""
         before = self._before
-        return (
-            before is not None and run_files.lives(before.process) and before.process.pid != run.current.pid
-        )
+        return before is not None and run_files.lives(before.process) and before.process.pid != run.current.pid
 
     def _find_the_training(self, context: RunContext, launcher: Launcher, run: Run, limits: Limits) -> Step:
         now, before = context.clock.monotonic(), self._before
@@ -185,9 +179,7 @@ def _restarted(context: RunContext, run: Run, *, rebooted: bool, ends: bool) -> 
     now, before = context.clock.monotonic(), journal.last_written(context.directory.journal)
     absent = 0.0 if before is None else max(0.0, time.time() - before)
     absent = absent if rebooted else max(absent, now - run.now)
-    return SupervisorRestarted(
-        at=now, seconds=round(absent, 3), until=run.now, rebooted=rebooted and not ends
-    )
+    return SupervisorRestarted(at=now, seconds=round(absent, 3), until=run.now, rebooted=rebooted and not ends)
 
 
 def _report(context: RunContext, what: str) -> None:

@@ -145,9 +145,7 @@ class Notifications:
             epoch = heartbeat.epoch + 1 if heartbeat.epoch >= 0 else None
             loss = loss_words(heartbeat.loss, heartbeat.loss_not_finite)
             inside = heartbeat.source == "callbacks" and not heartbeat.loss_of_epoch
-            loss += (
-                " so far in its epoch" if loss and inside and 0 <= heartbeat.batch < heartbeat.batches else ""
-            )
+            loss += " so far in its epoch" if loss and inside and 0 <= heartbeat.batch < heartbeat.batches else ""
             reached = far(epoch, heartbeat.epochs if heartbeat.epochs > 0 else None, loss)
             text = f"{text}; {reached}" if reached else text
         name = self._context.directory.id

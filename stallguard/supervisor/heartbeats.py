@@ -271,9 +271,7 @@ class HeartbeatListener:
                 self._dropped[UNREADABLE] += 1
                 if self._dropped[UNREADABLE] == 1:
                     why = notices.error_words(error)
-                    self._note(
-                        "trouble", f"a message of the probe cannot be taken ({why}): it is left out", error
-                    )
+                    self._note("trouble", f"a message of the probe cannot be taken ({why}): it is left out", error)
 
     def _take(self, data: bytes) -> None:
         if data.startswith(b'{"token":%d,' % self._token):  # probe/outbox.py puts it first
@@ -391,9 +389,7 @@ class HeartbeatListener:
 
 def _note_event(note: _Note, attempt: int, at: float) -> ProbeConnected | ProbeNote:
     if note.kind != "hello":
-        return ProbeNote(
-            at=at, attempt=attempt, pid=note.pid, kind=note.kind, text=note.text, facts=note.facts
-        )
+        return ProbeNote(at=at, attempt=attempt, pid=note.pid, kind=note.kind, text=note.text, facts=note.facts)
     from stallguard.collectors.redact import Redactor  # after the first attempt is started
 
     # The command becomes part of messages, also of notifications, so it must not contain secrets.

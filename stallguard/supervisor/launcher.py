@@ -69,15 +69,11 @@ class StartProcess(Protocol):
     `exit_file`: where its exit code is stored if it outlives us; `trouble`: reports a problem; `how`: as Child.start.
     """
 
-    def __call__(
-        self, argv: Sequence[str], exit_file: Path, trouble: Callable[[str], None], /, **how: Any
-    ) -> Child:
+    def __call__(self, argv: Sequence[str], exit_file: Path, trouble: Callable[[str], None], /, **how: Any) -> Child:
         """Raises StallguardError."""
 
 
-def start_child(
-    argv: Sequence[str], _exit_file: Path, _trouble: Callable[[str], None], /, **how: Any
-) -> Child:
+def start_child(argv: Sequence[str], _exit_file: Path, _trouble: Callable[[str], None], /, **how: Any) -> Child:
     """Start a child of ours, whose exit code the kernel gives to us."""
     return Child.start(argv, **how)
 
@@ -172,9 +168,7 @@ class Launcher:
         if given.whole is not None:
             text = f"the script is given batches of {counted(given.rows or 0, 'row')}"
             facts = {"rows": str(given.whole)}
-            context.mailbox.post(
-                ProbeNote(at=now, attempt=action.attempt, kind="batch", text=text, facts=facts)
-            )
+            context.mailbox.post(ProbeNote(at=now, attempt=action.attempt, kind="batch", text=text, facts=facts))
 
     def given(self, slices: int) -> batch_option.BatchArguments:
         """Return what an attempt with 1/`slices` of the batch is started with.  Raises StallguardError."""
@@ -182,9 +176,7 @@ class Launcher:
         policy, most = context.settings.config.policy, self._earlier.sizes.rows
         return batch_option.given(context.request.command.argv, context.env, policy, slices, most)
 
-    def _start(
-        self, action: Launch, token: int, given: batch_option.BatchArguments, probe: Path | None
-    ) -> Child:
+    def _start(self, action: Launch, token: int, given: batch_option.BatchArguments, probe: Path | None) -> Child:
         context, directory = self._context, self._context.directory
         self.close()
         self._beats.follow(action.attempt, token)
@@ -244,9 +236,7 @@ class Launcher:
             if is_signal:
                 size = self._output_size()
                 with contextlib.suppress(FileNotFoundError):  # it printed nothing
-                    printed = crash_stacks.tail(
-                        directory.output, self._printed if self._printed <= size else 0
-                    )
+                    printed = crash_stacks.tail(directory.output, self._printed if self._printed <= size else 0)
             cwd = str(context.request.cwd)
             found = crash_stacks.find(directory.probe, self.child.pid, time.time(), printed, cwd)
         crash_stacks.clear(directory.probe)
@@ -307,9 +297,7 @@ class Launcher:
         for line in error.lines():
             self._context.terminal.say(line)
         now = self._context.clock.monotonic()
-        self._context.mailbox.post_next(
-            Failed(at=now, attempt=action.attempt, why=error.what, code=error.code)
-        )
+        self._context.mailbox.post_next(Failed(at=now, attempt=action.attempt, why=error.what, code=error.code))
 
     def close(self) -> None:
         """Let the kernel forget the child."""

@@ -236,9 +236,7 @@ class MetricsFile:
             except OSError as error:
                 if not self._has_failed:
                     self._has_failed = True
-                    self._trouble(
-                        f"{self._path} cannot be written ({error.strerror}): metrics.textfile is out of date"
-                    )
+                    self._trouble(f"{self._path} cannot be written ({error.strerror}): metrics.textfile is out of date")
             if is_over:
                 return
             is_over = self._is_over.wait(METRICS_EVERY)

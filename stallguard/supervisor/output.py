@@ -347,9 +347,7 @@ class OutputCarrier:
 class Matching:
     """Posts what a matcher finds.  `feed` and `finish` come from the threads of the output and of the child's end."""
 
-    def __init__(
-        self, post: Callable[[Event], None], now: Callable[[], float], attempt: Callable[[], int]
-    ) -> None:
+    def __init__(self, post: Callable[[Event], None], now: Callable[[], float], attempt: Callable[[], int]) -> None:
         """`attempt` returns the number of the present attempt."""
         self._post, self._now, self._attempt = post, now, attempt
         self._skipped = 0  # bytes of this attempt's output that were not read
@@ -382,9 +380,7 @@ class Matching:
 
     def _skip(self, size: int) -> None:
         if size and not self._skipped:
-            self._note(
-                "the script prints faster than its output can be searched for errors: it is searched in samples"
-            )
+            self._note("the script prints faster than its output can be searched for errors: it is searched in samples")
         self._skipped += size
         if size and self._matcher is not None:
             self._matcher.skip()
@@ -396,9 +392,7 @@ class Matching:
             if self._matcher is not None:
                 self._post_all(self._matcher.finish(self._now()))
             if self._skipped:
-                self._note(
-                    f"{self._skipped / MB:.1f} MB of the output came too fast to be searched for errors"
-                )
+                self._note(f"{self._skipped / MB:.1f} MB of the output came too fast to be searched for errors")
             self._skipped = 0
 
     def _note(self, text: str) -> None:

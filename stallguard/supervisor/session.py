@@ -80,9 +80,7 @@ class Session:
         except Exception:
             output.finish()
             raise
-        self._beats = HeartbeatListener(
-            sockets, request.run.probe, mailbox.post, clock.monotonic, options.observe
-        )
+        self._beats = HeartbeatListener(sockets, request.run.probe, mailbox.post, clock.monotonic, options.observe)
         self._beats.outside.barred = request.reach.why
         self.context = RunContext(
             request=request, env=env, settings=settings, sockets=sockets, clock=clock,
@@ -90,9 +88,7 @@ class Session:
             terminal=screen, output=output,
         )  # fmt: skip
         self._earlier = EarlierRuns(self.context, is_trial=options.trial is not None)
-        self._launcher = Launcher(
-            self.context, self._beats, self._matching, self._earlier, options.start_process
-        )
+        self._launcher = Launcher(self.context, self._beats, self._matching, self._earlier, options.start_process)
         self._control = Control(
             sockets / CONTROL, mailbox.post, clock.monotonic, self.status, self._refuses, reporter.trouble
         )
@@ -187,9 +183,7 @@ def _output(
 
         return OutputFile(path, reporter.trouble, size // PARTS, matching.feed)
     streams = terminal_lines.choose(terminal_lines.look(1), terminal_lines.look(2))
-    return OutputCarrier(
-        streams, OutputLog(path, reporter.trouble, size // PARTS), reporter.trouble, tap=matching.feed
-    )
+    return OutputCarrier(streams, OutputLog(path, reporter.trouble, size // PARTS), reporter.trouble, tap=matching.feed)
 
 
 def first_launch(context: RunContext, earlier: EarlierRuns) -> Launch:

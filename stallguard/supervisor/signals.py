@@ -77,9 +77,7 @@ def forwarded(
     """
 
     def ask(number: int, _frame: FrameType | None) -> None:
-        mailbox.post(
-            UserCommand(at=now(), verb=ASKS[signal.Signals(number)], argument=signal.Signals(number).name)
-        )
+        mailbox.post(UserCommand(at=now(), verb=ASKS[signal.Signals(number)], argument=signal.Signals(number).name))
 
     def forward(number: int, _frame: FrameType | None) -> None:
         mailbox.post(UserCommand(at=now(), verb="signal", argument=PASSED_ON[number], number=number))

@@ -37,9 +37,7 @@ exec 2>/dev/null
 class Standby:
     """The shell of one line."""
 
-    def __init__(
-        self, ours: int, target: int, log: "Path", most: int, trouble: "Callable[[str], None]"
-    ) -> None:
+    def __init__(self, ours: int, target: int, log: "Path", most: int, trouble: "Callable[[str], None]") -> None:
         """Start it.  `ours`: our end of the line; `target`: the user's descriptor; `most`: bytes of `log`.
 
         `trouble` is called if the system refuses.

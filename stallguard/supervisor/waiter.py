@@ -107,9 +107,7 @@ def _made(path: str) -> int:
     return kept
 
 
-def _become(
-    argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, connection: int, unblocked: set[int]
-) -> None:
+def _become(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, connection: int, unblocked: set[int]) -> None:
     """Turn the forked process into the training; say the errno if that fails."""
     try:
         os.write(connection, b"%d\n" % os.getpid())

@@ -89,9 +89,7 @@ class Fake:
 
     def print_disabled(self, domain: str) -> int:
         lines = [f'\t\t"{label}" => disabled\n' for label in self.state["disabled"]]
-        print(
-            f'{domain} = {{\n\tdisabled services = {{\n\t\t"com.apple.ftpd" => enabled\n{"".join(lines)}\t}}\n}}'
-        )
+        print(f'{domain} = {{\n\tdisabled services = {{\n\t\t"com.apple.ftpd" => enabled\n{"".join(lines)}\t}}\n}}')
         return 0
 
     def enable(self, target: str) -> int:
@@ -135,14 +133,7 @@ class Fake:
             return self.state["disabled_code"]
         if label in self.jobs:
             return 37 if self.jobs[label].get("leaving") is not None else 5
-        self.jobs[label] = {
-            "file": str(file),
-            "keys": keys,
-            "pid": None,
-            "runs": 0,
-            "exit": None,
-            "domain": domain,
-        }
+        self.jobs[label] = {"file": str(file), "keys": keys, "pid": None, "runs": 0, "exit": None, "domain": domain}
         if keys.get("RunAtLoad") or "SuccessfulExit" in keys.get("KeepAlive", {}):
             self.spawn(self.jobs[label])
         return 0

@@ -57,9 +57,7 @@ class LivingLaunchd:
                 job["ending"] = None
             elif job["pid"] and job.get("leaving") is None and (little is None or little.wait(0)):
                 self.living[label] = self._started(job)
-        for label in [
-            label for label in self.living if words[0] == "bootout" and words[1].endswith(f"/{label}")
-        ]:
+        for label in [label for label in self.living if words[0] == "bootout" and words[1].endswith(f"/{label}")]:
             self.living.pop(label).close()
         (self.place / "state.json").write_text(json.dumps(state))
 

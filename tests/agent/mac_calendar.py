@@ -45,12 +45,7 @@ class MacCalendar:
         self, plist: bytes, start: Callable[[MacCalendar], None], began: dt.datetime, zone: ZoneInfo,
         spans: Sequence[Span] = (), wakes: Sequence[dt.time] = (),
     ) -> None:  # fmt: skip
-        self.keys, self._start, self.now, self.zone = (
-            plistlib.loads(plist),
-            start,
-            began.astimezone(UTC),
-            zone,
-        )
+        self.keys, self._start, self.now, self.zone = (plistlib.loads(plist), start, began.astimezone(UTC), zone)
         self._spans, self._wakes, self._woken = spans, wakes, False
         self._running = self._pending = False
         self._awake_since_load = 0
@@ -67,9 +62,7 @@ class MacCalendar:
     @property
     def shown(self) -> dt.datetime:
         """What its clock shows, in UTC."""
-        wrong = next(
-            (span.wrong for span in self._spans if span.begin <= self.now < span.end), dt.timedelta()
-        )
+        wrong = next((span.wrong for span in self._spans if span.begin <= self.now < span.end), dt.timedelta())
         return self.now + wrong
 
     @property

@@ -76,10 +76,7 @@ def test_a_job_that_was_installed_just_before_its_hour_starts_then_and_once():
     done = plan(NIGHTLY, installed, now, unfinished=False)
 
     assert done.action == BEGIN
-    assert (
-        decide(NIGHTLY, begun(remembered(installed, done, now), "run-1", now), "2026-11-02 23:00:05")
-        == NOTHING
-    )
+    assert decide(NIGHTLY, begun(remembered(installed, done, now), "run-1", now), "2026-11-02 23:00:05") == NOTHING
 
 
 def test_an_hour_that_comes_twice_in_a_night_is_one_start():
@@ -88,9 +85,7 @@ def test_an_hour_that_comes_twice_in_a_night_is_one_start():
     first = dt.datetime.fromisoformat("2026-10-25T02:30:01+02:00")
     second = dt.datetime.fromisoformat("2026-10-25T02:45:00+01:00")
     morning = dt.datetime.fromisoformat("2026-10-25T09:00:00+01:00")
-    started = JobMemory(
-        installed=at("2026-10-20 15:00"), started=first, ended=first + dt.timedelta(minutes=1)
-    )
+    started = JobMemory(installed=at("2026-10-20 15:00"), started=first, ended=first + dt.timedelta(minutes=1))
 
     assert plan(schedule, started, second, unfinished=False).action == NOTHING
     assert missed(schedule, started, morning) is None
@@ -109,10 +104,7 @@ def test_what_was_asked_for_begins_at_once_and_once():
     done = plan(NIGHTLY, wanted, now, unfinished=False)
 
     assert done.action == BEGIN
-    assert (
-        plan(NIGHTLY, begun(remembered(wanted, done, now), "run-1", now), now, unfinished=False).action
-        == NOTHING
-    )
+    assert plan(NIGHTLY, begun(remembered(wanted, done, now), "run-1", now), now, unfinished=False).action == NOTHING
 
 
 def test_a_job_by_hand_waits_to_be_asked():
@@ -286,10 +278,7 @@ def slept(manager, job, monkeypatch, tmp_path):
 
 def test_the_morning_says_which_night_did_not_happen(slept):
     announced = CliRunner().invoke(morning, []).output
-    assert (
-        announced.startswith(f"night: the start at {slept:%H:%M} ")
-        or "night: the start at 23:00" in announced
-    )
+    assert announced.startswith(f"night: the start at {slept:%H:%M} ") or "night: the start at 23:00" in announced
     (one,) = json.loads(CliRunner().invoke(morning, ["--json"]).output)["missed"]
     assert one["job"] == "night"
 

@@ -28,9 +28,7 @@ def test_times_are_sorted_and_reported():
     assert found.words() == "daily at 07:05 and 23:00, at login, every 6h"
 
 
-@pytest.mark.parametrize(
-    ("at", "every"), [(("noon",), None), (("25:00",), None), ((), "5s"), ((), "never"), ((), "x")]
-)
+@pytest.mark.parametrize(("at", "every"), [(("noon",), None), (("25:00",), None), ((), "5s"), ((), "never"), ((), "x")])
 def test_what_is_no_time_is_refused(at, every):
     with pytest.raises(StallguardError) as caught:
         schedule(at, every)

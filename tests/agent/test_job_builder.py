@@ -38,9 +38,7 @@ def test_script_and_interpreter_become_absolute_and_arguments_stay(project, tmp_
     found = made(project, "train.py", "--data", "x", env=ENV | {"VIRTUAL_ENV": str(tmp_path)})
 
     assert found.job.run == ("--python", str(python), "--", str(project / "train.py"), "--data", "x")
-    assert found.interpreters == (sys.executable, str(python)), (
-        "the link leads into the environment: it is kept"
-    )
+    assert found.interpreters == (sys.executable, str(python)), "the link leads into the environment: it is kept"
     assert found.job.cwd == str(project)
 
 
@@ -97,13 +95,7 @@ def test_every_variable_that_we_advise_is_kept():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "TURN_OFF_REMAPPER",
-        "MPS_DEVICE_CACHE_SIZE",
-        "PYENV_VERSION",
-        "DYLD_LIBRARY_PATH",
-        "PYTORCH_ENABLE_MPS_FALLBACK",
-    ],
+    ["TURN_OFF_REMAPPER", "MPS_DEVICE_CACHE_SIZE", "PYENV_VERSION", "DYLD_LIBRARY_PATH", "PYTORCH_ENABLE_MPS_FALLBACK"],
 )
 def test_what_a_training_on_a_mac_depends_on_is_kept(name):
     assert environment({name: "x"}, ())[name] == "x"
@@ -140,8 +132,7 @@ def test_a_wrapper_of_the_users_own_is_left_alone(project):
 
 
 @pytest.mark.parametrize(
-    "folder",
-    ["a\nExecStartPre=/bin/touch x", "ends with \\", "ends ", "bell\a", "not utf-8 \udce4"],
+    "folder", ["a\nExecStartPre=/bin/touch x", "ends with \\", "ends ", "bell\a", "not utf-8 \udce4"]
 )
 def test_a_folder_that_no_definition_can_hold_is_refused_with_the_reason(project, folder):
     place = project / folder

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallguard.agent.launchctl_answers import (
-    ANSWERS,
-    answer,
-    ending,
-    fields,
-    parse,
-    parse_disabled,
-)
+from stallguard.agent.launchctl_answers import ANSWERS, answer, ending, fields, parse, parse_disabled
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "macos"
 
@@ -64,9 +57,7 @@ def test_the_nested_states_of_a_coalition_are_not_the_jobs():
 def test_an_argument_with_line_breaks_does_not_pass_for_a_key():
     text = recorded("print_calendar_not_running_exit127")
     hostile = text.replace(
-        "\t\t/bin/bash\n",
-        "\t\t/bin/bash\n\tstate = running\n\tpath = /evil\n\truns = 99\n\tlast exit code = 0\n}\n",
-        1,
+        "\t\t/bin/bash\n", "\t\t/bin/bash\n\tstate = running\n\tpath = /evil\n\truns = 99\n\tlast exit code = 0\n}\n", 1
     )
     assert hostile != text
     assert parse(hostile) == parse(text)

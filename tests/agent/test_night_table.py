@@ -86,9 +86,7 @@ def played(night: Night, schedule: Schedule, days: int = 1) -> Played:
         edges = (lambda: mac.wall, begin, _no_run, lambda _line: None, notified.append, LAUNCHD, 10)
         JobRunner("night", ("train.py",), schedule, *edges, pause=lambda _seconds: False).do()
 
-    job = AgentJob(
-        name="night", python="python", run=("--", "train.py"), cwd="/", log="/log", schedule=schedule
-    )
+    job = AgentJob(name="night", python="python", run=("--", "train.py"), cwd="/", log="/log", schedule=schedule)
     installed = night.moment("15:00")
     job_memory.keep("night", job_memory.JobMemory(installed=installed))
     wakes = [dt.time.fromisoformat(night.wakes)] if night.wakes else []

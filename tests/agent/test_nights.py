@@ -50,9 +50,7 @@ def night(tmp_path, monkeypatch):
 
 
 def test_a_job_that_ends_on_time_is_finished_by_the_next_night(night, tmp_path):
-    night(
-        PAUSE="0.2"
-    )  # 38 s of training: it cannot finish on time; the next one can, however slowly it starts
+    night(PAUSE="0.2")  # 38 s of training: it cannot finish on time; the next one can, however slowly it starts
     night(PAUSE="0.01")
 
     first, second = list_runs()

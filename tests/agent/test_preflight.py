@@ -50,25 +50,19 @@ def test_a_link_into_a_guarded_folder_is_followed(job, home):
     assert "~/Documents" in refused(check, job, home, ("train.py", "--data", "data/"))
 
 
-@pytest.mark.parametrize(
-    "word", ["{home}/Downloads/x.csv", "--data={home}/Downloads/x.csv", "../Downloads/x.csv"]
-)
+@pytest.mark.parametrize("word", ["{home}/Downloads/x.csv", "--data={home}/Downloads/x.csv", "../Downloads/x.csv"])
 def test_data_in_a_guarded_folder_is_refused(job, home, word):
     (home / "Downloads").mkdir()
     (home / "Downloads" / "x.csv").write_text("")
     assert "~/Downloads" in refused(check, job, home, ("train.py", word.format(home=home)))
 
 
-@pytest.mark.parametrize(
-    "word", ["Downloads/not-there.csv", "https://host/Downloads/x", "a\0b", "", "x=", "--lr=1e-3"]
-)
+@pytest.mark.parametrize("word", ["Downloads/not-there.csv", "https://host/Downloads/x", "a\0b", "", "x=", "--lr=1e-3"])
 def test_words_that_are_no_paths_are_left_alone(job, home, word):
     check(job, home, ("train.py", word))
 
 
-def test_an_environment_in_a_guarded_folder_is_refused_although_its_python_is_a_link_that_leads_out(
-    job, home
-):
+def test_an_environment_in_a_guarded_folder_is_refused_although_its_python_is_a_link_that_leads_out(job, home):
     python = home / "Documents" / "envs" / "tf" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
@@ -114,9 +108,7 @@ def test_a_vanished_interpreter_is_refused(tmp_path):
 
 def test_an_interpreter_that_leads_nowhere_names_where_it_led(tmp_path):
     (tmp_path / "python").symlink_to(tmp_path / "Cellar" / "python3.11")
-    assert "Cellar/python3.11, which is gone" in refused(
-        preflight.check_interpreter, str(tmp_path / "python")
-    )
+    assert "Cellar/python3.11, which is gone" in refused(preflight.check_interpreter, str(tmp_path / "python"))
 
 
 def environment(place: Path, base: Path) -> Path:

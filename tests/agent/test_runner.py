@@ -56,9 +56,7 @@ def test_a_run_without_an_end_is_handed_on(kept):
     ended_process = run_files.Identity(pid=1, started=0.0)
     run_files.write(
         run.asked,
-        run_files.RunRequest(
-            schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process
-        ),
+        run_files.RunRequest(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process),
     )
     job_memory.keep("night", job_memory.JobMemory(run="run-1", started=NOW))
     found = []
@@ -73,9 +71,7 @@ def test_a_run_that_is_to_be_ended_is_ended_before_the_next_begins(kept):
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
     ended_process = run_files.Identity(pid=1, started=0.0)
-    asked = run_files.RunRequest(
-        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process
-    )
+    asked = run_files.RunRequest(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process)
     run_files.write(run.asked, asked)
     job_memory.keep("night", job_memory.JobMemory(run="run-1", halted=True, wanted=True))
     done = []
@@ -100,9 +96,7 @@ def test_what_is_due_begins_after_a_run_was_taken_up_that_had_ended(kept, schedu
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
     ended_process = run_files.Identity(pid=1, started=0.0)
-    asked = run_files.RunRequest(
-        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process
-    )
+    asked = run_files.RunRequest(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process)
     run_files.write(run.asked, asked)
     job_memory.keep("night", job_memory.JobMemory(run="run-1", started=NOW - datetime.timedelta(days=1)))
     done = []
@@ -158,9 +152,7 @@ def test_a_training_is_supervised_again_although_the_start_cannot_be_counted(kep
     run = RunDir(kept / "runs" / "run-1")
     run.path.mkdir(parents=True)
     ended_process = run_files.Identity(pid=1, started=0.0)
-    asked = run_files.RunRequest(
-        schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process
-    )
+    asked = run_files.RunRequest(schema=1, id="run-1", command=[], argv=[], cwd="/", began="", supervisor=ended_process)
     run_files.write(run.asked, asked)
     job_memory.keep("night", job_memory.JobMemory(run="run-1", started=NOW))
     found = []

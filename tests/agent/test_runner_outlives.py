@@ -104,8 +104,7 @@ def running_training(steps: int = 3) -> tuple[RunDir, run_files.AttemptRecord]:
     run = until(lambda: next(iter(list_runs()), None))
     until(
         lambda: (
-            len(steps_of(run)) >= steps
-            and any(isinstance(event, Heartbeat) for event in journal.events(run.journal))
+            len(steps_of(run)) >= steps and any(isinstance(event, Heartbeat) for event in journal.events(run.journal))
         )
     )
     return run, until(lambda: run_files.recall_attempt(run))
@@ -252,9 +251,7 @@ def test_after_a_reboot_the_next_attempt_resumes(launchd, place):
     check_ledger(run, end)
     lines = [msgspec.json.decode(entry.raw) for entry in journal.read(run.journal)]
     assert [
-        line["resume"]
-        for line in lines
-        if line["event"] == "attempt.start_requested" and line["attempt"] == 2
+        line["resume"] for line in lines if line["event"] == "attempt.start_requested" and line["attempt"] == 2
     ] == [True]
 
 

@@ -22,9 +22,7 @@ def test_the_sample_is_valid_by_launchds_manual():
 
 
 def test_every_number_in_the_readme_is_known_to_the_code():
-    numbers = {
-        int(text) for row in re.findall(r"^\| ([\d, ]+) \|", README, re.MULTILINE) for text in row.split(",")
-    }
+    numbers = {int(text) for row in re.findall(r"^\| ([\d, ]+) \|", README, re.MULTILINE) for text in row.split(",")}
     assert numbers - {78} <= set(ANSWERS)
     assert len(numbers) > 7
 

@@ -32,9 +32,7 @@ def test_without_launchctl_the_error_names_the_way_out(home, tmp_path, monkeypat
 def test_the_files_of_jobs_are_where_each_system_looks_for_them(tmp_path):
     mac = places(LAUNCHD, {"HOME": "/Users/me"})
     assert str(mac.definition("night")) == "/Users/me/Library/LaunchAgents/com.stallguard.night.plist"
-    linux = places(
-        SYSTEMD, {"HOME": "/home/me", "XDG_CONFIG_HOME": "relative", "XDG_STATE_HOME": str(tmp_path)}
-    )
+    linux = places(SYSTEMD, {"HOME": "/home/me", "XDG_CONFIG_HOME": "relative", "XDG_STATE_HOME": str(tmp_path)})
     assert str(linux.timer("night")) == "/home/me/.config/systemd/user/stallguard-night.timer"
     assert linux.log("night") == tmp_path / "stallguard/log/night.log"
 

@@ -47,9 +47,6 @@ def test_a_job_sends_the_summary_of_its_night_when_it_ends(tmp_path, monkeypatch
 
     (run,) = list_runs()
     text = (tmp_path / "sent").read_text()
-    assert [line.partition(":")[0] for line in text.splitlines() if not line.startswith(" ")] == [
-        "finish",
-        "morning",
-    ]
+    assert [line.partition(":")[0] for line in text.splitlines() if not line.startswith(" ")] == ["finish", "morning"]
     assert "train.py: finished" in text.partition("morning: ")[2]
     assert run.id in text.partition("morning: ")[2]

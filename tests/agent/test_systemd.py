@@ -33,9 +33,7 @@ JOB = AgentJob(
 def analyze(*words: str, **env: str):
     """Run systemd-analyze."""
     command = ["systemd-analyze", *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env={"PATH": PATH} | env
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={"PATH": PATH} | env)
 
 
 PATH = "/usr/bin:/bin"
@@ -95,10 +93,7 @@ def test_only_a_job_at_login_is_wanted_by_the_session():
 @pytest.mark.parametrize("schedule", [JOB.schedule, Schedule(login=True)], ids=Schedule.words)
 def test_systemd_finds_no_fault(tmp_path, schedule):
     job = replace(JOB, schedule=schedule)
-    files = {
-        "stallguard-night.service": systemd.service_text(job),
-        "stallguard-night.timer": systemd.timer_text(job),
-    }
+    files = {"stallguard-night.service": systemd.service_text(job), "stallguard-night.timer": systemd.timer_text(job)}
     paths = [tmp_path / name for name, text in files.items() if text]
     for path in paths:
         path.write_text(files[path.name])
@@ -123,9 +118,7 @@ def test_a_long_interval_is_looked_at_by_the_calendar_because_its_timer_begins_a
     timer = systemd.timer_text(replace(JOB, schedule=Schedule(every=7 * 86400.0))).splitlines()
     assert {"OnCalendar=hourly", "OnActiveSec=1"} <= set(timer)
     assert not any(line.startswith("OnUnitActiveSec") for line in timer)
-    assert (
-        "OnUnitActiveSec=600" in systemd.timer_text(replace(JOB, schedule=Schedule(every=600.0))).splitlines()
-    )
+    assert "OnUnitActiveSec=600" in systemd.timer_text(replace(JOB, schedule=Schedule(every=600.0))).splitlines()
 
 
 @pytest.mark.parametrize("length", range(190, 202))

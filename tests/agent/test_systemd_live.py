@@ -26,16 +26,13 @@ for number in range(int(sys.argv[1])):
         break
 """
 # systemd asks whether the machine was booted with it; in a mount namespace of our own it may believe so.
-BELIEVE = (
-    "mkdir -p /run/systemd && mount -t tmpfs tmpfs /run/systemd && mkdir -p /run/systemd/system && exec "
-)
+BELIEVE = "mkdir -p /run/systemd && mount -t tmpfs tmpfs /run/systemd && mkdir -p /run/systemd/system && exec "
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(not Path(SYSTEMD).exists(), reason="there is no systemd on this machine"),
     pytest.mark.skipif(
-        os.geteuid() != 0 or shutil.which("unshare") is None,
-        reason="a systemd of our own needs root and unshare",
+        os.geteuid() != 0 or shutil.which("unshare") is None, reason="a systemd of our own needs root and unshare"
     ),
 ]
 
@@ -195,9 +192,7 @@ def nightly(session, stallguard):
             stallguard(*INSTALL, "--now", *ON_TIME, *options, "--", "learn.py", str(STEPS))
         else:
             stallguard("start", "--name", "night")
-        return until(
-            lambda: (now := job(stallguard))["run"] not in ("", before) and not now["running"] and now
-        )
+        return until(lambda: (now := job(stallguard))["run"] not in ("", before) and not now["running"] and now)
 
     return night
 
@@ -206,9 +201,7 @@ def first_step(session, stallguard) -> int:
     return int(output(session, stallguard).split()[1])
 
 
-def test_a_night_that_ends_on_time_goes_on_the_next_and_a_finished_one_begins_anew(
-    session, stallguard, nightly
-):
+def test_a_night_that_ends_on_time_goes_on_the_next_and_a_finished_one_begins_anew(session, stallguard, nightly):
     first = nightly()
     assert first["run_state"] == "stopped"
     assert first_step(session, stallguard) == 0
@@ -258,9 +251,7 @@ def test_a_service_of_the_fleet_is_started_again_after_each_end_until_it_is_remo
 
     def fleet(*words):
         command = [sys.executable, "-P", "-m", "stallguard", "fleet", *words]
-        return subprocess.run(
-            command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-        )
+        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 
     def systemctl(*words):
         command = ["systemctl", "--user", *words, "stallguard-fleet-worker.service"]

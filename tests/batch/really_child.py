@@ -48,12 +48,7 @@ def announced(model, data, **options):
     seen = Seen()
     history = model.fit(*data, epochs=1, shuffle=False, verbose=0, callbacks=[seen], **options)
     weights = [float(v) for v in np.concatenate([w.ravel() for w in model.get_weights()])]
-    return {
-        "batches": seen.batches,
-        "rates": seen.rates,
-        "weights": weights,
-        "steps": history.params["steps"],
-    }
+    return {"batches": seen.batches, "rates": seen.rates, "weights": weights, "steps": history.params["steps"]}
 
 
 def sgd(rate=0.1):

@@ -50,9 +50,7 @@ def test_in_the_first_attempt_it_gets_what_it_asks_for() -> None:
 @linux
 @pytest.mark.live
 @pytest.mark.parametrize("way", ["option", "variable"])
-def test_an_allocation_that_fails_is_halved_at_once_however_the_script_gets_its_size(
-    tmp_path: Path, way: str
-) -> None:
+def test_an_allocation_that_fails_is_halved_at_once_however_the_script_gets_its_size(tmp_path: Path, way: str) -> None:
     ways = {
         "option": (["--batch-flag", "--batch-size"], ["--batch-size=128"], {}),
         "variable": (["--batch-env", "BATCH"], [], {"BATCH": "128"}),

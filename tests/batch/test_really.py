@@ -67,9 +67,7 @@ def test_callbacks_see_the_rate_that_the_script_set(keras3: tuple[Rows, Heard]) 
 
 
 def test_a_schedule_is_scaled_and_what_its_pace_becomes_is_said(keras3: tuple[Rows, Heard]) -> None:
-    assert any(
-        "schedule that counts updates runs 2 times as fast" in text for text in sentences(keras3[1], "micro")
-    )
+    assert any("schedule that counts updates runs 2 times as fast" in text for text in sentences(keras3[1], "micro"))
 
 
 def test_a_pipeline_keeps_its_batches_is_sliced_and_that_is_said(keras3: tuple[Rows, Heard]) -> None:
@@ -85,9 +83,7 @@ def test_the_rows_of_the_scripts_own_batch_are_reported(keras3: tuple[Rows, Hear
 
 
 def test_keras_2_does_the_same(other_python: Callable[[str], str]) -> None:
-    rows, _ = trained(
-        other_python("keras2"), [*EVERYWHERE, "legacy"], KERAS="tensorflow.keras", fewer_rows="linear"
-    )
+    rows, _ = trained(other_python("keras2"), [*EVERYWHERE, "legacy"], KERAS="tensorflow.keras", fewer_rows="linear")
     assert same(rows, "arrays", "sgd by hand")
     assert same(rows, "adam", "adam by hand")
     assert same(rows, "pipeline", "whole")

@@ -35,12 +35,8 @@ def skipped_steps():
     """Mixed precision: the first gradients overflow by design, and those steps are skipped."""
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
-        scaled = (
-            getattr(keras.optimizers, "LossScaleOptimizer", None) or keras.mixed_precision.LossScaleOptimizer
-        )
-        model(scaled(keras.optimizers.SGD(1e-3), initial_scale=2.0**24)).fit(
-            X, Y, epochs=2, batch_size=16, verbose=0
-        )
+        scaled = getattr(keras.optimizers, "LossScaleOptimizer", None) or keras.mixed_precision.LossScaleOptimizer
+        model(scaled(keras.optimizers.SGD(1e-3), initial_scale=2.0**24)).fit(X, Y, epochs=2, batch_size=16, verbose=0)
     finally:
         keras.mixed_precision.set_global_policy("float32")
 

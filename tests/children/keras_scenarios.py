@@ -24,11 +24,7 @@ def model():
 
 
 def fit():
-    return (
-        model()
-        .fit(X, Y, epochs=2, batch_size=32, verbose=0, validation_data=(X[:64], Y[:64]))
-        .history["loss"]
-    )
+    return model().fit(X, Y, epochs=2, batch_size=32, verbose=0, validation_data=(X[:64], Y[:64])).history["loss"]
 
 
 def predict():

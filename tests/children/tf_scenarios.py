@@ -44,11 +44,7 @@ def fit_arrays():
 
 
 def fit_eagerly():
-    return (
-        model(run_eagerly=True)
-        .fit(X[:320], Y[:320], epochs=2, batch_size=32, shuffle=False, verbose=0)
-        .history
-    )
+    return model(run_eagerly=True).fit(X[:320], Y[:320], epochs=2, batch_size=32, shuffle=False, verbose=0).history
 
 
 def fit_in_strides():
@@ -242,9 +238,7 @@ def own_callback():
         def on_train_batch_end(self, batch, logs=None):
             seen.append((batch, sorted(logs)))
 
-    history = (
-        model().fit(X[:128], Y[:128], batch_size=32, shuffle=False, verbose=0, callbacks=[Seen()]).history
-    )
+    history = model().fit(X[:128], Y[:128], batch_size=32, shuffle=False, verbose=0, callbacks=[Seen()]).history
     return {**history, "seen": [repr(seen)]}
 
 
@@ -295,9 +289,7 @@ def slow_everywhere():
     """Each phase lasts long enough to be seen from outside."""
     made = keras.Sequential([keras.layers.Input((16,)), Sleepy(1, kernel_initializer="zeros")])
     made.compile("sgd", "mse")
-    history = made.fit(
-        X[:64], Y[:64], validation_data=(X[:32], Y[:32]), verbose=0, callbacks=[Slow()]
-    ).history
+    history = made.fit(X[:64], Y[:64], validation_data=(X[:32], Y[:32]), verbose=0, callbacks=[Slow()]).history
 
     def rows():
         for index in range(3):

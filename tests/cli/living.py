@@ -64,12 +64,8 @@ def over(home, name="ended", code=0):
     run = paths.RunDir(home / "runs" / name)
     run.path.mkdir(parents=True)
     ended_process = run_files.Identity(2**22 + 1, 0.0)
-    run_files.write(
-        run.asked, RunRequest(1, name, ["train.py"], [], "/", "2026-03-07T22:30:00Z", ended_process)
-    )
-    run_files.write(
-        run.path / "outcome.json", Outcome(1, code, "it ended", "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0)
-    )
+    run_files.write(run.asked, RunRequest(1, name, ["train.py"], [], "/", "2026-03-07T22:30:00Z", ended_process))
+    run_files.write(run.path / "outcome.json", Outcome(1, code, "it ended", "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0))
     return run
 
 

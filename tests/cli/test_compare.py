@@ -43,9 +43,7 @@ def test_a_variable_can_be_named_twice_and_an_empty_value_is_not_set() -> None:
         ("cpu,gpu", "1,2,3,4,5", ("A=1,2",), "these are 20 trials, more than 16"),
     ],
 )
-def test_what_cannot_be_compared_is_one_error(
-    device: str, batch: str, env: tuple[str, ...], what: str
-) -> None:
+def test_what_cannot_be_compared_is_one_error(device: str, batch: str, env: tuple[str, ...], what: str) -> None:
     with pytest.raises(StallguardError) as raised:
         variants(device, batch, env)
     assert raised.value.what.startswith(what)

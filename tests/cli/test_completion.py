@@ -153,9 +153,7 @@ def test_bash_is_given_what_stands_behind_an_equals_sign_which_is_a_word_of_its_
     ]  # fmt: skip
     assert list(offered(home, "bash", "run", "--color", "=", "al")) == ["always"]
     assert list(offered(home, "bash", "run", "--color", "=", "always", "--obs")) == ["--observe"]
-    assert list(offered(home, "bash", "config", "set", "policy.causes", "device-wait", "=", "re")) == [
-        "restart"
-    ]
+    assert list(offered(home, "bash", "config", "set", "policy.causes", "device-wait", "=", "re")) == ["restart"]
 
 
 def test_descriptions_are_whole_and_runs_are_described_by_their_command(home):
@@ -170,23 +168,14 @@ def test_descriptions_are_whole_and_runs_are_described_by_their_command(home):
 
 
 def test_the_words_of_a_command_are_files_and_none_of_our_options(home):
-    for words in (
-        ("run", "train.py", "--col"),
-        ("run", "--", "train.py", "--col"),
-        ("run", "train.py", "--color", ""),
-    ):
+    for words in (("run", "train.py", "--col"), ("run", "--", "train.py", "--col"), ("run", "train.py", "--color", "")):
         done = completed(home, "bash", *words)
         assert [line.partition(",")[0] for line in done.stdout.splitlines()] == ["file"], words
 
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("nonsense", ""),
-        ("run", "--set", "no.such="),
-        ("config", "set", "no.such", ""),
-        ("help", "no", "x"),
-    ],
+    [("nonsense", ""), ("run", "--set", "no.such="), ("config", "set", "no.such", ""), ("help", "no", "x")],
     ids=" ".join,
 )
 def test_an_error_is_not_printed_into_the_line_that_is_typed(home, words):

@@ -23,9 +23,7 @@ def say(home: Path, *words: str, **environment: str) -> subprocess.CompletedProc
 
 
 def test_settings_are_written_read_and_shown(tmp_path):
-    (tmp_path / "stallguard.toml").write_text(
-        "# mine\n[policy]\nbackoff = '1s'  # first\n\n[stop]\ngrace = '5s'\n"
-    )
+    (tmp_path / "stallguard.toml").write_text("# mine\n[policy]\nbackoff = '1s'  # first\n\n[stop]\ngrace = '5s'\n")
 
     for name, value in (("policy.backoff", "3s"), ("policy.min_batch", "8"), ("output.quiet", "yes")):
         assert say(tmp_path, "config", "set", name, value).returncode == 0

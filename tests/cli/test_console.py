@@ -30,10 +30,7 @@ def test_a_file_takes_its_place_when_it_is_whole(tmp_path):
 def test_a_file_that_cannot_be_written_is_one_error_and_leaves_nothing(tmp_path, name):
     (tmp_path / "taken").mkdir()
 
-    with (
-        pytest.raises(StallguardError, match="cannot write") as refused,
-        writing(tmp_path / name, "-o") as file,
-    ):
+    with pytest.raises(StallguardError, match="cannot write") as refused, writing(tmp_path / name, "-o") as file:
         file.write(b"text")
 
     assert (refused.value.code, refused.value.cure) == (CANNOT_RUN, "choose another: -o FILE")

@@ -36,10 +36,7 @@ class Guarded:
     """A run whose script hangs, watched only."""
 
     def __init__(self, place):
-        self.place, self.env = (
-            place,
-            dict(os.environ, STALLGUARD_HOME=str(place / "home"), PYTHONPATH=str(ROOT)),
-        )
+        self.place, self.env = (place, dict(os.environ, STALLGUARD_HOME=str(place / "home"), PYTHONPATH=str(ROOT)))
         (place / "train.py").write_text(SCRIPT)
         words = ["run", "--observe", "--python", sys.executable, "train.py", "--api-key", SECRET]
         self.process = subprocess.Popen(
@@ -144,9 +141,7 @@ def test_a_bundle_is_one_file_without_the_secret_that_is_on_disk(guarded, pid, t
         texts = {member.name: archive.extractfile(member).read() for member in archive}
         assert all((member.uname, member.uid) == ("", 0) for member in archive)
     name = guarded.run.name
-    assert {f"{name}/run.json", f"{name}/journal.jsonl", f"{name}/output.log", f"{name}/bundle.json"} <= set(
-        texts
-    )
+    assert {f"{name}/run.json", f"{name}/journal.jsonl", f"{name}/output.log", f"{name}/bundle.json"} <= set(texts)
     assert any("/dumps/" in each for each in texts)
     assert not any("checkpoints" in each or "probe/" in each for each in texts)
     assert not any(SECRET.encode() in text for text in texts.values())

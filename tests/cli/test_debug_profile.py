@@ -119,9 +119,7 @@ def test_the_table_has_phases_lines_shares_and_how_much_it_covers(home):
     assert f"main() at loop.py:{GET} waits for a lock" in words
     assert "of the process; sampling begins with the training" in words
     assert (
-        words.index("training thread")
-        < words.index("threads that feed it")
-        < words.index("Threads run side by side")
+        words.index("training thread") < words.index("threads that feed it") < words.index("Threads run side by side")
     )
     assert " % training loop" in words
     assert "\x1b" not in answer.out.decode()
@@ -140,9 +138,7 @@ def test_speedscope_gets_a_file_of_its_format_and_its_place_is_printed(home, tmp
     assert conforms(printed.out) == made
     assert (json.loads(both.out)["schema"], both.err.strip()) == (1, str(target))
     assert {profile["name"] for profile in made["profiles"]} == {"training thread", "threads that feed it"}
-    waits = [
-        frame for frame in made["shared"]["frames"] if frame.get("line") == GET and frame["name"] == "main"
-    ]
+    waits = [frame for frame in made["shared"]["frames"] if frame.get("line") == GET and frame["name"] == "main"]
     assert len(waits) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["stacks.json"]
 
@@ -248,10 +244,7 @@ def test_damaged_samples_alone_are_an_error_with_the_file(run, spoil):
 
 
 def test_a_run_without_samples_says_why(run, tmp_path):
-    assert (
-        refused().why
-        == "a version of stallguard without samples started it, or its probe could not write them"
-    )
+    assert refused().why == "a version of stallguard without samples started it, or its probe could not write them"
     assert (refused().code, refused("--speedscope", "-").code) == (1, 1)
 
     asked = run_files.asked(run)

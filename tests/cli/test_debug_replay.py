@@ -91,10 +91,7 @@ def test_json_is_one_object_with_the_verdicts_to_be_scored(trace):
 
     assert found["schema"] == 2
     assert found["began"] == "2026-01-01T00:00:00+00:00"
-    assert [(v["step"], v["cause"]) for v in found["verdicts"]] == [
-        ("suspect", "stopped"),
-        ("stalled", "stopped"),
-    ]
+    assert [(v["step"], v["cause"]) for v in found["verdicts"]] == [("suspect", "stopped"), ("stalled", "stopped")]
     assert found["verdicts"][1]["at"] == pytest.approx(6.525 + 5, abs=0.5)
 
 
@@ -112,13 +109,8 @@ def test_compared_settings_are_two_results_in_json(trace):
         announced(trace("stall_lock"), "--compare", "--set", "detector.rows.step.deadlock=15s", "--json")
     )
 
-    assert [result["settings"] for result in found["compared"]] == [
-        {},
-        {"detector.rows.step.deadlock": "15s"},
-    ]
-    early, late = (
-        [v["at"] for v in result["verdicts"] if v["step"] == "stalled"] for result in found["compared"]
-    )
+    assert [result["settings"] for result in found["compared"]] == [{}, {"detector.rows.step.deadlock": "15s"}]
+    early, late = ([v["at"] for v in result["verdicts"] if v["step"] == "stalled"] for result in found["compared"])
     assert late[0] - early[0] == pytest.approx(5.0, abs=0.6)
 
 
@@ -180,9 +172,7 @@ def night(tmp_path: Path) -> str:
 
 def times(found: dict[str, Any]) -> dict[str, float]:
     """Return when the first of each verdict and each deed came."""
-    announced = [(v["step"], v["at"]) for v in found["verdicts"]] + [
-        (d["action"], d["at"]) for d in found["actions"]
-    ]
+    announced = [(v["step"], v["at"]) for v in found["verdicts"]] + [(d["action"], d["at"]) for d in found["actions"]]
     return dict(reversed(announced))
 
 
@@ -221,14 +211,9 @@ def test_a_run_that_would_have_been_left_alone_is_not_followed_behind_its_end(ni
 def test_a_restart_that_never_was_ends_the_replay(tmp_path):
     """The training of the recording went on by itself: nobody knows what another attempt would have done."""
     events = trained("stall_lock")
-    path = recorded(
-        tmp_path / "journal.jsonl", (0.0, Launched(at=0.0, attempt=1, pid=7)), *((e.at, e) for e in events)
-    )
+    path = recorded(tmp_path / "journal.jsonl", (0.0, Launched(at=0.0, attempt=1, pid=7)), *((e.at, e) for e in events))
 
-    assert [deed["action"] for deed in json.loads(announced(path, "--json"))["actions"]] == [
-        "dump",
-        "restart",
-    ]
+    assert [deed["action"] for deed in json.loads(announced(path, "--json"))["actions"]] == ["dump", "restart"]
 
 
 def test_times_are_those_of_the_clock_and_of_the_run(night, monkeypatch):

@@ -36,7 +36,4 @@ def test_a_machine_is_a_line_of_what_it_is_and_lines_of_what_it_does():
     assert first.split()[:6] == ["mini", "busy", "1", "min", "5", "s"]
     assert "M4" in first
     assert [line.strip() for line in more] == ["trains night", "stallguard 1"]
-    assert (
-        _lines(FleetMachine(host="gone", state="gone", seen=None, why="no card", card=None))[1].strip()
-        == "no card"
-    )
+    assert _lines(FleetMachine(host="gone", state="gone", seen=None, why="no card", card=None))[1].strip() == "no card"

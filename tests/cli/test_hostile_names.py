@@ -29,13 +29,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
     made = paths.new_run("train", "20260101-000000")
     command = ["train.py", ESCAPES, "two\nlines"]
-    asked = run_files.RunRequest(
-        1, made.id, command, command, "/", run_files.utc(), run_files.Identity(1, 0.0)
-    )
+    asked = run_files.RunRequest(1, made.id, command, command, "/", run_files.utc(), run_files.Identity(1, 0.0))
     run_files.keep_asked(made, asked)
-    run_files.conclude(
-        made, run_files.Outcome(1, 1, f"because {ESCAPES}", run_files.utc(), 1.0, 0, 0, 1, 0.0)
-    )
+    run_files.conclude(made, run_files.Outcome(1, 1, f"because {ESCAPES}", run_files.utc(), 1.0, 0, 0, 1, 0.0))
     journal = Journal(made.journal, print)
     journal.write(1.0, *journal_line(Announce("run.started", {"command": " ".join(command), "run": made.id})))
     journal.close()
@@ -85,9 +81,7 @@ def test_the_command_to_copy_is_one_line_that_a_shell_reads_as_it_was() -> None:
     shown = shell_words(words)
 
     assert shown.isprintable()
-    done = subprocess.run(
-        ["bash", "-c", shown], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}, timeout=60
-    )
+    done = subprocess.run(["bash", "-c", shown], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}, timeout=60)
     assert os.fsdecode(done.stdout).split("|")[:-1] == words[2:]
 
 

@@ -44,15 +44,10 @@ def unwritten(value: Any, hint: Any, at: str = "") -> list[str]:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         fields = {one.encode_name: one for one in msgspec.structs.fields(hint)}
         hints = typing.get_type_hints(hint)
-        known = {name: hints[one.name] for name, one in fields.items()} | {
-            str(hint.__struct_config__.tag_field): str
-        }
+        known = {name: hints[one.name] for name, one in fields.items()} | {str(hint.__struct_config__.tag_field): str}
         found = [f"{at}.{name}" for name in value if name not in known]
         return found + [
-            place
-            for name in value
-            if name in known
-            for place in unwritten(value[name], known[name], f"{at}.{name}")
+            place for name in value if name in known for place in unwritten(value[name], known[name], f"{at}.{name}")
         ]
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -99,9 +94,7 @@ def home(tmp_path, monkeypatch):
         "2026-03-07T10:00:00Z",
                               run_files.Identity(1, 0.0, "another"), config={}, origins={}),
     )  # fmt: skip
-    run_files.conclude(
-        run, run_files.Outcome(1, 0, "finished", "2026-03-07T10:05:00Z", 300.0, 6000, 2, 3, 40.0)
-    )
+    run_files.conclude(run, run_files.Outcome(1, 0, "finished", "2026-03-07T10:05:00Z", 300.0, 6000, 2, 3, 40.0))
     return tmp_path
 
 
@@ -148,9 +141,7 @@ def test_every_verb_with_json_is_tried_here_or_elsewhere(checks):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(
-    ("verb", "options"), [(verb, each) for verb, all_of in PRINTED.items() for each in all_of]
-)
+@pytest.mark.parametrize(("verb", "options"), [(verb, each) for verb, all_of in PRINTED.items() for each in all_of])
 def test_what_is_printed_is_what_the_reference_says(home, checks, verb, options):
     result = CliRunner().invoke(cli, [*verb.split(), *options, "--json"])
     kinds = verbs_with_json(checks)[verb]

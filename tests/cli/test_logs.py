@@ -20,9 +20,7 @@ from tests.storage.lines import encoded
 
 def begun(home: Path, supervisor: run_files.Identity) -> paths.RunDir:
     made = paths.new_run("train", "20260101-000000Z")
-    run_files.keep_asked(
-        made, run_files.RunRequest(1, made.id, ["x"], ["x"], str(home), run_files.utc(), supervisor)
-    )
+    run_files.keep_asked(made, run_files.RunRequest(1, made.id, ["x"], ["x"], str(home), run_files.utc(), supervisor))
     return made
 
 
@@ -33,9 +31,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.RunDir:
     made = begun(tmp_path, run_files.Identity(1, 0.0))
     written = Journal(made.journal, print, most=40_000)
     for number in range(100):
-        written.write(
-            float(number), *journal_line(Announce("stallguard.trouble", {"text": f"line {number} \x1b[2J"}))
-        )
+        written.write(float(number), *journal_line(Announce("stallguard.trouble", {"text": f"line {number} \x1b[2J"})))
     written.close()
     assert [part for part in journal.parts(made.journal) if part.suffix == ".gz"]
     return made

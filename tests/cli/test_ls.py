@@ -27,9 +27,7 @@ from tests.cli.living import STALLED, over, say
 )
 def test_a_run_that_a_user_ended_did_not_fail(home, code, why, trial, state):
     run = over(home, code=code)
-    run_files.write(
-        run.path / "outcome.json", Outcome(1, code, why, "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0)
-    )
+    run_files.write(run.path / "outcome.json", Outcome(1, code, why, "2026-03-07T23:30:00Z", 60.0, 5, 0, 1, 0.0))
     if trial:
         (run.path / "trial").touch()
 
@@ -54,10 +52,7 @@ def test_ps_lists_what_lives(home, life, other):
     assert [line.split()[:3] for line in lines] == [["one", "4711", "running"], ["two", "4711", "holding"]]
     assert "2.5/s" in lines[0]
     assert "silent 1 min 15 s" in lines[1]
-    assert [one["run"] for one in json.loads(say(ls.command, "--live", "--json").output)["runs"]] == [
-        "one",
-        "two",
-    ]
+    assert [one["run"] for one in json.loads(say(ls.command, "--live", "--json").output)["runs"]] == ["one", "two"]
 
 
 def test_ps_lists_a_run_that_does_not_answer(home, life, other):

@@ -100,9 +100,7 @@ def test_a_run_shows_in_its_status_what_cannot_be_sent(stallguard, tmp_path):
 def test_the_summary_of_the_night_is_sent_on_request(stallguard, tmp_path):
     (tmp_path / "train.py").write_text("print('done')")
     tell = f'printf "%s\\n" "$STALLGUARD_EVENT" "$STALLGUARD_TEXT" > {tmp_path}/told'
-    (tmp_path / "stallguard.toml").write_text(
-        f"[notify]\ndesktop = false\non = []\ncommand = {json.dumps(tell)}\n"
-    )
+    (tmp_path / "stallguard.toml").write_text(f"[notify]\ndesktop = false\non = []\ncommand = {json.dumps(tell)}\n")
     assert stallguard("run", "--python", sys.executable, "train.py").returncode == 0
     done = stallguard("morning", "--notify")
     assert (done.returncode, done.stderr) == (0, "the command: accepted\n")

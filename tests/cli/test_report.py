@@ -38,9 +38,7 @@ def test_json_is_one_object_with_everything(home):
     assert [one["where"] for one in announced["incidents"]] == ["train.py:88 in step"] * 2
     assert announced["incidents"][0]["causes"][0]["evidence"]
     assert announced["totals"]["stalls"] == 2
-    assert len(announced["timeline"]["times"]) == len(
-        announced["timeline"]["panels"][0]["series"][0]["values"]
-    )
+    assert len(announced["timeline"]["times"]) == len(announced["timeline"]["panels"][0]["series"][0]["values"])
 
 
 @pytest.mark.whole

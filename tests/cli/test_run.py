@@ -41,16 +41,7 @@ def test_a_dry_run_shows_what_would_be_started_and_starts_nothing(tmp_path):
     (tmp_path / "train.py").write_text(EMPTY)
 
     shown = say(
-        tmp_path,
-        "run",
-        "--python",
-        sys.executable,
-        "--dry-run",
-        "--patience",
-        "2",
-        "train.py",
-        "--epochs",
-        "3",
+        tmp_path, "run", "--python", sys.executable, "--dry-run", "--patience", "2", "train.py", "--epochs", "3"
     )
 
     assert shown.returncode == 0, shown.stderr

@@ -60,9 +60,7 @@ def test_a_snapshot_without_anything_is_shown_too(life):
     assert "new: nothing has been started" in say(status.command).output
 
 
-@pytest.mark.parametrize(
-    ("code", "exit_code", "word"), [(0, 0, "finished"), (124, 1, "gave up"), (1, 1, "failed")]
-)
+@pytest.mark.parametrize(("code", "exit_code", "word"), [(0, 0, "finished"), (124, 1, "gave up"), (1, 1, "failed")])
 def test_an_ended_run_has_its_outcome(home, code, exit_code, word):
     over(home, code=code)
 

@@ -69,9 +69,7 @@ def test_top_shows_the_run_takes_its_keys_and_gives_the_terminal_back(life):
 
 def top(life, **streams):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "stallguard", "top"], env=env, stderr=subprocess.DEVNULL, **streams
-    )
+    return subprocess.Popen([sys.executable, "-m", "stallguard", "top"], env=env, stderr=subprocess.DEVNULL, **streams)
 
 
 def until(descriptor, words):

@@ -79,22 +79,10 @@ def test_ctrl_c_ends_the_search_with_the_sizes_tried_so_far_and_stores_nothing(t
         f"    if sys.argv[2] == '16' and number == 5: open({str(mark)!r}, 'w').close()\n"
         "    if sys.argv[2] == '16': number and time.sleep(0.5)\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "stallguard",
-        "tune",
-        "find-batch",
-        "--python",
-        sys.executable,
-        "--steps",
-        "40",
-    ]
+    command = [sys.executable, "-m", "stallguard", "tune", "find-batch", "--python", sys.executable, "--steps", "40"]
     command += ["--batch-flag=-b", str(script), "-b", "8"]
     environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         give_up = time.monotonic() + 120
         while not mark.exists() and child.poll() is None:
             if time.monotonic() > give_up:

@@ -86,18 +86,10 @@ def here(tmp_path, monkeypatch, capsys) -> Callable[..., subprocess.CompletedPro
 def test_an_old_form_does_what_the_new_one_does_and_says_it_once_a_day(here, old, new):
     first, again, wanted = here(*old), here(*old), here(*new)
 
-    assert (
-        (first.returncode, first.stdout)
-        == (again.returncode, again.stdout)
-        == (wanted.returncode, wanted.stdout)
-    )
+    assert (first.returncode, first.stdout) == (again.returncode, again.stdout) == (wanted.returncode, wanted.stdout)
     lines = first.stderr.splitlines()
     told = [line for line in lines if "the old form still works" in line]
-    assert (
-        [line for line in lines if line not in told]
-        == again.stderr.splitlines()
-        == wanted.stderr.splitlines()
-    )
+    assert [line for line in lines if line not in told] == again.stderr.splitlines() == wanted.stderr.splitlines()
     assert len(told) == (old != ("help",))
     assert all(f"'stallguard {' '.join(new[:2])}" in line for line in told)
 
@@ -121,8 +113,6 @@ def test_help_shows_whole_summaries_in_groups():
 def test_help_of_a_verb_is_asked_for_in_two_ways(tmp_path, words):
     # In a process of its own: click keeps the names of a command's help option from the first call, which in the
     # process of the tests can be one of the command alone.
-    shown = command_line.process(
-        *words, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, cwd=tmp_path
-    )
+    shown = command_line.process(*words, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, cwd=tmp_path)
     assert shown.returncode == 0
     assert "Usage: stallguard agent install" in shown.stdout

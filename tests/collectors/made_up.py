@@ -74,10 +74,7 @@ SHAPES = {
     "of two words": ('DB_PASSWORD="{}" python train.py', "two words of it"),
     "of two words in a list": ("['train.py', '--db-password=two', 'smtp_pass={}']", "words of it"),
 }  # fmt: skip
-MADE = {
-    name: made if isinstance(made, tuple) else ("printed {} by the script", made)
-    for name, made in SHAPES.items()
-}
+MADE = {name: made if isinstance(made, tuple) else ("printed {} by the script", made) for name, made in SHAPES.items()}
 
 # Ordinary output of a training.
 INNOCENT = (

@@ -94,13 +94,7 @@ class Stuck:
 
 
 def context(tmp_path, **more):
-    given = {
-        "incident": 1,
-        "pid": os.getpid(),
-        "armed": False,
-        "stacks": tmp_path / "x",
-        "directory": tmp_path / "1",
-    }
+    given = {"incident": 1, "pid": os.getpid(), "armed": False, "stacks": tmp_path / "x", "directory": tmp_path / "1"}
     return EvidenceContext(**(given | more))
 
 

@@ -46,8 +46,6 @@ def test_half_a_secret_at_the_cut_is_not_written(tmp_path):
     def write(_context, sheet):
         sheet.text("cut.txt", text)
 
-    evidence_bundle.gather(
-        context(tmp_path, environment={"MY_TOKEN": SECRET}), [Collector("c", write, 1.0, 1000)]
-    )
+    evidence_bundle.gather(context(tmp_path, environment={"MY_TOKEN": SECRET}), [Collector("c", write, 1.0, 1000)])
     assert b"s3cr" not in (tmp_path / "1/cut.txt").read_bytes()
     assert fit(b"no line at all " * 100, 1000) == (b"no line at all " * 100)[:488]

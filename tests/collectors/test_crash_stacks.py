@@ -76,11 +76,7 @@ def test_the_last_crash_in_a_file_counts_and_empty_or_strange_files_do_not(pages
 
 
 def test_a_thread_of_native_code_has_no_line(pages):
-    left(
-        pages,
-        "7.crash",
-        HEAD + 'Thread 0x1 (most recent call first):\n  File "/there/train.py", line 9 in other\n',
-    )
+    left(pages, "7.crash", HEAD + 'Thread 0x1 (most recent call first):\n  File "/there/train.py", line 9 in other\n')
     assert found(pages) == ("", "")
 
 

@@ -52,12 +52,8 @@ def test_the_bundle_is_complete_and_holds_no_secret(stuck):
     announced = json.loads((directory / "manifest.json").read_bytes())
     assert announced["removed"]["known"] >= 1
     assert announced["removed"]["home"] >= 1
-    assert {file["name"] for each in announced["items"] for file in each.get("files", ())} == names - {
-        "manifest.json"
-    }
-    assert manifest.size == sum(
-        path.stat().st_size for path in directory.iterdir() if path.name != "manifest.json"
-    )
+    assert {file["name"] for each in announced["items"] for file in each.get("files", ())} == names - {"manifest.json"}
+    assert manifest.size == sum(path.stat().st_size for path in directory.iterdir() if path.name != "manifest.json")
 
 
 def test_the_scripts_text_is_taken_only_where_that_is_wanted(stuck):
@@ -108,9 +104,7 @@ def test_without_a_second_dump_it_is_unknown_whether_it_moved(stuck):
 
 def test_an_older_dump_in_the_file_is_not_taken_for_a_new_one(stuck):
     process = stuck("lock")
-    process.stacks.write_text(
-        'Current thread 0x1 (most recent call first):\n  File "old.py", line 1 in <module>\n'
-    )
+    process.stacks.write_text('Current thread 0x1 (most recent call first):\n  File "old.py", line 1 in <module>\n')
     assert evidence_bundle.gather(process.context()).where == process.at("it.acquire()  # here", "lock")
     assert "old.py" not in (process.run / "incidents/1/stacks.txt").read_text()
 
@@ -135,9 +129,7 @@ def test_another_process_of_the_same_number_is_left_alone(tmp_path):
     try:
         who = run_files.identity(other_process.pid)
         other = msgspec.structs.replace(who, started=who.started - 100)
-        manifest = evidence_bundle.gather(
-            context(tmp_path, pid=other_process.pid, armed=True, identity=other)
-        )
+        manifest = evidence_bundle.gather(context(tmp_path, pid=other_process.pid, armed=True, identity=other))
         assert item(manifest, "stacks").why == "the process is gone"
         assert other_process.poll() is None
     finally:

@@ -36,9 +36,7 @@ def clean():
 
 def absent(secret, *texts):
     """Assume that the secret is no part of what surrounds it by chance."""
-    assume(
-        all(secret not in text for text in [*texts, "".join(map(mark, ("secret", "known", "url", "token")))])
-    )
+    assume(all(secret not in text for text in [*texts, "".join(map(mark, ("secret", "known", "url", "token")))]))
 
 
 @pytest.mark.parametrize("name", SECRET_NAMES)
@@ -91,9 +89,7 @@ def test_addresses_without_a_password_stay():
 
 @pytest.mark.parametrize("known_from", ["environment", "arguments"])
 @given(secret=secrets, before=prose, after=prose)
-def test_a_secret_of_the_environment_or_command_line_is_gone_wherever_it_was_printed(
-    known_from, secret, before, after
-):
+def test_a_secret_of_the_environment_or_command_line_is_gone_wherever_it_was_printed(known_from, secret, before, after):
     absent(secret, before, after)
     assume(not secret.startswith("-"))
     redactor = (
@@ -104,11 +100,7 @@ def test_a_secret_of_the_environment_or_command_line_is_gone_wherever_it_was_pri
     assert secret not in redactor.text(f"{before}{secret}{after}")
 
 
-@given(
-    values=st.dictionaries(
-        st.text(string.ascii_uppercase + "_", min_size=1, max_size=20), secrets, max_size=8
-    )
-)
+@given(values=st.dictionaries(st.text(string.ascii_uppercase + "_", min_size=1, max_size=20), secrets, max_size=8))
 def test_only_harmless_variables_show_their_values(values):
     announced = clean().environment(values | {"TF_CPP_MIN_LOG_LEVEL": "3", "MY_OWN_THING": "unguessable"})
     assert announced["TF_CPP_MIN_LOG_LEVEL"] == "3"
@@ -124,11 +116,7 @@ def test_a_secret_name_hides_even_a_harmless_variable(name, secret):
 @given(name=names, secret=secrets)
 def test_arguments_follow_the_same_rules_as_text(name, secret):
     absent(secret, name)
-    for words in (
-        ["t.py", f"--{name}", secret],
-        ["t.py", f"--{name}={secret}"],
-        ["t.py", f"{name}={secret}"],
-    ):
+    for words in (["t.py", f"--{name}", secret], ["t.py", f"--{name}={secret}"], ["t.py", f"{name}={secret}"]):
         announced = clean().arguments(words)
         assert secret not in " ".join(announced)
         assert announced[0] == "t.py"
@@ -172,10 +160,7 @@ def test_tokens_of_known_make_are_gone(token, around):
 @pytest.mark.parametrize(("around", "secret"), made_up.MADE.values(), ids=made_up.MADE.keys())
 def test_secrets_of_the_forms_of_detect_secrets_are_gone(around, secret):
     text = around.format(secret)
-    for announced in (
-        clean().text(text),
-        json.dumps(clean().value({"line": text, "argv": ["sh", "-c", text]})),
-    ):
+    for announced in (clean().text(text), json.dumps(clean().value({"line": text, "argv": ["sh", "-c", text]}))):
         assert secret not in announced
         assert not set(secret.split()) & set(announced.split())
         assert "[removed: " in announced

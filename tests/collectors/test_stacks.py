@@ -62,10 +62,7 @@ def test_every_python_is_read_the_same(version):
     main = stacks.main_thread(threads)
     assert len(threads) == 3
     assert main.current
-    assert main.frames == (
-        Frame("/home/ada/trainé.py", 10, "__next__"),
-        Frame("/home/ada/trainé.py", 17, "<module>"),
-    )
+    assert main.frames == (Frame("/home/ada/trainé.py", 10, "__next__"), Frame("/home/ada/trainé.py", 17, "<module>"))
     assert stacks.read(recorded(f"plain-python{version}"), "/home/ada").where == "trainé.py:10 in __next__"
 
 
@@ -121,10 +118,7 @@ def test_a_script_that_waits_for_the_interpreters_lock_hangs_where_another_threa
 def test_two_dumps_of_what_does_not_move_have_one_fingerprint():
     text = recorded("generator-tf2.21")
     assert stacks.read(text).fingerprint == stacks.read(text.replace("0x0000", "0x0001")).fingerprint
-    assert (
-        stacks.read(text).fingerprint
-        != stacks.read(text.replace("line 36 in rows", "line 37 in rows")).fingerprint
-    )
+    assert stacks.read(text).fingerprint != stacks.read(text.replace("line 36 in rows", "line 37 in rows")).fingerprint
 
 
 def test_a_thread_that_has_nothing_to_do_with_it_leaves_the_fingerprint_alone():

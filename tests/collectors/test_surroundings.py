@@ -55,18 +55,14 @@ def test_a_header_alone_still_says_what_it_is():
     assert parse_report("{}", "gpuEvent-x.ips") is None
 
 
-@pytest.mark.parametrize(
-    "name", ["gpuEvent_firmware_lockup_macos27.ips", "jetsam_event_macos15_m1_excerpt.json"]
-)
+@pytest.mark.parametrize("name", ["gpuEvent_firmware_lockup_macos27.ips", "jetsam_event_macos15_m1_excerpt.json"])
 def test_a_report_cut_at_any_byte_is_survived(name):
     text = recorded(name)
     for end in range(len(text)):
         parse_report(text[:end])
 
 
-KEYS = st.sampled_from(
-    ["bug_type", "analysis", "memoryStatus", "processes", "pid", "rpages", "reason", "exception"]
-)
+KEYS = st.sampled_from(["bug_type", "analysis", "memoryStatus", "processes", "pid", "rpages", "reason", "exception"])
 LEAVES = st.none() | st.integers() | st.text()
 
 
@@ -75,9 +71,7 @@ LEAVES = st.none() | st.integers() | st.text()
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=20))
 def test_fields_of_another_shape_are_left_out(value):
     parse_report(json.dumps(value), "JetsamEvent-x.ips")
-    parse_report(
-        json.dumps({"bug_type": "298", "processes": [value], "memoryStatus": value, "analysis": value})
-    )
+    parse_report(json.dumps({"bug_type": "298", "processes": [value], "memoryStatus": value, "analysis": value}))
 
 
 def test_only_reports_that_concern_us_and_are_new_are_taken_newest_first(tmp_path):

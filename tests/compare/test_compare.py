@@ -58,9 +58,7 @@ def loop(tmp_path: Path) -> str:
 
 
 def compared(home: Path, *words: str, env: dict[str, str] | None = None) -> tuple[Guarded, dict[str, Any]]:
-    done = stallguard(
-        home, "tune", "compare", "--json", "--python", sys.executable, *words, env=env, cwd=home
-    )
+    done = stallguard(home, "tune", "compare", "--json", "--python", sys.executable, *words, env=env, cwd=home)
     return done, conforms(done.out, ComparedTrials) if done.out else {}
 
 
@@ -130,9 +128,7 @@ def test_a_gpu_that_is_not_there_is_one_clear_error(tmp_path: Path, loop: str) -
 
 def test_the_gpu_is_hidden_from_a_trial_on_the_cpu(tmp_path: Path, loop: str) -> None:
     seen = tmp_path / "seen.txt"
-    Path(loop).write_text(
-        f"import os\nopen({str(seen)!r}, 'a').write(os.environ['CUDA_VISIBLE_DEVICES'])\n" + LOOP
-    )
+    Path(loop).write_text(f"import os\nopen({str(seen)!r}, 'a').write(os.environ['CUDA_VISIBLE_DEVICES'])\n" + LOOP)
     done, _ = compared(tmp_path, "--device", "cpu", "--env", "LAST=40,41", loop)
 
     assert done.code == 0, done.err
@@ -170,9 +166,7 @@ def test_ctrl_c_ends_it_with_what_was_measured_so_far(tmp_path: Path, loop: str)
 def test_batches_that_a_keras_script_takes_are_compared_by_rows(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(KERAS)
-    done, found = compared(
-        tmp_path, "--batch", "8,512", "--batch-flag=--batch-size", "--steps", "100", str(script)
-    )
+    done, found = compared(tmp_path, "--batch", "8,512", "--batch-flag=--batch-size", "--steps", "100", str(script))
 
     assert done.code == 0, done.err
     small, large = found["trials"]

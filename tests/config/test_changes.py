@@ -114,9 +114,7 @@ def test_the_rest_of_a_file_stays(here, before, after):
 
 
 def test_a_list_of_several_lines_is_replaced_as_a_whole(here):
-    (here / "stallguard.toml").write_text(
-        '[notify]\non = [\n  "stall",  # [1]\n  "finish",\n]\ndesktop = false\n'
-    )
+    (here / "stallguard.toml").write_text('[notify]\non = [\n  "stall",  # [1]\n  "finish",\n]\ndesktop = false\n')
     assert change("set", "notify.on", "morning").exit_code == 0
     assert (here / "stallguard.toml").read_text() == '[notify]\non = ["morning"]\ndesktop = false\n'
 

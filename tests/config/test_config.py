@@ -196,10 +196,7 @@ def test_a_value_of_the_wrong_form_is_refused_in_one_clear_sentence(home, text, 
         ({"policy.batch_flag": "--batch"}, ("policy.batch_flag", "made smaller")),
         ({"policy.batch_env": "BATCH"}, ("policy.batch_env",)),
         ({"policy.batch": "512"}, ("policy.batch",)),
-        (
-            {"policy.really_smaller_batch": True},
-            ("policy.really_smaller_batch", "either trained in slices or"),
-        ),
+        ({"policy.really_smaller_batch": True}, ("policy.really_smaller_batch", "either trained in slices or")),
         ({"run.probe": False}, ("run.probe", "the probe")),
     ],
 )

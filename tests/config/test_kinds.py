@@ -25,11 +25,7 @@ def test_every_cause_and_every_order_is_known() -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [
-        "device-wait=halve, gil-held=stop",
-        "device-wait = halve,gil-held= stop",
-        ["device-wait =halve", "gil-held=stop"],
-    ],
+    ["device-wait=halve, gil-held=stop", "device-wait = halve,gil-held= stop", ["device-wait =halve", "gil-held=stop"]],
 )
 def test_a_list_may_be_written_as_text_and_with_spaces(raw: object) -> None:
     assert causes(raw) == ("device-wait=halve", "gil-held=stop")
@@ -40,10 +36,7 @@ def test_a_list_may_be_written_as_text_and_with_spaces(raw: object) -> None:
     [
         ("devise-wait=halve", "there is no cause 'devise-wait'; did you mean device-wait?"),
         ("device-wait=half", "there is no order 'half'; did you mean halve?"),
-        (
-            "device-wait=zzz",
-            "there is no order 'zzz'; the orders are auto, restart, halve, cpu, stop, notify",
-        ),
+        ("device-wait=zzz", "there is no order 'zzz'; the orders are auto, restart, halve, cpu, stop, notify"),
         ("device-wait", "'device-wait' is not of the form cause=order"),
     ],
 )

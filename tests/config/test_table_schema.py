@@ -31,9 +31,7 @@ def test_unknown_names_are_ruled_out_at_every_level():
 
 
 def test_the_schema_is_plain_json():
-    assert msgspec.json.decode(msgspec.json.encode(json_schema()))["$schema"].startswith(
-        "https://json-schema.org/"
-    )
+    assert msgspec.json.decode(msgspec.json.encode(json_schema()))["$schema"].startswith("https://json-schema.org/")
 
 
 def test_the_table_has_one_row_a_setting_and_whole_cells():

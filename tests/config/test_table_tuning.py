@@ -51,9 +51,7 @@ def test_each_row_has_a_known_unit_and_a_meaning():
 
 def test_a_written_table_changes_nothing_and_without_its_remarks_it_is_the_whole_table(here):
     text = written(here)
-    assert load(here, {"detector.table": "tuning.toml"}).config.detector == DetectorLimits(
-        table="tuning.toml"
-    )
+    assert load(here, {"detector.table": "tuning.toml"}).config.detector == DetectorLimits(table="tuning.toml")
 
     (here / "tuning.toml").write_text(re.sub(r"^# (?=[a-z_.0-9]+ = )", "", text, flags=re.MULTILINE))
     whole = load(here, {"detector.table": "tuning.toml"})
@@ -75,12 +73,7 @@ def test_a_table_replaces_some_rows_and_every_other_place_is_stronger(here):
     loaded = load(here, STALLGUARD_DETECTOR__CAP="2m")
 
     found = loaded.config.detector
-    assert (found.idle_cpu, found.cap, found.rows.step.deadlock, found.rows.step.spin) == (
-        0.5,
-        120.0,
-        15.0,
-        240.0,
-    )
+    assert (found.idle_cpu, found.cap, found.rows.step.deadlock, found.rows.step.spin) == (0.5, 120.0, 15.0, 240.0)
     assert found.rows.save == DetectorLimits().rows.save
     assert loaded.origins["detector.rows.step.deadlock"] == f"{here / 't.toml'}:4"
     assert here / "t.toml" in loaded.files, "a change of it must be seen in a live run"

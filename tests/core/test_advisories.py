@@ -52,11 +52,7 @@ def test_nothing_is_reported_of_a_training_that_is_well(begun: Callable[[], Simu
 
 def test_a_slow_down_is_reported_with_its_factor_when_it_begins() -> None:
     actions = actions_of(darwin.MANY["F3 heat"][2]())
-    slow = [
-        action.facts
-        for action in actions
-        if isinstance(action, Announce) and action.message == "training.slow"
-    ]
+    slow = [action.facts for action in actions if isinstance(action, Announce) and action.message == "training.slow"]
 
     assert len(slow) == 1
     assert float(slow[0]["factor"]) > 1.2

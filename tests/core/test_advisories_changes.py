@@ -46,8 +46,7 @@ def test_each_change_is_said_with_its_attempt_and_the_last_line_has_them_all() -
 
 def test_the_report_tells_the_last_of_it(tmp_path: Path) -> None:
     announcements = [
-        (float(at), Announce("training.changed", {"text": text}))
-        for at, text in enumerate(["first", "all of it"])
+        (float(at), Announce("training.changed", {"text": text})) for at, text in enumerate(["first", "all of it"])
     ]
     journal(tmp_path / "journal.jsonl", *announcements)
     story = document.make(RunDir(tmp_path), {}, dt.UTC).story
@@ -61,16 +60,11 @@ def test_the_report_tells_the_last_of_it(tmp_path: Path) -> None:
         (PolicyLimits(), ["applied once", "the optimizer sees the same batch", "BatchNormalization"]),
         (PolicyLimits(batch_flag="-b"), ["4 times smaller", "4 times as many updates", "the script sets"]),
         (PolicyLimits(batch=64), ["4 times smaller"]),
-        (
-            PolicyLimits(really_smaller_batch=True),
-            ["4 times smaller", "the learning rate as it was", "otherwise"],
-        ),
+        (PolicyLimits(really_smaller_batch=True), ["4 times smaller", "the learning rate as it was", "otherwise"]),
         (PolicyLimits(really_smaller_batch=True, scale_lr="linear"), ["divided by 4"]),
         (PolicyLimits(really_smaller_batch=True, scale_lr="sqrt"), ["divided by 2"]),
     ],
 )
-def test_exactly_what_a_smaller_batch_changes_depends_on_how_it_is_made(
-    limits: PolicyLimits, words: list[str]
-) -> None:
+def test_exactly_what_a_smaller_batch_changes_depends_on_how_it_is_made(limits: PolicyLimits, words: list[str]) -> None:
     assert [word for word in words if word not in mathematics(4, "default", limits)] == []
     assert mathematics(1, "default", limits) == NOTHING

@@ -18,9 +18,7 @@ BY_HAND = {"source": "hand", "fits": 0, "trains": True, "saves": 0}
 def refused(kept: str = "0") -> Simulation:
     world = Simulation(checkpoints=False)
     world.train(60)
-    return world.note(
-        "unsaved", "no checkpoint can be written", world.training.pid, why=WHY, seconds="40", kept=kept
-    )
+    return world.note("unsaved", "no checkpoint can be written", world.training.pid, why=WHY, seconds="40", kept=kept)
 
 
 def shown(world: Simulation) -> str:

@@ -18,11 +18,7 @@ def launched_after(world: Followed) -> list[float]:
 
 
 def test_the_next_attempt_begins_when_the_gpu_has_come_to_rest() -> None:
-    story = (
-        crashed(darwin.mac())
-        .be(device_utilisation=1.0, device_used_by_run=False, device_moved=None)
-        .silent(20)
-    )
+    story = crashed(darwin.mac()).be(device_utilisation=1.0, device_used_by_run=False, device_moved=None).silent(20)
     world = Followed(story.be(device_utilisation=0.0).silent(20)).replay()
 
     assert [20 <= after <= 26 for after in launched_after(world)] == [True]

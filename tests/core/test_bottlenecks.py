@@ -47,13 +47,10 @@ def story(
             for one in spots
         )  # fmt: skip
         done = tuple(
-            Function(one.purpose, one.seconds * part, one.calls, one.file, one.line, one.function)
-            for one in functions
+            Function(one.purpose, one.seconds * part, one.calls, one.file, one.line, one.function) for one in functions
         )
         executing = sum(one.seconds for one in shown if one.does == "tf_wait")
-        profile = Profile(
-            seconds * part, int(120 * part), phases, executing, done, shown, beats=int(beats * part)
-        )
+        profile = Profile(seconds * part, int(120 * part), phases, executing, done, shown, beats=int(beats * part))
         heartbeat = Heartbeat(
             at=100 + seconds * part,
             attempt=1,
@@ -122,9 +119,7 @@ def test_the_processor_that_idled_in_a_stall_does_not_make_a_generator_the_limit
 
 
 def test_saves_of_stallguard_are_not_counted_as_those_of_the_script() -> None:
-    saved = story(
-        spot(40.0, 30, **FIT), spot(20.0, 30, phase="checkpoint", calls="keras.save"), counts={"saves": 25}
-    )
+    saved = story(spot(40.0, 30, **FIT), spot(20.0, 30, phase="checkpoint", calls="keras.save"), counts={"saves": 25})
     last = replace(saved.stages[-1], profile=replace(saved.stages[-1].profile, saves=20))
     (found,) = bottlenecks(replace(saved, stages=(*saved.stages[:-1], last)))
     assert (found.kind, found.evidence) == (bottleneck_kinds.CHECKPOINTS, ("20 saves, 1 s each",))
@@ -153,16 +148,12 @@ def test_a_mapped_function_that_the_samples_miss_is_named_by_its_measured_calls(
 
 
 def test_a_wait_for_the_iterator_in_python_is_a_wait_for_input() -> None:
-    assert worst(story(spot(40.0, 12, does="iterator"), spot(18.0, 13, **FIT))) == (
-        bottleneck_kinds.INPUT,
-        12,
-    )
+    assert worst(story(spot(40.0, 12, does="iterator"), spot(18.0, 13, **FIT))) == (bottleneck_kinds.INPUT, 12)
 
 
 def test_a_callback_is_named_and_not_the_fit_that_calls_it() -> None:
     history = story(
-        spot(20.0, 30, **FIT),
-        spot(38.0, 16, phase="between", does="user", called_by=KERAS_CALLBACK, function="on_end"),
+        spot(20.0, 30, **FIT), spot(38.0, 16, phase="between", does="user", called_by=KERAS_CALLBACK, function="on_end")
     )
     assert worst(history) == (bottleneck_kinds.CALLBACK, 16)
 
@@ -180,48 +171,32 @@ def test_a_lock_that_another_thread_holds_is_named_with_that_thread() -> None:
 
 def test_checkpoints_and_validation_are_distinguished_from_the_callback_that_makes_them() -> None:
     in_callback = {"called_by": KERAS_CALLBACK, "function": "on_end"}
-    saving = story(
-        spot(20.0, 30, **FIT), spot(35.0, 9, phase="checkpoint", **in_callback), counts={"saves": 600}
-    )
-    checking = story(
-        spot(20.0, 30, **FIT), spot(35.0, 9, phase="validation", **in_callback), counts={"checks": 900}
-    )
+    saving = story(spot(20.0, 30, **FIT), spot(35.0, 9, phase="checkpoint", **in_callback), counts={"saves": 600})
+    checking = story(spot(20.0, 30, **FIT), spot(35.0, 9, phase="validation", **in_callback), counts={"checks": 900})
     assert worst(saving) == (bottleneck_kinds.CHECKPOINTS, 9)
     assert worst(checking) == (bottleneck_kinds.VALIDATION, 9)
     assert bottlenecks(saving)[0].evidence == ("600 saves, 58.3 ms each",)
 
 
 def test_python_code_of_the_step_is_the_scripts_own() -> None:
-    loss = spot(
-        40.0, 12, does="tf_wait", called_by="keras.src.trainers.compile_utils.call", function="ranking_loss"
-    )
+    loss = spot(40.0, 12, does="tf_wait", called_by="keras.src.trainers.compile_utils.call", function="ranking_loss")
     assert worst(story(spot(18.0, 30, **FIT), loss)) == (bottleneck_kinds.SCRIPT, 12)
 
 
 def test_a_native_call_of_a_loop_that_no_hook_brackets_is_not_called_the_scripts_own_code() -> None:
     assert bottlenecks(story(spot(58.0, 12, does="user"), counts={"source": "torch"})) == ()
-    assert worst(story(spot(58.0, 12, does="user"), counts={"source": "tape"})) == (
-        bottleneck_kinds.SCRIPT,
-        12,
-    )
-    assert worst(story(spot(58.0, 12, does="sleep"), counts={"source": "torch"})) == (
-        bottleneck_kinds.SCRIPT,
-        12,
-    )
+    assert worst(story(spot(58.0, 12, does="user"), counts={"source": "tape"})) == (bottleneck_kinds.SCRIPT, 12)
+    assert worst(story(spot(58.0, 12, does="sleep"), counts={"source": "torch"})) == (bottleneck_kinds.SCRIPT, 12)
 
 
 def test_tracing_again_and_again_is_retracing_and_with_new_models_it_is_the_models() -> None:
     counts = {"traces": 600}
-    traced = spot(
-        40.0, 23, phase="tracing", calls="tensorflow.python.eager.def_function.__call__", does="compile"
-    )
+    traced = spot(40.0, 23, phase="tracing", calls="tensorflow.python.eager.def_function.__call__", does="compile")
     layers = spot(10.0, 8, phase="between", calls="keras.src.models.sequential.__init__", function="built")
     assert worst(story(traced, spot(15.0, 23, **FIT), counts=counts)) == (bottleneck_kinds.RETRACING, 23)
     assert worst(story(traced, layers, counts=counts)) == (bottleneck_kinds.REBUILT, 8)
     assert bottlenecks(story(traced, spot(15.0, 23, **FIT), counts={"traces": 4})) == ()
-    assert bottlenecks(story(traced, spot(15.0, 23, **FIT), beats=20, counts={"traces": 8})) == (), (
-        "each of them once"
-    )
+    assert bottlenecks(story(traced, spot(15.0, 23, **FIT), beats=20, counts={"traces": 8})) == (), "each of them once"
 
 
 def test_a_model_that_is_built_once_or_called_in_the_step_is_not_rebuilt() -> None:
@@ -244,9 +219,7 @@ def test_models_are_rebuilt_if_a_part_of_the_later_tracing_makes_them() -> None:
         spot(12.4, 20, phase="tracing", calls="keras.src.backend.tensorflow.trainer.train_on_batch"),
         spot(1.2, 9, phase="between", calls="keras.src.models.sequential.__init__", function="built"),
     )
-    last = tuple(
-        replace(one, seconds=one.seconds + more) for one, more in zip(first, (7.2, 0.6), strict=True)
-    )
+    last = tuple(replace(one, seconds=one.seconds + more) for one, more in zip(first, (7.2, 0.6), strict=True))
     seen = story(*last, seconds=23.2, counts={"traces": 600})
     earlier = story(*first, seconds=15.4).stages[-1].profile
     stages = (replace(seen.stages[0], profile=earlier), *seen.stages[1:])
@@ -260,9 +233,7 @@ def test_float64_costs_half_of_the_computing() -> None:
 
 def test_batches_of_one_row_that_take_milliseconds_are_too_small() -> None:
     assert worst(story(spot(58.0, 30, **FIT), rows=1, beats=30_000)) == (bottleneck_kinds.TINY, 0)
-    assert bottlenecks(story(spot(58.0, 30, **FIT), rows=1, beats=600)) == (), (
-        "each of them computes for long"
-    )
+    assert bottlenecks(story(spot(58.0, 30, **FIT), rows=1, beats=600)) == (), "each of them computes for long"
     assert bottlenecks(story(spot(58.0, 30, **FIT), rows=32, beats=30_000)) == ()
 
 
@@ -274,12 +245,8 @@ def falling(*shares: int) -> History:
         slow += 15.0 - share * 0.02 if share else 0.0
         at = 15.0 * number
         where = spot(slow, 16, phase="between", does="sleep", called_by=KERAS_CALLBACK, function="on_end")
-        profile = Profile(
-            at, int(2 * at), {"step": at - slow, "between": slow}, 0.0, (), (where,), beats=beats
-        )
-        stages.append(
-            Stage(at, profile, Heartbeat(at=at, attempt=1, beats=beats, fits=1), at, 0.0, 0, None, 10**9)
-        )
+        profile = Profile(at, int(2 * at), {"step": at - slow, "between": slow}, 0.0, (), (where,), beats=beats)
+        stages.append(Stage(at, profile, Heartbeat(at=at, attempt=1, beats=beats, fits=1), at, 0.0, 0, None, 10**9))
     return History(heartbeat=stages[-1].heartbeat, stages=tuple(stages))
 
 
@@ -369,7 +336,4 @@ def test_what_a_script_waits_for_after_its_training_is_no_input() -> None:
     waits = spot(40.0, 9, phase="finishing", function="upload", does="io")
 
     assert bottlenecks(story(spot(20.0, 7, **FIT), waits)) == ()
-    assert (
-        bottlenecks(story(spot(20.0, 7, **FIT), replace(waits, phase="between")))[0].kind
-        == bottleneck_kinds.INPUT
-    )
+    assert bottlenecks(story(spot(20.0, 7, **FIT), replace(waits, phase="between")))[0].kind == bottleneck_kinds.INPUT

@@ -73,9 +73,7 @@ FOLLOWS: dict[str, list[str]] = {
     ],
 }  # fmt: skip
 
-STORIES: dict[str, Callable[[], Simulation]] = {
-    f"darwin: {name}": story for name, (_, _, story) in darwin.MANY.items()
-}
+STORIES: dict[str, Callable[[], Simulation]] = {f"darwin: {name}": story for name, (_, _, story) in darwin.MANY.items()}
 STORIES |= {f"linux: {name}": story for name, (_, story) in linux.MANY.items()}
 EXPECTED = {name: follows for follows, names in FOLLOWS.items() for name in names}
 CAUSES = {f"darwin: {name}": cause for name, (cause, _, _) in darwin.MANY.items()}

@@ -37,9 +37,7 @@ def test_the_childs_own_end_is_the_runs_end(code: int, ours: int) -> None:
 def test_an_attempt_that_was_ended_to_be_started_again_leaves_a_failure_of_ours() -> None:
     run = with_attempt(trained(), decision=Decision(action="restart", why="stalled"))
 
-    assert done(run, Exited(at=run.now, attempt=1, code=-15)) == [
-        Conclude(code=125, why="stallguard itself failed")
-    ]
+    assert done(run, Exited(at=run.now, attempt=1, code=-15)) == [Conclude(code=125, why="stallguard itself failed")]
 
 
 @pytest.mark.parametrize(("verb", "name"), [("interrupt", "INT"), ("stop", "TERM"), ("finish", "TERM")])
@@ -69,15 +67,11 @@ def test_a_child_that_had_just_been_started_is_followed() -> None:
 def test_a_child_that_could_not_be_started_ends_the_run_with_its_reason() -> None:
     run = msgspec.structs.replace(trained(), state=lifecycle.BACKOFF)
 
-    _, actions = fallback.begin(
-        run, Failed(at=run.now, attempt=2, why="gone", code=127), "RuntimeError: ours"
-    )
+    _, actions = fallback.begin(run, Failed(at=run.now, attempt=2, why="gone", code=127), "RuntimeError: ours")
     assert actions[1:] == [Conclude(code=127, why="gone")]
 
 
-@pytest.mark.parametrize(
-    ("verb", "vital"), [("interrupt", True), ("stop", True), ("mute", False), ("dump", False)]
-)
+@pytest.mark.parametrize(("verb", "vital"), [("interrupt", True), ("stop", True), ("mute", False), ("dump", False)])
 def test_only_a_wish_that_the_training_end_may_not_be_passed_over(verb: str, vital: bool) -> None:
     assert fallback.is_vital(UserCommand(at=0.0, verb=verb)) is vital
     assert fallback.is_vital(Ticked(at=0.0)) is False

@@ -54,9 +54,7 @@ def test_a_stall_right_after_a_late_record_tells_its_own_gap() -> None:
     began = world.now - 0.5
     world.silent(10.0, "deadlock")
 
-    at = next(
-        at for at, what in world.done if isinstance(what, Announce) and what.message == "training.stalled"
-    )
+    at = next(at for at, what in world.done if isinstance(what, Announce) and what.message == "training.stalled")
     told = float(world.facts_of("training.stalled")[0]["gap"].split()[0])
     assert told == pytest.approx(at - began, abs=0.6)
 
@@ -263,9 +261,7 @@ STEPS = st.lists(
         st.tuples(st.just("train"), st.floats(1, 60)),
         st.tuples(st.just("stuck"), st.floats(1, 120)),
         st.tuples(st.just("exit"), st.sampled_from([0, 1, -9, -11, -6, 137])),
-        st.tuples(
-            st.just("ask"), st.sampled_from(["interrupt", "stop", "restart", "mute", "dump", "nonsense"])
-        ),
+        st.tuples(st.just("ask"), st.sampled_from(["interrupt", "stop", "restart", "mute", "dump", "nonsense"])),
         st.tuples(st.just("sleep"), st.floats(1, 40000)),
         st.tuples(st.just("back"), st.floats(0, 1000)),
         st.tuples(st.just("late"), st.integers(0, 3)),
@@ -309,9 +305,7 @@ def incidents_before_signals(world: Simulation) -> None:
 
 def kill_only_after_term(world: Simulation) -> None:
     term: float | None = None
-    asked = sum(
-        isinstance(event, UserCommand) and event.verb in ("interrupt", "stop") for event in world.events
-    )
+    asked = sum(isinstance(event, UserCommand) and event.verb in ("interrupt", "stop") for event in world.events)
     for at, action in world.done:
         if isinstance(action, Launch):
             term = None
@@ -353,9 +347,7 @@ def test_whatever_happens_the_promises_hold(
 
 @settings(max_examples=examples.of(30, fast=5))
 @given(STEPS)
-def test_replaying_a_journal_gives_the_recorded_actions(
-    tmp_path_factory, steps: list[tuple[str, object]]
-) -> None:
+def test_replaying_a_journal_gives_the_recorded_actions(tmp_path_factory, steps: list[tuple[str, object]]) -> None:
     world = live(Simulation(), steps)
     path: Path = tmp_path_factory.mktemp("replay") / "journal.jsonl"
     book = journal.Journal(path, lambda _: None)

@@ -26,9 +26,7 @@ def run(state: str, **fields) -> Run:
     return replace(with_attempt(begun, trainings=(outside,), **of_attempt), state=state, **fields)
 
 
-@pytest.mark.parametrize(
-    ("state", "step"), [("stopping", "kill"), ("killing", "give up"), ("backoff", "start")]
-)
+@pytest.mark.parametrize(("state", "step"), [("stopping", "kill"), ("killing", "give up"), ("backoff", "start")])
 def test_a_deadline_is_counted_down(state: str, step: str) -> None:
     assert next_step(run(state, deadline=112.5), LIMITS) == NextStep(step, 12.5)
     assert next_step(run(state, deadline=math.inf), LIMITS) is None
@@ -54,18 +52,12 @@ def test_a_stall_is_acted_upon_unless_it_is_paused_observed_or_left_alone() -> N
 
 def test_a_segment_ends_and_a_healthy_run_has_nothing_before_it() -> None:
     assert next_step(run(lifecycle.RUNNING, launched=40.0), LIMITS) is None
-    assert next_step(run(lifecycle.RUNNING, launched=40.0), replace(LIMITS, segment=90.0)) == NextStep(
-        "segment", 30.0
-    )
+    assert next_step(run(lifecycle.RUNNING, launched=40.0), replace(LIMITS, segment=90.0)) == NextStep("segment", 30.0)
     assert next_step(run(lifecycle.DONE), LIMITS) is None
 
 
 def test_every_step_has_its_words() -> None:
     for step in ("stall", "act", "kill", "give up", "start", "segment"):
         assert "{time}" in NEXT[step]
-    assert words({"next_step": {"step": "act", "seconds": 114.0}}).startswith(
-        "acting on the stall in 1 min 54 s"
-    )
-    assert (
-        words({"next_step": None}) == words({}) == words({"next_step": {"step": "of later versions"}}) == ""
-    )
+    assert words({"next_step": {"step": "act", "seconds": 114.0}}).startswith("acting on the stall in 1 min 54 s")
+    assert words({"next_step": None}) == words({}) == words({"next_step": {"step": "of later versions"}}) == ""

@@ -75,9 +75,7 @@ def test_memory_before_the_first_batch_is_no_growth() -> None:
 
 
 def test_a_line_that_repeats_is_counted_not_kept_again() -> None:
-    lines = [
-        Matched(at=float(n), signature="iogpu_hang", family="GPU_FAULT", line=f"line {n}") for n in range(9)
-    ]
+    lines = [Matched(at=float(n), signature="iogpu_hang", family="GPU_FAULT", line=f"line {n}") for n in range(9)]
     (match,) = after(*lines).matched
     assert (match.count, match.first, match.last, match.line) == (9, 0.0, 8.0, "line 8")
 
@@ -118,9 +116,7 @@ def test_the_rows_of_a_batch_are_what_the_probe_said_last_and_unknown_again_if_i
 
 
 def test_a_pause_that_ended_is_remembered() -> None:
-    story = after(
-        *(Heartbeat(at=n, attempt=1, longest=seconds) for n, seconds in enumerate((0.2, 75.0, 0.2)))
-    )
+    story = after(*(Heartbeat(at=n, attempt=1, longest=seconds) for n, seconds in enumerate((0.2, 75.0, 0.2))))
     assert [(pause.at, pause.seconds) for pause in story.pauses] == [(1, 75.0)]
 
 
@@ -146,9 +142,7 @@ def test_the_size_is_bounded_whatever_happens(happened: list[Event], rounds: int
     assert len(story.blocked) <= history.BLOCKED
     assert len(story.pauses) <= history.PAUSES
     assert len(story.heartbeats) <= history.HEARD
-    assert all(
-        len(getattr(story, name)) <= history.READINGS for name in ("process", "device", "memory", "files")
-    )
+    assert all(len(getattr(story, name)) <= history.READINGS for name in ("process", "device", "memory", "files"))
 
 
 def test_a_full_history_takes_less_than_a_megabyte() -> None:

@@ -42,9 +42,7 @@ def test_a_long_past_is_outvoted_by_a_few_hundred_new_batches():
 def test_another_version_of_the_framework_is_a_stranger():
     def night(version: str, learned: Learned | None = None) -> Alone:
         scene = Alone(learned=learned)
-        scene.feed(
-            ProbeConnected(at=scene.now, attempt=1, pid=1, versions={"tensorflow": version, "numpy": "2.0"})
-        )
+        scene.feed(ProbeConnected(at=scene.now, attempt=1, pid=1, versions={"tensorflow": version, "numpy": "2.0"}))
         return scene
 
     learned = detector.export(night("2.19.1").train(120).detector_state)
@@ -81,8 +79,7 @@ def test_what_several_trainings_taught_is_no_less_patient_than_what_each_did() -
 
     for name in ("deadlock", "external", "spin", "working", "silence"):
         patience = [
-            getattr(thresholds("STEP", one.rows["STEP"], Circumstances(), LIMITS), name)
-            for one in (both, fast, slow)
+            getattr(thresholds("STEP", one.rows["STEP"], Circumstances(), LIMITS), name) for one in (both, fast, slow)
         ]
         assert patience[0] >= max(patience[1:]) * 0.99, name
     assert merged([fast]).rows == {name: settle(base) for name, base in fast.rows.items()}

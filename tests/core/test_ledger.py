@@ -41,11 +41,7 @@ def times(*happened: Event | tuple[float, object], now: float) -> Spent:
     return ledger.spent(known, now)
 
 
-BEGUN = (
-    Launched(at=0.0, attempt=1, pid=7),
-    ProbeConnected(at=1.0, attempt=1, pid=7, place="p"),
-    heartbeat(50.0, 90),
-)
+BEGUN = (Launched(at=0.0, attempt=1, pid=7), ProbeConnected(at=1.0, attempt=1, pid=7, place="p"), heartbeat(50.0, 90))
 STALLED = (*BEGUN, (70.0, Announce("training.stalled", {"pid": "7"})))
 AGAIN = (
     Exited(at=75.0, attempt=1, code=-15),
@@ -76,16 +72,11 @@ def test_a_loop_from_scratch_loses_all_that_it_trains_again() -> None:
 
 def test_a_stall_that_recovers_costs_its_silence() -> None:
     assert (
-        spent(
-            *STALLED, (80.0, Announce("training.recovered", {"gap": "30 s"})), heartbeat(81.0, 91), now=300.0
-        )
-        == 30
+        spent(*STALLED, (80.0, Announce("training.recovered", {"gap": "30 s"})), heartbeat(81.0, 91), now=300.0) == 30
     )
 
 
-@pytest.mark.parametrize(
-    ("before", "code", "seconds"), [(BEGUN, 0, 0.0), (BEGUN, 1, 25.0), (STALLED, 1, 25.0)]
-)
+@pytest.mark.parametrize(("before", "code", "seconds"), [(BEGUN, 0, 0.0), (BEGUN, 1, 25.0), (STALLED, 1, 25.0)])
 def test_the_end_of_a_run_costs_what_a_stall_began_or_a_crash_left_unfinished(
     before: tuple, code: int, seconds: float
 ) -> None:
@@ -118,9 +109,7 @@ def test_the_core_counts_what_it_sees() -> None:
     assert lost == pytest.approx(world.now - silent, abs=1.0)
 
 
-@pytest.mark.parametrize(
-    ("resumed", "number"), [((1, 0, 40), 50), ((1, 0, 90), 0), ((2, 0, 0), None), ((1, 0, 95), 0)]
-)
+@pytest.mark.parametrize(("resumed", "number"), [((1, 0, 40), 50), ((1, 0, 90), 0), ((2, 0, 0), None), ((1, 0, 95), 0)])
 def test_a_resume_says_how_many_batches_are_trained_again(resumed: Position, number: int | None) -> None:
     known = ledger.Ledger(since=0.0)
     for what in (*BEGUN, *AGAIN):
@@ -134,15 +123,10 @@ def test_the_note_of_a_resume_is_reported_with_that_number() -> None:
     world.train(60)
     world.exit(-9)
     world.train(5)
-    text, facts = (
-        "resuming from the 21:56 checkpoint (epoch 1, batch 20)",
-        {"fit": "1", "epoch": "0", "batch": "20"},
-    )
+    text, facts = ("resuming from the 21:56 checkpoint (epoch 1, batch 20)", {"fit": "1", "epoch": "0", "batch": "20"})
     world.feed(ProbeNote(at=world.now, attempt=2, kind="resume", text=text, facts=facts))
 
-    assert [facts["text"] for facts in world.facts_of("attempt.resumed")] == [
-        f"{text}; 100 batches are trained again"
-    ]
+    assert [facts["text"] for facts in world.facts_of("attempt.resumed")] == [f"{text}; 100 batches are trained again"]
 
 
 def record(**fields: Any) -> Heartbeat:
@@ -239,7 +223,5 @@ def test_an_attempt_is_as_far_at_the_position_of_the_same_training(
         (Interruption("q", (1, 2, 50), 100), (1, 2, 40), None),  # another training
     ],
 )
-def test_the_batches_that_are_trained_again(
-    interruption: Interruption, resumed: Position, batches: int | None
-) -> None:
+def test_the_batches_that_are_trained_again(interruption: Interruption, resumed: Position, batches: int | None) -> None:
     assert batches_trained_again(interruption, ProcessPosition("p"), resumed) == batches

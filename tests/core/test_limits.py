@@ -19,9 +19,7 @@ def test_the_more_specific_the_evidence_the_sooner_it_is_a_stall(phase: str) -> 
     deadlock, external, spin, working, *priors, enough = msgspec.structs.astuple(getattr(PhaseTable(), phase))
     assert deadlock <= external <= working
     assert spin <= working
-    assert all(
-        prior >= floor for prior, floor in zip(priors, (deadlock, external, spin, working), strict=True)
-    )
+    assert all(prior >= floor for prior, floor in zip(priors, (deadlock, external, spin, working), strict=True))
     assert enough >= 1
 
 

@@ -104,10 +104,7 @@ def test_a_leak_is_announced_saved_and_ended_in_time_and_trained_on_with_the_sam
     assert 0 < full - first["ended"] < 5 * 60
     assert world.asked() == ["save", "stop"], "it ends after a batch, so that none is trained twice"
     assert world.signals() == []
-    assert [(one.attempt, one.slices, one.resume) for one in world.actions(Launch)] == [
-        (1, 1, False),
-        (2, 1, True),
-    ]
+    assert [(one.attempt, one.slices, one.resume) for one in world.actions(Launch)] == [(1, 1, False), (2, 1, True)]
     assert world.announced().count("memory.trend") == 1
     assert world.facts_of("run.end_is_due")[0]["why"].startswith("memory runs out in ")
 
@@ -140,9 +137,7 @@ def test_without_a_checkpoint_the_training_goes_on_and_it_is_said_once() -> None
 
     assert world.signals() == []
     assert world.asked() == []
-    assert world.facts_of("memory.left_alone") == [
-        {"why": "there is no checkpoint of this attempt to go on from"}
-    ]
+    assert world.facts_of("memory.left_alone") == [{"why": "there is no checkpoint of this attempt to go on from"}]
     assert world.announced().count("memory.trend") == 1
 
 

@@ -14,9 +14,7 @@ from stallguard.supervisor.live_status import judged, snapshot
 from tests.simulation.simulation import Simulation
 
 
-@pytest.mark.parametrize(
-    ("threshold", "shown"), [(NEVER, None), (NEVER * LEAST_PATIENCE, None), (900.0, 900.0)]
-)
+@pytest.mark.parametrize(("threshold", "shown"), [(NEVER, None), (NEVER * LEAST_PATIENCE, None), (900.0, 900.0)])
 def test_a_limit_out_of_reach_is_none(threshold, shown):
     assert messages.limit(threshold) == shown
     assert judged(Judgement(threshold=threshold)).threshold == shown

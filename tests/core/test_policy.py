@@ -8,15 +8,7 @@ from hypothesis import strategies as st
 
 from stallguard.core.diagnosis import causes
 from stallguard.core.limits import ON_STALL, DetectorLimits, PolicyLimits
-from stallguard.core.policy import (
-    LONGEST_PAUSE,
-    AttemptHistory,
-    add_attempt,
-    decide,
-    is_urgent,
-    mathematics,
-    pause,
-)
+from stallguard.core.policy import LONGEST_PAUSE, AttemptHistory, add_attempt, decide, is_urgent, mathematics, pause
 from stallguard.core.verdicts import Finding
 from stallguard.errors import GAVE_UP
 from tests import examples
@@ -114,14 +106,8 @@ def test_wherever_it_comes_back_without_progress_the_whole_ladder_is_climbed(
 
 
 @settings(max_examples=examples.of(100, fast=16), deadline=None)
-@given(
-    st.lists(
-        st.sampled_from([causes.DEVICE_WAIT, causes.HOST_DEADLOCK, causes.UNKNOWN]), min_size=4, max_size=4
-    )
-)
-def test_a_rung_that_did_not_help_is_not_taken_again_for_another_name_of_the_same_trouble(
-    names: list[str],
-) -> None:
+@given(st.lists(st.sampled_from([causes.DEVICE_WAIT, causes.HOST_DEADLOCK, causes.UNKNOWN]), min_size=4, max_size=4))
+def test_a_rung_that_did_not_help_is_not_taken_again_for_another_name_of_the_same_trouble(names: list[str]) -> None:
     """What is known of a hang is worth 56 % once and 57 % the other time."""
     night = live(lambda attempt: Ending(names[(attempt.number - 1) % 4]), gpu=True)
     changed = [one for one in night.tries if one != SAME]
@@ -194,13 +180,9 @@ def test_orders_that_restart_nothing(order: str, action: str) -> None:
 
 def test_the_order_to_notify_ends_nothing_that_no_restart_would_help() -> None:
     stalls = {
-        order: live(lambda _: Ending(causes.EXIT_HANG), PolicyLimits(on_stall=order))
-        for order in ("auto", "notify")
+        order: live(lambda _: Ending(causes.EXIT_HANG), PolicyLimits(on_stall=order)) for order in ("auto", "notify")
     }
-    assert {order: night.end.action for order, night in stalls.items()} == {
-        "auto": "finish",
-        "notify": "notify",
-    }
+    assert {order: night.end.action for order, night in stalls.items()} == {"auto": "finish", "notify": "notify"}
 
 
 def test_the_end_of_a_script_that_failed_names_its_error() -> None:
@@ -265,9 +247,7 @@ def test_a_deadlock_that_gets_on_each_time_may_spend_the_budget() -> None:
 
 def test_what_is_spent_comes_back_as_it_ages() -> None:
     limits = PolicyLimits(max_restarts=2, restart_window=1000.0)
-    night = live(
-        lambda attempt: Ending(causes.KILLED, at=60 * attempt.number, lasted=600.0, code=-9), limits, most=30
-    )
+    night = live(lambda attempt: Ending(causes.KILLED, at=60 * attempt.number, lasted=600.0, code=-9), limits, most=30)
     assert len(night.tries) == 30
 
 
@@ -278,9 +258,7 @@ def test_no_restart_at_all_where_none_is_allowed() -> None:
 
 def test_another_phase_is_another_trouble() -> None:
     def training(attempt: Attempt) -> Ending:
-        return Ending(
-            causes.DEVICE_WAIT, at=60 * attempt.number, phase="step" if attempt.number % 2 else "validation"
-        )
+        return Ending(causes.DEVICE_WAIT, at=60 * attempt.number, phase="step" if attempt.number % 2 else "validation")
 
     assert set(live(training, PolicyLimits(max_restarts=6)).tries) == {SAME}
 
@@ -336,12 +314,7 @@ LIMITS = st.builds(
 
 
 @settings(max_examples=examples.of(120, fast=20), deadline=None)
-@given(
-    st.lists(ENDINGS, min_size=1, max_size=40),
-    LIMITS,
-    st.booleans(),
-    st.one_of(st.none(), st.integers(1, 512)),
-)
+@given(st.lists(ENDINGS, min_size=1, max_size=40), LIMITS, st.booleans(), st.one_of(st.none(), st.integers(1, 512)))
 def test_the_budget_holds_in_every_window(
     endings: list[Ending], limits: PolicyLimits, gpu: bool, rows: int | None
 ) -> None:
@@ -361,19 +334,11 @@ def test_a_finished_training_is_never_started_again(endings: list[Ending], limit
     past = AttemptHistory()
     for number, ending in enumerate([*endings, Ending(causes.FINISHED, code=0)]):
         story = history_of(ending)
-        past = add_attempt(
-            past, story, [Finding(ending.cause, 0.9)], 1, "default", float(number), float(number)
-        )
+        past = add_attempt(past, story, [Finding(ending.cause, 0.9)], 1, "default", float(number), float(number))
     assert decide([Finding(causes.NATIVE_CRASH, 0.9)], past, limits).action == "finish"
 
 
 @settings(max_examples=examples.of(200, fast=33), deadline=None)
 @given(st.lists(st.builds(Finding, cause=st.text(), confidence=st.floats(0, 1)), max_size=3), LIMITS)
 def test_there_is_always_a_decision(findings: list[Finding], limits: PolicyLimits) -> None:
-    assert decide(findings, AttemptHistory(), limits).action in (
-        "wait",
-        "notify",
-        "restart",
-        "give_up",
-        "finish",
-    )
+    assert decide(findings, AttemptHistory(), limits).action in ("wait", "notify", "restart", "give_up", "finish")

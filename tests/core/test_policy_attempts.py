@@ -28,9 +28,7 @@ def test_a_later_fit_is_further_than_a_later_batch() -> None:
 
 
 def test_without_epochs_the_optimizer_counts_else_the_batches() -> None:
-    assert position(heartbeat(fits=1, iterations=500, beats=20)) > position(
-        heartbeat(fits=1, iterations=400, beats=90)
-    )
+    assert position(heartbeat(fits=1, iterations=500, beats=20)) > position(heartbeat(fits=1, iterations=400, beats=90))
     assert position(heartbeat(beats=21)) > position(heartbeat(beats=20))
     assert position(heartbeat()) > position(None)
 
@@ -82,10 +80,7 @@ OVER, FIRST, SECOND = (1, 1, 4, 9, 0), (0, 1, 1, 0, 0), (0, 1, 2, 0, 0)
 
 def test_a_second_training_that_begins_after_a_finished_first_one_is_progress() -> None:
     assert several({"a": FIRST}, {"a": OVER, "b": FIRST}).restarts_without_progress == 0
-    assert (
-        several({"a": SECOND}, {"a": OVER, "b": FIRST}, {"a": OVER, "b": SECOND}).restarts_without_progress
-        == 0
-    )
+    assert several({"a": SECOND}, {"a": OVER, "b": FIRST}, {"a": OVER, "b": SECOND}).restarts_without_progress == 0
     assert several({"a": OVER, "b": FIRST}, {"a": OVER, "b": FIRST}).restarts_without_progress == 1
 
 

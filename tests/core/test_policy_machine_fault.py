@@ -67,9 +67,7 @@ def test_a_job_of_a_fleet_leaves_at_the_second_device_wait_where_one_machine_alo
 
 
 def test_device_waits_with_a_healthy_attempt_between_them_leave_no_machine():
-    night = live(
-        lambda one: Ending(causes.DEVICE_WAIT, at=60 * one.number, lasted=7200.0), FLEET, gpu=True, most=6
-    )
+    night = live(lambda one: Ending(causes.DEVICE_WAIT, at=60 * one.number, lasted=7200.0), FLEET, gpu=True, most=6)
     assert [one.action for one in night.decisions] == ["restart"] * 6
 
 

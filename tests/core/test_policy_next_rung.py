@@ -48,29 +48,18 @@ def test_giving_up_names_each_rung_and_why_it_is_closed() -> None:
         "this cause"
     )
     ordered = live(lambda _: Ending(causes.DEVICE_WAIT), PolicyLimits(on_stall="halve"), rows=64).end.why
-    assert (
-        "same batch is not ordered; 1/128 of a batch of 64 rows is less than 1 row; the CPU is not" in ordered
-    )
-    assert (
-        "1/2 of a batch of 1 row is less than 1 row"
-        in live(lambda _: Ending(causes.OUT_OF_MEMORY), rows=1).end.why
-    )
+    assert "same batch is not ordered; 1/128 of a batch of 64 rows is less than 1 row; the CPU is not" in ordered
+    assert "1/2 of a batch of 1 row is less than 1 row" in live(lambda _: Ending(causes.OUT_OF_MEMORY), rows=1).end.why
 
 
 def test_a_step_that_is_repeated_is_taken_for_another_name_of_the_trouble_too() -> None:
-    night = named(
-        causes.MEMORY_THRASH, causes.MEMORY_THRASH, causes.MEMORY_GROWTH, causes.MEMORY_THRASH, rows=64
-    )
+    night = named(causes.MEMORY_THRASH, causes.MEMORY_THRASH, causes.MEMORY_GROWTH, causes.MEMORY_THRASH, rows=64)
     assert [factor for factor, _ in night.tries] == [2, 4, 8, 16, 32, 64]
 
 
 def test_the_steps_of_a_cause_that_fits_about_as_well_follow_those_of_the_first() -> None:
     """Without the stacks, what is known of a lock in a tf.py_function is 57 % for one and 56 % for the other."""
-    findings = [
-        Finding(causes.HOST_DEADLOCK, 0.57),
-        Finding(causes.DEVICE_WAIT, 0.56),
-        Finding(causes.UNKNOWN, 0.1),
-    ]
+    findings = [Finding(causes.HOST_DEADLOCK, 0.57), Finding(causes.DEVICE_WAIT, 0.56), Finding(causes.UNKNOWN, 0.1)]
     tries, why = climbed(findings)
     assert tries == [SAME, HALF]
     assert why.endswith("the training was not seen to use a GPU")
@@ -126,8 +115,6 @@ def test_rows_of_an_attempt_that_ended_in_an_earlier_fit_are_not_those_of_this_o
     for number, (fits, rows, factor) in enumerate([(1, 4, 1), (2, None, 2), (2, None, 4)], start=1):
         began = number * 100.0
         heartbeat = Heartbeat(at=began, attempt=number, beats=50 + number, fits=fits, epoch=0, batch=number)
-        ended = History(
-            attempt=number, heartbeat=heartbeat, rows=rows, exited=Exited(at=1.0, attempt=number, code=-9)
-        )
+        ended = History(attempt=number, heartbeat=heartbeat, rows=rows, exited=Exited(at=1.0, attempt=number, code=-9))
         past = add_attempt(past, ended, findings, factor, "default", began, began + 90.0)
     assert decide(findings, past, PolicyLimits()).slices == 8

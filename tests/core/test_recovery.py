@@ -60,10 +60,7 @@ def test_the_time_that_the_first_launch_took_is_not_lost():
     events = night()
     run = recovery.rebuilt(events, LIMITS, began=events[0].at - 7.0)
     assert run is not None
-    assert (
-        ledger.spent(run.ledger, run.now).start_up - ledger.spent(folded(events).ledger, run.now).start_up
-        == 7.0
-    )
+    assert ledger.spent(run.ledger, run.now).start_up - ledger.spent(folded(events).ledger, run.now).start_up == 7.0
     assert run.began == events[0].at - 7.0
 
 
@@ -91,9 +88,7 @@ def test_after_a_reboot_the_next_attempt_resumes_and_the_counts_go_on():
     before = folded(night())
     run, actions = recovery.on_a_new_clock(before, at=3.0)
 
-    assert actions == [
-        Launch(attempt=3, slices=before.current.slices, device=before.current.device, resume=True)
-    ]
+    assert actions == [Launch(attempt=3, slices=before.current.slices, device=before.current.device, resume=True)]
     assert beats(run) == beats(before) == 40
     back = SupervisorRestarted(at=3.5, seconds=600.0, until=before.now, rebooted=True)
     times = ledger.spent(fold.advance(run, back, LIMITS)[0].ledger, 3.5)
@@ -121,12 +116,8 @@ def stalled_night() -> tuple[list[Event], int, int, Simulation]:
     return world.events, silent, ended, world
 
 
-@pytest.mark.parametrize(
-    "has_end", [True, False], ids=["the stall is lost", "the end of the attempt is lost too"]
-)
-def test_lines_that_a_full_disk_cost_do_not_end_the_run_or_keep_it_in_an_attempt_that_is_over(
-    has_end: bool,
-) -> None:
+@pytest.mark.parametrize("has_end", [True, False], ids=["the stall is lost", "the end of the attempt is lost too"])
+def test_lines_that_a_full_disk_cost_do_not_end_the_run_or_keep_it_in_an_attempt_that_is_over(has_end: bool) -> None:
     events, silent, ended, world = stalled_night()
     kept = events[:silent] + events[ended if has_end else ended + 1 :]
     if has_end:  # without the stall, the end by SIGTERM looks like that of the user

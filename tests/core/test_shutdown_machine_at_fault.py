@@ -24,9 +24,7 @@ def test_a_process_that_cannot_be_ended_is_the_machines_fault() -> None:
 
 def test_a_gpu_that_stays_busy_without_its_process_is_the_machines_fault() -> None:
     story = darwin.mac().train(60).exit(-11)
-    world = Followed(
-        story.be(device_utilisation=1.0, device_used_by_run=False, device_moved=None).silent(90)
-    ).replay()
+    world = Followed(story.be(device_utilisation=1.0, device_used_by_run=False, device_moved=None).silent(90)).replay()
 
     assert shutdown.machine_at_fault(world.run, HEALTHY) == causes.title(causes.GPU_BUSY_AFTER_KILL)
     # An attempt that ends to grow its batch again is in no history.

@@ -54,9 +54,7 @@ def test_that_it_goes_on_while_the_evidence_is_collected_is_announced_as_that():
     world.stacks()
     world.train(5)
 
-    [ends] = [
-        one for one in world.actions(Announce) if one.message in ("training.continued", "training.recovered")
-    ]
+    [ends] = [one for one in world.actions(Announce) if one.message in ("training.continued", "training.recovered")]
     assert ends.message == "training.continued"
     assert ends.facts["gap"].endswith(" s")
 

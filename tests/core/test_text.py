@@ -8,9 +8,7 @@ from stallguard.core.text import cut
 from tests.core.scenarios.linux import box
 
 
-@pytest.mark.parametrize(
-    ("text", "quoted"), [("", ""), ("1234", "1234"), ("12345", "123…"), ("12  5", "12…")]
-)
+@pytest.mark.parametrize(("text", "quoted"), [("", ""), ("1234", "1234"), ("12345", "123…"), ("12  5", "12…")])
 def test_what_is_too_long_ends_in_an_ellipsis(text: str, quoted: str) -> None:
     assert cut(text, 4) == quoted
 

@@ -34,10 +34,7 @@ def test_a_note_with_thousands_of_digits_does_not_end_the_supervisor() -> None:
         world.feed(ProbeNote(at=world.now, attempt=1, kind=kind, text="x", facts=facts))
     world.train(20)
 
-    assert (
-        advisories.noted_slices(ProbeNote(at=1.0, attempt=1, kind="micro", text="x", facts={"factor": LONG}))
-        is None
-    )
+    assert advisories.noted_slices(ProbeNote(at=1.0, attempt=1, kind="micro", text="x", facts={"factor": LONG})) is None
     stalled = after(
         after(Ledger(since=0.0), 0.0, Launched(at=0.0, attempt=1, pid=7)),
         9.0,

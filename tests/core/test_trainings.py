@@ -47,9 +47,7 @@ def test_a_training_that_trains_on_hides_no_stall_beside_it_and_delays_none(busy
     stalled = both.when(Collect)[0]
     assert stalled == pytest.approx(alone.when(Collect)[0], abs=1.0)
     assert both.when(Signal)[0] == pytest.approx(alone.when(Signal)[0], abs=1.0)
-    assert both.facts_of("training.stalled")[0]["silence"].startswith(
-        "training 2 (t.py 12, pid 12): no progress for "
-    )
+    assert both.facts_of("training.stalled")[0]["silence"].startswith("training 2 (t.py 12, pid 12): no progress for ")
     assert both.facts_of("training.stalled")[0]["pid"] == "12"
 
 
@@ -351,9 +349,7 @@ def weather(draw: st.DrawFn) -> list[Event]:
     """What concerns the whole run, and a tick each half second."""
     found: list[Event] = [Ticked(at=half / 2) for half in range(121)]
     for at in draw(st.lists(moments, max_size=10)):
-        reading = draw(
-            st.sampled_from([Machine(idle=0.5), Memory(available=1), Device(used_by_run=True, moved=True)])
-        )
+        reading = draw(st.sampled_from([Machine(idle=0.5), Memory(available=1), Device(used_by_run=True, moved=True)]))
         found.append(Sampled(at=at, reading=reading))
     found += [ClockGap(at=at, seconds=5.0) for at in draw(st.lists(moments, max_size=2))]
     return found

@@ -6,18 +6,7 @@ import pytest
 
 from stallguard.core.readings import Device
 from stallguard.doctor.checks import CHECKS, examine
-from stallguard.doctor.facts import (
-    FAIL,
-    NOTE,
-    OK,
-    WARN,
-    Deep,
-    FleetFacts,
-    Heavy,
-    PlaceFacts,
-    StoreFacts,
-    StorePromise,
-)
+from stallguard.doctor.facts import FAIL, NOTE, OK, WARN, Deep, FleetFacts, Heavy, PlaceFacts, StoreFacts, StorePromise
 from stallguard.host.types import ListedGpu, Sleep
 
 from .scene import GB, LINUX, MAC, packages, spoiled
@@ -157,7 +146,4 @@ def test_what_would_spoil_a_night_and_what_costs_results_has_a_cure():
 
 def test_an_environment_that_does_not_answer_hides_nothing_of_the_machine():
     facts = spoiled(MAC, environment__installed=None, environment__trouble="gone", machine__power="battery")
-    assert {finding.name for finding in examine(facts) if finding.severity == FAIL} == {
-        "interpreter",
-        "power",
-    }
+    assert {finding.name for finding in examine(facts) if finding.severity == FAIL} == {"interpreter", "power"}

@@ -40,13 +40,7 @@ def test_a_pair_is_judged_as_the_wheels_and_apple_say(tensorflow, plugin, how):
 
 @pytest.mark.parametrize(
     ("version", "numbers"),
-    [
-        ("2.16.2", (2, 16, 2)),
-        ("2.22.0rc0", (2, 22, 0)),
-        ("2.15.0.post1", (2, 15, 0)),
-        ("nonsense", ()),
-        ("", ()),
-    ],
+    [("2.16.2", (2, 16, 2)), ("2.22.0rc0", (2, 22, 0)), ("2.15.0.post1", (2, 15, 0)), ("nonsense", ()), ("", ())],
 )
 def test_a_version_is_read_up_to_its_last_plain_number(version, numbers):
     assert release(version) == numbers

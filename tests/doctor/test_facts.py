@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from stallguard.doctor.checks import examine
-from stallguard.doctor.facts import (
-    FAIL,
-    OK,
-    worst,
-)
+from stallguard.doctor.facts import FAIL, OK, worst
 
 from .scene import LINUX, MAC, packages, spoiled
 

@@ -44,12 +44,7 @@ def test_a_file_in_the_way_is_no_place(tmp_path):
 
 
 def test_processes_of_one_name_count_together_and_the_idle_ones_not():
-    found = [
-        Heavy("web", 1, 0.2, GB),
-        Heavy("web", 1, 0.2, GB),
-        Heavy("idle", 1, 0.0, GB),
-        Heavy("vm", 1, 0.0, 9 * GB),
-    ]
+    found = [Heavy("web", 1, 0.2, GB), Heavy("web", 1, 0.2, GB), Heavy("idle", 1, 0.0, GB), Heavy("vm", 1, 0.0, 9 * GB)]
     assert loudest(found, total=32 * GB) == [Heavy("web", 2, 0.4, 2 * GB), Heavy("vm", 1, 0.0, 9 * GB)]
 
 
@@ -144,10 +139,7 @@ def test_none_on_path_is_no_finding():
 @pytest.mark.whole
 def test_doctor_warns_of_the_other_program(tmp_path):
     script = program(tmp_path / "bin", "#!/bin/sh\nexit 1\n")
-    env = os.environ | {
-        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
-        "STALLGUARD_HOME": str(tmp_path / "home"),
-    }
+    env = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "STALLGUARD_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-m", "stallguard", "doctor", "--json", "--python", sys.executable]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=env, cwd=ROOT)
     found = [one for one in json.loads(done.stdout)["findings"] if one["name"] == "command"]

@@ -32,9 +32,7 @@ def test_this_interpreter_tells_its_version_and_packages():
 
 def test_words_of_the_environment_around_the_answer_do_no_harm(tmp_path):
     answer = json.dumps({"executable": "/x", "version": [3, 12, 1], "packages": {"torch": "2.13.0"}})
-    announced = environment(
-        script(tmp_path, f"echo welcome; echo 'stallguard-doctor:{answer}'; echo bye"), deep=False
-    )
+    announced = environment(script(tmp_path, f"echo welcome; echo 'stallguard-doctor:{answer}'; echo bye"), deep=False)
     assert (announced.installed.version, announced.framework) == ((3, 12, 1), "torch")
 
 
@@ -70,11 +68,7 @@ def test_the_scripts_run_under_python_3_9():
     # pyenv's shims fail where the version is not chosen; the shell's own search is what a user has.
     command = "python3.9 -c 'import sys; print(sys.executable)'"
     found = subprocess.run(
-        ["sh", "-c", command],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYENV_VERSION": "3.9.18"},
+        ["sh", "-c", command], check=False, capture_output=True, text=True, env=os.environ | {"PYENV_VERSION": "3.9.18"}
     )
     if found.returncode:
         pytest.skip("there is no python3.9 here")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from stallguard.doctor.checks import examine
-from stallguard.doctor.facts import (
-    OK,
-    PlaceFacts,
-)
+from stallguard.doctor.facts import OK, PlaceFacts
 from stallguard.host.types import Sleep
 
 from .scene import GB, MAC, spoiled

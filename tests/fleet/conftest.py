@@ -39,15 +39,11 @@ def one_at_a_time(application):
     return answer
 
 
-@pytest.fixture(
-    scope="session", autouse=True
-)  # before each test looks for the threads that it must not leave
+@pytest.fixture(scope="session", autouse=True)  # before each test looks for the threads that it must not leave
 def s3_server():
     """Yield the variables with which a process reaches a server on the loopback interface."""
     pytest.importorskip("obstore")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(
-        ip_address="127.0.0.1", port=0, verbose=False
-    )
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server.start()
     server._server.app = one_at_a_time(server._server.app)

@@ -41,9 +41,7 @@ class TestEngine:
         found = self.states.get(job, Placed(True, UNKNOWN))
         address = next((one.address for one in reversed(self.starts) if one.job == job), "")
         is_there = address in [one.address for one in self.machines()]
-        return (
-            found if found.is_over else Placed(False, is_begun=found.is_begun or (self.begins and is_there))
-        )
+        return found if found.is_over else Placed(False, is_begun=found.is_begun or (self.begins and is_there))
 
     def forget(self, job):
         self.forgotten.append(job)
@@ -124,9 +122,7 @@ class Fleet:
     def refuse(self, host, worker, why, job="job", by=None):
         """A machine says that it cannot begin the job."""
         refusal = Refusal(schema=1, job=job, host=host, worker=worker, at="", why=why)
-        self.store.replace(
-            orders.Refusal.place(job=job, host=host), orders.encode(refusal, by or signs(host))
-        )
+        self.store.replace(orders.Refusal.place(job=job, host=host), orders.encode(refusal, by or signs(host)))
 
     @property
     def started(self):

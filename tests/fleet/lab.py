@@ -49,9 +49,7 @@ class Lab:
         self.project, self.env = place / "project", {}
         self.project.mkdir()
         (self.project / "t.py").write_text("print('trained')\n")
-        (self.project / "sweep.toml").write_text(
-            'name = "s"\ncommand = ["t.py"]\n[parameters]\nrate = [1, 2]\n'
-        )
+        (self.project / "sweep.toml").write_text('name = "s"\ncommand = ["t.py"]\n[parameters]\nrate = [1, 2]\n')
 
     @property
     def member(self):
@@ -88,11 +86,7 @@ class Lab:
 
         What serves or trains has a process of its own, and what hides packages.
         """
-        is_process = words[0] == "run" or words[:2] in (
-            ("fleet", "scheduler"),
-            ("fleet", "worker"),
-            ("fleet", "job"),
-        )
+        is_process = words[0] == "run" or words[:2] in (("fleet", "scheduler"), ("fleet", "worker"), ("fleet", "job"))
         is_apart = apart or is_process or "HIDE" in more
         kind = command_line.process if is_apart else command_line.stallguard
         done = kind(*self.words(words)[3:], env=self.environment(**more), cwd=self.project)
@@ -206,11 +200,7 @@ def mounted(lab):
 def fill(lab):
     """Leave no room on the file system of the store."""
     place, zeros = lab.place / "mount" / "other", Path("/dev/zero")
-    with (
-        place.open("ab", buffering=0) as file,
-        zeros.open("rb") as source,
-        pytest.raises(OSError, match="No space"),
-    ):
+    with place.open("ab", buffering=0) as file, zeros.open("rb") as source, pytest.raises(OSError, match="No space"):
         shutil.copyfileobj(source, file, 4096)
 
 

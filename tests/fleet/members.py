@@ -49,9 +49,7 @@ def invited(file, name):
     made = Path(file).with_name(f"{name}-of-{Path(file).name}")
     if not made.exists():
         founder = membership.required({"STALLGUARD_FLEET": str(file)})
-        founding.invite(
-            founder, name, 30, made, founding.beside(Path(file)), dt.datetime.now(dt.UTC), force=False
-        )
+        founding.invite(founder, name, 30, made, founding.beside(Path(file)), dt.datetime.now(dt.UTC), force=False)
     return made
 
 

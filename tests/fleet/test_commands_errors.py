@@ -13,15 +13,7 @@ from stallguard.fleet.machines import founding
 from stallguard.fleet.store import membership, orders, records
 from stallguard.fleet.store.orders import Stop
 from stallguard.fleet.store.records import Claim, Generation, Holder
-from tests.fleet.lab import (
-    ASKING,
-    CHILDREN,
-    LISTS,
-    ROOT,
-    card,
-    make,
-    submission,
-)
+from tests.fleet.lab import ASKING, CHILDREN, LISTS, ROOT, card, make, submission
 from tests.fleet.members import signs
 
 pytestmark = pytest.mark.live
@@ -37,11 +29,7 @@ DAMAGED = {
     "refusal": ("jobs/j/refusals/mini", ("status", "j"), "mini can take it"),
     "stop": ("jobs/j/stop", ("status", "j"), "an order to stop it is refused: it is not a signed record"),
     "index": ("jobs/k/runs/1/index", ("logs", "k"), "cannot be used"),
-    "log": (
-        "jobs/k/log/{2}/content",
-        ("status", "k"),
-        "slot 2 of its log, its newest checkpoint, cannot be read",
-    ),
+    "log": ("jobs/k/log/{2}/content", ("status", "k"), "slot 2 of its log, its newest checkpoint, cannot be read"),
 }
 
 
@@ -88,14 +76,8 @@ def test_code_that_is_damaged_is_never_run(lab):
     [
         (lambda file: file.chmod(0o644), "is not private"),
         (lambda file: file.write_bytes(b"\xff"), "is not a fleet file"),
-        (
-            lambda file: file.write_text(file.read_text().replace("schema = 2", "schema = 3")),
-            "a newer stallguard",
-        ),
-        (
-            lambda file: file.write_text(file.read_text().replace("schema = 2", "schema = 0")),
-            "its schema is 0",
-        ),
+        (lambda file: file.write_text(file.read_text().replace("schema = 2", "schema = 3")), "a newer stallguard"),
+        (lambda file: file.write_text(file.read_text().replace("schema = 2", "schema = 0")), "its schema is 0"),
         (lambda file: file.unlink(), "this machine is in no fleet"),
     ],
 )
@@ -168,11 +150,7 @@ def test_machines_with_other_versions_are_named_by_the_list_and_by_the_worker(la
     lab.until("listens at", of=scheduler)
     card(lab, "pro", versions={"python": "3.9.1", "tensorflow": "2.15.0", "keras": "9.9"})
     other = lab.start(
-        "fleet",
-        "worker",
-        "--name",
-        "mini",
-        wrapper=(str(CHILDREN / "other_versions.py"), "0.0.1", "2020.1.1"),
+        "fleet", "worker", "--name", "mini", wrapper=(str(CHILDREN / "other_versions.py"), "0.0.1", "2020.1.1")
     )
     said = lab.until("versions differ: stallguard", "versions differ: distributed", of=other)
     assert "3.9.1 on pro" in said
@@ -242,20 +220,14 @@ def test_a_verb_whose_package_is_missing_names_the_extra(hiding, hidden, words, 
     assert hiding.file.read_bytes() == before
 
 
-def test_without_the_package_that_signs_each_verb_of_a_fleet_says_so_and_runs_of_this_machine_are_listed(
-    hiding,
-):
+def test_without_the_package_that_signs_each_verb_of_a_fleet_says_so_and_runs_of_this_machine_are_listed(hiding):
     hiding.verb("fleet", "submit", "--name", "j", "t.py", code=0)
-    for words in (
-        *(ASKING[verb] for verb in ("machines", "cordon", "submit", "status", "stop", "run", "job")),
-    ):
+    for words in (*(ASKING[verb] for verb in ("machines", "cordon", "submit", "status", "stop", "run", "job")),):
         said = hiding.refused(*words, HIDE="cryptography")
         assert "needs a package that is missing: cryptography" in said
         assert "stallguard-train[fleet]" in said
     for words in LISTS:
-        assert "the jobs of the fleet are missing: a fleet needs a package" in hiding.verb(
-            *words, HIDE="cryptography"
-        )
+        assert "the jobs of the fleet are missing: a fleet needs a package" in hiding.verb(*words, HIDE="cryptography")
 
 
 def test_verbs_that_need_no_other_package_of_the_extra_work_without_it(hiding):
@@ -284,6 +256,4 @@ def test_a_job_with_a_lock_file_says_that_uv_is_missing(hiding):
 
 def test_there_is_no_job_or_machine_of_that_name(lab):
     assert "submit it first" in lab.refused("fleet", "job", "absent", code=NO_SUCH_RUN)
-    assert "there is no machine 'absent'" in lab.refused(
-        "fleet", "cordon", "absent", "--why", "x", code=NO_SUCH_RUN
-    )
+    assert "there is no machine 'absent'" in lab.refused("fleet", "cordon", "absent", "--why", "x", code=NO_SUCH_RUN)

@@ -13,18 +13,7 @@ import pytest
 from stallguard.errors import CANNOT_RUN
 from stallguard.fleet.store import StoreError, records
 from stallguard.fleet.store.folder_store import FolderStore
-from tests.fleet.lab import (
-    ASKING,
-    LIMIT,
-    LISTS,
-    ROOT,
-    WRITING,
-    card,
-    content,
-    fill,
-    make,
-    text_of,
-)
+from tests.fleet.lab import ASKING, LIMIT, LISTS, ROOT, WRITING, card, content, fill, make, text_of
 
 pytestmark = pytest.mark.live
 
@@ -188,9 +177,7 @@ def test_an_end_that_a_full_store_does_not_take_is_kept_here_and_published_later
 
 def test_a_bucket_that_is_missing_is_not_taken_for_an_empty_store(lab, monkeypatch):
     pytest.importorskip("obstore")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(
-        ip_address="127.0.0.1", port=0, verbose=False
-    )
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
@@ -207,10 +194,7 @@ def test_a_bucket_that_is_missing_is_not_taken_for_an_empty_store(lab, monkeypat
 def test_a_server_that_never_answers_costs_each_verb_a_limited_time(lab):
     pytest.importorskip("obstore")
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        lab.env |= {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
-            "AWS_ACCESS_KEY_ID": "x",
-        }
+        lab.env |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}", "AWS_ACCESS_KEY_ID": "x"}
         lab.env |= {"AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
         lab.change(store="s3://lab/fleet")
         asked = {verb: lab.start(*ASKING[verb]) for verb in ("machines", "submit", "worker", "status", "run")}

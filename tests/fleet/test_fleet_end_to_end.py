@@ -291,9 +291,7 @@ def test_a_job_of_a_machine_that_is_lost_goes_on_elsewhere_and_the_machine_can_c
 
 
 @pytest.mark.parametrize("is_of_an_earlier_worker", [False, True])
-def test_a_run_whose_stallguard_is_killed_is_ended_and_begun_again_on_the_only_machine(
-    lab, is_of_an_earlier_worker
-):
+def test_a_run_whose_stallguard_is_killed_is_ended_and_begun_again_on_the_only_machine(lab, is_of_an_earlier_worker):
     scheduler, worker = lab.scheduler(), lab.worker("m1")
     lab.submit("count", "count.py", 400, PAUSE)
     lab.until(lambda: lab.has_published("count"))
@@ -365,9 +363,7 @@ def test_who_reads_a_run_of_another_machine_reads_what_it_wrote_just_now(lab):
     lab.until(lambda: lab.store.read("jobs/speak/runs/1/index"))
 
     def read():
-        return max(
-            int(line) for line in lab.call("logs", "--output", "speak").splitlines() if line.isdecimal()
-        )
+        return max(int(line) for line in lab.call("logs", "--output", "speak").splitlines() if line.isdecimal())
 
     first = read()
     for least in (10, 20):  # without a reader the next lines would come after half an hour
@@ -387,11 +383,7 @@ def test_outside_its_hours_a_machine_takes_nothing_and_one_job_can_be_trained_by
     lab.until_said(scheduler, "job count waits: no machine is connected")
     assert lab.card("m1").state == "closed"
     by_hand = lab.start(
-        "m2",
-        "job",
-        "count",
-        STALLGUARD_MACHINE="m2",
-        STALLGUARD_FLEET=str(invited(lab.place / "fleet.toml", "m2")),
+        "m2", "job", "count", STALLGUARD_MACHINE="m2", STALLGUARD_FLEET=str(invited(lab.place / "fleet.toml", "m2"))
     )
     assert by_hand.wait(PATIENCE) == 0, lab.said(by_hand)
     assert lab.holders("count") == ["m2"]
@@ -407,8 +399,7 @@ def test_a_worker_with_certificates_of_another_fleet_says_what_is_wrong_and_take
     words = ["fleet", "init", "--store", f"file://{tmp_path / 'elsewhere'}", "--scheduler", lab.address]
     subprocess.run([sys.executable, "-m", "stallguard", *words], env=other, check=True, capture_output=True)
     mine, theirs = (
-        membership.required({"STALLGUARD_FLEET": str(tmp_path / name)})
-        for name in ("fleet.toml", "other.toml")
+        membership.required({"STALLGUARD_FLEET": str(tmp_path / name)}) for name in ("fleet.toml", "other.toml")
     )
     mixed = {name: getattr(theirs, name) for name in ("ca", "certificate", "key", "revoked")}
     membership.write(tmp_path / "mixed.toml", replace(mine, **mixed), replace=True)

@@ -196,12 +196,7 @@ def _follow_all(schedule):
 BREAKS = {
     "no fencing": (_take_over_from_a_frozen_one, joblog, "append", _trusts_its_memory),
     "ends too late": (_take_over_from_one_that_is_cut_off, lease, "LATE", (0.9, 1.2, 1.6)),
-    "publishes what is behind": (
-        _end_while_the_store_is_slow,
-        joblog,
-        "is_further",
-        lambda entry, before: True,
-    ),
+    "publishes what is behind": (_end_while_the_store_is_slow, joblog, "is_further", lambda entry, before: True),
     "believes a card after a pause": (
         _take_over_from_one_that_was_frozen_with_its_worker,
         lease,

@@ -10,12 +10,7 @@ from stallguard.fleet import seam
 
 def test_what_type_checkers_read_is_what_is_imported():
     block = next(node for node in ast.parse(inspect.getsource(seam)).body if isinstance(node, ast.If))
-    read = {
-        name.name: node.module
-        for node in block.body
-        for name in node.names
-        if isinstance(node, ast.ImportFrom)
-    }
+    read = {name.name: node.module for node in block.body for name in node.names if isinstance(node, ast.ImportFrom)}
     assert read == seam._HOMES
 
 

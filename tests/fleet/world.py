@@ -82,9 +82,7 @@ class Machine:
         self.boots = 0
         self.supervisor = None
         self.hung = False  # the supervisor alone stands still
-        self.worker = self.held = self.card = (
-            None  # files: a lease and when it was said; a card and for whom it stands
-        )
+        self.worker = self.held = self.card = None  # files: a lease and when it was said; a card and for whom it stands
 
     @property
     def now(self):
@@ -354,9 +352,7 @@ class World:
         for machine in self.machines:
             supervisor = machine.supervisor
             is_able = not (self.away or machine.cut_off or machine.slow or machine.frozen or machine.hung)
-            is_replaced = (
-                supervisor is not None and supervisor.tenure is not None and supervisor.tenure.number < number
-            )
+            is_replaced = supervisor is not None and supervisor.tenure is not None and supervisor.tenure.number < number
             machine.able = machine.able + 1 if is_able and is_replaced else 0
             if machine.able > LASTS:
                 assert not supervisor.training.lives, f"{machine.name} was replaced, and trains on"

@@ -97,9 +97,7 @@ main()
 """
 
 
-def test_a_setting_that_changes_before_its_file_is_watched_is_not_missed(
-    tmp_path: Path, beating: Path
-) -> None:
+def test_a_setting_that_changes_before_its_file_is_watched_is_not_missed(tmp_path: Path, beating: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", EDITED, "run", "--python", sys.executable, str(beating), "1"],
         cwd=beating.parent, env={**os.environ, "STALLGUARD_HOME": str(tmp_path)}, check=False, timeout=60,
@@ -152,9 +150,7 @@ with open({log!r}, "a") as log:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a Mac is held awake by its own caffeinate")
 @pytest.mark.parametrize("let_sleep", [False, True])
-def test_the_machine_is_held_awake_for_as_long_as_the_run_lasts(
-    tmp_path: Path, beating: Path, let_sleep: bool
-) -> None:
+def test_the_machine_is_held_awake_for_as_long_as_the_run_lasts(tmp_path: Path, beating: Path, let_sleep: bool) -> None:
     tools, log = tmp_path / "tools", tmp_path / "log"
     tools.mkdir()
     log.touch()
@@ -179,9 +175,7 @@ def test_the_oldest_runs_make_room_at_the_end_of_a_new_one(tmp_path: Path, beati
     for _ in range(3):
         run = guard(tmp_path, "--set", "keep.runs=2", str(beating), "0.1")
 
-    kept = sorted(
-        path.name for path in (tmp_path / "runs").iterdir() if path.is_dir() and not path.is_symlink()
-    )
+    kept = sorted(path.name for path in (tmp_path / "runs").iterdir() if path.is_dir() and not path.is_symlink())
     assert len(kept) == 2
     assert run.run is not None
     assert run.run.name in kept

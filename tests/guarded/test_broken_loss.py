@@ -76,9 +76,7 @@ def test_a_rollback_leaves_the_last_finite_checkpoint_as_the_newest_and_a_later_
     assert again.announced("checkpoint.not_finite") == []
 
 
-def test_a_resume_from_values_that_are_not_finite_is_said(
-    guard_keras: Guard, diverging: Path, tmp_path: Path
-) -> None:
+def test_a_resume_from_values_that_are_not_finite_is_said(guard_keras: Guard, diverging: Path, tmp_path: Path) -> None:
     done = guard_keras(tmp_path, *OFTEN, "--on-nonfinite", "stop", str(diverging))
     assert done.code == NOT_FINITE, done.err
     assert done.run is not None

@@ -83,9 +83,7 @@ FAILS = "import stallguard\nfor _ in range(2): stallguard.beat()\nraise KeyError
     ("script", "crashes", "share"),
     [("import stallguard\nstallguard.beat()", 0, True), (FAILS, 1, False), ("", 0, False)],
 )
-def test_every_run_has_its_page_and_only_one_that_trained_to_its_end_has_a_share(
-    tmp_path, script, crashes, share
-):
+def test_every_run_has_its_page_and_only_one_that_trained_to_its_end_has_a_share(tmp_path, script, crashes, share):
     (tmp_path / "train.py").write_text(script)
     run = guard(tmp_path, "train.py", cwd=tmp_path, report=True)
 
@@ -97,9 +95,7 @@ def test_every_run_has_its_page_and_only_one_that_trained_to_its_end_has_a_share
     assert ("report: " in run.err) is bool(crashes)
 
 
-LONG = (
-    "import stallguard, time\nwhile True:\n    stallguard.beat(); print('on', flush=True); time.sleep(0.05)"
-)
+LONG = "import stallguard, time\nwhile True:\n    stallguard.beat(); print('on', flush=True); time.sleep(0.05)"
 
 
 @pytest.mark.parametrize("how", ["stop", "restart", "interrupt"])
@@ -107,9 +103,7 @@ def test_a_run_that_its_user_ends_or_starts_anew_has_its_page_and_no_crash(tmp_p
     (tmp_path / "train.py").write_text(LONG)
     command = [sys.executable, "-m", "stallguard", "run", "train.py"]
     env = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as run:
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == b"on\n"
         if how == "restart":

@@ -49,9 +49,7 @@ def test_data_of_another_order_are_trained_from_the_beginning_of_their_epoch(
 
     assert run.code == 0, run.err
     (said,) = notes(run)
-    assert said.startswith(
-        "fit 1 goes back to the beginning of epoch 2, because the data come in another order"
-    )
+    assert said.startswith("fit 1 goes back to the beginning of epoch 2, because the data come in another order")
     assert "a generator of the script made it" in said
     assert said.endswith("again")  # how many batches are trained a second time
     assert "seed" not in said, "no source without a seed was seen: a file can have been edited"

@@ -35,21 +35,15 @@ def test_a_batch_that_blocks_each_time_is_halved_without_an_order(
     assert run.outcome()["batches"] >= 3 * 24
 
 
-def test_a_first_batch_that_blocks_each_time_is_halved_without_an_order(
-    guard_keras: Guard, tmp_path: Path
-) -> None:
+def test_a_first_batch_that_blocks_each_time_is_halved_without_an_order(guard_keras: Guard, tmp_path: Path) -> None:
     """No step has shown how many timers TensorFlow has itself; no checkpoint, and the graph runs for the first time."""
-    run = trained(
-        guard_keras, tmp_path / "home", "0,0", "lock", "32", str(tmp_path / "never"), patience="0.25"
-    )
+    run = trained(guard_keras, tmp_path / "home", "0,0", "lock", "32", str(tmp_path / "never"), patience="0.25")
 
     assert factors(run) == [1, 1, 2], run.err
     assert "waits for a socket, a pipe, a timer" not in run.err
 
 
-def test_a_batch_too_large_at_the_begin_of_an_epoch_is_halved_until_it_fits(
-    guard_keras: Guard, tmp_path: Path
-) -> None:
+def test_a_batch_too_large_at_the_begin_of_an_epoch_is_halved_until_it_fits(guard_keras: Guard, tmp_path: Path) -> None:
     """The checkpoint between two epochs is at "epoch 2, batch 0": that is no batch of 0 rows."""
     run = trained(guard_keras, tmp_path / "home", "1,0", "memory", "16", "-")
 

@@ -31,9 +31,7 @@ def test_they_reach_the_training_and_its_run_can_be_shown(tmp_path: Path) -> Non
     env = os.environ | {"STALLGUARD_HOME": str(tmp_path / "home")}
     us = [sys.executable, "-m", "stallguard"]
     run = [*us, "run", sys.executable, str(tmp_path / "script.py")]
-    done = subprocess.run(
-        [*map(os.fsencode, run), WORD], cwd=place, env=env, capture_output=True, check=False
-    )
+    done = subprocess.run([*map(os.fsencode, run), WORD], cwd=place, env=env, capture_output=True, check=False)
     assert done.returncode == 4, done.stderr.decode(errors="replace")
     assert done.stdout == WORD + b" " + PLACE
 

@@ -33,9 +33,7 @@ class Orphan:
             env=self.env, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         until = time.monotonic() + LONG
-        while not (
-            noted := [one for run in list_runs(home / "runs") if (one := run_files.recall_attempt(run))]
-        ):
+        while not (noted := [one for run in list_runs(home / "runs") if (one := run_files.recall_attempt(run))]):
             assert time.monotonic() < until
             time.sleep(0.05)
         self.run, self.attempt = RunDir(list_runs(home / "runs")[-1].path), noted[0]
@@ -65,20 +63,13 @@ def orphan(tmp_path) -> Iterator[Orphan]:
 
 
 def test_it_is_named_and_stop_ends_its_group(orphan: Orphan) -> None:
-    listed, shown, announced = (
-        orphan.verb("ls", "--live"),
-        orphan.verb("status"),
-        orphan.verb("status", "--json"),
-    )
+    listed, shown, announced = (orphan.verb("ls", "--live"), orphan.verb("status"), orphan.verb("status", "--json"))
     assert str(orphan.pid) in listed.stdout
     assert "unguarded" in listed.stdout
     assert f"pid {orphan.pid}" in shown.stdout
     assert "stallguard stop" in shown.stdout
     assert (shown.returncode, announced.returncode) == (1, 1)
-    assert (json.loads(announced.stdout)["state"], json.loads(announced.stdout)["pid"]) == (
-        "unguarded",
-        orphan.pid,
-    )
+    assert (json.loads(announced.stdout)["state"], json.loads(announced.stdout)["pid"]) == ("unguarded", orphan.pid)
     assert json.loads(orphan.verb("ls", "--live", "--json").stdout)["runs"][0]["pid"] == orphan.pid
 
     stopped = orphan.verb("stop")

@@ -106,10 +106,7 @@ def test_a_few_events_that_are_not_understood_leave_the_guard_in_place(tmp_path:
 def test_an_order_to_end_is_carried_out_all_the_same(tmp_path: Path) -> None:
     environment = {**os.environ, "STALLGUARD_HOME": str(tmp_path)}
     with subprocess.Popen(
-        command(tmp_path, ADVANCE, "UserCommand"),
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        command(tmp_path, ADVANCE, "UserCommand"), env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == b"step 0\n"

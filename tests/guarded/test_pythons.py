@@ -126,13 +126,9 @@ def test_a_program_that_began_again_is_counted_anew(tmp_path: Path, python: str)
 @pytest.mark.parametrize(
     "body", [FORK, FORK_BESIDE_A_THREAD, FORK_AND_WARN], ids=["alone", "beside a thread", "beside a warning"]
 )
-def test_a_script_that_forks_is_warned_of_its_own_threads_only(
-    tmp_path: Path, python: str, body: str
-) -> None:
+def test_a_script_that_forks_is_warned_of_its_own_threads_only(tmp_path: Path, python: str, body: str) -> None:
     """From Python 3.12 on a fork in a process with threads is a warning; the probe's thread is none of the script's."""
-    (tmp_path / "plain.py").write_text(
-        TRAIN.replace(", stallguard", "").replace("stallguard.beat()", "pass") + body
-    )
+    (tmp_path / "plain.py").write_text(TRAIN.replace(", stallguard", "").replace("stallguard.beat()", "pass") + body)
     plain = subprocess.run([python, str(tmp_path / "plain.py")], capture_output=True, text=True, check=True)
 
     run = trained(tmp_path, python, body=body)

@@ -53,9 +53,7 @@ def test_the_next_attempt_draws_the_same(tmp_path: Path) -> None:
 def test_two_trainings_of_a_shell_script_stay_two(tmp_path: Path) -> None:
     (tmp_path / "twice.py").write_text(DRAWS)
     (tmp_path / "end.py").write_text(KILLED_ONCE + "os.getpid = os.getppid\nend_once()")
-    (tmp_path / "train.sh").write_text(
-        f"for _ in 1 2; do {sys.executable} twice.py; done; {sys.executable} end.py"
-    )
+    (tmp_path / "train.sh").write_text(f"for _ in 1 2; do {sys.executable} twice.py; done; {sys.executable} end.py")
     run = guard(tmp_path / "home", "bash", "train.sh", cwd=tmp_path)
     lines = [line for line in run.out.decode().splitlines() if line.startswith("drawn:")]
     assert lines[:2] == lines[2:]

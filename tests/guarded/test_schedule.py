@@ -38,9 +38,7 @@ def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
     assert first.code == 75, first.err
     assert first.announced("run.paused"), first.err
     assert first.announced("run.resumable"), first.err
-    assert [action["name"] for action in first.actions("attempt.signalled")] == ["TERM"], (
-        "after its last checkpoint"
-    )
+    assert [action["name"] for action in first.actions("attempt.signalled")] == ["TERM"], "after its last checkpoint"
     assert said(first) == [], "the script does not go on with a model half trained"
     assert second.code == 0, second.err
     assert said(second) == [undisturbed]
@@ -49,9 +47,7 @@ def test_a_run_that_ends_on_time_goes_on_the_next_night_and_comes_to_the_same(
 
 def test_segments_come_to_the_same(guard_keras: Guard, tmp_path: Path, undisturbed: str) -> None:
     # 13 s of steps: more than one segment.
-    run = guard_keras(
-        tmp_path, "--segments", "10s", "--cool-down", "0.5s", str(EVENING), env={"PAUSE": "0.07"}
-    )
+    run = guard_keras(tmp_path, "--segments", "10s", "--cool-down", "0.5s", str(EVENING), env={"PAUSE": "0.07"})
 
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] >= 2

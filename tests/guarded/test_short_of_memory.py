@@ -64,9 +64,7 @@ def run(
         timeout=120, stdin=subprocess.DEVNULL, preexec_fn=limit,
     )  # fmt: skip
     latest = place / "home/runs/latest"
-    return Guarded(
-        done.returncode, done.stdout, done.stderr.decode(), latest.resolve() if latest.exists() else None
-    )
+    return Guarded(done.returncode, done.stdout, done.stderr.decode(), latest.resolve() if latest.exists() else None)
 
 
 def addresses(megabytes: int) -> Callable[[], None]:
@@ -91,8 +89,7 @@ def test_an_address_space_that_is_just_large_enough_will_do(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "where",
-    ["stallguard.supervisor.child/wait_unreaped", "stallguard.supervisor.context/Mailbox/next"],
+    "where", ["stallguard.supervisor.child/wait_unreaped", "stallguard.supervisor.context/Mailbox/next"]
 )
 def test_memory_that_is_short_for_a_moment_costs_no_end_of_a_training(tmp_path: Path, where: str) -> None:
     spoiled = TWICE if where.endswith("next") else TWICE.replace("1 <", "0 <")
@@ -120,13 +117,7 @@ def test_a_stall_is_ended_though_no_thread_gathers_its_evidence(tmp_path: Path) 
     stop = ("--set", "detector.act_after=1s", "--on-stall", "stop", *quick)
 
     done = run(
-        tmp_path,
-        "-c",
-        SPOILED + NO_THREAD,
-        "stallguard.worker/Worker/start",
-        "collect",
-        script=STALLING,
-        options=stop,
+        tmp_path, "-c", SPOILED + NO_THREAD, "stallguard.worker/Worker/start", "collect", script=STALLING, options=stop
     )
 
     assert done.code == 124, done.err

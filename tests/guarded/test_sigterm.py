@@ -64,9 +64,7 @@ def handle(number, frame):
 def stall(place: Path, handler: str) -> Guarded:
     script = place / "script.py"
     script.write_text(STALLING.format(handler=handler))
-    return guard(
-        place / "home", *STALLS, "--on-stall", "stop", "--grace", f"{GRACE}s", str(script), cwd=place
-    )
+    return guard(place / "home", *STALLS, "--on-stall", "stop", "--grace", f"{GRACE}s", str(script), cwd=place)
 
 
 def signalled(run: Guarded) -> dict[str, float]:

@@ -25,17 +25,12 @@ def assert_saved_by_a_restart(run: Guarded) -> None:
     assert run.code == 0, run.err
     assert run.outcome()["attempts"] == 2
     assert run.outcome()["incidents"] == 1
-    order = [
-        action["event"] for action in run.actions("evidence.requested") + run.actions("attempt.signalled")
-    ]
+    order = [action["event"] for action in run.actions("evidence.requested") + run.actions("attempt.signalled")]
     assert order[0] == "evidence.requested", "evidence comes before any signal"
 
 
 SOON = {"policy.on_stall", "detector.act_after"}  # what a drill sets, and its banner names
-NAMED = {
-    "stopped": {"policy.causes"},
-    "spin": {*SOON, "detector.rows.step.spin", "detector.rows.step.prior_spin"},
-}
+NAMED = {"stopped": {"policy.causes"}, "spin": {*SOON, "detector.rows.step.spin", "detector.rows.step.prior_spin"}}
 CAUSES = {"op": "device-wait", "gil": "gil-held", "spin": "busy-loop", "stopped": "stopped"}
 
 
@@ -67,15 +62,11 @@ def test_a_drill_is_caught_named_restarted_smaller_and_finishes(tmp_path: Path, 
 def test_the_script_of_the_drill_keeps_tensorflow_quiet() -> None:
     script = Path(stallguard_package.__file__).parent / "drills" / "train.py"
     loud = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    said = subprocess.run(
-        [sys.executable, str(script), "--help"], env=loud, capture_output=True, check=True, text=True
-    )
+    said = subprocess.run([sys.executable, str(script), "--help"], env=loud, capture_output=True, check=True, text=True)
     assert said.stderr == ""
 
 
-def test_a_generator_that_blocks_is_called_starvation_and_its_line_is_named(
-    guard_keras: Guard, tmp_path: Path
-) -> None:
+def test_a_generator_that_blocks_is_called_starvation_and_its_line_is_named(guard_keras: Guard, tmp_path: Path) -> None:
     script = SCRIPTS / "stall_once.py"
 
     run = guard_keras(tmp_path, *AT_ONCE, str(script), "generator", str(tmp_path / "memory"))
@@ -132,9 +123,7 @@ subprocess.run([sys.executable, *sys.argv[1:]], check=True)
 """
 
 
-def test_a_lock_behind_a_launcher_is_a_deadlock_of_the_training_and_not_of_the_launcher(
-    tmp_path: Path,
-) -> None:
+def test_a_lock_behind_a_launcher_is_a_deadlock_of_the_training_and_not_of_the_launcher(tmp_path: Path) -> None:
     launcher = tmp_path / "launcher.py"
     launcher.write_text(LAUNCHER)
 

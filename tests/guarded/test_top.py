@@ -60,9 +60,7 @@ def runs(home: Path) -> Iterator[None]:
     try:
         for name in ("alpha", "beta"):
             command = [*RUN, *quiet, "--name", name, *loop]
-            made.append(
-                subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-            )
+            made.append(subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
             time.sleep(1.1)  # the newest is shown first, and ids have seconds
         yield
     finally:

@@ -39,12 +39,7 @@ def difference(
     with tempfile.TemporaryDirectory() as temporary:
         environment = {**QUIET, "KERAS_BACKEND": backend, "TMPDIR": temporary}
         plain = subprocess.run(
-            command,
-            env={**os.environ, **environment},
-            cwd=home,
-            capture_output=True,
-            check=False,
-            timeout=400,
+            command, env={**os.environ, **environment}, cwd=home, capture_output=True, check=False, timeout=400
         )
         guarded = stallguard(home, "run", *options, *command, env=environment, cwd=home)
     texts = [CHANGING.sub("", LOGGED.sub("", text)) for text in (plain.stderr.decode(), guarded.err)]
@@ -59,12 +54,7 @@ def test_of_plain_python(words: list[str], python: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ["-c", "import random; random.seed([])"],
-        ["-m", "errors_plain"],
-    ],
-    ids=lambda command: command[0],
+    "command", [["-c", "import random; random.seed([])"], ["-m", "errors_plain"]], ids=lambda command: command[0]
 )
 def test_of_other_entries(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SCRIPTS))

@@ -22,9 +22,7 @@ from stallguard.storage.paths import RunDir
 from .runs import AT_ONCE, RUN, SCRIPTS, Guarded, guard, stallguard
 
 LOOP = SCRIPTS / "loop.py"
-LINUX = pytest.mark.skipif(
-    sys.platform != "linux", reason="needs the wait sites of threads, which only Linux shows"
-)
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs the wait sites of threads, which only Linux shows")
 SECONDS = 6  # of deadlock that are a stall here
 QUICK = [
     word
@@ -55,9 +53,7 @@ def evidence(run: Guarded, incident: int = 1) -> dict[str, Any]:
 
 def training_of(run: Guarded, words: str) -> int:
     """Return the first process that ran a command with these words in it."""
-    return next(
-        event.pid for event in run.events if isinstance(event, ProbeConnected) and words in event.command
-    )
+    return next(event.pid for event in run.events if isinstance(event, ProbeConnected) and words in event.command)
 
 
 LAUNCHER = """
@@ -99,9 +95,7 @@ def test_a_deadlock_behind_a_launcher_is_found_and_restarted(tmp_path: Path, kin
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
     assert "loop.py:31 in deadlock" in run.announced("evidence.collected")[0]["line"]
     (stalled,) = {
-        event.pid
-        for event in run.events
-        if isinstance(event, Heartbeat) and event.attempt == 1 and event.trains
+        event.pid for event in run.events if isinstance(event, Heartbeat) and event.attempt == 1 and event.trains
     }
     assert evidence(run)["pid"] == stalled
     assert sorted(batches(run).values()) == [40, 60, 60]
@@ -145,10 +139,7 @@ def test_of_two_trainings_side_by_side_the_second_stalls_and_the_first_hides_not
 
     # The second start of the first is short: what is to be seen has been seen.
     run = shell(
-        tmp_path,
-        f'FIRST=3000; [ -e "$MEMORY" ] && FIRST=50; {script}',
-        *STALLS,
-        MEMORY=str(tmp_path / "memory"),
+        tmp_path, f'FIRST=3000; [ -e "$MEMORY" ] && FIRST=50; {script}', *STALLS, MEMORY=str(tmp_path / "memory")
     )
 
     assert run.code == 0, run.err
@@ -183,9 +174,7 @@ def test_a_loop_of_a_shell_is_so_many_trainings_and_the_report_has_a_line_for_ea
     assert [event.how for event in run.events if isinstance(event, ProcessLeft)] == ["ended"] * 3
     assert "3 trainings" in run.err
     announced = stallguard(tmp_path, "report").out.decode()
-    assert "3 trainings ran in it; all of them came to the end of their program." in " ".join(
-        announced.split()
-    )
+    assert "3 trainings ran in it; all of them came to the end of their program." in " ".join(announced.split())
     for seed in "123":
         assert f"loop.py seed{seed} 10{seed} 0.01  10{seed}" in announced
     document = json.loads(stallguard(tmp_path, "report", "--json").out)
@@ -218,11 +207,7 @@ def test_a_program_that_replaces_itself_does_not_hurt_who_reads_its_page(tmp_pat
 
     assert (run.code, run.out) == (0, b"done\n"), run.err
     assert run.outcome()["batches"] == 61
-    assert [event.how for event in run.events if isinstance(event, ProcessLeft)] == [
-        "replaced",
-        "replaced",
-        "ended",
-    ]
+    assert [event.how for event in run.events if isinstance(event, ProcessLeft)] == ["replaced", "replaced", "ended"]
     assert len({event.place for event in run.events if isinstance(event, ProbeConnected)}) == 3
 
 
@@ -253,12 +238,7 @@ def test_a_training_that_is_killed_is_reported_and_the_others_go_on(tmp_path: Pa
         trainings = live(tmp_path)["trainings"]
         first = next(one for one in trainings if "first" in one["command"])
         psutil.Process(first["pid"]).kill()
-        until(
-            lambda: (
-                [one["how"] for one in live(tmp_path)["trainings"] if one["pid"] == first["pid"]]
-                == ["vanished"]
-            )
-        )
+        until(lambda: [one["how"] for one in live(tmp_path)["trainings"] if one["pid"] == first["pid"]] == ["vanished"])
         text = stallguard(tmp_path, "status").out.decode()
         listed = stallguard(tmp_path, "ls", "--live").out.decode()
         assert child.wait(60) == 0

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(
-    "verb", ["run --name one x.py", "ls", "status", "debug prune --runs 1", "ls --live", "doctor"]
-)
+@pytest.mark.parametrize("verb", ["run --name one x.py", "ls", "status", "debug prune --runs 1", "ls --live", "doctor"])
 def test_a_verb_that_needs_the_state_of_processes_says_what_is_missing(tmp_path: Path, verb: str) -> None:
     home, script = tmp_path / "home", tmp_path / "x.py"
     script.write_text("open('trained', 'w')")

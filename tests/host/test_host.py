@@ -25,9 +25,7 @@ def _shape(module: ModuleType) -> dict[str, object]:
         thing = getattr(module, name)
         if inspect.isclass(thing):
             methods = dict(inspect.getmembers(thing, inspect.isfunction))
-            public = {
-                key: value for key, value in methods.items() if not key.startswith("_") or key == "__init__"
-            }
+            public = {key: value for key, value in methods.items() if not key.startswith("_") or key == "__init__"}
             for key, value in public.items():
                 shape[f"{name}.{key}"] = _signature(value)
         else:
@@ -47,9 +45,7 @@ def test_the_two_systems_have_the_same_functions_arguments_and_results() -> None
 
 
 def test_the_system_is_chosen_by_the_platform() -> None:
-    assert system.__name__ == (
-        "stallguard.host.darwin" if sys.platform == "darwin" else "stallguard.host.linux"
-    )
+    assert system.__name__ == ("stallguard.host.darwin" if sys.platform == "darwin" else "stallguard.host.linux")
 
 
 @pytest.mark.parametrize("reading", [Process(), Memory()])

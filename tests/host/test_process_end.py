@@ -69,19 +69,13 @@ def test_a_training_that_was_over_when_it_was_taken_up_has_no_invented_code(trai
 
 def test_a_training_that_was_taken_up_ends_with_the_code_that_the_kernel_tells(training) -> None:
     who = run_files.identity(training.pid)
-    assert adopted.wait_by_kqueue(who, Xnu({training.pid: 9 | process_end.NOTE_EXIT_MEMORY})) == (
-        -9,
-        True,
-        False,
-    )
+    assert adopted.wait_by_kqueue(who, Xnu({training.pid: 9 | process_end.NOTE_EXIT_MEMORY})) == (-9, True, False)
 
 
 @pytest.mark.parametrize(
     ("living", "killed"), [({5: 9 | process_end.NOTE_EXIT_MEMORY}, True), ({5: 9}, False), ({}, None)]
 )
-def test_a_kill_for_memory_is_known_of_a_process_that_was_watched_in_time(
-    monkeypatch, living, killed
-) -> None:
+def test_a_kill_for_memory_is_known_of_a_process_that_was_watched_in_time(monkeypatch, living, killed) -> None:
     monkeypatch.setattr(machine, "select", Xnu(living))
     watch = machine.JetsamWatch(5)
     assert watch.killed() is killed

@@ -36,12 +36,7 @@ def test_the_environment_and_the_directory_are_those_that_were_given(tmp_path: P
 @pytest.mark.parametrize("merge", [False, True])
 def test_a_program_that_hangs_is_killed_with_its_children_and_its_output_is_kept(*, merge: bool) -> None:
     begun = time.monotonic()
-    assert shell("echo so far; sleep 60 & sleep 60", 0.2, merge=merge) == (
-        None,
-        b"so far\n",
-        b"",
-        tool.TIMED_OUT,
-    )
+    assert shell("echo so far; sleep 60 & sleep 60", 0.2, merge=merge) == (None, b"so far\n", b"", tool.TIMED_OUT)
     assert time.monotonic() - begun < 5
 
 

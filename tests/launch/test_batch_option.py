@@ -13,8 +13,7 @@ from stallguard.launch.batch_option import given
 SIZES, FACTORS = st.integers(1, 10**6), st.sampled_from([1, 2, 4, 8, 64])
 FLAGS = st.sampled_from(["--batch-size", "--batch_size", "-b", "batch_size"])
 BYSTANDERS = st.lists(
-    st.sampled_from(["train.py", "--epochs", "7", "--batch-size-test", "64", "--lr=1e-3", "-", "x y"]),
-    max_size=5,
+    st.sampled_from(["train.py", "--epochs", "7", "--batch-size-test", "64", "--lr=1e-3", "-", "x y"]), max_size=5
 )
 
 
@@ -43,13 +42,7 @@ def refused(argv: list[str], env: dict[str, str] | None = None, **ways: object) 
 def test_the_scripts_own_option_gets_the_value_divided(words: list[str], smaller: list[str]) -> None:
     command = ["python", "train.py", *words, "--epochs", "3"]
     assert announced(command, batch_flag="--batch-size") == command
-    assert announced(command, 4, batch_flag="--batch-size") == [
-        "python",
-        "train.py",
-        *smaller,
-        "--epochs",
-        "3",
-    ]
+    assert announced(command, 4, batch_flag="--batch-size") == ["python", "train.py", *smaller, "--epochs", "3"]
 
 
 def test_a_short_option_is_understood_in_each_of_its_spellings() -> None:
@@ -58,11 +51,7 @@ def test_a_short_option_is_understood_in_each_of_its_spellings() -> None:
 
 
 def test_an_option_that_is_absent_is_added_where_the_size_is_known() -> None:
-    assert announced(["train.py"], 2, batch_flag="--batch-size", batch=512) == [
-        "train.py",
-        "--batch-size",
-        "256",
-    ]
+    assert announced(["train.py"], 2, batch_flag="--batch-size", batch=512) == ["train.py", "--batch-size", "256"]
     assert announced(["train.py"], 2, batch_flag="batch_size", batch=512) == ["train.py", "batch_size=256"]
 
 
@@ -76,10 +65,7 @@ def test_braces_anywhere_in_the_arguments_get_the_size() -> None:
 def test_a_variable_gets_the_size() -> None:
     limits = PolicyLimits(batch_env="BATCH")
     assert given(["t"], {"BATCH": "512"}, limits, 8).env == {"BATCH": "64"}
-    assert given(["t"], {"A": "b"}, PolicyLimits(batch_env="BATCH", batch=32), 2).env == {
-        "A": "b",
-        "BATCH": "16",
-    }
+    assert given(["t"], {"A": "b"}, PolicyLimits(batch_env="BATCH", batch=32), 2).env == {"A": "b", "BATCH": "16"}
 
 
 def test_what_cannot_be_known_is_refused_with_a_cure() -> None:

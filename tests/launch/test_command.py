@@ -147,9 +147,7 @@ def test_the_first_line_of_a_script_decides(place, tmp_path):
     assert [reach([f"./{name}"], place).injectable for name in "abc"] == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    "program", ["tool", "./here", "bin/tool", "no-such", "data", "directory", "/bin/sh", ""]
-)
+@pytest.mark.parametrize("program", ["tool", "./here", "bin/tool", "no-such", "data", "directory", "/bin/sh", ""])
 def test_a_program_is_found_as_the_standard_library_finds_it(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,10 +202,7 @@ def test_our_own_is_the_last_resort_and_says_so():
 
 
 def test_the_reason_names_the_environment():
-    assert (
-        choose_interpreter("", {"CONDA_PREFIX": "/conda"}, which).why
-        == "the conda environment /conda is active"
-    )
+    assert choose_interpreter("", {"CONDA_PREFIX": "/conda"}, which).why == "the conda environment /conda is active"
 
 
 PROJECT = {"/home/me/project/.venv/bin/python": "/home/me/project/.venv/bin/python"}

@@ -28,10 +28,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     number = iter(range(100))
 
     def made(
-        argv: list[str] = ARGV,
-        code: int | None = 75,
-        text: str = "x",
-        who: run_files.Identity = ENDED_PROCESS,
+        argv: list[str] = ARGV, code: int | None = 75, text: str = "x", who: run_files.Identity = ENDED_PROCESS
     ) -> RunDir:
         run = paths.new_run("train", f"20261121-0000{next(number):02}")
         run_files.write(

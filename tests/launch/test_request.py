@@ -30,9 +30,7 @@ def test_a_run_is_named_by_its_script(words: str, name: str) -> None:
     assert name_of(tuple(words.split())) == name
 
 
-def test_the_project_is_the_root_that_the_settings_name_and_holds_the_working_directory(
-    tmp_path: Path,
-) -> None:
+def test_the_project_is_the_root_that_the_settings_name_and_holds_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
 
     assert project_of(loaded(), tmp_path) == ""
@@ -44,17 +42,11 @@ def test_the_project_is_the_root_that_the_settings_name_and_holds_the_working_di
 
 def test_what_is_started_is_written_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "home"))
-    made = prepare(
-        ("true", "x"), loaded(policy__max_restarts=7), {"PATH": "/usr/bin:/bin"}, tmp_path, name="night"
-    )
+    made = prepare(("true", "x"), loaded(policy__max_restarts=7), {"PATH": "/usr/bin:/bin"}, tmp_path, name="night")
 
     kept = run_files.asked(made.run)
     assert kept is not None
-    assert (kept.command, kept.cwd, kept.config["policy"]["max_restarts"]) == (
-        ["true", "x"],
-        str(tmp_path),
-        7,
-    )
+    assert (kept.command, kept.cwd, kept.config["policy"]["max_restarts"]) == (["true", "x"], str(tmp_path), 7)
     assert made.run.id.endswith("-night")
     assert "true is not a Python program" in kept.outside
 

@@ -86,7 +86,5 @@ def test_the_tools_that_are_run_cost_little() -> None:
     after = os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
     print(f"one round of tools: {used * 1e3:.0f} ms of CPU; sysctl alone:", end=" ")
-    print(
-        subprocess.run(["/usr/sbin/sysctl", "hw.memsize"], capture_output=True, text=True, check=True).stdout
-    )
+    print(subprocess.run(["/usr/sbin/sysctl", "hw.memsize"], capture_output=True, text=True, check=True).stdout)
     assert used < 0.25

@@ -20,9 +20,7 @@ def note(kind: str = "run.finished", text: str = "x", title: str = "t") -> notif
 
 def test_a_command_gets_the_words_as_environment_and_as_json_not_as_code(tmp_path: Path) -> None:
     words = '"$STALLGUARD_EVENT|$STALLGUARD_RUN_ID|$STALLGUARD_TITLE|$STALLGUARD_TEXT"'
-    send = channels.command_sender(
-        f'printf "%s" {words} > {tmp_path}/out; cat > {tmp_path}/in', dict(os.environ)
-    )
+    send = channels.command_sender(f'printf "%s" {words} > {tmp_path}/out; cat > {tmp_path}/in', dict(os.environ))
 
     send(note("training.stalled", "$(touch /tmp/no) `no` 'quoted'", "train"))
 
@@ -40,9 +38,7 @@ def test_a_command_that_reads_nothing_is_no_failure() -> None:
     channels.command_sender("exec true", dict(os.environ))(note(text="x" * 100_000))
 
 
-def test_a_command_that_hangs_is_ended_with_what_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "DEADLINE", 1.0)
     announced: list[str] = []
     send = channels.command_sender(f"sleep 600 & echo $! > {tmp_path}/pid; wait", dict(os.environ))

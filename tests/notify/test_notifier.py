@@ -65,10 +65,7 @@ def test_a_channel_that_hangs_keeps_no_other_from_sending(monkeypatch: pytest.Mo
         release.set()
 
     assert got == ["news"]
-    assert [(one.channel, one.why) for one in results] == [
-        ("slow", "it did not end within 0.2 s"),
-        ("quick", ""),
-    ]
+    assert [(one.channel, one.why) for one in results] == [("slow", "it did not end within 0.2 s"), ("quick", "")]
 
 
 def test_a_channel_that_cannot_send_at_all_is_reported_at_the_start_and_left_out() -> None:

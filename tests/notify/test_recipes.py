@@ -24,9 +24,7 @@ from tests.notify import services
 
 ROOT = Path(__file__).parents[2]
 RECIPES = dict(
-    re.findall(
-        r"^\| ([\w-]+) \| `(\S+://\S+)` \|", (ROOT / "docs/notifications.md").read_text("utf-8"), re.MULTILINE
-    )
+    re.findall(r"^\| ([\w-]+) \| `(\S+://\S+)` \|", (ROOT / "docs/notifications.md").read_text("utf-8"), re.MULTILINE)
 )
 EXPECTED = {
     "ntfy": ("ntfy.sh", "/"),
@@ -100,9 +98,7 @@ def test_a_mail_arrives_encrypted_and_a_wrong_password_is_a_failure(
 
 
 def test_each_address_has_its_own_result(proxy: services.Proxy, tmp_path: Path) -> None:
-    done = notify_test(
-        tmp_path, proxy.environment, RECIPES["ntfy"], "ntfy://localhost:1/x", "nonsense://secret-key-1"
-    )
+    done = notify_test(tmp_path, proxy.environment, RECIPES["ntfy"], "ntfy://localhost:1/x", "nonsense://secret-key-1")
 
     assert done.returncode == 1
     first, second, third = done.stdout.splitlines()

@@ -15,9 +15,7 @@ SEED, OTHER = "31415926535897932384626433832795", "27182818284590452353602874713
 class Attempts:
     """A script that prints one JSON value; each attempt runs it once or several times."""
 
-    def __init__(
-        self, receiver: Receiver, folder: Path, code: str, interpreter: str = sys.executable
-    ) -> None:
+    def __init__(self, receiver: Receiver, folder: Path, code: str, interpreter: str = sys.executable) -> None:
         """Nothing is started yet."""
         self.receiver = receiver
         script = folder / "draws.py"
@@ -35,9 +33,7 @@ class Attempts:
         environment["token"] = self._tokens
         if seed:
             environment["seed"] = seed
-        heartbeat = (receiver or self.receiver).run(
-            self._command, timeout=300, cwd=self._folder, **environment
-        )
+        heartbeat = (receiver or self.receiver).run(self._command, timeout=300, cwd=self._folder, **environment)
         assert heartbeat.code == 0, heartbeat.err[-3000:]
         assert not [note for note in heartbeat.notes if note["kind"] in ("aside", "trouble")]
         return heartbeat

@@ -22,10 +22,7 @@ def _interpreter(version: str) -> str | None:
     found = shutil.which(f"python{version}")
     pyenv = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     for candidate in (found, *map(str, pyenv)):
-        if (
-            candidate
-            and subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0
-        ):
+        if candidate and subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
             return candidate
     return None
 

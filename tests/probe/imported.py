@@ -34,9 +34,7 @@ class ForkServer:
     def __init__(self, interpreter: str, backend: str, folder: str) -> None:
         """The libraries are imported meanwhile.  `folder`: for what the compilers of torch and JAX keep."""
         own = {
-            name: value
-            for name, value in os.environ.items()
-            if name == SESSION or not name.startswith("STALLGUARD_")
+            name: value for name, value in os.environ.items() if name == SESSION or not name.startswith("STALLGUARD_")
         }
         chosen = {
             "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "TORCHINDUCTOR_CACHE_DIR": folder,
@@ -52,13 +50,7 @@ class ForkServer:
         self._answers = b""
 
     def fork(
-        self,
-        argv: Sequence[str],
-        folder: Path,
-        environment: dict[str, str],
-        output: Path,
-        *,
-        guard: bool = False,
+        self, argv: Sequence[str], folder: Path, environment: dict[str, str], output: Path, *, guard: bool = False
     ) -> Fork:
         """Run a script in a fork; what it prints goes into files whose names begin with `output`.
 

@@ -90,11 +90,7 @@ class Receiver:
         }
 
     def start(
-        self,
-        command: Sequence[str],
-        cwd: Path | None = None,
-        stdin: int = subprocess.DEVNULL,
-        **extra: Any,
+        self, command: Sequence[str], cwd: Path | None = None, stdin: int = subprocess.DEVNULL, **extra: Any
     ) -> subprocess.Popen[str]:
         """Start a child under the probe."""
         child = subprocess.Popen(
@@ -122,9 +118,7 @@ class Receiver:
             heartbeat.records.append(record)
         return True
 
-    def run(
-        self, command: Sequence[str], timeout: float = 60, cwd: Path | None = None, **extra: Any
-    ) -> Heard:
+    def run(self, command: Sequence[str], timeout: float = 60, cwd: Path | None = None, **extra: Any) -> Heard:
         """Run a child to its end; its output must fit a pipe."""
         heartbeat = Heard()
         child = self.start(command, cwd, **extra)

@@ -80,23 +80,13 @@ def test_an_execution_of_several_batches_counts_each(beats, ends, batches, expec
 @pytest.mark.parametrize("early", [False, True])  # Keras 3; Keras 2
 @pytest.mark.parametrize(
     ("ends", "stride", "before", "trained"),
-    [
-        (range(10), 1, 4, 6),
-        (range(10), 1, 10, 0),
-        ((3, 7, 9), 4, 4, 6),
-        ((3, 7, 11), 4, 4, 6),
-        ((0, 4, 8), 4, 4, 6),
-    ],
+    [(range(10), 1, 4, 6), (range(10), 1, 10, 0), ((3, 7, 9), 4, 4, 6), ((3, 7, 11), 4, 4, 6), ((0, 4, 8), 4, 4, 6)],
 )
-def test_a_resumed_epoch_counts_on_and_only_what_is_trained_is_a_beat(
-    beats, ends, stride, before, trained, early
-):
+def test_a_resumed_epoch_counts_on_and_only_what_is_trained_is_a_beat(beats, ends, stride, before, trained, early):
     fit(beats, ends, 10, stride, before=before, early=early)
     assert (field(beats, "beats"), field(beats, "batch")) == (trained, 10)
     fit(beats, ends, 10, stride, epochs=2, before=before, early=early)
-    assert (field(beats, "beats"), field(beats, "batch")) == (2 * trained + 10, 10), (
-        "the next epoch begins at 0"
-    )
+    assert (field(beats, "beats"), field(beats, "batch")) == (2 * trained + 10, 10), "the next epoch begins at 0"
 
 
 def test_calls_inside_keras_loop_do_not_count(beats):

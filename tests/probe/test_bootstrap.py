@@ -36,9 +36,7 @@ print(json.dumps(facts()))
 def bare(command, cwd, **environment):
     """Run a command without the probe."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("STALLGUARD_")}
-    return subprocess.run(
-        command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, check=False)
 
 
 def test_greets_and_says_goodbye(receiver):
@@ -156,17 +154,5 @@ def test_an_installed_stallguard_goes_before_the_probes_own(receiver, tmp_path):
 def test_costs_a_start_a_few_milliseconds(receiver):
     """Importing nothing heavy is what keeps it so; the figure itself is the bench's."""
     code = "import sys; print(*sorted(sys.modules))"
-    loaded = set(receiver.run(python(code)).out.split()) - set(
-        bare(python(code), receiver.folder).stdout.split()
-    )
-    assert not loaded & {
-        "typing",
-        "json",
-        "threading",
-        "socket",
-        "re",
-        "enum",
-        "importlib.abc",
-        "functools",
-        "inspect",
-    }
+    loaded = set(receiver.run(python(code)).out.split()) - set(bare(python(code), receiver.folder).stdout.split())
+    assert not loaded & {"typing", "json", "threading", "socket", "re", "enum", "importlib.abc", "functools", "inspect"}

@@ -24,9 +24,7 @@ def crashes(receiver: Receiver) -> dict[str, str]:
 
 
 def plain(code: str, **extra: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        python(code), env={**os.environ, **extra}, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(python(code), env={**os.environ, **extra}, capture_output=True, text=True, check=False)
 
 
 def shape(text: str) -> str:
@@ -54,8 +52,7 @@ def test_a_crash_leaves_its_line_and_prints_what_it_prints_without_the_probe(rec
 
 
 @pytest.mark.parametrize(
-    ("code", "environment"),
-    [(ENABLE, {}), ("", {"PYTHONFAULTHANDLER": "1"}), (ENABLE, {"PYTHONFAULTHANDLER": "1"})],
+    ("code", "environment"), [(ENABLE, {}), ("", {"PYTHONFAULTHANDLER": "1"}), (ENABLE, {"PYTHONFAULTHANDLER": "1"})]
 )
 def test_a_program_that_has_its_stacks_on_standard_error_gets_them_there(receiver, code, environment):
     code += CRASH + "crash()"
@@ -69,9 +66,7 @@ def test_a_program_that_has_its_stacks_on_standard_error_gets_them_there(receive
 def test_the_file_to_which_a_program_has_them_written_is_known(receiver, tmp_path):
     own = tmp_path / "own file"
     own.write_text("before\n")
-    code = (
-        f"import faulthandler\nfile = open({str(own)!r}, 'a')\nfaulthandler.enable(file=file)\n{CRASH}crash()"
-    )
+    code = f"import faulthandler\nfile = open({str(own)!r}, 'a')\nfaulthandler.enable(file=file)\n{CRASH}crash()"
     receiver.run(python(code))
 
     assert own.read_text().startswith(f"before\n{HEAD}")
@@ -122,14 +117,12 @@ def test_a_forked_process_that_trains_has_a_file_of_its_own(receiver):
     receiver.run(python(CRASH + FORK.format(trained=False, work="stallguard.beat()")))
 
     files = sorted((receiver.folder / "probe").glob("*.crash"))
-    assert {
-        path.name.partition(".")[2]: path.stat().st_size > 0 for path in files if path.stat().st_size
-    } == {"crash": True}
+    assert {path.name.partition(".")[2]: path.stat().st_size > 0 for path in files if path.stat().st_size} == {
+        "crash": True
+    }
 
 
-AGAIN = (
-    'import os, sys\nif len(sys.argv) == 1:\n    os.execv(sys.executable, [sys.executable, *sys.argv, "2"])\n'
-)
+AGAIN = 'import os, sys\nif len(sys.argv) == 1:\n    os.execv(sys.executable, [sys.executable, *sys.argv, "2"])\n'
 
 
 def test_a_program_that_replaced_itself_is_recorded(receiver, tmp_path):

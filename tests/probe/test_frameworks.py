@@ -80,9 +80,7 @@ class TestKeras3:
         assert set(keras3.hello()["hooks"]) == HOOKS
         assert {"python", "tensorflow", "keras"} <= set(keras3.hello()["versions"])
         assert not keras3.last()["flags"] & wire.FLAG_STEPPED_ASIDE
-        assert [
-            note for note in keras3.notes if note["kind"] not in ("hello", "batch", "epoch", "feed")
-        ] == []
+        assert [note for note in keras3.notes if note["kind"] not in ("hello", "batch", "epoch", "feed")] == []
 
     def test_phases_are_distinguished(self, keras3):
         seen = {wire.PHASES[record["longest_phase"]] for record in keras3.records} | set(keras3.phases())
@@ -102,9 +100,7 @@ class TestKeras2:
 
     def test_all_hooks_took(self, keras2):
         assert set(keras2.hello()["hooks"]) == HOOKS
-        assert [
-            note for note in keras2.notes if note["kind"] not in ("hello", "batch", "epoch", "feed")
-        ] == []
+        assert [note for note in keras2.notes if note["kind"] not in ("hello", "batch", "epoch", "feed")] == []
 
     def test_the_training_is_bit_for_bit_the_same(self, keras2, other_python, servers):
         alone = plain(servers, other_python("keras2"), "fit_arrays", "eager_loop", "graph_loop")

@@ -35,19 +35,11 @@ def test_python_the_probe_and_installed_packages_are_libraries(tmp_path):
         str(tmp_path / "venv" / "lib" / "python3.12" / "site-packages" / "added_later.py"),
     ):
         assert libraries.is_librarys(file), file
-    for file in (
-        "train.py",
-        "/home/ada/train.py",
-        "<ipython-input-3-x>",
-        "<string>",
-        "/home/ada/lib/python/a.py",
-    ):
+    for file in ("train.py", "/home/ada/train.py", "<ipython-input-3-x>", "<string>", "/home/ada/lib/python/a.py"):
         assert not libraries.is_librarys(file), file
 
 
-def test_what_an_installer_put_into_a_directory_is_a_library_and_what_lies_beside_it_is_not(
-    tmp_path, monkeypatch
-):
+def test_what_an_installer_put_into_a_directory_is_a_library_and_what_lies_beside_it_is_not(tmp_path, monkeypatch):
     record = tmp_path / "fancy_layers-1.0.dist-info"
     record.mkdir()
     (record / "RECORD").write_text(

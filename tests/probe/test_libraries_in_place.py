@@ -48,12 +48,7 @@ def said(*command, path=(), folder=None, python=sys.executable):
     """Return what Python says of its own code, and of that of each module."""
     environment = {"PYTHONPATH": ":".join(map(str, path)), "PYTHONDONTWRITEBYTECODE": "1"}
     run = subprocess.run(
-        [python, *map(str, command)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=folder,
-        check=False,
+        [python, *map(str, command)], capture_output=True, text=True, env=environment, cwd=folder, check=False
     )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
@@ -142,9 +137,7 @@ def test_a_package_that_is_started_by_the_command_of_its_installer_is_the_script
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     command = tmp_path / "bin" / "trainer"
-    command.write_text(
-        "import re, sys\nfrom trainer.cli import main\nif __name__ == '__main__': sys.exit(main())\n"
-    )
+    command.write_text("import re, sys\nfrom trainer.cli import main\nif __name__ == '__main__': sys.exit(main())\n")
     there = said(command, "trainer", "fancy", path=[installed], python=tmp_path / "bin" / "python")
     assert there[1:] == [False, True]
 

@@ -101,7 +101,5 @@ class TestOneCall:
 
 
 def test_a_loop_that_draws_by_itself_cannot_be_fed(servers, other_python):
-    rows = ran(
-        servers, "lookahead_calls.py", other_python("torch"), ["refuses_to_feed"], KERAS_BACKEND="torch"
-    )
+    rows = ran(servers, "lookahead_calls.py", other_python("torch"), ["refuses_to_feed"], KERAS_BACKEND="torch")
     assert rows == {"refuses_to_feed": [False, True]}

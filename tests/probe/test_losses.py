@@ -55,11 +55,7 @@ def test_the_mean_of_an_epoch_is_reported_once_with_its_place_and_the_last_finit
 def test_the_record_never_has_an_old_finite_loss_for_one_that_is_not_finite(told):
     assert (told.record().loss, told.record().loss_not_finite) == (None, "")
     told.losses.of_epoch({"loss": 0.25}, 0)
-    assert (told.record().loss, told.record().loss_of_epoch, told.record().loss_not_finite) == (
-        0.25,
-        True,
-        "",
-    )
+    assert (told.record().loss, told.record().loss_of_epoch, told.record().loss_not_finite) == (0.25, True, "")
     for loss, word in ((NAN, "nan"), (INF, "inf"), (-INF, "-inf")):
         told.losses.of_epoch_so_far(loss, 0)
         assert (told.record().loss, told.record().loss_of_epoch) == (None, False)

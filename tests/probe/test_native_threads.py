@@ -32,10 +32,7 @@ def ran(code, pause=0.3, python=sys.executable):
     began = time.monotonic()
     probe = str(ROOT / "stallguard" / "probe")
     done = subprocess.run(
-        [python, "-c", LATE.format(probe=probe, pause=pause) + code],
-        capture_output=True,
-        text=True,
-        check=False,
+        [python, "-c", LATE.format(probe=probe, pause=pause) + code], capture_output=True, text=True, check=False
     )
     return done.returncode, done.stdout, done.stderr, time.monotonic() - began
 
@@ -150,7 +147,5 @@ say("after " + str(gc.isenabled()))
 
 def test_the_probe_reads_frames_in_one_place():
     probe = ROOT / "stallguard" / "probe"
-    readers = [
-        path.name for path in sorted(probe.rglob("*.py")) if "sys._current_frames(" in path.read_text("utf-8")
-    ]
+    readers = [path.name for path in sorted(probe.rglob("*.py")) if "sys._current_frames(" in path.read_text("utf-8")]
     assert readers == ["native_threads.py"]

@@ -62,11 +62,7 @@ def test_a_hello_that_is_too_long_loses_its_last_sentences_and_nothing_else() ->
 
 def test_each_change_of_the_hello_is_a_new_revision_and_a_repetition_is_none() -> None:
     one = Outbox(7, 1)
-    for change in (
-        lambda: one.hook_installed("fit"),
-        lambda: one.version("keras", "3"),
-        lambda: one.arm(True),
-    ):
+    for change in (lambda: one.hook_installed("fit"), lambda: one.version("keras", "3"), lambda: one.arm(True)):
         before = one.revision
         change()
         change()
@@ -89,8 +85,6 @@ def test_a_page_is_whole_under_its_name_and_an_old_mapping_of_it_stays_valid(tmp
 
 
 def test_a_place_that_cannot_be_written_gives_private_memory(tmp_path: Path) -> None:
-    slots = outbox.moved(
-        outbox.begin(outbox.private(), token=7, pid=1, now=1), str(tmp_path / "gone" / "1.page")
-    )
+    slots = outbox.moved(outbox.begin(outbox.private(), token=7, pid=1, now=1), str(tmp_path / "gone" / "1.page"))
 
     assert slots[wire.SLOT["token"]] == 7

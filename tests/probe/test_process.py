@@ -80,10 +80,7 @@ def test_another_signal_can_be_chosen(receiver):
 @pytest.mark.waits
 @pytest.mark.parametrize(
     "taken",
-    [
-        "signal.signal(signal.SIGURG, lambda *_: None)",
-        "import faulthandler; faulthandler.unregister(signal.SIGURG)",
-    ],
+    ["signal.signal(signal.SIGURG, lambda *_: None)", "import faulthandler; faulthandler.unregister(signal.SIGURG)"],
 )
 def test_a_signal_that_the_script_takes_is_not_armed_any_more(receiver, taken):
     if "faulthandler" in taken and not sys.platform.startswith("linux"):
@@ -106,10 +103,7 @@ print("handled")
 
 @pytest.mark.parametrize(
     "taken",
-    [
-        "signal.signal(signal.SIGURG, lambda *_: print('its own'))",
-        "faulthandler.register(signal.SIGURG, sys.stdout)",
-    ],
+    ["signal.signal(signal.SIGURG, lambda *_: print('its own'))", "faulthandler.register(signal.SIGURG, sys.stdout)"],
 )
 def test_a_signal_that_the_script_took_before_it_trains_stays_the_scripts(receiver, taken):
     if "faulthandler" in taken and not sys.platform.startswith("linux"):

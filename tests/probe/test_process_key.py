@@ -72,9 +72,7 @@ def test_the_connection_file_of_a_notebooks_kernel_is_no_part_of_it(receiver, fi
     assert attempt(receiver, shell.format(first), 1) == attempt(receiver, shell.format(second), 2)
 
 
-@pytest.mark.parametrize(
-    "word", ["runs/{}.json", "/data/tmp-{}.json", "/data/kernel-{}.json", "/tmp/tmptoaj1mv{}"]
-)
+@pytest.mark.parametrize("word", ["runs/{}.json", "/data/tmp-{}.json", "/data/kernel-{}.json", "/tmp/tmptoaj1mv{}"])
 def test_a_settings_file_of_another_name_is_another_training(receiver, word):
     shell = '"$PY" -c "$SAYS" ' + word
     assert attempt(receiver, shell.format(1), 1) != attempt(receiver, shell.format(2), 2)
@@ -111,9 +109,7 @@ def test_starts_at_one_instant_get_different_numbers(receiver):
 PROJECTS = ("/Users/a/project", "/home/b/fleet/code/0af3/job")
 
 
-def key_in(
-    root, delta=None, words=("{root}/train.py", "--data={root}/data:{root}", "x"), below="/jobs", project=None
-):
+def key_in(root, delta=None, words=("{root}/train.py", "--data={root}/data:{root}", "x"), below="/jobs", project=None):
     arguments = [word.format(root=root) for word in words]
     return process_key.key(arguments, root + below, delta or {}, "", root if project is None else project)
 
@@ -134,9 +130,7 @@ def test_what_describes_a_machine_is_no_part_of_it_if_the_project_can_move():
     def changed(root, **variables):
         return process_key.digests({"OUT": f"{root}/out", "SEED": "1", **variables}, root)
 
-    first = changed(
-        PROJECTS[0], HOME="/Users/a", USER="a", PATH="/a/bin", VIRTUAL_ENV="/a/env", CONDA_PREFIX="/a"
-    )
+    first = changed(PROJECTS[0], HOME="/Users/a", USER="a", PATH="/a/bin", VIRTUAL_ENV="/a/env", CONDA_PREFIX="/a")
     assert first == changed(PROJECTS[1], HOME="/home/b", USER="b", PATH="/b/bin")
     assert first != changed(PROJECTS[1], SEED="2")
     assert len(process_key.digests({"HOME": "/a", "PATH": "/b"}, "")) == 2
@@ -148,9 +142,9 @@ def test_without_the_projects_root_a_key_is_what_it_was():
 
 
 @given(
-    st.lists(
-        st.sampled_from(["/a/b", "/a/bc", "/x/a/b", "/a/b/c", "=", ":", " ", "x", "file://", ".", "-"])
-    ).map("".join)
+    st.lists(st.sampled_from(["/a/b", "/a/bc", "/x/a/b", "/a/b/c", "=", ":", " ", "x", "file://", ".", "-"])).map(
+        "".join
+    )
 )
 def test_only_whole_paths_of_the_project_are_replaced(text):
     made = process_key.portable(text, "/a/b")

@@ -178,9 +178,7 @@ def test_threads_that_race_for_seeds_are_said(receiver, threads, said):
 
 def test_a_process_without_a_place_stays_random_and_that_is_said(receiver):
     (receiver.folder / "probe" / "places").touch()  # no directory can be made there
-    first, second = (
-        receiver.run(python("import random; print(random.random())" + SEEN), seed=SEED) for _ in "12"
-    )
+    first, second = (receiver.run(python("import random; print(random.random())" + SEEN), seed=SEED) for _ in "12")
     assert first.out != second.out
     assert seeds.NO_PLACE in first.hello()["beyond"]
 
@@ -189,9 +187,7 @@ def test_a_process_without_a_place_stays_random_and_that_is_said(receiver):
 
 OURS = {"PYTHONHASHSEED": "77", "hash_seed": "77", "seed": SEED}
 CHILD = "print(list(set('abcdefghij')), __import__('os').environ.get('PYTHONHASHSEED'))"
-ORDERS = (
-    f"{CHILD}; import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}], check=True){SEEN}"
-)
+ORDERS = f"{CHILD}; import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}], check=True){SEEN}"
 
 
 def test_sets_of_strings_keep_their_order_and_the_script_does_not_see_why(receiver):
@@ -214,9 +210,7 @@ def test_a_script_that_starts_itself_again_with_its_own_hash_seed_does_so(receiv
     file = receiver.folder / "again.py"
     file.write_text(code)
     heartbeat = receiver.run([sys.executable, str(file)], **OURS)
-    plain = subprocess.run(
-        [sys.executable, str(file)], capture_output=True, text=True, check=True, env=_bare()
-    )
+    plain = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=True, env=_bare())
     assert heartbeat.out == plain.stdout
     assert heartbeat.out.startswith("5 ")
 

@@ -158,11 +158,7 @@ def test_tensorflow_stays_as_random_as_it_was(receiver, forked, tmp_path, interp
     for name in ("errors", "determinism", "gradient"):
         assert facts[name] == plain[name], name
     said = set(heartbeat.hello()["beyond"])
-    assert said >= {
-        tensorflow.DRAWN_ANEW % tensorflow.IN_GRAPH,
-        tensorflow.DRAWN_ANEW % "random_gamma",
-        orders.INNER,
-    }
+    assert said >= {tensorflow.DRAWN_ANEW % tensorflow.IN_GRAPH, tensorflow.DRAWN_ANEW % "random_gamma", orders.INNER}
 
 
 KERAS = """
@@ -195,13 +191,7 @@ print(json.dumps(kept))
 @pytest.mark.tf
 @pytest.mark.parametrize(
     ("environment", "backend"),
-    [
-        ("here", "tensorflow"),
-        ("keras2", "tensorflow"),
-        ("tf216", "tf_keras"),
-        ("jax", "jax"),
-        ("torch", "torch"),
-    ],
+    [("here", "tensorflow"), ("keras2", "tensorflow"), ("tf216", "tf_keras"), ("jax", "jax"), ("torch", "torch")],
 )
 def test_an_unseeded_training_of_keras_ends_the_same_in_each_attempt(
     receiver, tmp_path, interpreter, environment, backend

@@ -211,11 +211,7 @@ def test_a_goodbye_in_the_middle_of_a_turn_says_every_note_once(beats, ear):
     thread.join()
     opener.join()
     heartbeat = ear.take()
-    assert [one["text"] for one in heartbeat if isinstance(one, dict) and one["kind"] == "phase"] == [
-        "a",
-        "b",
-        "c",
-    ]
+    assert [one["text"] for one in heartbeat if isinstance(one, dict) and one["kind"] == "phase"] == ["a", "b", "c"]
     assert heartbeat[-1] == "bye"
 
 

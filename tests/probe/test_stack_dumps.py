@@ -31,9 +31,7 @@ def mask(pid: int, name: str) -> int:
     return int(next(line for line in status.splitlines() if line.startswith(f"{name}:")).split()[1], 16)
 
 
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="only Linux shows which signals a process catches"
-)
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows which signals a process catches")
 def test_a_signal_after_the_end_of_the_interpreter_does_not_end_the_process(tmp_path):
     number, stacks = int(signal.SIGURG), tmp_path / "stacks"
     code = HANGS.format(probe=str(ROOT / "stallguard" / "probe"), number=number, file=str(stacks))
@@ -127,9 +125,7 @@ def request(receiver, child, **more):
 
 
 @pytest.mark.whole
-def test_the_probes_thread_writes_the_stacks_so_that_no_signal_meets_running_python(
-    receiver, any_python, monkeypatch
-):
+def test_the_probes_thread_writes_the_stacks_so_that_no_signal_meets_running_python(receiver, any_python, monkeypatch):
     monkeypatch.setattr(training_process, "ASKED", 60.0)  # the machine can be busy
     command = [any_python, "-c", CALLS]
     child = receiver.start(command, stdin=subprocess.PIPE)

@@ -80,8 +80,7 @@ def sampled_by_another(sampler, *times):
 
     def sample():  # nothing tells a thread that another one waits for it: its stack shows it
         while not any(
-            frame.f_code.co_name == "join"
-            for frame, _ in traceback.walk_stack(sys._current_frames()[waiting])
+            frame.f_code.co_name == "join" for frame, _ in traceback.walk_stack(sys._current_frames()[waiting])
         ):
             time.sleep(0.001)
         for now in times:
@@ -99,11 +98,7 @@ def test_time_goes_to_the_line_of_the_training_thread_and_to_its_phase(sampler, 
     assert profile.seconds == 2.0
     assert profile.phases == {"step": 2.0}
     spot = next(one for one in profile.spots if one.role == TRAINING)
-    assert (Path(spot.file).name, spot.function, spot.does) == (
-        "test_stack_sampler.py",
-        "sampled_by_another",
-        "lock",
-    )
+    assert (Path(spot.file).name, spot.function, spot.does) == ("test_stack_sampler.py", "sampled_by_another", "lock")
     assert spot.calls in {"threading.start", "threading.join"}
 
 
@@ -236,9 +231,7 @@ def test_python_code_that_runs_for_milliseconds_at_a_time_gets_its_share(sampler
 
 
 @pytest.mark.whole
-def test_batches_that_last_half_as_long_as_a_tick_are_not_sampled_in_step_with_it(
-    sampler, monkeypatch, tmp_path
-):
+def test_batches_that_last_half_as_long_as_a_tick_are_not_sampled_in_step_with_it(sampler, monkeypatch, tmp_path):
     def work():
         end = time.perf_counter() + 0.02
         while time.perf_counter() < end:

@@ -86,9 +86,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("way", ["spawn", "fork", "forkserver"])
-def test_children_of_multiprocessing_that_train_are_trainings_and_their_workers_are_silent(
-    receiver, tmp_path, way
-):
+def test_children_of_multiprocessing_that_train_are_trainings_and_their_workers_are_silent(receiver, tmp_path, way):
     heartbeat = receiver.run([*program(tmp_path, MULTIPROCESSING), way], cwd=tmp_path)
     assert (heartbeat.code, heartbeat.out, heartbeat.err) == (0, "0 0\n", "")
     assert beats(heartbeat) == [2, 4]
@@ -102,17 +100,12 @@ def test_children_of_multiprocessing_that_train_are_trainings_and_their_workers_
 @pytest.mark.whole
 @pytest.mark.parametrize("way", ["spawn", "fork", "forkserver"])
 def test_the_place_of_a_child_is_found_again_by_the_next_attempt(receiver, tmp_path, way):
-    command = [
-        *program(tmp_path, MULTIPROCESSING.replace("child.start()", "child.start(); child.join()")),
-        way,
-    ]
+    command = [*program(tmp_path, MULTIPROCESSING.replace("child.start()", "child.start(); child.join()")), way]
 
     def attempt(token):
         heartbeat = receiver.run(command, cwd=tmp_path, token=token)
         # A hello is said again when it changes.
-        return list(
-            {note["pid"]: note["place"] for note in heartbeat.notes if note["kind"] == "hello"}.values()
-        )
+        return list({note["pid"]: note["place"] for note in heartbeat.notes if note["kind"] == "hello"}.values())
 
     first, second = attempt(1), attempt(2)
     assert first == second

@@ -46,10 +46,7 @@ class Browser:
             line = next(line for line in self._driver.stdout if STARTED in line)
             self._port = int(line.partition(STARTED)[2].strip().rstrip("."))
             options = {"args": [*FLAGS, f"--user-data-dir={self._profile}"], "binary": CHROMIUM}
-            wanted = {
-                "goog:chromeOptions": options,
-                "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-            }
+            wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
             made = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
             self._session = f"/session/{made['sessionId']}"
         except BaseException:
@@ -78,15 +75,9 @@ class Browser:
     def show(self, file: Path, *, width: int = 1200, height: int = 900, scheme: str = "light") -> None:
         """Open a file in a window of this size for somebody who likes light or dark."""
         self.devtools(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 500,
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
         )
-        self.devtools(
-            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-        )
+        self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self._post("/url", {"url": file.as_uri()})
         self._post("/timeouts", {"script": 10_000})
         self.script("""
@@ -96,9 +87,7 @@ class Browser:
 
     def script(self, text: str, *arguments: Any, wait: bool = False) -> Any:
         """Run a script in the page; return what it returns, or hands to its last argument where it has to wait."""
-        return self._post(
-            f"/execute/{'async' if wait else 'sync'}", {"script": text, "args": list(arguments)}
-        )
+        return self._post(f"/execute/{'async' if wait else 'sync'}", {"script": text, "args": list(arguments)})
 
     def drag(self, selector: str, began: float, ended: float) -> None:
         """Drag the mouse across an element, from one part of its width to another."""
@@ -115,9 +104,7 @@ class Browser:
     def mouse(self, kind: str, x: float, y: float) -> None:
         """Move, press or release the mouse."""
         held = 0 if kind == "mouseReleased" else 1
-        self.devtools(
-            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=held, clickCount=1
-        )
+        self.devtools("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=held, clickCount=1)
 
     def click(self, selector: str) -> None:
         """Click on the middle of an element, which is scrolled into view."""
@@ -131,15 +118,11 @@ class Browser:
     def key(self, name: str, text: str = "") -> None:
         """Press a key where the focus is.  `text`: what it types."""
         for kind in ("keyDown", "keyUp"):
-            self.devtools(
-                "Input.dispatchKeyEvent", type=kind, key=name, text=text if kind == "keyDown" else ""
-            )
+            self.devtools("Input.dispatchKeyEvent", type=kind, key=name, text=text if kind == "keyDown" else "")
 
     def clipboard(self) -> str:
         """Return what was copied last."""
-        self.devtools(
-            "Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"]
-        )
+        self.devtools("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
         return self.script("navigator.clipboard.readText().then(arguments[arguments.length - 1])", wait=True)
 
     def before_each_page(self, script: str) -> None:
@@ -161,10 +144,7 @@ class Browser:
 
     def requests(self, file: Path) -> set[str]:
         """Return the addresses that the page in `file` asked for since the last question."""
-        entries = [
-            json.loads(entry["message"])["message"]
-            for entry in self._post("/se/log", {"type": "performance"})
-        ]
+        entries = [json.loads(entry["message"])["message"] for entry in self._post("/se/log", {"type": "performance"})]
         asked = [entry["params"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
         return {one["request"]["url"] for one in asked if one["documentURL"] == file.as_uri()}
 

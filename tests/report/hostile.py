@@ -19,11 +19,7 @@ def hostile(place) -> RunDir:
     run = night(place, minutes=6, stalls=1)
     text = run.journal.read_bytes().decode()
     evil = msgspec.json.encode(EVIL + STEER).decode()[1:-1]
-    for innocent in (
-        "train.py:88 in step",
-        "it is inside a training step",
-        "a restart has helped against this before",
-    ):
+    for innocent in ("train.py:88 in step", "it is inside a training step", "a restart has helped against this before"):
         text = text.replace(innocent, evil)
     run.journal.write_text(text.replace("2.18.1", evil))
     asked = run_files.asked(run)

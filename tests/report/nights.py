@@ -46,10 +46,7 @@ def page(run: RunDir, target: Path | None = None, environment: Mapping[str, str]
 
 def line(second: float, **fields: object) -> bytes:
     """Return a line of a journal with fields of any kind, `second` seconds after ten o'clock."""
-    return (
-        msgspec.json.encode({"time": _time(second), "clock": 100.0 + second, "level": "debug"} | fields)
-        + b"\n"
-    )
+    return msgspec.json.encode({"time": _time(second), "clock": 100.0 + second, "level": "debug"} | fields) + b"\n"
 
 
 def _time(second: float) -> str:

@@ -25,9 +25,7 @@ FIT = [
     CodeLine(f"{SITE}/keras/src/backend/tensorflow/trainer.py", 241, "function"),
     CodeLine(f"{SITE}/tensorflow/python/util/traceback_utils.py", 164, "error_handler"),
     CodeLine(f"{SITE}/tensorflow/python/eager/polymorphic_function/polymorphic_function.py", 833, "__call__"),
-    CodeLine(
-        f"{SITE}/tensorflow/python/eager/polymorphic_function/tracing_compilation.py", 139, "call_function"
-    ),
+    CodeLine(f"{SITE}/tensorflow/python/eager/polymorphic_function/tracing_compilation.py", 139, "call_function"),
     CodeLine(f"{SITE}/tensorflow/python/eager/context.py", 1688, "call_function"),
     CodeLine(f"{SITE}/tensorflow/python/eager/execute.py", 53, "quick_execute"),
 ]
@@ -38,9 +36,7 @@ GENERATOR = [
 ]
 
 
-def samples(
-    *stacks: tuple[str, str, list[CodeLine], int], functions: Sequence[FunctionTime] = ()
-) -> StackSamples:
+def samples(*stacks: tuple[str, str, list[CodeLine], int], functions: Sequence[FunctionTime] = ()) -> StackSamples:
     """Return samples of (role, phase, lines, milliseconds), and measured functions."""
     lines: dict[CodeLine, int] = {}
     times = [

@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.core.actions import Announce
-from stallguard.core.events import (
-    Exited,
-    Heartbeat,
-    Launched,
-    ProbeConnected,
-    ProbeNote,
-    ProcessLeft,
-    Sampled,
-)
+from stallguard.core.events import Exited, Heartbeat, Launched, ProbeConnected, ProbeNote, ProcessLeft, Sampled
 from stallguard.core.readings import Process
 from stallguard.report import attempt_rows, incidents, journal_record, summary, timeline
 from stallguard.report.first_screen import first_screen
@@ -43,17 +35,9 @@ def night(tmp_path):
             (second, Sampled(0.0, Process(pid=11, cpu=1.0 * second, footprint=1000))),
             (second, Sampled(0.0, Process(pid=12, cpu=0.5 * second, footprint=500))),
         ]
-    happened += [
-        (61, Exited(0.0, 1, -9)),
-        (61, Launched(0.0, 2, 8)),
-        greeted(62, 21, "a", 2),
-        greeted(62, 22, "b", 2),
-    ]
+    happened += [(61, Exited(0.0, 1, -9)), (61, Launched(0.0, 2, 8)), greeted(62, 21, "a", 2), greeted(62, 22, "b", 2)]
     happened += [heartbeat(63, 21, 5, attempt=2), heartbeat(63, 22, 7, attempt=2)]
-    happened += [
-        (64, ProcessLeft(0.0, 2, pid=21, how="ended")),
-        (64, ProcessLeft(0.0, 2, pid=22, how="failed")),
-    ]
+    happened += [(64, ProcessLeft(0.0, 2, pid=21, how="ended")), (64, ProcessLeft(0.0, 2, pid=22, how="failed"))]
     happened += [(65, Exited(0.0, 2, 0))]
     return journal_record.read(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
 
@@ -119,9 +103,7 @@ def test_phases_are_those_of_one_process_at_a_time(night):
 def test_parts_that_were_asked_for_and_not_made_are_not_reported(tmp_path):
     whole = Announce("batch.whole", {"text": "batches stay whole", "factor": "1"})
     record = journal_record.read(
-        journal(
-            tmp_path / "j.jsonl", (0, Launched(0.0, 1, 7)), (1, Launched(0.0, 2, 8, slices=2)), (2, whole)
-        )
+        journal(tmp_path / "j.jsonl", (0, Launched(0.0, 1, 7)), (1, Launched(0.0, 2, 8, slices=2)), (2, whole))
     )
     assert [one.factor for one in attempt_rows.attempts(record)] == [1, 1]
 
@@ -160,10 +142,7 @@ def test_the_mean_of_an_epoch_that_did_not_end_is_called_that(tmp_path):
 
 def test_the_results_of_epochs_too_short_for_a_record_are_in_their_notes(tmp_path):
     notes = [
-        (
-            second,
-            ProbeNote(0.0, 1, "epoch", "", {"epoch": f"{second}", "values": f"loss={3 - second}"}, pid=5),
-        )
+        (second, ProbeNote(0.0, 1, "epoch", "", {"epoch": f"{second}", "values": f"loss={3 - second}"}, pid=5))
         for second in (1, 2)
     ]
     sums = sums_of(tmp_path, in_keras(0.5, 5, 2.9, batch=5), *notes, in_keras(3, 15, 0.7, batch=5, epoch=2))
@@ -173,11 +152,7 @@ def test_the_results_of_epochs_too_short_for_a_record_are_in_their_notes(tmp_pat
 def test_a_loss_that_is_not_finite_is_never_told_by_an_older_one(tmp_path):
     said = "the loss is nan from epoch 2, batch 5 on"
     note = ProbeNote(0.0, 1, "nonfinite", said, {"value": "nan"}, pid=5)
-    broken = (
-        in_keras(1, 9, 2.5, batch=9),
-        (2, note),
-        in_keras(3, 15, None, batch=5, broken="nan"),
-    )
+    broken = (in_keras(1, 9, 2.5, batch=9), (2, note), in_keras(3, 15, None, batch=5, broken="nan"))
     sums = sums_of(tmp_path, *broken)
     assert (sums.loss, sums.loss_not_finite, sums.broken_loss) == (None, "nan", said)
     assert "loss nan (from 2.5000)" in summary.progress(sums)

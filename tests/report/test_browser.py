@@ -67,9 +67,7 @@ def test_the_cursor_is_shared_and_tells_the_values(browser, files):
     browser.show(files["ordinary"])
     browser.drag(f"{PANEL} .u-over", 0.45, 0.45)
 
-    texts = browser.script(
-        "return [...document.querySelectorAll('.panel output')].map((output) => output.textContent)"
-    )
+    texts = browser.script("return [...document.querySelectorAll('.panel output')].map((output) => output.textContent)")
 
     assert "batches a second 5" in next(text for text in texts if "second" in text)
     assert all("up to" not in text for text in texts)
@@ -163,9 +161,7 @@ def test_no_line_crosses_a_stall_or_a_restart(browser, files):
 def test_the_command_and_an_incident_can_be_copied(browser, files):
     browser.show(files["ordinary"])
     browser.click("[data-copy=command]")
-    assert (
-        browser.clipboard() == browser.script("return document.getElementById('command').textContent") != ""
-    )
+    assert browser.clipboard() == browser.script("return document.getElementById('command').textContent") != ""
     assert browser.script("return document.querySelector('[data-copy=command]').textContent") == "Copied"
 
     browser.click("[data-copy=issue-1]")
@@ -205,12 +201,8 @@ def test_the_timeline_obeys_the_keyboard(browser, files):
 def test_a_zoom_stays_when_the_window_changes(browser, files):
     browser.show(files["ordinary"])
     browser.script("document.querySelector('[data-zoom]').click()")
-    browser.devtools(
-        "Emulation.setDeviceMetricsOverride", width=900, height=700, deviceScaleFactor=1, mobile=False
-    )
-    browser.script(
-        "requestAnimationFrame(() => requestAnimationFrame(arguments[arguments.length - 1]))", wait=True
-    )
+    browser.devtools("Emulation.setDeviceMetricsOverride", width=900, height=700, deviceScaleFactor=1, mobile=False)
+    browser.script("requestAnimationFrame(() => requestAnimationFrame(arguments[arguments.length - 1]))", wait=True)
 
     assert browser.script("return !document.getElementById('all').hidden")
     assert has_ink(browser, PANEL)
@@ -218,9 +210,7 @@ def test_a_zoom_stays_when_the_window_changes(browser, files):
 
 def test_links_to_the_evidence_lead_to_files_and_only_beside_the_run(browser, files, tmp_path):
     browser.show(files["ordinary"])
-    links = browser.script(
-        "return [...document.querySelectorAll('.files a')].map((link) => link.getAttribute('href'))"
-    )
+    links = browser.script("return [...document.querySelectorAll('.files a')].map((link) => link.getAttribute('href'))")
 
     assert "incidents/1/stacks.txt" in links
     assert all((files["ordinary"].parent / link).is_file() for link in links)
@@ -319,9 +309,7 @@ def test_it_prints_on_a_few_pages_with_its_timeline(browser, tmp_path):
     assert height > 20
     assert key > 5
     assert (colours >= 4, stalls) == (True, 10)
-    assert not browser.script(
-        "return [...document.querySelectorAll('.uplot')].some((one) => one.offsetHeight)"
-    )
+    assert not browser.script("return [...document.querySelectorAll('.uplot')].some((one) => one.offsetHeight)")
 
 
 def test_without_scripts_the_charts_are_still_there(browser, files):

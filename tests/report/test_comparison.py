@@ -75,8 +75,7 @@ def test_only_what_differs_of_the_settings_is_shown(compared):
 def test_both_lines_of_a_chart_have_one_scale(compared):
     [rate] = [chart for chart in compared.charts if chart.title == "Throughput"]
     highest = [
-        min(float(point.split(",")[1]) for point in path.replace("M", "L").split("L")[1:])
-        for path in rate.paths
+        min(float(point.split(",")[1]) for point in path.replace("M", "L").split("L")[1:]) for path in rate.paths
     ]
 
     assert highest[1] < 5  # a hundred a second reach the top
@@ -103,13 +102,7 @@ def test_a_terminal_shows_it(compared):
     print_blocks(terminal_page.comparison(compared), console)
     text = console.file.getvalue()
 
-    for piece in (
-        "20260307-slow and 20260308-fast",
-        "effective training",
-        "Stall 1",
-        "train.py:88 in step",
-        "none",
-    ):
+    for piece in ("20260307-slow and 20260308-fast", "effective training", "Stall 1", "train.py:88 in step", "none"):
         assert piece in text
 
 

@@ -31,9 +31,7 @@ THEMES = {
 def luminance(colour: str) -> float:
     """Return the relative luminance of #rrggbb (WCAG 2.2)."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    )
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -74,9 +72,7 @@ def test_lines_can_be_seen(name):
 
 
 def test_no_text_has_a_colour_of_its_own():
-    used = set(
-        re.findall(r"(?<![-\w])color: ([^;}]+)", CSS[CSS.index("* { box-sizing") : CSS.index("@media print")])
-    )
+    used = set(re.findall(r"(?<![-\w])color: ([^;}]+)", CSS[CSS.index("* { box-sizing") : CSS.index("@media print")]))
     assert used <= {f"var(--{ink})" for ink in INKS} | {"inherit"}
 
 

@@ -7,10 +7,7 @@ import gc
 
 from stallguard.core.actions import Announce
 from stallguard.core.events import Exited, Launched
-from stallguard.report import (
-    document,
-    html_page,
-)
+from stallguard.report import document, html_page
 from stallguard.storage.paths import RunDir
 from tests.report.nights import journal, night, page
 from tests.report.test_incidents import END, STALL
@@ -21,12 +18,7 @@ def test_what_is_not_exact_is_in_the_report_of_a_run_without_an_incident(tmp_pat
     run.path.mkdir(parents=True)
     said = Announce("attempt.inexact", {"text": "fit 1 goes back to the beginning of epoch 3"})
     journal(
-        run.journal,
-        (0, Launched(0.0, 1, 7)),
-        (9, Exited(0.0, 1, -15)),
-        (10, Launched(0.0, 2, 8)),
-        (11, said),
-        *END,
+        run.journal, (0, Launched(0.0, 1, 7)), (9, Exited(0.0, 1, -15)), (10, Launched(0.0, 2, 8)), (11, said), *END
     )
     assert document.make(run, {}).story.count("Not exact: fit 1 goes back to the beginning of epoch 3.") == 1
 

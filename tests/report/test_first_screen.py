@@ -16,9 +16,7 @@ from stallguard.storage import run_files
 from stallguard.storage.run_files import Identity, RunRequest
 from tests.report.nights import night
 
-ASKED = RunRequest(
-    1, "20260307-train", ["train.py", "--name", "a b"], [], "/home/me/my project", "", Identity(1, 0.0)
-)
+ASKED = RunRequest(1, "20260307-train", ["train.py", "--name", "a b"], [], "/home/me/my project", "", Identity(1, 0.0))
 RAISED = [
     "Traceback (most recent call last):",
     '  File "/home/me/train.py", line 12, in main',
@@ -103,9 +101,7 @@ def test_nothing_is_promised_that_is_not_there():
 def test_a_run_that_gave_up_and_left_a_checkpoint_says_so_in_its_report(tmp_path):
     run = night(tmp_path, minutes=6, stalls=1)
     end = run_files.outcome(run)
-    run_files.write(
-        run.path / "outcome.json", msgspec.structs.replace(end, code=124, why="3 restarts did not help")
-    )
+    run_files.write(run.path / "outcome.json", msgspec.structs.replace(end, code=124, why="3 restarts did not help"))
     assert "--resume" not in document.make(run, {}).first.command
 
     (run.checkpoints / "fit" / "1" / "g1").mkdir(parents=True)

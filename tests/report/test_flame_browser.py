@@ -112,9 +112,7 @@ def test_without_scripts_all_bars_and_their_titles_are_there(browser, file):
     browser.devtools("Emulation.setScriptExecutionDisabled", value=False)
 
     assert [bar[:2] for bar in browser.script(BARS)] == [bar[:2] for bar in alive]
-    assert (
-        browser.script("return getComputedStyle(document.querySelector('.flame button')).display") == "none"
-    )
+    assert browser.script("return getComputedStyle(document.querySelector('.flame button')).display") == "none"
 
 
 def test_text_of_narrow_bars_is_hidden_on_a_phone_and_nothing_is_wider_than_the_page(browser, file):

@@ -141,9 +141,7 @@ def is_sound(graph: FlameGraph, most: int) -> None:
         assert bar.depth == parent.depth + 1
         assert bar.start >= parent.start - 1e-9
         assert bar.start + bar.seconds <= parent.start + parent.seconds + 1e-9
-    for _, row in groupby(
-        sorted(graph.bars, key=lambda bar: (bar.depth, bar.start)), key=lambda bar: bar.depth
-    ):
+    for _, row in groupby(sorted(graph.bars, key=lambda bar: (bar.depth, bar.start)), key=lambda bar: bar.depth):
         for left, right in pairwise(row):
             assert left.start + left.seconds <= right.start + 1e-9
 
@@ -172,9 +170,7 @@ def test_a_table_full_of_deep_and_different_stacks_is_still_a_small_picture():
 
 def test_a_recursion_without_end_is_drawn_to_the_last_row_in_each_of_many_graphs():
     deep = [CodeLine("/home/me/t.py", 3, "again")] * 96
-    many = [
-        training_of(samples((TRAINING, "step", deep, 5), (FEEDER, "step", deep, 5)), pid) for pid in range(20)
-    ]
+    many = [training_of(samples((TRAINING, "step", deep, 5), (FEEDER, "step", deep, 5)), pid) for pid in range(20)]
     made = flames(SampledTrainings(many), "/home/me")
 
     assert (len(made.graphs), made.left_out) == (2 * DRAWN, 20 - DRAWN)
@@ -219,9 +215,7 @@ def test_hostile_names_never_break_the_markup(value: StackSamples, line: CodeLin
             "figure", "figcaption", "b", "bdi", "output", "button", "svg", "title", "rect", "text",
         }  # fmt: skip
         for element, bar in zip(bars, safe.bars, strict=True):
-            assert element.findtext(f"{SVG}title", "").startswith(
-                bar.name.replace("\r\n", "\n").replace("\r", "\n")
-            )
+            assert element.findtext(f"{SVG}title", "").startswith(bar.name.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def test_a_bar_has_its_place_its_title_and_its_kind():
@@ -235,9 +229,7 @@ def test_a_bar_has_its_place_its_title_and_its_kind():
     assert own[0].findtext(f"{SVG}title") == "<module>, train.py:17: 40 s, 80 %"
     assert (own[0].get("x"), own[0].get("width"), own[0].get("y")) == ("0.0000%", "80.0000%", "40")
     assert own[0].findtext(f"{SVG}text") == "<module> train.py:17"
-    assert [bar.findtext(f"{SVG}text") for bar in bars if FOLDED in bar.get("class")] == [
-        "tensorflow: up to 2 calls"
-    ]
+    assert [bar.findtext(f"{SVG}text") for bar in bars if FOLDED in bar.get("class")] == ["tensorflow: up to 2 calls"]
     assert all(bar.find(f"{SVG}title") is not None for bar in bars)
 
 
@@ -289,6 +281,4 @@ def test_text_on_a_bar_is_readable_in_light_in_dark_and_on_paper(block):
     ink = luminance(names["ink"] if len(names["ink"]) == 7 else "#000000")
     for bar in ("own", "library", "folded", "phase"):
         light, dark = sorted((ink, luminance(names[bar])), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) >= 5.5, (
-            bar
-        )  # 4.5 is enough; callers above an enlarged bar are paler
+        assert (light + 0.05) / (dark + 0.05) >= 5.5, bar  # 4.5 is enough; callers above an enlarged bar are paler

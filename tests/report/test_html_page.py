@@ -81,9 +81,7 @@ def test_an_incident_has_its_name_its_history_and_a_link_to_the_report_that_it_l
 
 def test_the_policy_forbids_requests_and_allows_exactly_the_scripts_and_the_style_that_are_there(written):
     [policy] = [
-        value
-        for tag, name, value in written.attributes
-        if name == "content" and value.startswith("default-src")
+        value for tag, name, value in written.attributes if name == "content" and value.startswith("default-src")
     ]
     assert policy.startswith("default-src 'none'; ")
     data, code = written.raw["script"].index(next(s for s in written.raw["script"] if s.startswith("{"))), []
@@ -97,9 +95,7 @@ def test_the_policy_forbids_requests_and_allows_exactly_the_scripts_and_the_styl
 
 
 def test_no_handler_is_an_attribute(written, attacked):
-    assert not [
-        name for page in (written, attacked) for _, name, _ in page.attributes if name.startswith("on")
-    ]
+    assert not [name for page in (written, attacked) for _, name, _ in page.attributes if name.startswith("on")]
 
 
 def test_the_theme_is_chosen_before_anything_is_painted(written):

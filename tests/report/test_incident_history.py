@@ -70,9 +70,7 @@ def test_another_function_another_cause_and_another_phase_have_another_name() ->
     text = recorded("callback-tf2.21")
     assert name(text) != name(text.replace("on_train_batch_end", "on_epoch_end"))
     assert name(text) != name(text, cause="busy-loop")
-    assert name(text) == name(text, cause="host-deadlock"), (
-        "which kind of idle wait it is can depend on other load"
-    )
+    assert name(text) == name(text, cause="host-deadlock"), "which kind of idle wait it is can depend on other load"
     assert name(text) != name(text, phase="validation")
 
 
@@ -93,18 +91,12 @@ def test_the_function_of_the_library_that_the_script_called_is_a_part_of_the_nam
         library = "".join(f'  File "{SITE}/keras/src/trainer.py", line 9 in {call}\n' for call in calls)
         return dump().replace("first):\n", f"first):\n{library}") + '  File "/x/t.py", line 1 in <module>\n'
 
-    assert name(inside("_step", "fit", "error_handler")) == name(
-        inside("_other", "_inner", "fit", "error_handler")
-    )
+    assert name(inside("_step", "fit", "error_handler")) == name(inside("_other", "_inner", "fit", "error_handler"))
     assert name(inside("_step", "fit")) != name(inside("_step", "predict"))
 
 
 def test_a_loop_that_moves_has_the_place_of_the_loop() -> None:
-    dumps = [
-        dump("draw", "search", "<module>"),
-        dump("fits", "search", "<module>"),
-        dump("search", "<module>"),
-    ]
+    dumps = [dump("draw", "search", "<module>"), dump("fits", "search", "<module>"), dump("search", "<module>")]
     assert place(*dumps) == place(*reversed(dumps)) == place(dump("search", "<module>"))
 
 
@@ -115,9 +107,7 @@ def test_a_dump_that_was_cut_off_does_not_shorten_the_place() -> None:
 
 def test_what_stopped_the_process_by_chance_has_no_place_in_the_code() -> None:
     by_chance = incident_history.end_place((), "", "")
-    assert incident_history.name("stopped", "step", by_chance) == incident_history.name(
-        "stopped", "idle", by_chance
-    )
+    assert incident_history.name("stopped", "step", by_chance) == incident_history.name("stopped", "idle", by_chance)
     assert incident_history.name("stopped", "step", by_chance).startswith("stopped-")
 
 
@@ -174,24 +164,14 @@ def test_an_incident_has_its_name_its_place_and_what_helped(tmp_path):
     [one] = incident_history.of_run(run(tmp_path, *stall(50, 1), NEXT, END))
 
     assert one.name.startswith("wait-")
-    assert (one.kind, one.cause, one.phase, one.where) == (
-        "stall",
-        "host-deadlock",
-        "step",
-        "train.py:3 in hang",
-    )
+    assert (one.kind, one.cause, one.phase, one.where) == ("stall", "host-deadlock", "step", "train.py:3 in hang")
     assert (one.remedy, one.helped) == ("same", True)
     assert dt.datetime.fromtimestamp(one.at, dt.UTC).strftime("%H:%M:%S") == "10:00:50"
 
 
 @pytest.mark.parametrize(
     ("second", "remedy"),
-    [
-        ({"slices": 2}, "smaller"),
-        ({"device": "cpu"}, "cpu"),
-        ({"slices": 2, "device": "cpu"}, "cpu"),
-        ({}, "same"),
-    ],
+    [({"slices": 2}, "smaller"), ({"device": "cpu"}, "cpu"), ({"slices": 2, "device": "cpu"}, "cpu"), ({}, "same")],
 )
 def test_the_remedy_is_what_the_next_attempt_does_otherwise(tmp_path, second, remedy):
     [one] = incident_history.of_run(run(tmp_path, *stall(50, 1), (90, Launched(0.0, 2, 8, **second)), END))
@@ -201,21 +181,13 @@ def test_the_remedy_is_what_the_next_attempt_does_otherwise(tmp_path, second, re
 def test_a_remedy_helped_if_the_next_attempt_came_to_its_end_or_trained_for_long(tmp_path):
     def helped(again: float, name: str, code: int = 0) -> list[bool | None]:
         happened = (*stall(50, 1), NEXT, *stall(again, 2), (again + 50, Conclude(code, "")))
-        return [
-            one.helped
-            for one in incident_history.of_run(run(tmp_path, *happened, name=name, code=code, stalls=2))
-        ]
+        return [one.helped for one in incident_history.of_run(run(tmp_path, *happened, name=name, code=code, stalls=2))]
 
     assert helped(100, "20260307-100000-a") == [False, None]
     assert helped(900, "20260307-100000-b") == [True, None]
-    [one] = incident_history.of_run(
-        run(tmp_path, *stall(50, 1), NEXT, (100, Conclude(1, "")), name="c", code=1)
-    )
+    [one] = incident_history.of_run(run(tmp_path, *stall(50, 1), NEXT, (100, Conclude(1, "")), name="c", code=1))
     assert one.helped is False
-    itself = (
-        (50, Announce("training.stalled", FACTS)),
-        (80, Announce("training.recovered", {"gap": "75 s"})),
-    )
+    itself = ((50, Announce("training.stalled", FACTS)), (80, Announce("training.recovered", {"gap": "75 s"})))
     [one] = incident_history.of_run(run(tmp_path, *itself, END, name="d"))
     assert (one.remedy, one.helped) == ("itself", True)
 
@@ -288,9 +260,7 @@ def test_the_words_count_this_week_and_name_the_first_day():
     assert incident_history.seen_words(seen(0, ""), [seen(0, "")]) == ""
 
 
-@pytest.mark.parametrize(
-    ("number", "word"), [(1, "first"), (10, "tenth"), (11, "11th"), (21, "21st"), (112, "112th")]
-)
+@pytest.mark.parametrize(("number", "word"), [(1, "first"), (10, "tenth"), (11, "11th"), (21, "21st"), (112, "112th")])
 def test_ordinals(number, word):
     assert incident_history.ordinal(number) == word
 

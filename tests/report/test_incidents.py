@@ -13,9 +13,7 @@ from tests.report.nights import journal
 from tests.storage.lines import encoded
 
 SILENT = {"silence": "no progress for 75 s inside a training step", "what": "the processor is idle"}
-WAIT = Finding(
-    "device-wait", 0.8, evidence=("idle",), against=("warm",), advice=("restart it", "use the CPU")
-)
+WAIT = Finding("device-wait", 0.8, evidence=("idle",), against=("warm",), advice=("restart it", "use the CPU"))
 LOCK = Finding("host-deadlock", 0.4, evidence=("idle",), advice=("look at the locks",))
 
 
@@ -61,12 +59,7 @@ def announced(known, tries, troubles, state="finished"):
 def test_a_stall_begins_with_the_last_progress_and_ends_with_the_next_attempt(tmp_path):
     known, _, [one] = read(tmp_path, *STALL, *END)
 
-    assert [round(at - known.first) for at in (one.began, one.noticed, one.acted, one.ended)] == [
-        50,
-        125,
-        127,
-        132,
-    ]
+    assert [round(at - known.first) for at in (one.began, one.noticed, one.acted, one.ended)] == [50, 125, 127, 132]
     assert (one.number, one.attempt, one.outcome) == (1, 1, incidents.RESTARTED)
     assert (one.where, one.classes) == ("train.py:9 in step", ("metal_wait",))
 
@@ -80,9 +73,7 @@ def test_the_last_findings_and_the_decision_stand(tmp_path):
 
 
 def test_a_stall_that_recovers_is_over_without_a_deed(tmp_path):
-    _, _, [one] = read(
-        tmp_path, *STALL[:7], (140, Announce("training.recovered", {"gap": "90 s"})), heartbeat(141, 91)
-    )
+    _, _, [one] = read(tmp_path, *STALL[:7], (140, Announce("training.recovered", {"gap": "90 s"})), heartbeat(141, 91))
 
     assert (one.outcome, one.acted, round(one.lost)) == (incidents.RECOVERED, None, 90)
 

@@ -95,9 +95,7 @@ def test_times_are_those_of_the_wall_and_never_fall(tmp_path):
 
 
 def test_the_newest_record_before_a_time_is_found(tmp_path):
-    path = journal(
-        tmp_path / "j.jsonl", *((second, Heartbeat(0.0, 1, beats=second)) for second in range(1, 5))
-    )
+    path = journal(tmp_path / "j.jsonl", *((second, Heartbeat(0.0, 1, beats=second)) for second in range(1, 5)))
     known = journal_record.read(path)
 
     found = known.heartbeat_before(known.first + 2.5)

@@ -11,9 +11,9 @@ from tests.report.nights import night
 
 def test_an_attempt_is_resumed_only_if_it_was_given_a_checkpoint():
     begun = [
-        labels.attempts(
-            SimpleNamespace(attempts=[attempt_rows.AttemptRow(number=number, began=0.0, resumed=resumed)])
-        )[0][0]
+        labels.attempts(SimpleNamespace(attempts=[attempt_rows.AttemptRow(number=number, began=0.0, resumed=resumed)]))[
+            0
+        ][0]
         for number, resumed in ((1, False), (2, True), (2, False))
     ]
     assert begun == ["1", "2, resumed", "2, from scratch"]

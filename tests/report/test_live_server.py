@@ -34,9 +34,7 @@ print("done")
 LONG = 60.0  # seconds that something may take on a busy machine
 
 
-def asked(
-    server: LiveServer, path: str, host: str | None = None, method: str = "GET"
-) -> http.client.HTTPResponse:
+def asked(server: LiveServer, path: str, host: str | None = None, method: str = "GET") -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=LONG)
     connection.request(method, path, headers={"Host": host} if host else {})
     return connection.getresponse()
@@ -192,9 +190,7 @@ def live(run):
 
     def start(*words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "stallguard", "report", "--live", *words]
-        started.append(
-            subprocess.Popen(command, env=run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        )
+        started.append(subprocess.Popen(command, env=run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return started[-1]
 
     yield start
@@ -213,14 +209,8 @@ def test_a_browser_follows_a_real_run_to_its_end(live, tmp_path, leaves_nothing_
     browser = Browser()
     try:
         browser.devtools("Page.navigate", url=url)
-        batches = (
-            "return [...document.querySelectorAll('.figures dd')].map((one) => one.textContent)[0] || ''"
-        )
-        until(
-            lambda: (
-                "live" in browser.script("return (document.getElementById('live') || {}).textContent || ''")
-            )
-        )
+        batches = "return [...document.querySelectorAll('.figures dd')].map((one) => one.textContent)[0] || ''"
+        until(lambda: "live" in browser.script("return (document.getElementById('live') || {}).textContent || ''"))
         assert browser.script("return document.getElementById('badge').textContent") == "running"
         # A page of the first moments has no lane yet.
         until(lambda: browser.script("return document.getElementById('lane') !== null"))
@@ -237,9 +227,7 @@ def test_a_browser_follows_a_real_run_to_its_end(live, tmp_path, leaves_nothing_
 
         (tmp_path / "enough").touch()
         until(lambda: browser.script("return document.getElementById('badge').textContent") == "finished")
-        until(
-            lambda: "the run is over" in browser.script("return document.getElementById('live').textContent")
-        )
+        until(lambda: "the run is over" in browser.script("return document.getElementById('live').textContent"))
         assert browser.script("return window.kept")  # the page was never loaded again
         assert browser.complaints() == []
     finally:

@@ -100,9 +100,7 @@ def test_one_that_failed_for_good_says_why_and_what_it_cost(tmp_path: Path, scri
 
 
 @pytest.mark.parametrize(("number", "state"), [(signal.SIGTERM, "ended"), (signal.SIGKILL, "lost")])
-def test_one_that_was_ended_or_lost_says_how_to_go_on(
-    tmp_path: Path, script: str, number: int, state: str
-) -> None:
+def test_one_that_was_ended_or_lost_says_how_to_go_on(tmp_path: Path, script: str, number: int, state: str) -> None:
     home = tmp_path / "kept"
     command = [sys.executable, "-m", "stallguard", "run", "--python", sys.executable, script, "6000"]
     env = {**os.environ, "STALLGUARD_HOME": str(home)}

@@ -38,9 +38,7 @@ def test_a_hard_night_tells_the_causes_once_the_loss_and_the_advice():
 
 
 def test_giving_up_says_why_and_where_the_story_is():
-    night = Night(
-        run="r9", command="train.py", state="gave up", seconds=60.0, why="two attempts brought no progress"
-    )
+    night = Night(run="r9", command="train.py", state="gave up", seconds=60.0, why="two attempts brought no progress")
     assert "two attempts brought no progress" in lines(night)[0]
     assert lines(night)[1] == "  no batch was seen"
     assert "stallguard report r9" in lines(night)[2]

@@ -17,15 +17,7 @@ from tests.report.test_flame_graph import training_of
 # speedscope's src/lib/file-format-spec.ts, from which its JSON schema is made.
 UNITS = {"none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"}
 FRAME = {"name": str, "file": str, "line": int, "col": int}
-PROFILE = {
-    "type": str,
-    "name": str,
-    "unit": str,
-    "startValue": int,
-    "endValue": int,
-    "samples": list,
-    "weights": list,
-}
+PROFILE = {"type": str, "name": str, "unit": str, "startValue": int, "endValue": int, "samples": list, "weights": list}
 FILE = {
     "$schema": str, "shared": dict, "profiles": list, "name": str, "activeProfileIndex": int, "exporter": str,
 }  # fmt: skip

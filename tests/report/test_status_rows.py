@@ -32,9 +32,7 @@ def test_each_of_several_has_its_progress_or_its_end():
     assert shown["training 2"].endswith("20 batches a second, silent for 0.2 s")
 
 
-@pytest.mark.parametrize(
-    ("silent", "says"), [(0.2, "batches end"), (450.0, "no batch has ended for 7 min 30 s")]
-)
+@pytest.mark.parametrize(("silent", "says"), [(0.2, "batches end"), (450.0, "no batch has ended for 7 min 30 s")])
 def test_a_run_without_a_batch_for_a_minute_is_not_said_to_train(silent, says):
     shown = dict(status_rows.rows({"state": "running", "silent": silent, "judgement": {"threshold": 900.0}}))
     assert shown["state"].startswith(f"running: {says}")

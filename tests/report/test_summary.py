@@ -28,11 +28,7 @@ def test_the_sums_tell_training_from_starting_and_from_silence(tmp_path):
 
 def test_a_silence_that_ended_by_itself_is_no_training(tmp_path):
     known, tries, troubles = read(
-        tmp_path,
-        *STALL[:7],
-        (140, Announce("training.recovered", {})),
-        heartbeat(141, 91),
-        heartbeat(190, 200),
+        tmp_path, *STALL[:7], (140, Announce("training.recovered", {})), heartbeat(141, 91), heartbeat(190, 200)
     )
 
     times = summary.totals(known, tries, troubles).spent

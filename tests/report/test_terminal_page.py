@@ -20,9 +20,7 @@ from tests.report.nights import journal, night
 
 def printed(run, width=100, **more):
     out = io.StringIO()
-    print_blocks(
-        terminal_page.blocks(document.make(run, {}, dt.UTC), width), Console(file=out, width=width, **more)
-    )
+    print_blocks(terminal_page.blocks(document.make(run, {}, dt.UTC), width), Console(file=out, width=width, **more))
     return out.getvalue()
 
 
@@ -45,14 +43,7 @@ def test_a_narrow_terminal_gets_all_of_it_too(run):
 
 def test_the_order_is_story_chart_incidents_numbers_advice(run):
     text = printed(run)
-    order = [
-        "It stalled twice",
-        "Throughput",
-        "\n2 equal stalls",
-        "Stall 2",
-        "\nIn numbers",
-        "\nWhat helps\n",
-    ]
+    order = ["It stalled twice", "Throughput", "\n2 equal stalls", "Stall 2", "\nIn numbers", "\nWhat helps\n"]
 
     places = [text.index(words) for words in order]
     assert places == sorted(places)
@@ -66,9 +57,7 @@ def test_equal_incidents_are_shown_once_with_a_line_for_each(tmp_path):
     text = printed(night(tmp_path, minutes=40, stalls=4))
 
     assert text.count("\n4 equal stalls  ") == 1
-    assert (
-        len(re.findall(r"^ +Stall [1-4]  \d\d:\d\d:\d\d, .* lost, started again$", text, re.MULTILINE)) == 4
-    )
+    assert len(re.findall(r"^ +Stall [1-4]  \d\d:\d\d:\d\d, .* lost, started again$", text, re.MULTILINE)) == 4
     assert text.count("tensorflow: 25 calls") == text.count("it is inside a training step\n") == 1
 
 
@@ -115,9 +104,7 @@ def test_why_there_are_no_stacks_is_said(tmp_path):
     manifest = run.incident(1) / "manifest.json"
     (run.incident(1) / "stacks.txt").unlink()
     text = manifest.read_text()
-    manifest.write_text(
-        text.replace('"state":"collected"', '"state":"nothing","why":"the process is stopped"', 1)
-    )
+    manifest.write_text(text.replace('"state":"collected"', '"state":"nothing","why":"the process is stopped"', 1))
 
     assert "No Python stacks: the process is stopped." in printed(run)
 
@@ -145,11 +132,7 @@ def test_advice_stands_above_the_line_to_use(run):
 
 def test_a_run_that_crashes_before_its_first_batch_shows_its_last_words_and_no_empty_figures(tmp_path):
     run = night(tmp_path, minutes=3, stalls=0)
-    crash = [
-        (0, Launched(0.0, 1, 7)),
-        (3, Exited(0.0, 1, 3)),
-        (3, Announce("attempt.crashed", {"how": "exit code 3"})),
-    ]
+    crash = [(0, Launched(0.0, 1, 7)), (3, Exited(0.0, 1, 3)), (3, Announce("attempt.crashed", {"how": "exit code 3"}))]
     journal(run.journal, *crash)
     run.output.write_text("Traceback (most recent call last):\nKeyError: 'x'\n")
     text = printed(run)

@@ -21,10 +21,7 @@ def test_a_long_night_is_fine_around_its_incidents_only():
     assert np.median(steps[~near]) > 5
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 10)), min_size=2, max_size=40),
-    st.integers(2, 50),
-)
+@given(st.lists(st.tuples(st.floats(0, 1000), st.floats(0, 10)), min_size=2, max_size=40), st.integers(2, 50))
 def test_what_the_cells_say_adds_up_to_what_the_counter_rose(steps, cells):
     moments = np.cumsum([gap / 10 + 0.001 for gap, _ in steps])
     counts = np.cumsum([rise for _, rise in steps])
@@ -34,9 +31,7 @@ def test_what_the_cells_say_adds_up_to_what_the_counter_rose(steps, cells):
 
     known = np.isfinite(rates)
     if known.all():
-        assert math.isclose(
-            (rates * np.diff(edges)).sum(), counts[-1] - counts[0], rel_tol=1e-6, abs_tol=1e-6
-        )
+        assert math.isclose((rates * np.diff(edges)).sum(), counts[-1] - counts[0], rel_tol=1e-6, abs_tol=1e-6)
     assert (rates[known] >= 0).all()
 
 

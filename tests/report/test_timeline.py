@@ -55,9 +55,7 @@ def at(made, second):
     return min(range(len(made.times)), key=lambda index: abs(made.times[index] - second))
 
 
-@pytest.mark.parametrize(
-    ("second", "pace"), [(5, 10), (59, 10), (65, 0), (85, 0), (95, 0), (105, 10), (155, 10)]
-)
+@pytest.mark.parametrize(("second", "pace"), [(5, 10), (59, 10), (65, 0), (85, 0), (95, 0), (105, 10), (155, 10)])
 def test_throughput_is_steady_then_zero_in_the_silence_then_steady_again(two_attempts, second, pace):
     assert values(two_attempts, "rate")[at(two_attempts, second)] == pytest.approx(pace, abs=0.01)
 
@@ -83,9 +81,7 @@ def test_slow_batches_are_a_level_and_no_row_of_spikes(tmp_path):
     happened += [heartbeat(s, s // 20, beat_at=s - s % 20) for s in range(1, 400)]
     made = drawn(journal(tmp_path / "j.jsonl", *happened))
 
-    inner = [
-        value for second, value in zip(made.times, values(made, "batch"), strict=True) if 50 < second < 350
-    ]
+    inner = [value for second, value in zip(made.times, values(made, "batch"), strict=True) if 50 < second < 350]
     assert inner == [pytest.approx(20.0)] * len(inner)
 
 
@@ -95,9 +91,7 @@ def test_bands_tell_phases_silence_and_sleep_and_marks_the_instants(tmp_path, tw
     assert ("starting", 91.0, 100.0) in kinds
     assert [(mark.kind, mark.at) for mark in two_attempts.marks] == [("stall", 60.0), ("restart", 90.0)]
 
-    slept = drawn(
-        journal(tmp_path / "s.jsonl", (0, Launched(0.0, 1, 7)), heartbeat(1, 5), (500, ClockGap(0.0, 400.0)))
-    )
+    slept = drawn(journal(tmp_path / "s.jsonl", (0, Launched(0.0, 1, 7)), heartbeat(1, 5), (500, ClockGap(0.0, 400.0))))
     assert [(band.began, band.ended) for band in slept.bands if band.kind == "asleep"] == [(100.0, 500.0)]
 
 
@@ -113,10 +107,7 @@ def test_readings_become_panels_and_what_is_always_zero_becomes_a_word(tmp_path)
     for second in range(0, 100, 2):
         happened.append((second, Sampled(0.0, Process(cpu=second * 1.5, rss=int(2e9)))))
         happened.append(
-            (
-                second,
-                Sampled(0.0, Memory(swap_used=0, swap_outs=0, pressure="warn" if second > 50 else "normal")),
-            )
+            (second, Sampled(0.0, Memory(swap_used=0, swap_outs=0, pressure="warn" if second > 50 else "normal")))
         )
         happened.append((second, Sampled(0.0, Machine(idle=0.25))))
     made = drawn(journal(tmp_path / "j.jsonl", *happened))
@@ -168,9 +159,7 @@ def resumed(tmp_path):
         (60, Launched(0.0, 2, 8, resumed=True)),
     ]
     happened += [with_loss(65 + s, 10 * s, 3.0 - s / 10, attempt=2, epoch=2 + s // 10) for s in range(1, 30)]
-    happened += [
-        (s, Sampled(0.0, Process(cpu=float(s if s < 60 else s - 60), rss=10**9))) for s in range(1, 95)
-    ]
+    happened += [(s, Sampled(0.0, Process(cpu=float(s if s < 60 else s - 60), rss=10**9))) for s in range(1, 95)]
     return drawn(journal(tmp_path / "j.jsonl", *sorted(happened, key=lambda pair: pair[0])))
 
 
@@ -252,16 +241,11 @@ def test_the_loss_of_a_training_goes_on_in_its_next_process(tmp_path):
 
 def test_two_trainings_at_once_have_two_lines(tmp_path):
     happened = [
-        (s, Heartbeat(0.0, 1, pid=pid, beats=s, beat_at=100.0 + s, loss=float(pid)))
-        for s in (10, 20)
-        for pid in (7, 8)
+        (s, Heartbeat(0.0, 1, pid=pid, beats=s, beat_at=100.0 + s, loss=float(pid))) for s in (10, 20) for pid in (7, 8)
     ]
     record = journal_record.read(journal(tmp_path / "j.jsonl", (0, Launched(0.0, 1, 7)), *happened))
 
-    assert [name for name, _ in timeline.loss_points(record, record.heartbeat)] == [
-        "training 1",
-        "training 2",
-    ]
+    assert [name for name, _ in timeline.loss_points(record, record.heartbeat)] == ["training 1", "training 2"]
 
 
 @given(st.text(max_size=80))

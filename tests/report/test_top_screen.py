@@ -20,9 +20,7 @@ SNAPSHOT = {
     "rates": {"batches": 2.5, "cpu": 1.7}, "findings": [{"cause": "device-wait", "confidence": 0.8}],
     "incidents": 1, "lost": 82.0, "effective": 0.9,
 }  # fmt: skip
-SAMPLES = tuple(
-    Sample(10.0 - n / 10, 1.0 / (n + 1), 1.0, 1e9 + n * 1e6, None if n < 50 else 0.5) for n in range(100)
-)
+SAMPLES = tuple(Sample(10.0 - n / 10, 1.0 / (n + 1), 1.0, 1e9 + n * 1e6, None if n < 50 else 0.5) for n in range(100))
 
 
 def text(lines: list[top_screen.StyledLine]) -> str:
@@ -85,9 +83,7 @@ def test_a_curve_shows_the_newest_values_and_a_gap_where_nothing_is_known():
 
 
 @example([8.8e-233, -2.27e75], 2, True)  # their quotient is infinite
-@given(
-    st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True)), st.integers(1, 80), st.booleans()
-)
+@given(st.lists(st.none() | st.floats(allow_nan=True, allow_infinity=True)), st.integers(1, 80), st.booleans())
 def test_no_values_break_a_curve(values, columns, from_zero):
     curve = sparkline(values, columns, from_zero=from_zero)
     assert len(curve) <= columns

@@ -73,9 +73,7 @@ def test_run_attempts_and_incidents_are_spans_of_one_trace(tmp_path: Path, by: s
     ((path, request),) = got
     assert path == "/v1/traces"
     (resource,) = request.resource_spans
-    assert {one.key: one.value.string_value for one in resource.resource.attributes}[
-        "service.name"
-    ] == "stallguard"
+    assert {one.key: one.value.string_value for one in resource.resource.attributes}["service.name"] == "stallguard"
     spans = [span for scope in resource.scope_spans for span in scope.spans]
     by_name = {span.name: span for span in spans}
     assert sorted(by_name) == ["attempt 1", "attempt 2", "crash", "run"]

@@ -7,9 +7,7 @@ from stallguard.report.trial_table import choice_words, table
 
 
 def test_columns_that_no_trial_knows_are_left_out_and_gaps_are_question_marks() -> None:
-    lines = table(
-        "size", [("a", Trial(rate=12345.0, spread=1.0)), ("b", Trial(trouble="it stalled"))], "fine"
-    )
+    lines = table("size", [("a", Trial(rate=12345.0, spread=1.0)), ("b", Trial(trouble="it stalled"))], "fine")
     assert lines[0].split() == ["size", "batches/s", "rows/s", "memory", "outcome"]
     assert "  12\u202f300 ± 5%  " in lines[1]
     assert lines[1].endswith("fine")

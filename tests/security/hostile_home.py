@@ -87,22 +87,10 @@ def build(place: Path, systemd: Path) -> RunDir:
     named.mkdir(parents=True)
     (named / "run.json").write_bytes((over.path / "run.json").read_bytes())
     learned_store.keep_sizes(
-        learned_store.CommandKey((f"train{ESCAPES}.py", ESCAPES), f"/{ESCAPES}", "digest", ESCAPES),
-        BatchSizes(rows=8),
+        learned_store.CommandKey((f"train{ESCAPES}.py", ESCAPES), f"/{ESCAPES}", "digest", ESCAPES), BatchSizes(rows=8)
     )
     systemd.mkdir(parents=True)
-    words = [
-        "stallguard",
-        "agent",
-        "work",
-        "--name",
-        "night",
-        "--at",
-        "23:00",
-        "--",
-        "--",
-        f"train{ESCAPES}.py",
-    ]
+    words = ["stallguard", "agent", "work", "--name", "night", "--at", "23:00", "--", "--", f"train{ESCAPES}.py"]
     unit = f"[Unit]\nDescription={ESCAPES}\n[Service]\nWorkingDirectory=/{ESCAPES}\nExecStart={shlex.join(words)}\n"
     (systemd / f"{unit_name('night')}.service").write_text(unit)
     job_memory.keep("night", job_memory.JobMemory(run=over.id, trouble=ESCAPES))

@@ -64,8 +64,7 @@ def test_no_module_loads_code_or_calls_a_shell(name: str) -> None:
         assert function not in CALLS, ast.unparse(call)
         for argument in call.keywords:
             wrong = argument.arg in ARGUMENTS and not (
-                isinstance(argument.value, ast.Constant)
-                and argument.value.value is not ARGUMENTS.get(argument.arg)
+                isinstance(argument.value, ast.Constant) and argument.value.value is not ARGUMENTS.get(argument.arg)
             )
             assert not wrong, ast.unparse(call)
 

@@ -22,8 +22,7 @@ from stallguard.supervisor import control
 from tests.supervisor.listening import TOKEN, Ear
 
 AS_ROOT = pytest.mark.skipif(
-    os.geteuid() != 0 or sys.platform == "darwin",
-    reason="becomes another user, whom Linux names to the receiver",
+    os.geteuid() != 0 or sys.platform == "darwin", reason="becomes another user, whom Linux names to the receiver"
 )
 ANOTHER = 65534
 

@@ -49,18 +49,14 @@ def test_all_of_a_run_is_the_owners_alone(home: Path, umask: None) -> None:
     beats = HeartbeatListener(place, run.probe, lambda _event: None, time.monotonic)
     control = Control(place / "control", lambda _event: None, time.monotonic, dict)
     try:
-        run_files.keep_asked(
-            run, run_files.RunRequest(2, run.id, [], [], "/", "", run_files.Identity(1, 0.0))
-        )
+        run_files.keep_asked(run, run_files.RunRequest(2, run.id, [], [], "/", "", run_files.Identity(1, 0.0)))
         run_files.keep_room(run)
         Journal(run.journal, print).close()
         log = OutputLog(run.output, print, 1 << 20)
         log.write(b"x")
         log.close()
         environment.run_seed(run.checkpoints)
-        learned_store.keep_sizes(
-            learned_store.CommandKey(("train.py",), "/", "", ""), learned_store.BatchSizes(rows=8)
-        )
+        learned_store.keep_sizes(learned_store.CommandKey(("train.py",), "/", "", ""), learned_store.BatchSizes(rows=8))
         found = [*home.rglob("*"), home, home.parent, place, *place.iterdir()]
         wrong = {
             str(path): oct(mode(path))
@@ -81,9 +77,7 @@ def test_a_data_directory_that_was_open_to_others_is_closed(home: Path) -> None:
         (home / name).chmod(0o777)
     paths.new_run("train", "20260101-000000")
     paths.remove_sockets(paths.socket_dir())
-    learned_store.keep_sizes(
-        learned_store.CommandKey(("train.py",), "/", "", ""), learned_store.BatchSizes(rows=8)
-    )
+    learned_store.keep_sizes(learned_store.CommandKey(("train.py",), "/", "", ""), learned_store.BatchSizes(rows=8))
 
     assert [oct(mode(home / name)) for name in ("runs", "s", "learned")] == ["0o700"] * 3
 
@@ -163,9 +157,7 @@ def test_only_what_belongs_in_it_is_removed_from_a_directory_of_sockets(tmp_path
 
 
 @AS_ROOT
-def test_a_process_that_another_user_names_is_not_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_another_user_names_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = paths.RunDir(tmp_path / "run")
     private.make(run.path)
     run_files.keep_attempt(run, AttemptRecord(1, 1, run_files.identity(os.getpid()), 7, str(tmp_path)))
@@ -176,14 +168,7 @@ def test_a_process_that_another_user_names_is_not_ended(
     assert run_files.recall_attempt(run) is None
 
 
-LINKS = (
-    "journal.jsonl",
-    "output.log",
-    ".outcome.room",
-    "stallguard.stacks",
-    ".run.saved.{pid}",
-    ".outcome.json.{pid}",
-)
+LINKS = ("journal.jsonl", "output.log", ".outcome.room", "stallguard.stacks", ".run.saved.{pid}", ".outcome.json.{pid}")
 
 
 @pytest.mark.parametrize("name", LINKS)

@@ -29,11 +29,7 @@ from tests.security.hostile_home import ESCAPES, STEERING
 
 SCRIPT = "from pathlib import Path\nPath('ran').touch()\n"
 # Verbs that would wait for a training of minutes, install into the service manager, or replace this process.
-APART = {
-    "run": "below, on a terminal",
-    "top": "below, on a terminal",
-    "agent work": "its words are those of `run`",
-}
+APART = {"run": "below, on a terminal", "top": "below, on a terminal", "agent work": "its words are those of `run`"}
 TRAINS = ("drill",)  # what starts a training without any words
 # More than the name of a run and an option with the escapes, which each verb gets.
 MORE: dict[str, list[list[str]]] = {
@@ -53,10 +49,7 @@ MORE: dict[str, list[list[str]]] = {
     "agent show": [["--at", "23:00", "--", f"train{ESCAPES}.py"], ["--name", "night"]],
     "agent logs": [["--name", "night"]],
     "agent status": [["--name", "night"]],
-    "agent install": [
-        ["--at", ESCAPES, "--", "train.py"],
-        ["--at", "23:00", "--env", ESCAPES, "--", "train.py"],
-    ],
+    "agent install": [["--at", ESCAPES, "--", "train.py"], ["--at", "23:00", "--env", ESCAPES, "--", "train.py"]],
     "tune compare": [["--env", f"{ESCAPES}=1,2", "--", "train.py"], ["--batch", ESCAPES, "--", "train.py"]],
     "tune find-batch": [["--set", f"{ESCAPES}=1", "--", "train.py"], ["--", f"/nowhere/{ESCAPES}"]],
     "doctor": [["--python", f"/nowhere/{ESCAPES}"]],
@@ -111,9 +104,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunDir]:
         patch.chdir(project)
         (project / "train.py").write_text(SCRIPT)
         settings = {"notify": {"command": ESCAPES, "urls": [ESCAPES]}, "run": {"python": f"/{ESCAPES}"}}
-        lines = (
-            f"{name} = {msgspec.json.encode(value).decode()}" for name, value in settings["notify"].items()
-        )
+        lines = (f"{name} = {msgspec.json.encode(value).decode()}" for name, value in settings["notify"].items())
         toml = "[notify]\n" + "\n".join(lines).replace("\x7f", "\\u007f")
         (project / "stallguard.toml").write_text(toml)
         made = hostile_home.build(place, place / "config" / "systemd" / "user")
@@ -127,9 +118,7 @@ def live(night: RunDir, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunDir]:
     """Return a run that lives, whose answers are hostile."""
     place = paths.socket_dir("/tmp")
     run = paths.RunDir(night.path.parent / "live")
-    control = Control(
-        place / "control", lambda _event: None, time.monotonic, lambda: hostile_home.snapshot("live")
-    )
+    control = Control(place / "control", lambda _event: None, time.monotonic, lambda: hostile_home.snapshot("live"))
     made = hostile_home.run_of(run.path.parent, "live", control=str(control.path))
     asked = run_files.asked(made)
     run_files.keep_asked(made, msgspec.structs.replace(asked, supervisor=run_files.identity(os.getpid())))
@@ -188,22 +177,9 @@ def test_no_verb_lets_text_of_others_steer_the_terminal(
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "status",
-        "ls --live",
-        "debug dump",
-        "stop",
-        "debug mute",
-        "restart",
-        "logs",
-        "ls",
-        "report",
-        "debug profile",
-    ],
+    ["status", "ls --live", "debug dump", "stop", "debug mute", "restart", "logs", "ls", "report", "debug profile"],
 )
-def test_no_answer_of_a_live_run_steers_the_terminal(
-    name: str, live: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_answer_of_a_live_run_steers_the_terminal(name: str, live: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in ([], ["--json"], [live.id], ["--run", live.id]):
         found = steers(shown([*name.split(), *words], monkeypatch))
         assert not found, (name, words, found)
@@ -227,11 +203,7 @@ def test_completion_shows_no_escapes(night: RunDir) -> None:
     """A shell shows the help of what it offers, and inserts the word."""
     words = {"_STALLGUARD_COMPLETE": "zsh_complete", "COMP_WORDS": "stallguard report ", "COMP_CWORD": "2"}
     done = subprocess.run(
-        [sys.executable, "-m", "stallguard"],
-        env=os.environ | words,
-        capture_output=True,
-        check=True,
-        timeout=120,
+        [sys.executable, "-m", "stallguard"], env=os.environ | words, capture_output=True, check=True, timeout=120
     )
     assert b"over" in done.stdout
     assert not steers(done.stdout.decode())
@@ -246,14 +218,7 @@ def test_every_verb_prints_through_the_one_place_that_makes_text_visible() -> No
         "debug.py": {"sys.stdout.buffer"},  # an archive, and not to a terminal
         "__init__.py": {"sys.stderr.write"},  # a trace
     }
-    words = {
-        "click.echo",
-        "click.secho",
-        "print",
-        "sys.stdout.buffer",
-        "sys.stdout.write",
-        "sys.stderr.write",
-    }
+    words = {"click.echo", "click.secho", "print", "sys.stdout.buffer", "sys.stdout.write", "sys.stderr.write"}
     found = {}
     for path in sorted(Path(stallguard.cli.__file__).parent.glob("*.py")):
         nodes = ast.walk(ast.parse(path.read_text()))

@@ -122,9 +122,7 @@ def test_no_secret_is_in_the_bundle(run: RunDir, monkeypatch: pytest.MonkeyPatch
     assert found == []
 
 
-def test_the_page_opens_no_connection_and_runs_no_foreign_script(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_opens_no_connection_and_runs_no_foreign_script(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names of functions and files of the profile are in the page too: its flame graph is drawn from them."""
     evil = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=2>"
     stack = [CodeLine(f"/home/me/{evil}.py", 3, evil), *sampled.FIT]

@@ -41,9 +41,7 @@ def test_nothing_known_is_nothing_said(sensor: FilesSensor, tmp_path: Path) -> N
     assert sensor.read() is None
 
 
-def test_a_checkpoint_is_being_written_until_it_is_closed(
-    sensor: FilesSensor, tmp_path: Path, hands: Hands
-) -> None:
+def test_a_checkpoint_is_being_written_until_it_is_closed(sensor: FilesSensor, tmp_path: Path, hands: Hands) -> None:
     sensor.read()
     path = tmp_path / "model.keras"
     with path.open("wb", buffering=0) as file:
@@ -177,9 +175,7 @@ def test_few_files_are_followed_however_many_checkpoints_there_are(
     sensor.read()
     for number in range(100):
         (tmp_path / f"{number}.keras").write_bytes(b"x")
-    assert eventually(
-        lambda: isinstance(sensor.read(), Files) and len(sensor._known) == file_activity.KNOWN_MAX
-    )
+    assert eventually(lambda: isinstance(sensor.read(), Files) and len(sensor._known) == file_activity.KNOWN_MAX)
 
 
 def test_a_huge_tree_is_watched_at_its_top_and_where_checkpoints_go(tmp_path: Path) -> None:
@@ -231,10 +227,7 @@ def test_the_home_and_guarded_folders_are_not_walked(tmp_path: Path, monkeypatch
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: (looked.append(str(path)), scandir(path))[1])
 
-    assert file_activity.plan(home / place, home) == [
-        (home / place, False),
-        (home / place / "checkpoints", True),
-    ]
+    assert file_activity.plan(home / place, home) == [(home / place, False), (home / place / "checkpoints", True)]
     assert set(looked) == {str(home / place), str(home / place / "checkpoints")}
 
 
@@ -275,9 +268,7 @@ def test_on_a_mac_one_directory_is_listed_because_a_stream_would_bring_the_event
     sensor = FilesSensor(Target(places=(tmp_path,)), hands, fsevents=True)
     try:
         sensor.read()
-        assert [emitter.watch.path for emitter in sensor._observer.emitters] == [
-            str(tmp_path / "checkpoints")
-        ]
+        assert [emitter.watch.path for emitter in sensor._observer.emitters] == [str(tmp_path / "checkpoints")]
         (tmp_path / "best.keras").write_bytes(b"x")
         assert reads(sensor, tmp_path / "best.keras")
         (tmp_path / "best.keras").unlink()

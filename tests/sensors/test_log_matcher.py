@@ -87,8 +87,7 @@ def test_a_metal_error_is_one_event_wherever_it_is_cut(cut: int) -> None:
 
 def test_a_reason_of_an_unknown_kind_is_reported_in_its_own_words() -> None:
     stream = recording("stderr_tf_m1_command_buffer_error.txt").replace(
-        b"Ignored (for causing prior/excessive GPU errors) (IOAF code 4)",
-        b"Some Novel Failure (00000011:kIONew)",
+        b"Ignored (for causing prior/excessive GPU errors) (IOAF code 4)", b"Some Novel Failure (00000011:kIONew)"
     )
     found = fed(stream)
     assert [(event.signature, event.family) for event in found] == [("mps_cb_error", "GPU_FAULT_HEADER")]
@@ -101,11 +100,7 @@ def test_what_follows_a_metal_error_is_looked_at_again() -> None:
 
 
 def test_a_victims_last_words_show_the_reason_first() -> None:
-    assert ids(fed(recording("stderr_mlx_innocent_victim.txt"))) == [
-        "iogpu_victim",
-        "mlx_cb_failed",
-        "libcxxabi",
-    ]
+    assert ids(fed(recording("stderr_mlx_innocent_victim.txt"))) == ["iogpu_victim", "mlx_cb_failed", "libcxxabi"]
 
 
 TRACEBACK = b"""Traceback (most recent call last):
@@ -133,9 +128,7 @@ def test_a_traceback_is_whole_wherever_it_is_cut(cut: int, more: int) -> None:
 
 
 def test_an_error_that_is_a_known_sign_is_both() -> None:
-    stream = TRACEBACK.replace(
-        b"ValueError: Shapes", b"ResourceExhaustedError: OOM when allocating tensor with shape"
-    )
+    stream = TRACEBACK.replace(b"ValueError: Shapes", b"ResourceExhaustedError: OOM when allocating tensor with shape")
     assert [event.family for event in fed(stream)] == ["SCRIPT_ERROR", "GPU_OOM"]
 
 
@@ -173,9 +166,7 @@ def test_a_sign_in_a_line_of_many_megabytes_is_found_once() -> None:
 
 @settings(max_examples=examples.of(60, fast=10))
 @given(st.integers(3000, 12000), st.integers(0, 2500), st.integers(40, 5000))
-def test_signs_across_the_cuts_of_a_long_line_are_each_found_once(
-    before: int, between: int, size: int
-) -> None:
+def test_signs_across_the_cuts_of_a_long_line_are_each_found_once(before: int, between: int, size: int) -> None:
     other = b"Very slow compile?"
     stream = b"x" * before + TIMEOUT + b"y" * between + other + b"x" * 9000 + b"\n"
     found = fed(*(stream[i : i + size] for i in range(0, len(stream), size)))

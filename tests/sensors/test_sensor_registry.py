@@ -33,9 +33,7 @@ def test_within_seconds_all_that_can_be_known_of_a_child_is_known(tmp_path: Path
     with running(SLEEPER) as child:
         target = Target(root=child.pid, places=(tmp_path,))
         clock = system
-        samplers = Samplers(
-            sensors(target, clock, lambda n, e: troubles.append(f"{n}: {e}")), mailbox.put, clock
-        )
+        samplers = Samplers(sensors(target, clock, lambda n, e: troubles.append(f"{n}: {e}")), mailbox.put, clock)
         samplers.start()
         seen: set[type[Reading]] = set()
         until = time.monotonic() + 10
@@ -108,7 +106,5 @@ print(flush=True); time.sleep(60)
 def test_watching_files_costs_nothing_until_it_begins() -> None:
     source = "import sys, stallguard.sensors.sensor_registry; print('watchdog' in sys.modules, 'psutil' in sys.modules)"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    answer = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=True, env=env
-    )
+    answer = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, env=env)
     assert answer.stdout.strip() == "False False"

@@ -17,9 +17,7 @@ TRAINING = Rates(cores=1.0, faults=50.0, census=OWN)
 class Alone(Simulation):
     """A training that has begun, with batches of `batch` seconds; its threads are deadlocked when it is silent."""
 
-    def __init__(
-        self, limits: DetectorLimits = LIMITS, learned: Learned | None = None, batch: float = 0.1
-    ) -> None:
+    def __init__(self, limits: DetectorLimits = LIMITS, learned: Learned | None = None, batch: float = 0.1) -> None:
         super().__init__(OneTraining(limits, learned), tick=0.0, batch=batch, several=True)
         self.start(rates=TRAINING, stuck_rates=SILENCES["deadlock"])
 

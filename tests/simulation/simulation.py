@@ -166,18 +166,11 @@ class Simulation(Kept):
     ) -> Program:  # fmt: skip
         """Start a program: its probe says hello and sends a record.  `more`: fields of Program."""
         here = f"place-{pid}" if pid and place is None else place or ""
-        said = {
-            "pid": pid or self.pid + self.attempt - 1,
-            "armed": True,
-            "place": here,
-            "command": f"t.py {pid}",
-        }
+        said = {"pid": pid or self.pid + self.attempt - 1, "armed": True, "place": here, "command": f"t.py {pid}"}
         self.tell(ProbeConnected, attempt=self.attempt, **(said | (hello or {})))
         facts = {"source": "none" if pid else "callbacks", "phase_at": self.now, "batches": 10**6}
         facts |= self.first_record() | (record or {})
-        first = Heartbeat(
-            at=self.now, attempt=self.attempt, pid=pid, progress_at=self.now, sent_at=self.now, **facts
-        )
+        first = Heartbeat(at=self.now, attempt=self.attempt, pid=pid, progress_at=self.now, sent_at=self.now, **facts)
         more = {"stuck_rates": IDLE} | more
         step = self.batch if batch is None else batch
         program = self.programs[pid] = Program(first, pid, step, due=self.now + step, **more)
@@ -195,9 +188,7 @@ class Simulation(Kept):
         if self.alive:
             self.alive = False
             self.programs.clear()
-            self.ended = Exited(
-                at=self.now, attempt=self.attempt, code=code, memory_kill=memory_kill, **crash
-            )
+            self.ended = Exited(at=self.now, attempt=self.attempt, code=code, memory_kill=memory_kill, **crash)
             self.feed(self.ended)
         return self
 
@@ -387,15 +378,11 @@ class Simulation(Kept):
     @property
     def attempt(self) -> int:
         """The number of the attempt; 1 before the first."""
-        return max(
-            1, self.run.current.number if isinstance(self.subject, WholeCore) else self.history.attempt
-        )
+        return max(1, self.run.current.number if isinstance(self.subject, WholeCore) else self.history.attempt)
 
     def findings(self) -> tuple[Finding, ...]:
         """Return the diagnosis of the attempt's end if it has ended, else of now."""
-        return (
-            diagnose.diagnose_exit(self.history, self.ended) if self.ended is not None else self.diagnosed()
-        )
+        return diagnose.diagnose_exit(self.history, self.ended) if self.ended is not None else self.diagnosed()
 
     def diagnosed(self) -> tuple[Finding, ...]:
         """Return the diagnosis of the gap, even if the attempt has ended."""

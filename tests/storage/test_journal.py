@@ -144,11 +144,7 @@ def test_a_line_nested_too_deep_is_skipped(tmp_path: Path) -> None:
     write(path)
     with path.open("ab") as file:
         file.write(b"[" * 100_000 + b"\n")
-        file.write(
-            b'{"schema":1,"utc":"","at":1,"kind":"event","data":{"type":"ticked","x":'
-            + b"[" * 100_000
-            + b"\n"
-        )
+        file.write(b'{"schema":1,"utc":"","at":1,"kind":"event","data":{"type":"ticked","x":' + b"[" * 100_000 + b"\n")
     write(path)
 
     assert list(journal.events(path)) == EVENTS * 2
@@ -188,9 +184,7 @@ def test_what_stands_behind_a_place_is_found_again_wherever_it_went(tmp_path: Pa
         place = places[number]
         assert place is not None
         assert journal.holds(path, place)
-        assert [event.at for event in journal.events(path, place)] == [
-            float(at) for at in range(number + 1, 100)
-        ]
+        assert [event.at for event in journal.events(path, place)] == [float(at) for at in range(number + 1, 100)]
         assert not journal.holds(path, msgspec.structs.replace(place, tail=b"x" * len(place.tail)))
         assert not journal.holds(path, msgspec.structs.replace(place, part=99))
 
@@ -266,9 +260,7 @@ def test_what_another_program_takes_away_under_a_living_run_is_told_once_and_rea
     assert "without" not in said[0]
 
 
-def test_a_journal_that_was_emptied_without_a_copy_goes_on_and_says_that_lines_are_missing(
-    tmp_path: Path,
-) -> None:
+def test_a_journal_that_was_emptied_without_a_copy_goes_on_and_says_that_lines_are_missing(tmp_path: Path) -> None:
     path, said, seconds = tmp_path / "journal.jsonl", list[str](), iter(range(0, 1000, 2))
     book = journal.Journal(path, said.append, now=lambda: float(next(seconds)))
     for event in EVENTS:

@@ -60,9 +60,7 @@ def directory(tmp_path: Path) -> RunDir:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("until", [5, 300, 1500])
-def test_what_is_saved_and_the_rest_of_the_journal_bring_the_run_that_was(
-    directory: RunDir, until: int
-) -> None:
+def test_what_is_saved_and_the_rest_of_the_journal_bring_the_run_that_was(directory: RunDir, until: int) -> None:
     run = lived(directory, night(800), until)
 
     before = journal.load_snapshot(directory)
@@ -118,9 +116,7 @@ def deep(directory: RunDir) -> None:
 
 def no_journal_of_its_own(directory: RunDir) -> None:
     text = (
-        directory.journal.read_bytes()
-        .replace(b'"beats":7,', b'"beats":8,')
-        .replace(b'clock":139.0', b'clock":138.0')
+        directory.journal.read_bytes().replace(b'"beats":7,', b'"beats":8,').replace(b'clock":139.0', b'clock":138.0')
     )
     directory.journal.write_bytes(text)
 
@@ -165,10 +161,7 @@ def test_a_training_whose_command_is_not_utf_8_is_not_saved_and_nothing_fails(di
     book = journal.Journal(directory.journal, lambda _: None)
     saver = journal.SnapshotSaver(directory, book)
     run = fold.begin(0.0)
-    events = [
-        Launched(at=1.0, attempt=1, pid=7),
-        ProbeConnected(at=2.0, attempt=1, pid=7, command="x.py \udcff"),
-    ]
+    events = [Launched(at=1.0, attempt=1, pid=7), ProbeConnected(at=2.0, attempt=1, pid=7, command="x.py \udcff")]
     for event in [*events, *(Heartbeat(at=at, attempt=1, pid=7, beats=int(at)) for at in (400.0, 800.0))]:
         book.write(event.at, *journal_line(event))
         run, _ = fold.advance(run, event, LIMITS)
@@ -205,7 +198,5 @@ def test_after_lines_were_lost_the_value_is_saved_as_soon_as_there_is_room(direc
 
     assert len(troubles) == 1
     assert not list(directory.path.glob(".*")), "no draft is left"
-    assert recovery.rebuilt(journal.events(directory.journal), LIMITS) != run, (
-        "the journal alone is not enough"
-    )
+    assert recovery.rebuilt(journal.events(directory.journal), LIMITS) != run, "the journal alone is not enough"
     assert taken_up(directory) == run

@@ -98,9 +98,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> No
     assert caught.value.code == CANNOT_RUN
 
 
-def test_a_socket_directory_is_private_and_short_and_lies_beside_the_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_socket_directory_is_private_and_short_and_lies_beside_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as home:
         monkeypatch.setenv("STALLGUARD_HOME", home)
         made = paths.socket_dir(owner=Path("/runs/one"))
@@ -146,9 +144,7 @@ def test_the_newest_run_that_fits_is_meant_and_that_is_said(
 
     assert found == (made[1] if text == "train-2" else made[2])
     said = capsys.readouterr().err
-    assert said == (
-        "" if text == "train-2" else f"stallguard: '{text}' fits 3 runs; the newest is {found.id}\n"
-    )
+    assert said == ("" if text == "train-2" else f"stallguard: '{text}' fits 3 runs; the newest is {found.id}\n")
 
 
 @pytest.mark.parametrize("text", [None, "last", "latest"])

@@ -59,9 +59,7 @@ def test_the_newest_stays_however_old_it_looks_by_a_wrong_clock():
 
 
 def test_the_run_that_was_begun_last_stays_and_latest_means_it_when_the_clock_had_been_ahead(tmp_path):
-    ahead, after = (
-        paths.new_run("train", stamp, tmp_path) for stamp in ("20270101-000000", "20260101-000000")
-    )
+    ahead, after = (paths.new_run("train", stamp, tmp_path) for stamp in ("20270101-000000", "20260101-000000"))
     trial = paths.new_run("train", "20260101-000001", tmp_path, trial=True)
     for run in (ahead, after, trial):
         run.asked.write_text("{}")
@@ -220,9 +218,7 @@ def test_sockets_of_runs_that_are_over_are_swept_and_those_of_others_stay(tmp_pa
     monkeypatch.setattr(retention, "SWEEP_AFTER", -1.0)
     live = RunDir(tmp_path / "runs" / "live")
     live.path.mkdir(parents=True)
-    run_files.write(
-        live.asked, run_files.RunRequest(1, "live", [], [], "/", "", run_files.identity(os.getpid()))
-    )
+    run_files.write(live.asked, run_files.RunRequest(1, "live", [], [], "/", "", run_files.identity(os.getpid())))
     over = paths.socket_dir(short, owner=tmp_path / "runs" / "killed-at-its-start")
     alive = paths.socket_dir(short, owner=live.path)
     foreign = paths.socket_dir(short)

@@ -61,9 +61,7 @@ def fill(path: Path) -> None:
             filler.write(bytes(4096))
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or sys.platform != "linux", reason="needs a small file system of its own"
-)
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="needs a small file system of its own")
 def test_on_a_file_system_that_is_really_full(tmp_path: Path) -> None:
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=256k", "none", tmp_path], check=False, capture_output=True
@@ -116,9 +114,7 @@ def _refuses(_descriptor: int) -> None:
 
 def test_what_was_asked_is_known_although_run_json_is_empty_or_nested_too_deep(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
-    asked = run_files.RunRequest(
-        1, "one", ["train.py"], ["python", "train.py"], "/", "", run_files.Identity(1, 0.0)
-    )
+    asked = run_files.RunRequest(1, "one", ["train.py"], ["python", "train.py"], "/", "", run_files.Identity(1, 0.0))
     run_files.keep_asked(run, asked)
     for damage in (b"", b"[" * 100_000, b"\xff"):
         run.asked.write_bytes(damage)

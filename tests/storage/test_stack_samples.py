@@ -25,9 +25,7 @@ def test_what_the_probe_wrote_is_read(tmp_path: Path) -> None:
     assert stack_samples.is_begun(file)
 
 
-@pytest.mark.parametrize(
-    "damage", [{"lines": []}, {"samples": "many"}], ids=["a line that is not there", "no number"]
-)
+@pytest.mark.parametrize("damage", [{"lines": []}, {"samples": "many"}], ids=["a line that is not there", "no number"])
 def test_a_damaged_file_is_not_read(tmp_path: Path, damage: dict[str, object]) -> None:
     file = sampled.write(RunDir(tmp_path), 7, msgspec.structs.replace(SAMPLES, **damage))
     assert stack_samples.read(file) is None

@@ -18,9 +18,7 @@ TOKEN = 77
 class Probe:
     """Speaks as the probe of one process would: a living one, with no descriptor of its page, as on Python 3.13."""
 
-    def __init__(
-        self, address: Path, pages: Path, began: int = 1, process: subprocess.Popen | None = None
-    ) -> None:
+    def __init__(self, address: Path, pages: Path, began: int = 1, process: subprocess.Popen | None = None) -> None:
         draft = pages / "draft"
         draft.write_bytes(bytes(wire.SIZE))
         self.process = process or subprocess.Popen(["sleep", "60"])

@@ -19,9 +19,7 @@ LONG = 30.0  # seconds; only a broken test waits that long
 @pytest.fixture
 def orphan():
     """A process in a session of its own; its parent is this one, which only matters to the kernel."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     yield process
     process.stdin.close()
     process.kill()

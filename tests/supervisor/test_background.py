@@ -47,25 +47,19 @@ def test_a_run_that_begins_at_its_very_hour_has_a_whole_day() -> None:
 
 @pytest.mark.parametrize(("hours", "why"), [(7.9, ""), (8.0, "8 h have passed")])
 @pytest.mark.parametrize("stepped", [-1, 0, 1])
-def test_a_length_of_time_ends_it_too_whatever_the_clock_on_the_wall_does(
-    hours: float, why: str, stepped: int
-) -> None:
+def test_a_length_of_time_ends_it_too_whatever_the_clock_on_the_wall_does(hours: float, why: str, stepped: int) -> None:
     now = EVENING + dt.timedelta(hours=hours + stepped)
     assert background.reason_to_end(RunSettings(max_time=8 * 3600.0), EVENING, now, hours * 3600) == why
 
 
 def test_without_an_appointment_a_run_goes_on() -> None:
-    assert (
-        background.reason_to_end(RunSettings(), EVENING, EVENING + dt.timedelta(days=30), 30 * 86400.0) == ""
-    )
+    assert background.reason_to_end(RunSettings(), EVENING, EVENING + dt.timedelta(days=30), 30 * 86400.0) == ""
 
 
 def test_a_run_that_was_taken_up_on_a_full_disk_says_later_who_guards_it(tmp_path):
     directory, now = RunDir(tmp_path), [0.0]
     dead = run_files.Identity(pid=1, started=0.0)
-    asked = run_files.RunRequest(
-        schema=2, id=directory.id, command=[], argv=[], cwd="/", began="", supervisor=dead
-    )
+    asked = run_files.RunRequest(schema=2, id=directory.id, command=[], argv=[], cwd="/", began="", supervisor=dead)
     run_files.keep_asked(directory, asked)
     refusing = tmp_path / f".run.json.{os.getpid()}"
     refusing.mkdir()  # the draft cannot be written

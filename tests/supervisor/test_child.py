@@ -65,9 +65,7 @@ def hears(child, path):
     return path.read_text().split()
 
 
-@pytest.mark.parametrize(
-    ("code", "seen"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", -9)]
-)
+@pytest.mark.parametrize(("code", "seen"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", -9)])
 def test_the_end_is_reported_once_with_its_code(ends, code, seen):
     ends.python(code)
     assert ends.end()[0] == seen
@@ -163,9 +161,7 @@ def test_nothing_waits_for_a_child_that_ignores_everything_it_can(ends, tmp_path
 
 def test_the_last_output_may_be_waited_for_before_the_end_is_reported(ends):
     order = []
-    child = ends.python(
-        "pass", before_post=lambda: order.append("output"), post=lambda *_: order.append("end")
-    )
+    child = ends.python("pass", before_post=lambda: order.append("output"), post=lambda *_: order.append("end"))
     child._thread.join(LONG)
     assert order == ["output", "end"]
 
@@ -197,8 +193,7 @@ def test_a_working_directory_that_is_gone_is_said(ends, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "code", "memory"),
-    [(0, 0, False), (3 << 8, 3, False), (9 | 0x20000, -9, True), (15 | 0x10000, -15, False)],
+    ("data", "code", "memory"), [(0, 0, False), (3 << 8, 3, False), (9 | 0x20000, -9, True), (15 | 0x10000, -15, False)]
 )
 def test_the_exit_note_of_macos_is_read(data, code, memory):
     assert from_kevent(data) == (code, memory, False)

@@ -138,9 +138,7 @@ def test_more_clients_than_there_is_room_for_leave_it_alive(desk: Desk) -> None:
     assert threading.active_count() + len(living()) < MOST_CLIENTS
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="other systems refuse a connection when the queue is full"
-)
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse a connection when the queue is full")
 def test_a_run_whose_queue_is_full_is_asked_once_there_is_room(tmp_path: Path) -> None:
     path = str(tmp_path / "control")
     with contextlib.ExitStack() as opened, concurrent.futures.ThreadPoolExecutor() as pool:

@@ -117,9 +117,7 @@ def test_a_beat_that_only_its_hook_stored_is_progress_too(ear: Ear) -> None:
 def test_the_hello_becomes_a_greeting_and_other_notes_stay_notes(ear: Ear) -> None:
     probe = ear.probe()
     with probe.socket:
-        probe.say(
-            '{"token":77,"pid":PID,"kind":"hello","armed":true,"hooks":["fit"],"beyond":["x"],"place":"a-1"}'
-        )
+        probe.say('{"token":77,"pid":PID,"kind":"hello","armed":true,"hooks":["fit"],"beyond":["x"],"place":"a-1"}')
         probe.say('{"token":77,"pid":PID,"kind":"resume","text":"from epoch 2"}')
         probe.socket.send(b"{not json")
         probe.socket.send(b'{"token": 1, "text": "\xff"}')
@@ -164,9 +162,7 @@ def test_the_longest_pause_of_one_process_is_not_reported_of_another(ear: Ear) -
     one.send(beats=1, changes=1, longest_ns=5_000_000_000)
     other.send(beats=1, changes=1, longest_ns=1_000_000)
 
-    heartbeat = {
-        event.pid: event.longest for event in (ear.next(), ear.next()) if isinstance(event, Heartbeat)
-    }
+    heartbeat = {event.pid: event.longest for event in (ear.next(), ear.next()) if isinstance(event, Heartbeat)}
 
     assert heartbeat == {one.pid: 5.0, other.pid: 0.001}
 
@@ -222,9 +218,7 @@ BYE = wire.KINDS.index("bye")
 
 @pytest.mark.waits
 @pytest.mark.parametrize(("flags", "how"), [(0, "ended"), (wire.FLAG_FAILED, "failed")])
-def test_one_that_said_goodbye_has_left_when_its_process_is_gone_and_not_before(
-    ear: Ear, flags: int, how: str
-) -> None:
+def test_one_that_said_goodbye_has_left_when_its_process_is_gone_and_not_before(ear: Ear, flags: int, how: str) -> None:
     """An interpreter may hang on its way out: until it is gone somebody must look after it."""
     probe = ear.probe()
     probe.send(beats=3, kind=BYE, flags=flags, phase=wire.PHASES.index("finishing"))
@@ -356,9 +350,7 @@ def test_a_command_is_stored_where_the_hooks_of_each_training_look(ear: Ear) -> 
 
 
 @pytest.mark.parametrize(("command", "asked"), [("stop", "stop"), ("save", "none")])
-def test_an_end_that_was_asked_for_is_asked_of_what_begins_later_too(
-    ear: Ear, command: str, asked: str
-) -> None:
+def test_an_end_that_was_asked_for_is_asked_of_what_begins_later_too(ear: Ear, command: str, asked: str) -> None:
     ear.beats.ask(command)
     probe = ear.probe()
     probe.page.write_bytes(wire.pack(probe.values))  # what the probe stored before it spoke
@@ -406,9 +398,7 @@ def test_after_a_minute_it_is_said_that_no_library_was_loaded_and_later_that_one
     notes = []
     for clock[0] in (159.0, 161.0, 170.0):
         listener.outside.look(clock[0])
-        notes.append(
-            [(event.kind, event.facts["outside"]) for event in posted if isinstance(event, ProbeNote)]
-        )
+        notes.append([(event.kind, event.facts["outside"]) for event in posted if isinstance(event, ProbeNote)])
     probe.send(beats=1)
     listener._drain()
     listener.close()

@@ -46,9 +46,7 @@ def test_what_is_known_of_a_run_is_there_by_the_parser_of_prometheus() -> None:
         "attempt": 2, "restarts_total": 1, "stalls_total": 1, "batches_total": 1234, "batches_per_second": 2.5,
         "silent_seconds": 0.25, "effective_ratio": 0.93, "epoch": 5, "updated_timestamp_seconds": 1_763_680_000.5,
     }  # fmt: skip
-    assert {
-        key[0].removeprefix("stallguard_"): value for key, value in found.items() if len(key) == 1
-    } == expected
+    assert {key[0].removeprefix("stallguard_"): value for key, value in found.items() if len(key) == 1} == expected
     assert found["stallguard_spent_seconds_total", "stalled"] == 6.5
 
 
@@ -82,9 +80,7 @@ def test_a_reader_never_finds_half_a_file(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o444 == 0o444
 
 
-def test_a_file_that_cannot_be_written_is_reported_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_written_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_status, "METRICS_EVERY", 0.01)
     troubles, tries = list[str](), threading.Semaphore(0)
 

@@ -209,9 +209,7 @@ def test_nothing_is_held_for_longer_however_often_each_reading_is_replaced() -> 
 
 def test_the_longest_pause_of_what_was_summed_up_is_kept() -> None:
     events = [*begin(), *healthy(1.0, 60)]
-    slow = max(
-        index for index, event in enumerate(events) if isinstance(event, Heartbeat) and event.at == 43.0
-    )
+    slow = max(index for index, event in enumerate(events) if isinstance(event, Heartbeat) and event.at == 43.0)
     events[slow] = replace(events[slow], longest=0.7, longest_phase="input")
 
     longest = [event.longest for event, _ in through(events)[0] if isinstance(event, Heartbeat)]

@@ -35,10 +35,7 @@ def test_bytes_pass_unchanged_and_apart_and_both_are_kept(stage, finished):
     show = stage(Side("pipe"), Side("pipe"))
     every = "bytes(range(256)) * 5000"
     assert (
-        show.run(
-            python(f"import os; os.write(2, b'\\xff\\x00e'); import sys; sys.stdout.buffer.write({every})")
-        )
-        == 0
+        show.run(python(f"import os; os.write(2, b'\\xff\\x00e'); import sys; sys.stdout.buffer.write({every})")) == 0
     )
     assert finished(show) == bytes(range(256)) * 5000
     assert show.err.data == b"\xff\x00e"
@@ -273,9 +270,7 @@ def test_output_that_still_has_room_is_not_held(stage, finished):
     child = show.start(python("print('m' * 100_000)"))
     [pump] = show.output._pumps
     until = time.monotonic() + LONG
-    while (pump.blocked_since is None or time.monotonic() < pump.blocked_since + 0.05) and (
-        time.monotonic() < until
-    ):
+    while (pump.blocked_since is None or time.monotonic() < pump.blocked_since + 0.05) and (time.monotonic() < until):
         time.sleep(0.005)
     assert pump.blocked_since is not None
     assert show.output.blocked(time.monotonic()) == 0

@@ -80,11 +80,7 @@ def test_a_relative_home_is_one_place_wherever_the_script_goes(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("end", "code"),
-    [
-        ("raise SystemExit(7)", 7),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
-        ("1/0", 1),
-    ],
+    [("raise SystemExit(7)", 7), ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137), ("1/0", 1)],
 )
 def test_the_exit_code_is_the_childs_own_or_128_and_the_signal(tmp_path: Path, end: str, code: int) -> None:
     run = guard(tmp_path, "--max-restarts", "0", write(tmp_path, end))
@@ -244,9 +240,7 @@ def signalled(home: Path, number: str, where: str, *words: str) -> subprocess.Co
     ],
 )
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_that_comes_while_the_training_is_being_started_ends_it(
-    tmp_path: Path, name: str, where: str
-) -> None:
+def test_a_signal_that_comes_while_the_training_is_being_started_ends_it(tmp_path: Path, name: str, where: str) -> None:
     done = signalled(tmp_path, name, f"stallguard.{where}", "sleep", "60")
 
     assert done.returncode == 128 + getattr(signal, name), done.stderr
@@ -305,10 +299,7 @@ def test_a_deadlock_after_a_second_of_steps_is_named(tmp_path: Path) -> None:
     run = guard(tmp_path / "home", *AT_ONCE, *quick, "--on-stall", "stop", write(tmp_path, DEADLOCK))
 
     assert run.code == 124, run.err
-    assert (
-        run.announced("training.stalled")[0]["what"]
-        == "its threads wait, and nothing in the process can wake them"
-    )
+    assert run.announced("training.stalled")[0]["what"] == "its threads wait, and nothing in the process can wake them"
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
 
 

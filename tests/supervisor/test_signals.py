@@ -98,9 +98,7 @@ def test_an_end_by_it_is_the_end_of_the_run(tmp_path: Path, how: str, code: int)
 
 def test_a_training_that_ends_itself_by_it_ends_as_without_stallguard(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(
-        "import os, signal, stallguard; stallguard.beat(); os.kill(os.getpid(), signal.SIGUSR1)\n"
-    )
+    script.write_text("import os, signal, stallguard; stallguard.beat(); os.kill(os.getpid(), signal.SIGUSR1)\n")
     run = guard(tmp_path / "home", str(script), cwd=tmp_path)
 
     assert run.code == 128 + signal.SIGUSR1

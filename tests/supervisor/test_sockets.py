@@ -28,9 +28,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.waits
-def test_a_probe_that_begins_after_the_directory_was_swept_is_listened_to(
-    place: Path, tmp_path: Path
-) -> None:
+def test_a_probe_that_begins_after_the_directory_was_swept_is_listened_to(place: Path, tmp_path: Path) -> None:
     ear = Ear(place, tmp_path)
     early = ear.probe()
     early.send(beats=1)
@@ -110,9 +108,7 @@ def test_a_program_that_finds_no_socket_is_followed_by_its_page(
 
 
 @pytest.mark.waits
-def test_a_program_that_finds_no_socket_and_stops_at_once_is_followed_too(
-    place: Path, tmp_path: Path
-) -> None:
+def test_a_program_that_finds_no_socket_and_stops_at_once_is_followed_too(place: Path, tmp_path: Path) -> None:
     """It holds the interpreter's lock from its first moments on, so the stamp of its page stays what it was."""
     ear = Ear(place, tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as elsewhere:

@@ -118,9 +118,7 @@ def test_a_training_that_prints_goes_on_and_its_output_too(tmp_path: Path, kind:
     assert_outlived(tmp_path)
     if reader is None:
         assert eventually(lambda: f"err {LINES - 1}".encode() in path.read_bytes())
-    printed = (
-        reader.all() if reader else path.read_bytes()
-    )  # the end comes: nothing holds the descriptor any more
+    printed = reader.all() if reader else path.read_bytes()  # the end comes: nothing holds the descriptor any more
     assert min(printed.count(b"out "), printed.count(b"err ")) >= LINES - IN_FLIGHT
 
 

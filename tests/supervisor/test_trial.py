@@ -21,9 +21,7 @@ def judge(run: Run) -> TrialVerdict:
     return judged(run, is_complete=beats(run) >= STEPS)
 
 
-def ended(
-    batches: int = STEPS, cause: str = "", attempt: dict[str, object] | None = None, **changes: object
-) -> Run:
+def ended(batches: int = STEPS, cause: str = "", attempt: dict[str, object] | None = None, **changes: object) -> Run:
     run = fold.begin(0.0)
     history = History(heartbeat=Heartbeat(at=1.0, attempt=1, beats=batches))
     findings = (Finding(cause, 0.9),) if cause else ()
@@ -105,9 +103,7 @@ def observed(*events: Event, beats_of: int = 7) -> Observations:
 
 def test_energy_is_the_power_over_the_measured_stretch_and_unknown_without_a_reading() -> None:
     power = [(90.0, 500.0), (101.0, 100.0), (105.0, 100.0), (109.0, 200.0), (120.0, 900.0)]
-    trial = observed(
-        *(read(at, Device(power=watts, used_by_run=True, moved=True)) for at, watts in power)
-    ).figures()
+    trial = observed(*(read(at, Device(power=watts, used_by_run=True, moved=True)) for at, watts in power)).figures()
     assert trial.rate == pytest.approx(20)
     assert trial.watts == pytest.approx(125)
     assert trial.joules == pytest.approx(125 / 20)

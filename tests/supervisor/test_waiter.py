@@ -184,15 +184,8 @@ os.kill(os.getpid(), signal.SIGPIPE)
         ended.set()
 
     where = str(tmp_path.resolve())
-    argv = [
-        sys.executable,
-        "-c",
-        "import signal; signal.signal(signal.SIGPIPE, signal.SIG_DFL)" + code,
-        where,
-    ]
-    adopted = Adopted.start_below_waiter(
-        argv, env={"ONLY": "th\udcfcs"}, file=tmp_path / "exit", post=post, cwd=where
-    )
+    argv = [sys.executable, "-c", "import signal; signal.signal(signal.SIGPIPE, signal.SIG_DFL)" + code, where]
+    adopted = Adopted.start_below_waiter(argv, env={"ONLY": "th\udcfcs"}, file=tmp_path / "exit", post=post, cwd=where)
     assert ended.wait(LONG)
     adopted._thread.join()
     assert codes == [-signal.SIGPIPE]
@@ -206,17 +199,13 @@ os.kill(os.getpid(), signal.SIGPIPE)
 def test_what_cannot_be_started_is_126_or_127(tmp_path, make, code):
     make(tmp_path / "program")
     with pytest.raises(StallguardError) as caught:
-        Adopted.start_below_waiter(
-            [str(tmp_path / "program")], env={}, file=tmp_path / "exit", post=print, cwd="/"
-        )
+        Adopted.start_below_waiter([str(tmp_path / "program")], env={}, file=tmp_path / "exit", post=print, cwd="/")
     assert caught.value.code == code
 
 
 def test_a_working_directory_that_is_gone_is_said(tmp_path):
     with pytest.raises(StallguardError) as caught:
-        Adopted.start_below_waiter(
-            ["/bin/sh"], env={}, file=tmp_path / "exit", post=print, cwd=str(tmp_path / "gone")
-        )
+        Adopted.start_below_waiter(["/bin/sh"], env={}, file=tmp_path / "exit", post=print, cwd=str(tmp_path / "gone"))
     assert "directory" in caught.value.why
 
 
@@ -248,9 +237,7 @@ class TestWithoutRoom:
             ended.set()
 
         absent = tmp_path / "absent" / "exit-1f.2"
-        adopted = Adopted.start_below_waiter(
-            ["/bin/sh", "-c", "exit 9"], env={}, file=absent, post=post, cwd="/"
-        )
+        adopted = Adopted.start_below_waiter(["/bin/sh", "-c", "exit 9"], env={}, file=absent, post=post, cwd="/")
         assert ended.wait(LONG)
         adopted._thread.join()
         assert codes == [9]
@@ -277,9 +264,7 @@ class TestWithoutRoom:
         one.end()
         assert one.adopt() == -9
 
-    def test_a_disk_that_takes_longer_than_the_time_between_two_attempts_is_awaited(
-        self, tmp_path, monkeypatch
-    ):
+    def test_a_disk_that_takes_longer_than_the_time_between_two_attempts_is_awaited(self, tmp_path, monkeypatch):
         slow = tmp_path / "slow.py"
         # The waiter is a program of its own, and its timer the kernel's: only a disk that really takes long shows it.
         slow.write_text(

@@ -59,9 +59,7 @@ def scene(tmp_path, monkeypatch, launchd):
     def run(words, seconds, env, cwd) -> Said:
         if words[0] == "launchctl":
             return Said(*launchd.ask(words[1:]), 0.0)
-        return (
-            agent(words[5:]) if words[3:5] == ("stallguard", "agent") else made.answers.get(words[-1], absent)
-        )
+        return agent(words[5:]) if words[3:5] == ("stallguard", "agent") else made.answers.get(words[-1], absent)
 
     announced = []
     made = Scene(home, os.environ, announced.append, run)

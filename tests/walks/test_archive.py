@@ -87,10 +87,7 @@ def test_a_failed_row_is_a_test_that_is_skipped_with_what_was_seen(zipped, tmp_p
     )  # fmt: skip
 
     assert "1 skipped" in done.stdout, done.stdout
-    assert (
-        "kill -9 did not hold on 26.1-25b78-m4 (2026-11-22): no process, expected: it comes back"
-        in done.stdout
-    )
+    assert "kill -9 did not hold on 26.1-25b78-m4 (2026-11-22): no process, expected: it comes back" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -126,9 +123,7 @@ def test_the_command_makes_a_zip_here_and_refuses_what_is_none(tmp_path):
     env = {**os.environ, "HOME": str(tmp_path), "STALLGUARD_HOME": str(tmp_path / "kept")}
 
     def run(*words):
-        return subprocess.run(
-            [*walk, *words], capture_output=True, text=True, check=False, env=env, cwd=tmp_path
-        )
+        return subprocess.run([*walk, *words], capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
 
     made = run("--only", "gpu", "--only", "terminal", "--zip", "here.zip")
     assert made.returncode == 0, made.stdout + made.stderr

@@ -136,10 +136,7 @@ def test_the_doctor_and_the_drill_are_believed(scene, tools):
 
     from mac.scene import Said
 
-    announced = {
-        "verdict": "good",
-        "facts": {"environment": {"deep": {"devices": ["/physical_device:GPU:0"]}}},
-    }
+    announced = {"verdict": "good", "facts": {"environment": {"deep": {"devices": ["/physical_device:GPU:0"]}}}}
     tools[sys.executable] = Said(0, f"loading\n{json.dumps(announced)}\n", 1.0)
     assert verdicts(scene, "doctor", "drill") == {"doctor": "held", "drill": "held"}
     tools[sys.executable] = Said(125, "stallguard itself failed", 1.0)

@@ -81,10 +81,7 @@ def test_a_buffer_that_the_kernel_does_not_grant_is_no_success():
     from mac import verdicts_kernel as say
 
     row = say.burst(65536, 4096, 65536, 700, 12, 1000)
-    assert (row.verdict, row.figure) == (
-        HELD,
-        "lost 700 of 1000 with the kernel's 4096 bytes, 12 with our 65536",
-    )
+    assert (row.verdict, row.figure) == (HELD, "lost 700 of 1000 with the kernel's 4096 bytes, 12 with our 65536")
     assert say.burst(65536, 4096, 4096, 700, 700, 1000).verdict == FAILED
     assert say.burst(65536, 4096, 65536, 700, 1000, 1000).verdict == FAILED
 
@@ -94,9 +91,7 @@ def test_each_way_to_write_a_checkpoint_is_noticed_also_below_a_link(real):
 
     rows = by_check(files.checks(real))
     ways = [
-        f"files: {way}{where}"
-        for where in ("", " below a symlinked cwd")
-        for way in ("create", "rename", "overwrite")
+        f"files: {way}{where}" for where in ("", " below a symlinked cwd") for way in ("create", "rename", "overwrite")
     ]
     assert rows == dict.fromkeys(ways, HELD)
 
@@ -126,9 +121,7 @@ def test_a_footprint_is_read_from_each_tool_that_prints_one():
     assert say.footprint(FOOTPRINT) == 214 << 20
     head = FOOTPRINT.partition("Auxiliary")[0]
     assert say.footprint(head) == 214 << 20
-    assert say.footprint((RECORDINGS / "sample_header_python313_macos27.txt").read_text()) == round(
-        88.4 * (1 << 30)
-    )
+    assert say.footprint((RECORDINGS / "sample_header_python313_macos27.txt").read_text()) == round(88.4 * (1 << 30))
     assert say.footprint("footprint: unable to inspect 4711") is None
 
 
@@ -201,10 +194,7 @@ def test_a_loop_is_run_with_the_first_python_that_has_its_library(real, monkeypa
     from mac import frameworks
 
     source = "import stallguard\nfor _ in range({steps}): stallguard.beat()\nprint('device', 'gpu')\n"
-    loops = (
-        frameworks.Loop("Own", "json", "gpu", source),
-        frameworks.Loop("None", "no_such_module", "gpu", source),
-    )
+    loops = (frameworks.Loop("Own", "json", "gpu", source), frameworks.Loop("None", "no_such_module", "gpu", source))
     monkeypatch.setattr(frameworks, "LOOPS", loops)
     monkeypatch.setattr(frameworks, "candidates", lambda _home, _env: ["/no/such/python", sys.executable])
     own, none = frameworks.checks(real)

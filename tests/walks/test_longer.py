@@ -193,9 +193,7 @@ def later(scene, monkeypatch):
     def run(words, seconds, env, cwd):
         verb = words[4] if words[3:4] == ("stallguard",) else ""
         if verb == "agent":
-            os.environ["STALLGUARD_HOME"] = env[
-                "STALLGUARD_HOME"
-            ]  # the verbs of the fixture run in this process
+            os.environ["STALLGUARD_HOME"] = env["STALLGUARD_HOME"]  # the verbs of the fixture run in this process
             return fake(words, seconds, env, cwd)
         return scenes.run(words, seconds, env, cwd) if verb else fake(words, seconds, env, cwd)
 
@@ -305,10 +303,7 @@ def test_unused_files_are_left_where_macos_removes_them():
         here = [file for file in files if file.parent == place]
         assert sorted(file.suffix for file in here) == [".file", ".socket"]
         assert [file.is_socket() for file in here] == [False, True]
-        with (
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
-            pytest.raises(ConnectionRefusedError),
-        ):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, pytest.raises(ConnectionRefusedError):
             sender.connect(str(next(file for file in here if file.is_socket())))
     finally:
         for file in files:

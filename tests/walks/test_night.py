@@ -52,9 +52,7 @@ def test_launchds_badly_documented_answers_are_asked_for_and_nothing_is_left(sce
 def test_a_guarded_folder_is_refused_and_a_job_there_is_looked_at(scene, launchd):
     rows = made(scene, "guarded")
 
-    assert verdicts(rows) == {"refusal": "held", "guarded folder": "did not hold"}, (
-        "nothing guards it on this machine"
-    )
+    assert verdicts(rows) == {"refusal": "held", "guarded folder": "did not hold"}, "nothing guards it on this machine"
     assert nothing_left(scene, launchd)
 
 

@@ -62,10 +62,7 @@ def test_a_blocked_step_must_be_a_stall_while_windowserver_works():
     from mac import verdicts_steps as say
 
     row = say.blocked(14.0, 0.25, 0.0, called=True)
-    assert (row.verdict, row.figure) == (
-        HELD,
-        "a stall after 14 s; GPU time: WindowServer 250 ms, the training 0 ms",
-    )
+    assert (row.verdict, row.figure) == (HELD, "a stall after 14 s; GPU time: WindowServer 250 ms, the training 0 ms")
     assert say.blocked(180.0, 0.25, 0.0, called=False).verdict == FAILED
     assert say.blocked(14.0, 0.0, 0.0, called=True).verdict == UNASKED
     assert say.blocked(14.0, None, None, called=True).verdict == UNASKED

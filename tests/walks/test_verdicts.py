@@ -38,10 +38,7 @@ def test_a_virtual_gpu_and_none_are_no_answer(say):
 
 
 def test_memory_names_what_is_not_reported(say):
-    announced, pages = (
-        recorded("sysctl_memory_loaded_48g_18core.txt"),
-        recorded("vm_stat_m_series_32g_healthy.txt"),
-    )
+    announced, pages = (recorded("sysctl_memory_loaded_48g_18core.txt"), recorded("vm_stat_m_series_32g_healthy.txt"))
     more = "\nhw.memsize: 51539607552\nvm.compressor_bytes_used: 1\n"
     assert say.memory(announced + more, pages).figure == "not reported: paged_limit"
     more += "vm.compressor_segment_limit: 1629615\nvm.compressor_segment_buffer_size: 65536\n"
@@ -120,9 +117,7 @@ def test_a_job_is_in_force_as_it_was_written_or_not(say):
     text = recorded("launchctl_print_keepalive_successfulexit_smappservice.txt")
     assert say.in_force(text, 30).verdict == HELD
     assert say.in_force(text, 150).verdict == FAILED
-    assert say.in_force(recorded("launchctl_print_running_runatload.txt"), 5).verdict == FAILED, (
-        "no Interactive"
-    )
+    assert say.in_force(recorded("launchctl_print_running_runatload.txt"), 5).verdict == FAILED, "no Interactive"
 
 
 def test_a_job_that_is_switched_off_is_recognised_by_number_and_by_list(say):

@@ -17,20 +17,11 @@ def test_the_table_has_its_columns_and_its_sums():
     from mac import table
     from mac.table import FAILED, HELD, UNASKED, Row
 
-    rows = [
-        Row("gpu", HELD, "3 %", "works"),
-        Row("sleep", UNASKED),
-        Row("kill -9", FAILED, "no process", "lost"),
-    ]
+    rows = [Row("gpu", HELD, "3 %", "works"), Row("sleep", UNASKED), Row("kill -9", FAILED, "no process", "lost")]
     lines = table.lines(rows)
 
     assert lines[0].split() == ["check", "verdict", "figure", "what", "it", "means"]
-    assert (
-        len(
-            {line.index(word) for line, word in zip(lines[2:], ("held", "not asked", "did not"), strict=True)}
-        )
-        == 1
-    )
+    assert len({line.index(word) for line, word in zip(lines[2:], ("held", "not asked", "did not"), strict=True)}) == 1
     assert table.summary(rows) == "1 held, 1 did not hold, 1 not asked"
     assert (table.code(rows), table.code(rows[:2])) == (1, 0)
 
@@ -119,9 +110,7 @@ def test_a_tool_that_hangs_or_is_absent_is_an_answer_too(tmp_path):
     scene = Scene(tmp_path, {"PATH": os.environ["PATH"]}, print)
     assert scene.tool("a", "sleep", "5", seconds=0.1).code == 124
     assert scene.tool("b", "no-such-tool").code == 127
-    assert (
-        scene.tool("c", "sh", "-c", "echo out; echo err >&2; pwd; exit 3").text == f"out\nerr\n{tmp_path}\n"
-    )
+    assert scene.tool("c", "sh", "-c", "echo out; echo err >&2; pwd; exit 3").text == f"out\nerr\n{tmp_path}\n"
     assert scene.recordings["c"].code == 3
 
 
@@ -160,10 +149,7 @@ def test_what_a_check_needs_and_this_machine_lacks_is_not_asked(scene):
         Check("job", "look", look),
         Check("pty", "look", look, needs=ANYWHERE),
     ]
-    seen = {
-        here: [row.verdict for row in walk(scene, checks, lambda: None, here)]
-        for here in (ANYWHERE, MAC, APPLE)
-    }
+    seen = {here: [row.verdict for row in walk(scene, checks, lambda: None, here)] for here in (ANYWHERE, MAC, APPLE)}
     assert seen[ANYWHERE] == ["not asked", "not asked", "held"]
     assert seen[MAC] == ["not asked", "held", "held"]
     assert seen[APPLE] == ["held", "held", "held"]
@@ -236,10 +222,7 @@ def test_what_takes_longer_is_asked_for_before_the_walk_and_left_out_without_a_y
         asked.append(question)
         return answer
 
-    checks = [
-        Check("quick", "look", list, needs=ANYWHERE),
-        Check("long", "look", list, needs=ANYWHERE, asks="an hour"),
-    ]
+    checks = [Check("quick", "look", list, needs=ANYWHERE), Check("long", "look", list, needs=ANYWHERE, asks="an hour")]
     done, rows = agreed(checks, ask, ANYWHERE)
     assert asked == ["long: an hour. Do it?"]
     assert [check.name for check in done] == left

@@ -91,13 +91,7 @@ def read(path: Path) -> Walked:
         machine: dict[str, Any] = json.loads(texts["machine.json"])
         known = {value: name for name, value in VERDICTS.items()}
         rows = [
-            Row(
-                str(one["check"]),
-                known[one["verdict"]],
-                str(one["seen"]),
-                str(one["means"]),
-                str(one["expected"]),
-            )
+            Row(str(one["check"]), known[one["verdict"]], str(one["seen"]), str(one["means"]), str(one["expected"]))
             for one in json.loads(texts["rows.json"])
         ]
         commands = json.loads(texts["commands.json"])

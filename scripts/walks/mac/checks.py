@@ -12,20 +12,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from mac import (
-    files,
-    frameworks,
-    gpu,
-    jobs,
-    kernel,
-    longer,
-    machine,
-    night,
-    orphans,
-    sockets,
-    steps,
-    terminal,
-)
+from mac import files, frameworks, gpu, jobs, kernel, longer, machine, night, orphans, sockets, steps, terminal
 from mac.scene import Scene
 from mac.table import FAILED, UNASKED, Row, unknown
 
@@ -131,9 +118,7 @@ def chosen(only: Sequence[str]) -> tuple[Check, ...]:
     """Return the checks of these names, in order; all if none is named.  Raises ValueError."""
     unknown = sorted(set(only) - {check.name for check in CHECKS})
     if unknown:
-        raise ValueError(
-            f"no check {', '.join(unknown)}; there are: {', '.join(check.name for check in CHECKS)}"
-        )
+        raise ValueError(f"no check {', '.join(unknown)}; there are: {', '.join(check.name for check in CHECKS)}")
     return tuple(check for check in CHECKS if not only or check.name in only)
 
 
@@ -143,15 +128,11 @@ def estimate(checks: Sequence[Check], here: str) -> int:
     return max(1, round(seconds / 60))
 
 
-def agreed(
-    checks: Sequence[Check], ask: Callable[[str], bool | None], here: str
-) -> tuple[list[Check], list[Row]]:
+def agreed(checks: Sequence[Check], ask: Callable[[str], bool | None], here: str) -> tuple[list[Check], list[Row]]:
     """Ask for all that takes longer before anything is done; return what is left, and a row for each of the others."""
     left, rows = [], []
     for check in checks:
-        answer = (
-            ask(f"{check.name}: {check.asks}. Do it?") if check.asks and fits(check.needs, here) else True
-        )
+        answer = ask(f"{check.name}: {check.asks}. Do it?") if check.asks and fits(check.needs, here) else True
         if answer:
             left.append(check)
         else:

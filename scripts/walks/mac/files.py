@@ -67,9 +67,7 @@ def _overwritten(sensor: FilesSensor, place: Path, what: str) -> Row:
     time.sleep(SETTLED)
     with (place / "first.keras").open("r+b") as file:
         file.write(b"c" * LARGER)
-    return _row(
-        f"files: overwrite{what}", sensor, lambda seen: _is(seen, "first.keras") and seen.size == LARGER
-    )
+    return _row(f"files: overwrite{what}", sensor, lambda seen: _is(seen, "first.keras") and seen.size == LARGER)
 
 
 def _is(seen: Files, name: str) -> bool:
@@ -85,8 +83,6 @@ def _row(check: str, sensor: FilesSensor, right: Callable[[Files], bool]) -> Row
             return judged(check, holds=True, figure=f"noticed after {time.monotonic() - began:.1f} s",
                           means="a checkpoint that is written is seen")  # fmt: skip
         time.sleep(LOOK)
-    figure = (
-        "nothing seen" if seen is None or seen.path is None else f"{Path(seen.path).name}, {seen.age} s old"
-    )
+    figure = "nothing seen" if seen is None or seen.path is None else f"{Path(seen.path).name}, {seen.age} s old"
     return judged(check, holds=False, figure=figure, means="a checkpoint that is written is seen",
                   otherwise="a training that saves would count as silent")  # fmt: skip

@@ -87,9 +87,7 @@ def verdict(loop: Loop, code: int, text: str, platform: str) -> Row:
 
 def candidates(home: Path, env: Mapping[str, str]) -> list[str]:
     """Return the interpreters that can have a library: the active environment's first."""
-    active = [
-        str(Path(env[name]) / "bin/python") for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)
-    ]
+    active = [str(Path(env[name]) / "bin/python") for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
     found = [*active, *pythons(home).values()]
     return [python for python in dict.fromkeys(found) if Path(python).exists()]
 

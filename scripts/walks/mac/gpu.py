@@ -77,20 +77,13 @@ def work(scene: Scene) -> Iterator[Row]:
         if not load.batches or not load.gpus:
             verdict = UNASKED if load.gpus == 0 else FAILED
             seen = "no answer" if load.gpus is None else f"{load.gpus} GPUs, {load.batches} batches"
-            yield Row(
-                "gpu at work",
-                verdict,
-                seen,
-                "put tensorflow-metal into .venv: Python 3.11 or 3.12 has wheels",
-            )
+            yield Row("gpu at work", verdict, seen, "put tensorflow-metal into .venv: Python 3.11 or 3.12 has wheels")
             return
         looks = [_look(scene, load) for _ in range(round(WATCH / EVERY))]
         yield verdicts.moves(looks)
         yield verdicts.unit(looks, libproc.seconds_a_tick())
         yield verdicts.stacks([seconds for _ in range(DUMPS) if (seconds := _dumped(load))], DUMPS)
-        said = scene.tool(
-            "sample_training", "/usr/bin/sample", str(load.process.pid), "2", "-mayDie", seconds=60
-        )
+        said = scene.tool("sample_training", "/usr/bin/sample", str(load.process.pid), "2", "-mayDie", seconds=60)
         yield verdicts.sample("of a training", said.text, said.code, said.seconds)
 
 

@@ -115,9 +115,7 @@ def _hour(scene: Scene) -> Iterator[Row]:
     morning = scene.stallguard("morning", "--since", "1h", "--json")
     nights = json.loads(morning.text.splitlines()[-1]).get("runs", []) if morning.code == 0 else []
     mine: dict[str, Any] = next((one for one in nights if one.get("job") == HOUR), {})
-    yield verdicts_jobs.at_its_hour(
-        at, memory.get("started", ""), mine.get("state", ""), mine.get("batches", 0)
-    )
+    yield verdicts_jobs.at_its_hour(at, memory.get("started", ""), mine.get("state", ""), mine.get("batches", 0))
     found = json.loads(facts.read_text()) if facts.exists() else {}
     yield from verdicts_jobs.around(found, str(scene.home.resolve()), sys.platform)
 
@@ -157,9 +155,7 @@ def bootout(night: Night) -> Iterator[Row]:
     run = latest(night.scene)
     record = run_files.recall_attempt(run) if run else None
     if run is None or record is None or not adopted:
-        yield judged(
-            "bootout", holds=False, figure=f"taken up again: {adopted}", means="the training is adopted"
-        )
+        yield judged("bootout", holds=False, figure=f"taken up again: {adopted}", means="the training is adopted")
         return
     night.scene.launchctl("bootout", night.target)
     gone = until(lambda: not run_files.lives(record.process) and run_files.outcome(run) is not None, ENDS)

@@ -68,17 +68,12 @@ def sleep(scene: Scene) -> Iterator[Row]:
         first, beats = clock.asleep(), one.beats
         said = scene.tool("pmset_sleepnow", "/usr/bin/pmset", "sleepnow")
         if not until(lambda: clock.asleep() - first > LEAST, FALLS):
-            yield unknown(
-                "sleep: reported", f"the Mac did not sleep for {LEAST:.0f} s: {said.text.strip()[:120]}"
-            )
+            yield unknown("sleep: reported", f"the Mac did not sleep for {LEAST:.0f} s: {said.text.strip()[:120]}")
             return
         went_on = until(lambda: one.beats > beats + BEFORE and bool(one.names("clock.gap")), COMES)
         after = scene.tool("pmset_assertions_after_sleep", *PMSET, "assertions").text
         yield from verdicts_longer.asleep(
-            clock.asleep() - first,
-            one.names("clock.gap"),
-            len(one.names("training.stalled")),
-            went_on=went_on,
+            clock.asleep() - first, one.names("clock.gap"), len(one.names("training.stalled")), went_on=went_on
         )
         yield verdicts_longer.awake(before, after, one.process.pid)
 
@@ -90,9 +85,7 @@ def logout(scene: Scene) -> Iterator[Row]:
         rows = _logged_out(there, known)
         if rows:
             clean(scene, "logout")
-        yield from rows or [
-            unknown("logout", "you have not logged out since: do it, then run scripts/live once more")
-        ]
+        yield from rows or [unknown("logout", "you have not logged out since: do it, then run scripts/live once more")]
         return
     with _left_only_if_begun(scene, "logout"):
         night = Night(there, LOGOUT, "login")
@@ -103,17 +96,13 @@ def logout(scene: Scene) -> Iterator[Row]:
         adopted, run = jobs.adopt(night), jobs.latest(there)
         record = run_files.recall_attempt(run) if run else None
         if not adopted or run is None or record is None:
-            yield unknown(
-                "logout", "the training was not adopted, so there is nothing to see", f"adopted: {adopted}"
-            )
+            yield unknown("logout", "the training was not adopted, so there is nothing to see", f"adopted: {adopted}")
             return
         who = record.process
         pending.keep(scene.place, "logout", {"at": scene.now(), "run": str(run.path), "pid": who.pid,
                                              "started": who.started, "boot": who.boot})  # fmt: skip
     yield unknown(
-        "logout",
-        "log out and in again, then run scripts/live once more: it says what was seen",
-        "a job trains",
+        "logout", "log out and in again, then run scripts/live once more: it says what was seen", "a job trains"
     )
 
 
@@ -221,9 +210,7 @@ def _after(scene: Scene, known: dict[str, Any]) -> Iterator[Row]:
     status = scene.stallguard("status", run.id)
     files = {name: Path(name).exists() for name in known.get("files", [])}
     _keep_journal(scene, run)
-    yield verdicts_longer.temporary(
-        control, status.code, run_files.state(run) if asked else "", files, there=there
-    )
+    yield verdicts_longer.temporary(control, status.code, run_files.state(run) if asked else "", files, there=there)
 
 
 def _keep_journal(scene: Scene, run: RunDir) -> None:

@@ -119,10 +119,7 @@ def evidence(scene: Scene) -> Iterator[Row]:
     with idle() as child:
         now = time.time()
         wanted = evidence_tools.tools(child.pid, now - 300, now)
-        said = {
-            tool.name: scene.tool(f"evidence_{tool.name}", *tool.argv, seconds=tool.seconds)
-            for tool in wanted
-        }
+        said = {tool.name: scene.tool(f"evidence_{tool.name}", *tool.argv, seconds=tool.seconds) for tool in wanted}
     failed = [name for name, answer in said.items() if answer.code]
     slowest = max(said, key=lambda name: said[name].seconds)
     answered = f"{len(said) - len(failed)} of {len(said)} answered"
@@ -157,9 +154,7 @@ def footprint(scene: Scene) -> Iterator[Row]:
 
 def pressure(scene: Scene) -> Iterator[Row]:
     """Compare the thermal pressure that we read with what macOS says."""
-    said = scene.tool(
-        "notifyutil_thermal", "/usr/bin/notifyutil", "-g", "com.apple.system.thermalpressurelevel"
-    )
+    said = scene.tool("notifyutil_thermal", "/usr/bin/notifyutil", "-g", "com.apple.system.thermalpressurelevel")
     warned = scene.tool("pmset_therm", *PMSET, "therm")
     yield verdicts_kernel.thermal(libproc.thermal_pressure(), said.text, warned.text)
 
@@ -202,9 +197,7 @@ def probes(scene: Scene) -> Iterator[Row]:
     script = scene.home / "beats_once.py"
     script.write_text("import stallguard\nfor _ in range(20): stallguard.beat()\n")
     for name, python in pythons(Path.home()).items():
-        said = scene.stallguard(
-            "run", "--python", python, "--set", "notify.desktop=off", str(script), seconds=60
-        )
+        said = scene.stallguard("run", "--python", python, "--set", "notify.desktop=off", str(script), seconds=60)
         beats = re.search(r"finished: (\d+) batches", said.text)
         yield judged(f"probe in {name}", said.code == 0 and beats and beats[1] == "20",
                      f"exit code {said.code}, {beats[1] if beats else 'no'} batches",
@@ -214,16 +207,7 @@ def probes(scene: Scene) -> Iterator[Row]:
 def live_tests(scene: Scene) -> Iterator[Row]:
     """Run the tests that only a Mac can run."""
     junit = scene.home / "junit-tests.xml"
-    words = (
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        f"--junitxml={junit}",
-        "-k",
-        "not drill",
-        str(ROOT / "tests/live"),
-    )
+    words = (sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", "-k", "not drill", str(ROOT / "tests/live"))
     yield _tested(scene, "tests", "tests/live passes here", junit, 1800, *words)
 
 

@@ -129,9 +129,7 @@ def job(night: Night) -> Iterator[Row]:
 
 
 def _refused(check: str, said: Said) -> Row:
-    return judged(
-        check, holds=False, figure=f"exit code {said.code}", means=" ".join(said.text.split())[:200]
-    )
+    return judged(check, holds=False, figure=f"exit code {said.code}", means=" ".join(said.text.split())[:200])
 
 
 def _replaced(night: Night) -> Iterator[Row]:
@@ -151,9 +149,7 @@ def _killed(night: Night) -> Iterator[Row]:
     until(lambda: len(night.output()) > STEPS, COMES)
     first, began = night.print().pid, time.monotonic()
     if first is None:
-        yield judged(
-            "kill -9", holds=False, figure="no process", means="it had ended before it could be killed"
-        )
+        yield judged("kill -9", holds=False, figure="no process", means="it had ended before it could be killed")
         return
     os.kill(first, signal.SIGKILL)
     until(lambda: night.print().pid not in (None, first) and night.is_running(), COMES)
@@ -228,9 +224,7 @@ def guarded(night: Night) -> Iterator[Row]:
 
 
 def _ended(scene: Scene, target: str) -> int | None:
-    return launchctl_answers.parse(
-        scene.launchctl("print", target, name="launchctl_print_guarded").text
-    ).exit_code
+    return launchctl_answers.parse(scene.launchctl("print", target, name="launchctl_print_guarded").text).exit_code
 
 
 def _bare(scene: Scene, *program: str) -> Path:

@@ -32,9 +32,7 @@ def checks(scene: Scene) -> Iterator[Row]:
         first.process.send_signal(signal.SIGKILL)
         first.process.wait()
         if run is None or who is None:
-            yield judged(
-                "end without stallguard", holds=False, figure="no training", means="it did not begin"
-            )
+            yield judged("end without stallguard", holds=False, figure="no training", means="it did not begin")
             return
         survived = run_files.lives(who)
         enough.write_text(str(CODE))
@@ -42,11 +40,7 @@ def checks(scene: Scene) -> Iterator[Row]:
         with started(scene, *words):
             until(lambda: run_files.outcome(run) is not None, COMES)
     end = run_files.outcome(run)
-    seen = (
-        "no outcome"
-        if end is None
-        else f"exit code {end.code}, {end.batches} batches, {end.attempts} attempts"
-    )
+    seen = "no outcome" if end is None else f"exit code {end.code}, {end.batches} batches, {end.attempts} attempts"
     yield judged("end without stallguard", survived and end is not None and (end.code, end.attempts) == (CODE, 1),
                  f"outlived stallguard: {survived}; {seen}",
                  "the exit code of a training that ended unwatched is known afterwards",

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LIMIT = 200_000  # characters of one output; a night's log is megabytes
-SERIAL = re.compile(
-    r'("?(?:IOPlatformSerialNumber|IOPlatformUUID|serial[ _-]number)"?\s*[=:]\s*)\S+', re.IGNORECASE
-)
+SERIAL = re.compile(r'("?(?:IOPlatformSerialNumber|IOPlatformUUID|serial[ _-]number)"?\s*[=:]\s*)\S+', re.IGNORECASE)
 UUID = re.compile(r"\b[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b")
 SHORTEST = 3  # letters of a name that is looked for; a shorter one is a word of every output
 NO_UUID = "00000000-0000-0000-0000-000000000000"

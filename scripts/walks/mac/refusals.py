@@ -21,9 +21,7 @@ def refusals(root: Path, home: Path, developer: int, session: str, *, unattended
             "into your home directory"
         )
     if developer:
-        found.append(
-            "the command line tools are absent (sample, vmmap): install them with: xcode-select --install"
-        )
+        found.append("the command line tools are absent (sample, vmmap): install them with: xcode-select --install")
     if session.strip() != "Aqua" and not unattended:
         found.append(
             "you are not logged in at the screen (ssh, perhaps), so launchd has no session for your jobs: log in at "

@@ -39,12 +39,8 @@ def verdict(control: str, kept: Path, status: int, age: float | None) -> Row:
     """Whether a control socket answers, and is beside the runs.  `age`: seconds of the oldest temporary file."""
     beside = control.startswith(str(kept))
     oldest_file = "none" if age is None else f"{age / A_DAY:.1f} days old"
-    figure = (
-        f"{'beside the runs' if beside else control or 'no socket'}; status: exit code {status}; the oldest "
-    )
-    means = "a run can be reached" + (
-        "" if beside else "; the home's path is too long for a socket beside the runs"
-    )
+    figure = f"{'beside the runs' if beside else control or 'no socket'}; status: exit code {status}; the oldest "
+    means = "a run can be reached" + ("" if beside else "; the home's path is too long for a socket beside the runs")
     return judged("control socket", status == 0 and bool(control), f"{figure}temporary file: {oldest_file}",
                   means, "the run cannot be reached")  # fmt: skip
 

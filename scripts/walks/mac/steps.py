@@ -41,17 +41,7 @@ class Clients(NamedTuple):
 def checks(scene: Scene) -> Iterator[Row]:
     """Guard one training through a dump, the long step and the blocked one."""
     dumped = scene.home / "dumped"
-    words = (
-        "run",
-        "--observe",
-        "--python",
-        sys.executable,
-        *QUIET,
-        str(LOAD),
-        str(dumped),
-        str(LONG),
-        str(SIZE),
-    )
+    words = ("run", "--observe", "--python", sys.executable, *QUIET, str(LOAD), str(dumped), str(LONG), str(SIZE))
     with started(scene, *words) as one:
         until(lambda: one.beats > FEW or one.process.poll() is not None, IMPORT)
         if one.beats <= FEW:
@@ -60,9 +50,7 @@ def checks(scene: Scene) -> Iterator[Row]:
             return
         if "gpus 0" in one.output and sys.platform == "darwin":
             yield unknown(
-                "guarded training",
-                "put tensorflow-metal into .venv: Python 3.11 or 3.12 has wheels",
-                "no GPU",
+                "guarded training", "put tensorflow-metal into .venv: Python 3.11 or 3.12 has wheels", "no GPU"
             )
             return
         yield _dump(scene, one)
@@ -73,9 +61,7 @@ def checks(scene: Scene) -> Iterator[Row]:
 
 def _dump(scene: Scene, one: GuardedRun) -> Row:
     name = one.run.id if one.run else "last"
-    said = scene.stallguard(
-        "debug", "dump", name, "--json", "--output", str(scene.home / "dump"), seconds=180
-    )
+    said = scene.stallguard("debug", "dump", name, "--json", "--output", str(scene.home / "dump"), seconds=180)
     text = said.text[said.text.find("{") :] if "{" in said.text else "{}"
     scene.files["dump-manifest.json"] = text
     try:

@@ -143,15 +143,9 @@ class Terminal:
 
 def checks(scene: Scene) -> Iterator[Row]:
     """Make all checks of a terminal."""
-    yield _same(
-        scene, "bytes on a terminal", "shows", SHOWS, "a script's output reaches the terminal unchanged"
-    )
-    yield _same(
-        scene, "all bytes", "bytes", ALL_BYTES, "each byte reaches the terminal, also what is no text"
-    )
-    yield _same(
-        scene, "colours", "colours", COLOURS, "a script sees the same terminal, and its colours arrive"
-    )
+    yield _same(scene, "bytes on a terminal", "shows", SHOWS, "a script's output reaches the terminal unchanged")
+    yield _same(scene, "all bytes", "bytes", ALL_BYTES, "each byte reaches the terminal, also what is no text")
+    yield _same(scene, "colours", "colours", COLOURS, "a script sees the same terminal, and its colours arrive")
     yield _resize(scene)
     yield _held(scene)
     yield _interrupt(scene)

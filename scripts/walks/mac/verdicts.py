@@ -33,9 +33,7 @@ def gpu(text: str, seconds: float) -> Row:
     if "Paravirt" in (best.kind or ""):
         return Row("gpu", UNASKED, best.kind or "", "a virtual machine's GPU says nothing about a real one")
     use = "no utilisation" if best.utilisation is None else f"{best.utilisation:.0%} busy"
-    restarts = (
-        "restarts not reported" if best.recoveries is None else f"{best.recoveries} restarts since boot"
-    )
+    restarts = "restarts not reported" if best.recoveries is None else f"{best.recoveries} restarts since boot"
     return judged(
         "gpu", best.utilisation is not None and seconds < SENSOR_DEADLINE,
         f"{best.kind}: {use}, {restarts}, {1e3 * seconds:.0f} ms",
@@ -46,16 +44,7 @@ def gpu(text: str, seconds: float) -> Row:
 def memory(sysctl: str, vm_stat: str) -> Row:
     """Whether pressure, swap and compressor are reported."""
     reading = memory_reading(parse.sysctl(sysctl), parse.pages(vm_stat))
-    wanted = (
-        "total",
-        "available",
-        "pressure",
-        "swap_used",
-        "swap_outs",
-        "compressed",
-        "paged",
-        "paged_limit",
-    )
+    wanted = ("total", "available", "pressure", "swap_used", "swap_outs", "compressed", "paged", "paged_limit")
     absent = [name for name in wanted if getattr(reading, name) is None]
     figure = f"not reported: {', '.join(absent)}" if absent else f"pressure {reading.pressure}"
     return judged("memory", not absent, figure, "the memory sensor sees all it needs",
@@ -93,12 +82,7 @@ def slept(times: str, asleep: float) -> Row:
     seconds_of = {name: int(seconds) for name, seconds in TIME.findall(times)}
     boot, fell, woke = (seconds_of.get(f"kern.{name}time", 0) for name in ("boot", "sleep", "wake"))
     if not boot <= fell < woke:
-        return Row(
-            "sleep",
-            UNASKED,
-            f"{asleep:.0f} s",
-            "it has not slept since it was started: let it, and come back",
-        )
+        return Row("sleep", UNASKED, f"{asleep:.0f} s", "it has not slept since it was started: let it, and come back")
     last = woke - fell
     return judged("sleep", asleep >= 0.9 * last - 2, f"{asleep:.0f} s since the start, {last} s the last time",
                   "time asleep is distinguished from a stall", "sleep would pass for silence")  # fmt: skip
@@ -116,11 +100,7 @@ class Look(NamedTuple):
 def moves(looks: Sequence[Look]) -> Row:
     """Whether the GPU's counters of a training move whenever its batches do."""
     worked = [(before, after) for before, after in pairwise(looks) if after.batches > before.batches]
-    still = [
-        1
-        for before, after in worked
-        if (after.gpu_time, after.submitted) == (before.gpu_time, before.submitted)
-    ]
+    still = [1 for before, after in worked if (after.gpu_time, after.submitted) == (before.gpu_time, before.submitted)]
     if not worked:
         return Row("gpu clients", UNASKED, means="no batch ended while it was watched")
     return judged("gpu clients", not still, f"{len(worked) - len(still)} of {len(worked)} looks saw it move",
@@ -136,9 +116,7 @@ def unit(looks: Sequence[Look], tick: float) -> Row:
     for name, seconds in (("nanoseconds", 1e-9), ("ticks of mach time", tick)):
         if abs(rate * seconds - 1) < 0.2:  # noqa: PLR2004 - the last submission may be some batches old
             return judged("lastSubmittedTime", holds=True, figure=name, means="its age is known in seconds")
-    return judged(
-        "lastSubmittedTime", holds=True, figure=f"{rate:.3g} a second", means="only its moving is used"
-    )
+    return judged("lastSubmittedTime", holds=True, figure=f"{rate:.3g} a second", means="only its moving is used")
 
 
 def stacks(seconds: Sequence[float], asked: int) -> Row:

@@ -56,9 +56,7 @@ def unreachable(code: int, text: str) -> Row:
     why = " ".join(text.split())[-120:]
     cure = "to check it, switch on Remote Login and allow your own key"
     return unknown(
-        "install over ssh",
-        f"ssh localhost does not work here ({why or 'no ssh'}): {cure}",
-        f"exit code {code}",
+        "install over ssh", f"ssh localhost does not work here ({why or 'no ssh'}): {cure}", f"exit code {code}"
     )
 
 
@@ -66,9 +64,7 @@ def over_ssh(code: int, text: str, session: str, *, loaded: bool) -> Row:
     """Whether an install over ssh reaches the graphical session, or is refused with the reason."""
     said = " ".join(text.split())
     refused = code == CANNOT_RUN and "graphical session" in said
-    figure = f"session {session or 'unknown'}: " + (
-        "refused" if refused else f"exit code {code}, loaded: {loaded}"
-    )
+    figure = f"session {session or 'unknown'}: " + ("refused" if refused else f"exit code {code}, loaded: {loaded}")
     return judged("install over ssh", refused or (code == 0 and loaded), figure,
                   "it installs into the graphical session if a user is logged in there, and else gives the reason",
                   said[:200])  # fmt: skip

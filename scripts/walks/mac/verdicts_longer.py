@@ -122,9 +122,7 @@ def temporary(control: str, code: int, state: str, files: Mapping[str, bool], *,
         f"{'there' if there else 'gone'}; status: exit code {code}; unused files: {left} of {len(files)} left"
     )
     if state != "running":
-        return unknown(
-            check, f"the run of three days is {state or 'gone'}: a restart or a logout ended it", figure
-        )
+        return unknown(check, f"the run of three days is {state or 'gone'}: a restart or a logout ended it", figure)
     return judged(check, code == 0 and there, figure, "`stallguard status` reaches a run after three days",
                   "a long run cannot be reached any more")  # fmt: skip
 

@@ -30,16 +30,11 @@ def dump(items: Sequence[Mapping[str, Any]], code: int, seconds: float) -> Row:
 
 def long_step(seconds: float, cpu: float, stalls: int, *, done: bool) -> Row:
     """Whether a step that uses the GPU alone passes for work.  `cpu`: seconds of the processor that it used."""
-    check, figure = (
-        "GPU-only step",
-        f"{seconds:.0f} s, {cpu:.0f} s of the processor, called a stall {stalls} times",
-    )
+    check, figure = ("GPU-only step", f"{seconds:.0f} s, {cpu:.0f} s of the processor, called a stall {stalls} times")
     if not done:
         return judged(check, holds=False, figure=figure, means="it ends", otherwise="the step did not end")
     if stalls == 0 and cpu > BUSY * seconds:
-        return unknown(
-            check, "the step used the processor as well, so it shows nothing of the GPU alone", figure
-        )
+        return unknown(check, "the step used the processor as well, so it shows nothing of the GPU alone", figure)
     return judged(check, stalls == 0, figure, "a long step on the GPU alone is no stall",
                   "trainings with long steps are ended for nothing")  # fmt: skip
 
@@ -47,13 +42,9 @@ def long_step(seconds: float, cpu: float, stalls: int, *, done: bool) -> Row:
 def blocked(seconds: float, window_server: float | None, training: float | None, *, called: bool) -> Row:
     """Whether a blocked step is a stall though WindowServer uses the GPU.  Times: of the GPU; None: not listed."""
     uses = [("WindowServer", window_server), ("the training", training)]
-    shown = ", ".join(
-        f"{name} {'not listed' if time is None else f'{time * 1e3:.0f} ms'}" for name, time in uses
-    )
+    shown = ", ".join(f"{name} {'not listed' if time is None else f'{time * 1e3:.0f} ms'}" for name, time in uses)
     figure = f"{'a stall' if called else 'no stall'} after {seconds:.0f} s; GPU time: {shown}"
     check, expected = "blocked step", "a blocked step is a stall, also while WindowServer uses the GPU"
     if called and not window_server:
-        return unknown(
-            check, "a stall, but WindowServer was not seen to use the GPU meanwhile", figure, expected
-        )
+        return unknown(check, "a stall, but WindowServer was not seen to use the GPU meanwhile", figure, expected)
     return judged(check, called, figure, expected, "the GPU's work for others passes for the training's")  # fmt: skip

@@ -435,9 +435,7 @@ def _moving_mean(level: float, new: float) -> float:
     return level + (new - level) * (_WEIGHT if level else 1.0)
 
 
-def _classify(
-    evidence: Activity, rates: UsageRates, now: float, gap: float, limits: DetectorLimits
-) -> Activity:
+def _classify(evidence: Activity, rates: UsageRates, now: float, gap: float, limits: DetectorLimits) -> Activity:
     """Return the evidence with the class of its readings, and since when that class holds."""
     gpu = _device_activity(evidence, now, limits)
     quiet = rates.cpu < max(limits.idle_cpu, limits.idle_share * evidence.level) and rates.io < limits.idle_io
@@ -474,9 +472,7 @@ def _note_wait(evidence: Activity, wait: PythonWait | None, now: float) -> Activ
 def _is_deadlock(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     """Return whether nothing could wake an idle tree (see PythonWait)."""
     if evidence.census >= 0:  # a recent one, after this idleness began, in which nothing could wake a thread
-        recent = (
-            evidence.census > (evidence.idle_since or 0.0) and evidence.census >= now - limits.stale_census
-        )
+        recent = evidence.census > (evidence.idle_since or 0.0) and evidence.census >= now - limits.stale_census
         reads = bool(evidence.remote) and evidence.wait is not None and evidence.wait.in_library
         return recent and evidence.awake < evidence.census and not reads
     return is_locked(evidence) and evidence.members == 1 and evidence.remote is not None

@@ -147,9 +147,7 @@ def observe(detector_state: DetectorState, event: events.Event, limits: Detector
         case events.Launched():
             detector_state = _compare(detector_state, {"device": event.device, "factor": str(event.slices)})
         case events.ProbeConnected():
-            versions = {
-                name: version for name, version in event.versions.items() if name not in _NO_LIBRARIES
-            }
+            versions = {name: version for name, version in event.versions.items() if name not in _NO_LIBRARIES}
             detector_state = _compare(detector_state, versions)
             if detector_state.heartbeat is None:
                 judgement = detector_state.judgement
@@ -160,9 +158,7 @@ def observe(detector_state: DetectorState, event: events.Event, limits: Detector
                 replace(detector_state, clock=verdict.open_grace(detector_state.clock, limits))
             )
         case events.OutputHeld():  # the time for which it waited for its reader is no gap of the training
-            detector_state = without_readings(
-                replace(detector_state, began=clock.now, began_at=clock.at or 0.0)
-            )
+            detector_state = without_readings(replace(detector_state, began=clock.now, began_at=clock.at or 0.0))
         case events.Exited():
             ended = replace(detector_state.judgement, step="exited", certain=True)
             return replace(detector_state, judgement=ended, check_at=None)
@@ -279,13 +275,9 @@ def _learn(
     return replace(detector_state, rows=table, slowdown=slow)
 
 
-def _progress(
-    detector_state: DetectorState, heartbeat: events.Heartbeat, limits: DetectorLimits
-) -> DetectorState:
+def _progress(detector_state: DetectorState, heartbeat: events.Heartbeat, limits: DetectorLimits) -> DetectorState:
     """Begin a new gap after progress, and withdraw a possible stall."""
-    began = max(
-        detector_state.last_record, detector_state.clock.now - max(0.0, heartbeat.at - heartbeat.progress_at)
-    )
+    began = max(detector_state.last_record, detector_state.clock.now - max(0.0, heartbeat.at - heartbeat.progress_at))
     judgement, strikes, settling = detector_state.judgement, detector_state.strikes, detector_state.settling
     row = verdict.row_now(heartbeat, detector_state.checks_before)
     # Of a process whose interpreter is held the newest record is read seconds late: the silence began before it came.
@@ -301,9 +293,7 @@ def _progress(
         strikes = min(limits.most_strikes, strikes * 2.0)
     step = move(judgement.step, "progress")
     if step == "recovering" and judgement.step == "recovering":
-        settling += max(
-            1, heartbeat.changes - (detector_state.heartbeat.changes if detector_state.heartbeat else 0)
-        )
+        settling += max(1, heartbeat.changes - (detector_state.heartbeat.changes if detector_state.heartbeat else 0))
         step = move(step, "settled") if settling >= limits.recovered_after else step
     elif step == "recovering":
         settling = 0
@@ -332,9 +322,7 @@ def _progress(
 # ---- readings -----------------------------------------------------------------------------------------------
 
 
-def _observe_process(
-    detector_state: DetectorState, reading: Process, limits: DetectorLimits
-) -> DetectorState:
+def _observe_process(detector_state: DetectorState, reading: Process, limits: DetectorLimits) -> DetectorState:
     now = detector_state.clock.now
     was_stopped = detector_state.evidence.state == "stopped"
     seen = activity.read_process(
@@ -346,12 +334,8 @@ def _observe_process(
     if was_stopped and seen.state != "stopped":
         # SIGCONT: the time for which it was stopped is no gap of the training.
         at = detector_state.clock.at or 0.0
-        judgement = replace(
-            detector_state.judgement, step=move(detector_state.judgement.step, "continued"), since=at
-        )
-        detector_state = without_readings(
-            replace(detector_state, began=now, began_at=at, judgement=judgement)
-        )
+        judgement = replace(detector_state.judgement, step=move(detector_state.judgement.step, "continued"), since=at)
+        detector_state = without_readings(replace(detector_state, began=now, began_at=at, judgement=judgement))
     return detector_state
 
 
@@ -417,9 +401,7 @@ def _counts(before: events.Heartbeat, heartbeat: events.Heartbeat) -> dict[str, 
         return {rows.UNCLASSIFIED: beats}
     first = int(heartbeat.fit_beats > 0 and (before.fit_beats <= 0 or heartbeat.fits > before.fits))
     epochs = max(0, heartbeat.epoch - before.epoch) if heartbeat.fits == before.fits else 0
-    opened = (
-        max(0, epochs + (before.batch == 0) - (heartbeat.batch == 0) - first) if heartbeat.batch >= 0 else 0
-    )
+    opened = max(0, epochs + (before.batch == 0) - (heartbeat.batch == 0) - first) if heartbeat.batch >= 0 else 0
     checks = max(0, heartbeat.checks - before.checks)
     entered = int(checks > 0 and before.phase not in ("validation", "prediction"))
     return {

@@ -31,15 +31,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core.detection import activity
-from stallguard.core.detection.activity import (
-    BUSY_DEVICE,
-    DEADLOCK,
-    EXTERNAL,
-    SPIN,
-    UNKNOWN,
-    WORKING,
-    Activity,
-)
+from stallguard.core.detection.activity import BUSY_DEVICE, DEADLOCK, EXTERNAL, SPIN, UNKNOWN, WORKING, Activity
 from stallguard.core.detection.slowdown import Slowdown
 from stallguard.core.events import Heartbeat
 from stallguard.core.learned import Baseline, quantiles, recent
@@ -320,9 +312,7 @@ def _weigh_device(detector_state: DetectorState, limits: DetectorLimits) -> Dete
     if lasted < due * limits.suspect_share:
         return detector_state
     step = move(detector_state.judgement.step, "stalled" if lasted >= due else "suspect")
-    judgement = replace(
-        detector_state.judgement, step=step, row=row, evidence=EXTERNAL, gap=lasted, threshold=due
-    )
+    judgement = replace(detector_state.judgement, step=step, row=row, evidence=EXTERNAL, gap=lasted, threshold=due)
     return replace(detector_state, judgement=judgement, still=lasted >= due)
 
 

@@ -115,9 +115,7 @@ def _fit(pattern: Pattern, ask: Ask, scene: Scene) -> Finding | None:
     )
 
 
-def fitting(
-    pieces: Iterable[Advice], scene: Scene, ask: Ask | None = None, place: str = ""
-) -> tuple[str, ...]:
+def fitting(pieces: Iterable[Advice], scene: Scene, ask: Ask | None = None, place: str = "") -> tuple[str, ...]:
     """Return those pieces of advice that apply in this scene, as sentences, most useful first.
 
     `place`: what {place} stands for; by default the line that the evidence of the incident names.

@@ -20,9 +20,7 @@ def tensorflow():
             return float(tf.reduce_sum(square @ square).numpy())
 
     devices = [device.name.replace("/physical_device:", "/") for device in tf.config.list_physical_devices()]
-    return tf.__version__, {
-        name: timed(product, name) for name in devices if name.startswith(("/CPU", "/GPU"))
-    }
+    return tf.__version__, {name: timed(product, name) for name in devices if name.startswith(("/CPU", "/GPU"))}
 
 
 def torch():

@@ -31,9 +31,7 @@ def plugins():
     """Return the plug-ins that `import tensorflow` loads, of any package."""
     places = [*getattr(site, "getsitepackages", list)(), site.getusersitepackages()]
     folders = [Path(place, "tensorflow-plugins") for place in places]
-    return sorted(
-        {path.name for folder in folders for path in folder.glob("*") if path.suffix in (".dylib", ".so")}
-    )
+    return sorted({path.name for folder in folders for path in folder.glob("*") if path.suffix in (".dylib", ".so")})
 
 
 def keras_backend():
@@ -56,9 +54,7 @@ def translated():
 
         value, size = ctypes.c_int(0), ctypes.c_size_t(4)
         libc = ctypes.CDLL(None)
-        failed = libc.sysctlbyname(
-            b"sysctl.proc_translated", ctypes.byref(value), ctypes.byref(size), None, 0
-        )
+        failed = libc.sysctlbyname(b"sysctl.proc_translated", ctypes.byref(value), ctypes.byref(size), None, 0)
         return None if failed else bool(value.value)  # an Intel Mac does not have the key
     except Exception:  # a Python without ctypes
         return None

@@ -96,9 +96,7 @@ class DaskEngine:
         self._scheduler, self._loop, self._client = scheduler, loop, client
         self._futures: dict[str, Future] = {}
         self._retired: set[str] = set()
-        self._nonce = os.urandom(
-            4
-        ).hex()  # a scheduler that started again must not meet keys of the one before
+        self._nonce = os.urandom(4).hex()  # a scheduler that started again must not meet keys of the one before
 
     def machines(self) -> list[ConnectedMachine]:
         """See engine.Engine."""
@@ -190,9 +188,7 @@ def security(signatures: Signatures) -> Security:
     """
     membership = signatures.member
     member_tls.check_dates(membership, time.time())
-    member_tls.context(
-        membership
-    )  # its error says what is wrong with the file; Dask's would be that of OpenSSL
+    member_tls.context(membership)  # its error says what is wrong with the file; Dask's would be that of OpenSSL
     try:
         load_quietly()
         from distributed import Security
@@ -380,9 +376,7 @@ def resting(worker: type[Worker]) -> type[Worker]:
             """Report, and next time after a rest: the scheduler's answer asks for haste."""
             await super().heartbeat()
             self.periodic_callbacks["heartbeat"].callback_time = RESTS * 1000
-            self.periodic_callbacks["find-missing"].callback_time = (
-                RESTS * 1000
-            )  # results of other workers: none
+            self.periodic_callbacks["find-missing"].callback_time = RESTS * 1000  # results of other workers: none
 
     Resting.__name__ = Resting.__qualname__ = worker.__name__
     return Resting

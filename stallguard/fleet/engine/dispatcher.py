@@ -334,9 +334,7 @@ class Dispatcher:
                 self._store.replace(orders.SCHEDULER_WRITES, self._deps.at().encode())
             except StoreError as error:
                 if self._is_writable:
-                    self._deps.say(
-                        f"the store can be read and not written to ({error}): no holder counts as silent"
-                    )
+                    self._deps.say(f"the store can be read and not written to ({error}): no holder counts as silent")
                 self._is_writable = False
             else:
                 if not self._is_writable:
@@ -359,9 +357,7 @@ class Dispatcher:
             idle=job.idle, address=job.address, given=self._deps.now() - job.given, is_begun=job.is_begun,
         )  # fmt: skip
 
-    def _cordon(
-        self, name: str, job: Followed, claim: Claim, why: str, *, lifts_itself: bool = False
-    ) -> None:
+    def _cordon(self, name: str, job: Followed, claim: Claim, why: str, *, lifts_itself: bool = False) -> None:
         """Cordon the machine of a holder, once for each holder."""
         host, before = claim.holder.host, self._cordons.get(claim.holder.host)
         if job.judged == claim.number:
@@ -393,11 +389,7 @@ class Dispatcher:
         quiet = job.watch.mark if job.watch is not None and job.has_run_out else ""
         self._engine.start(Start(name, job.attempts, needs_of(job.submission), address, quiet))
         since = job.tail.generation.at if job.tail.generation else ""
-        goes_on = (
-            f"it goes on from the checkpoint that was published at {since}"
-            if since
-            else "nothing was published"
-        )
+        goes_on = f"it goes on from the checkpoint that was published at {since}" if since else "nothing was published"
         self._deps.say(f"job {name} starts; {goes_on}" if quiet else f"job {name} starts")
 
 
@@ -431,9 +423,7 @@ def match(waiting: Iterable[Waiting], rooms: Mapping[str, Mapping[str, float]]) 
     def lack(address: str, needs: Mapping[str, float]) -> float:
         """The share of its needs that a machine lacks, summed over the resources."""
         room = left[address]
-        return sum(
-            max(0.0, amount - room.get(name, 0.0)) / amount for name, amount in needs.items() if amount
-        )
+        return sum(max(0.0, amount - room.get(name, 0.0)) / amount for name, amount in needs.items() if amount)
 
     for one in sorted(waiting, key=order):
         kind = (tuple(sorted(one.needs.items())), one.addresses)

@@ -35,10 +35,7 @@ RESTS = 5.0  # s between two looks at a job without a holder
 # times the golden ratio, whose multiples are spread evenly: else all that were found at once would be due at once.
 RESTS_EACH, GOLDEN_RATIO = 4.0, 0.618
 NEWS, LISTS = 3.0, 3.0  # s between two listings of the news, and of all jobs
-PAGE, PAGES = (
-    1000,
-    6.0,
-)  # names in an answer of a bucket; s between two listings of jobs for each page of them
+PAGE, PAGES = (1000, 6.0)  # names in an answer of a bucket; s between two listings of jobs for each page of them
 PAGES_IN_TURN = 5  # more are listed beside the turns
 BEATS = 5.0  # s between two listings of all renewals
 BY_HAND = 60.0  # s until it is looked again whether a job that was started by hand was submitted since
@@ -189,9 +186,7 @@ class JobReader:
         cards = self._store.versions(records.CARDS) if hosts else {}
         now, numbers = self._now(), {name: job.tail.number for name, job in listed}
         # By holders that were killed.
-        left = [
-            f"{records.BEATS}/{one}" for one, beat in found.items() if beat.number < numbers.get(beat.job, 0)
-        ]
+        left = [f"{records.BEATS}/{one}" for one, beat in found.items() if beat.number < numbers.get(beat.job, 0)]
         each(self.remove, left[:READERS], READERS)
         self._beats_at = now + min(BEATS, lasts / lease.LOOKS * 2)
         for name, job in listed:
@@ -262,10 +257,7 @@ class JobReader:
             folder = orders.refusals_folder(name)  # a machine whose refusal is damaged is asked again
             hosts = self._store.names(folder)
             refusals = records_of(
-                self._store,
-                folder,
-                hosts,
-                lambda data, host: orders.decode_refusal(data, name, host, self._signatures),
+                self._store, folder, hosts, lambda data, host: orders.decode_refusal(data, name, host, self._signatures)
             )
         return _Seen(tail, mark, at, stop, refusals)
 

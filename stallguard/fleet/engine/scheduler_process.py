@@ -35,9 +35,7 @@ CLOSES = 5.0  # s
 ANY = ("0.0.0.0", "[::]", "::")  # noqa: S104 - TLS asks each client for a certificate of the fleet
 
 
-def serve(
-    membership: Membership, listen: str, say: Callable[[str], None], *, dashboard: bool = False
-) -> None:
+def serve(membership: Membership, listen: str, say: Callable[[str], None], *, dashboard: bool = False) -> None:
     """Serve until SIGINT or SIGTERM.  `listen`: "HOST:PORT"; `dashboard`: that of Dask too, on 127.0.0.1.
 
     Raises StallguardError.
@@ -80,9 +78,7 @@ async def _serve(
             cure="another scheduler of this fleet runs here, or choose: --listen HOST:PORT", code=CANNOT_RUN,
         ) from error  # fmt: skip
     async with scheduler:
-        say(
-            f"the scheduler of {membership.fleet} listens at {host}:{port}; machines connect to {membership.scheduler}"
-        )
+        say(f"the scheduler of {membership.fleet} listens at {host}:{port}; machines connect to {membership.scheduler}")
         inside = f"tls://127.0.0.1:{port}" if host in ANY else f"tls://{host}:{port}"
         client = await asyncio.to_thread(Client, inside, security=own, set_as_default=False)
         engine = DaskEngine(scheduler, loop, client)
@@ -142,10 +138,7 @@ def _now() -> Callable[[], float]:
 
 
 def _turn_until(
-    stopping: threading.Event,
-    dispatcher: Dispatcher,
-    take_list: Callable[[], None],
-    say: Callable[[str], None],
+    stopping: threading.Event, dispatcher: Dispatcher, take_list: Callable[[], None], say: Callable[[str], None]
 ) -> None:
     is_away, looks_at = False, 0.0
     while not stopping.is_set():

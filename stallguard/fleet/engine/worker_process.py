@@ -75,9 +75,7 @@ OLD_LOGS = 14 * 86400.0  # s: as long as the code of a job
 OLD_FETCHED = 86400.0  # s: checkpoints of a run that was killed while it fetched them
 
 
-def work(
-    membership: Membership, options: WorkerOptions, env: Mapping[str, str], say: Callable[[str], None]
-) -> None:
+def work(membership: Membership, options: WorkerOptions, env: Mapping[str, str], say: Callable[[str], None]) -> None:
     """Work until SIGINT or SIGTERM; then end what runs here, each with a checkpoint.  Raises StallguardError."""
     signatures = Signatures(membership)
     dask_engine.security(signatures)  # raises if the extra is missing, or the certificates are no good
@@ -189,9 +187,7 @@ class _WorkerProcess:
         loop, first, until = asyncio.get_running_loop(), None, 0.0
         while not ended.is_set():
             try:
-                data = await self._names.answered(
-                    partial(self._store.read, orders.WorkerCard.place(host=self._host))
-                )
+                data = await self._names.answered(partial(self._store.read, orders.WorkerCard.place(host=self._host)))
             except StoreError as error:
                 self._note(f"the store does not answer ({error}); it is tried again")
             else:
@@ -314,9 +310,7 @@ class _WorkerProcess:
             worker.stream_handlers[dask_engine.NOTICE] = self._notified
             await asyncio.wait_for(worker, CONNECTS * 2)
         except Exception as error:  # noqa: BLE001 - Dask, tornado and TLS raise many kinds: it is not connected
-            self._note(
-                f"cannot connect to {self._membership.scheduler} ({_reason(error)}); it is tried again"
-            )
+            self._note(f"cannot connect to {self._membership.scheduler} ({_reason(error)}); it is tried again")
             if worker is not None:
                 await _closed(worker)
             return False
@@ -338,9 +332,7 @@ class _WorkerProcess:
     def _rest(self) -> dict[str, float]:
         """Return what is offered less what the runs take that Dask does not count."""
         taken = self._runs.taken(self._carried)
-        return {
-            name: max(0.0, amount - taken.get(name, 0.0)) for name, amount in self._offer.resources.items()
-        }
+        return {name: max(0.0, amount - taken.get(name, 0.0)) for name, amount in self._offer.resources.items()}
 
     def _offer_what_runs_use(self) -> None:
         """Offer the memory too that the runs which were found use: it is not that of other programs."""

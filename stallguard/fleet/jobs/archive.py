@@ -73,9 +73,7 @@ def names(store: Store) -> set[str]:
 def rows(store: Store) -> dict[str, JobRow]:
     """Return all jobs in it, by name.  Raises StoreError."""
     found = (decoded(data, Day) for data in _days(store))
-    return {
-        one.job: one for day in found if day is not None for one in day.jobs if JOB_NAME.fullmatch(one.job)
-    }
+    return {one.job: one for day in found if day is not None for one in day.jobs if JOB_NAME.fullmatch(one.job)}
 
 
 def add(store: Store, day: str, over: Iterable[JobRow]) -> None:

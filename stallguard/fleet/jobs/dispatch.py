@@ -145,10 +145,7 @@ def offers(resources: Mapping[str, float], needs: Mapping[str, float]) -> bool:
 
 
 def _why_none(
-    view: JobView,
-    fitting: Sequence[ConnectedMachine],
-    cordoned: Collection[str],
-    machines: Sequence[ConnectedMachine],
+    view: JobView, fitting: Sequence[ConnectedMachine], cordoned: Collection[str], machines: Sequence[ConnectedMachine]
 ) -> str:
     if not machines:
         return "no machine is connected"

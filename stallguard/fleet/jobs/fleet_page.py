@@ -115,10 +115,7 @@ def make(
 def page_as_html(made: FleetReport) -> str:
     """Return the page as HTML."""
     states = Counter(one.row.state for one in made.jobs)
-    counts = [
-        counted(len(made.machines), "machine"),
-        *(f"{number} {state}" for state, number in states.items()),
-    ]
+    counts = [counted(len(made.machines), "machine"), *(f"{number} {state}" for state, number in states.items())]
     now = dt.datetime.now(dt.UTC).timestamp()
     return html_page.page(
         "fleet.html.j2", fleet=made, summary=", ".join(counts),
@@ -167,12 +164,8 @@ def _nights(
                 "it goes on" if lives else end.why or f"exit code {end.code}" if end
                 else "how it ended is not known"
             )  # fmt: skip
-            words = (
-                f"{job}, holder {one.claim.number}: {_words(begun, now)} to {_words(until, now)}; {ending}"
-            )
-            lines[one.claim.holder.host].append(
-                Bar(round(x, 2), round(min(width, WIDTH), 2), job, how, words)
-            )
+            words = f"{job}, holder {one.claim.number}: {_words(begun, now)} to {_words(until, now)}; {ending}"
+            lines[one.claim.holder.host].append(Bar(round(x, 2), round(min(width, WIDTH), 2), job, how, words))
     return [MachineLine(host, sorted(bars, key=lambda bar: bar.x)) for host, bars in sorted(lines.items())]
 
 

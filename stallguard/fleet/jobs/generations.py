@@ -53,9 +53,7 @@ from stallguard.storage import private, run_files
 from stallguard.storage.paths import SEED, RunDir, list_runs
 
 KEPT = 2
-_UPLOAD = re.compile(
-    r"[1-9][0-9]*-[0-9a-f]{16}"
-)  # names of what `publish` puts: nothing else is removed by its name
+_UPLOAD = re.compile(r"[1-9][0-9]*-[0-9a-f]{16}")  # names of what `publish` puts: nothing else is removed by its name
 TRIES = 5
 POINTERS = ("CURRENT", "BETWEEN_EPOCHS")
 GROWING = "files"
@@ -161,9 +159,7 @@ def listing(checkpoints: Path) -> Listing:
         numbers = sorted(int(path.name[1:]) for path in fit.glob("g*") if path.name[1:].isdecimal())
         if numbers:
             kept = {f"g{numbers[-1]}", _pointed(fit / POINTERS[1])} & {f"g{number}" for number in numbers}
-            found[fit.relative_to(checkpoints).as_posix()] = tuple(
-                sorted(kept, key=lambda name: int(name[1:]))
-            )
+            found[fit.relative_to(checkpoints).as_posix()] = tuple(sorted(kept, key=lambda name: int(name[1:])))
     return found
 
 
@@ -231,9 +227,7 @@ def position(folder: Path, names: Listing) -> Position | None:
             return None  # of a loop of the script's own
         processes[process] = max(here, processes.get(process, here))
     rows = processes.values()
-    return Position(
-        sum(row.fit for row in rows), sum(row.epoch for row in rows), sum(row.batch for row in rows)
-    )
+    return Position(sum(row.fit for row in rows), sum(row.epoch for row in rows), sum(row.batch for row in rows))
 
 
 def _facts(path: Path) -> Any:

@@ -106,9 +106,7 @@ def guard(words: tuple[str, ...], settings: CurrentSettings, env: Mapping[str, s
 def _refuse(loaded: Loaded) -> None:
     store, wanted = loaded.config.store, loaded.config.run.resume
     if not store.url:
-        raise StallguardError(
-            "store.job needs a store", cure="name one: --store file:///share/fleet", code=USAGE
-        )
+        raise StallguardError("store.job needs a store", cure="name one: --store file:///share/fleet", code=USAGE)
     if not JOB_NAME.fullmatch(store.job):
         why = "it is part of a path in the store: letters, digits, dots, dashes and underscores"
         raise StallguardError(f"{store.job!r} cannot be the name of a job", why=why, code=USAGE)
@@ -380,11 +378,7 @@ def _fetched(
             screen.announce("job.fetched", {"job": job.name, "run": generation.run, "at": generation.at})
             generations.fetch_generation(job.store, job.name, generation, place)
         except Damaged as error:
-            older = (
-                perform(joblog.entry_at(job.name, generation.newest), job.store)
-                if generation.newest
-                else None
-            )
+            older = perform(joblog.entry_at(job.name, generation.newest), job.store) if generation.newest else None
             if not isinstance(older, Generation) or generation.newest >= slot:
                 raise
             facts = {"job": job.name, "at": generation.at, "why": str(error), "before": older.at}

@@ -142,10 +142,7 @@ def _still_true(refusals: Sequence[Refusal], workers: Sequence[WorkerCard]) -> l
 
 
 def waits_for(
-    needs: Mapping[str, float],
-    refusals: Sequence[Refusal],
-    workers: Sequence[WorkerCard],
-    cordons: Sequence[Cordon],
+    needs: Mapping[str, float], refusals: Sequence[Refusal], workers: Sequence[WorkerCard], cordons: Sequence[Cordon]
 ) -> str:
     """Return why a job waits, in words: what each machine lacks for it."""
     if not workers:
@@ -193,9 +190,7 @@ def read(
     return Fleet([rows[name] for name in sorted(rows) if only in ("", name)], workers, cordons, there)
 
 
-def read_job(
-    store: Store, job: str, signatures: Signatures | None, workers: Sequence[WorkerCard] = ()
-) -> Read:
+def read_job(store: Store, job: str, signatures: Signatures | None, workers: Sequence[WorkerCard] = ()) -> Read:
     """Return what the store has of a job.  `workers`: the cards of the machines.  Raises StoreError."""
     tail, damage = Tail(), ""
     try:
@@ -231,20 +226,14 @@ def read_job(
     return Read(tail, submission, stop, refusals, status, damage)
 
 
-def status_of(
-    store: Store, job: str, number: int, host: str, workers: Sequence[WorkerCard]
-) -> RunStatus | None:
+def status_of(store: Store, job: str, number: int, host: str, workers: Sequence[WorkerCard]) -> RunStatus | None:
     """Return how the run of a holder stands, None if that is not known: the card of its machine has it, or a key.
 
     The run writes that key if no card stands for it.  `host`: of the holder; `workers`: as seen now (`as_seen`).
     Raises StoreError.
     """
     for card in workers:
-        if (
-            card.host == host
-            and card.state not in ("silent", "gone")
-            and f"{job}{OF}{number}" in card.statuses
-        ):
+        if card.host == host and card.state not in ("silent", "gone") and f"{job}{OF}{number}" in card.statuses:
             return card.statuses[f"{job}{OF}{number}"]
     said = entry(store, readable_files.status_key(job, number))
     try:
@@ -264,13 +253,9 @@ def history(job: str, tail: Tail, most: int = HOLDERS) -> Steps[list[Span]]:
     while claim is not None and len(spans) < most:
         spans.append(Span(claim, until, end))
         last = (yield from joblog.entry_at(job, slot - 1)) if slot > 1 else None
-        claim, slot, end, until = (
-            (last, slot - 1, None, "") if isinstance(last, Claim) else (None, slot, None, "")
-        )
+        claim, slot, end, until = (last, slot - 1, None, "") if isinstance(last, Claim) else (None, slot, None, "")
         if last is not None and not isinstance(last, Claim):
             before = yield from joblog.entry_at(job, last.claim)
-            claim, slot = (
-                (before, last.claim) if isinstance(before, Claim) and last.claim < slot else (None, 0)
-            )
+            claim, slot = (before, last.claim) if isinstance(before, Claim) and last.claim < slot else (None, 0)
             end, until = (last if isinstance(last, HolderEnd) else None), last.at
     return spans[::-1]

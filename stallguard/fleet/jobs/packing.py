@@ -132,9 +132,7 @@ def pack(
             code=CANNOT_RUN,
         ) from error
     code = Code(digest=made, size=named.stat().st_size, folder=below, revision=commit, changed=changed)
-    return PackedProject(
-        code, named, len(sizes), sum(sizes.values()), tuple(choice.secrets), tuple(choice.ignored)
-    )
+    return PackedProject(code, named, len(sizes), sum(sizes.values()), tuple(choice.secrets), tuple(choice.ignored))
 
 
 def _state(project: Project, env: Mapping[str, str]) -> tuple[str, bool]:
@@ -156,9 +154,7 @@ def _of_disk(project: Project, env: Mapping[str, str]) -> Iterator[Piece]:
             yield Piece(name, facts.st_size, path.read_bytes, bool(facts.st_mode & stat.S_IXUSR))
 
 
-def _of_revision(
-    project: Project, revision: str, folder: Path, env: Mapping[str, str]
-) -> tuple[str, Iterator[Piece]]:
+def _of_revision(project: Project, revision: str, folder: Path, env: Mapping[str, str]) -> tuple[str, Iterator[Piece]]:
     """Return the commit of a revision, and its files as `git archive` has them."""
     unknown = StallguardError(
         f"there is no revision {revision} in {project.root}",
@@ -230,8 +226,7 @@ def _refuse_large(sizes: Mapping[str, int], most: int, most_ever: int) -> None:
             if total <= most_ever
             else f"at most {quantity(most_ever, 'bytes')} are sent to other machines"
         ),
-        why="the largest files: "
-        + ", ".join(f"{name} ({quantity(sizes[name], 'bytes')})" for name in largest),
+        why="the largest files: " + ", ".join(f"{name} ({quantity(sizes[name], 'bytes')})" for name in largest),
         cure=f"send it: --yes; or {cure}" if total <= most_ever else cure,
         code=USAGE,
     )
@@ -284,9 +279,7 @@ def _refuse_missing_script(
             code=USAGE,
         )
     if revision:
-        raise StallguardError(
-            f"the script {script} is not in revision {revision}", cure="commit it first", code=USAGE
-        )
+        raise StallguardError(f"the script {script} is not in revision {revision}", cure="commit it first", code=USAGE)
     exists = (cwd / script).exists()
     raise StallguardError(
         f"the script {script} is not packed" if exists else f"no such script: {script}",
@@ -340,9 +333,7 @@ class FileChoice:
         is_ignored = self._own.check_file(name).include  # None: no line of the project's file is about it
         if is_ignored:
             self.ignored.append(name)
-        elif is_ignored is None and self._table.match_file(
-            name.lower()
-        ):  # a Mac's disk takes ID_RSA for id_rsa
+        elif is_ignored is None and self._table.match_file(name.lower()):  # a Mac's disk takes ID_RSA for id_rsa
             self.secrets.append(name)
         else:
             return True
@@ -384,9 +375,7 @@ def _work_tree(cwd: Path, env: Mapping[str, str]) -> Path | None:
 
 def git(folder: Path, env: Mapping[str, str], *words: str) -> tool.ToolResult:
     """Return what git answers in `folder`.  Raises FileNotFoundError if there is no git."""
-    return tool.run(
-        ["git", "-C", str(folder), *words], PATIENCE, limit=LONGEST_LIST, env={**env, **tool.C_LOCALE}
-    )
+    return tool.run(["git", "-C", str(folder), *words], PATIENCE, limit=LONGEST_LIST, env={**env, **tool.C_LOCALE})
 
 
 def answered(folder: Path, env: Mapping[str, str], *words: str) -> bytes:
@@ -434,9 +423,7 @@ def _is_left_out(root: Path, name: str) -> bool:
         return True
     *folders, _ = name.split("/")
     places = ("/".join(folders[: depth + 1]) for depth in range(len(folders)))
-    return bool(LEFT_OUT.intersection(folders)) or any(
-        (root / one / IS_ENVIRONMENT).exists() for one in places
-    )
+    return bool(LEFT_OUT.intersection(folders)) or any((root / one / IS_ENVIRONMENT).exists() for one in places)
 
 
 def _of_folder(root: Path) -> Iterator[str]:
@@ -449,9 +436,7 @@ def _of_folder(root: Path) -> Iterator[str]:
         folders[:] = [
             name
             for name in folders
-            if name not in LEFT_OUT
-            and name not in links
-            and not (Path(place) / name / IS_ENVIRONMENT).exists()
+            if name not in LEFT_OUT and name not in links and not (Path(place) / name / IS_ENVIRONMENT).exists()
         ]
         yield from (
             (below / name).as_posix()

@@ -158,9 +158,7 @@ def _make(
     passed |= {"UV_PROJECT_ENVIRONMENT": str(environment), "NO_COLOR": "1"}
     words = [_uv(env), "sync", "--frozen", "--no-progress"]
     try:
-        done = tool.run(
-            words, limit, limit=MOST_OUTPUT, merge=True, env=passed, cwd=folder, is_given_up=is_given_up
-        )
+        done = tool.run(words, limit, limit=MOST_OUTPUT, merge=True, env=passed, cwd=folder, is_given_up=is_given_up)
     except OSError as error:
         raise EnvironmentImpossible(f"uv cannot be started: {error.strerror or error}") from error
     log = environment.with_suffix(".log")
@@ -169,9 +167,7 @@ def _make(
         return
     shutil.rmtree(environment, ignore_errors=True)
     if done.incomplete == tool.TIMED_OUT:
-        raise EnvironmentImpossible(
-            f"uv sync --frozen did not end within {limit:g} s; its output is in {log}"
-        )
+        raise EnvironmentImpossible(f"uv sync --frozen did not end within {limit:g} s; its output is in {log}")
     raise EnvironmentImpossible(f"uv sync --frozen: {done.incomplete or reason(done.text)}")
 
 
@@ -205,9 +201,7 @@ class Prepared(NamedTuple):
     interpreter: str
 
 
-def prepare(
-    store: Store, env: Mapping[str, str], submission: Submission, is_given_up: Callable[[], bool]
-) -> Prepared:
+def prepare(store: Store, env: Mapping[str, str], submission: Submission, is_given_up: Callable[[], bool]) -> Prepared:
     """Return where a job can begin.  `is_given_up`: the making of an environment ends then.
 
     Raises EnvironmentImpossible, StoreError, Damaged, OSError.

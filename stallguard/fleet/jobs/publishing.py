@@ -210,9 +210,7 @@ class PublishingThread:
     def _conclude(self, order: _End) -> str:
         def publish() -> None:
             self._publish_newest()
-            steps = self._publication.conclude(
-                self._run.id, run_files.utc(), order.code, order.why, **order.facts
-            )
+            steps = self._publication.conclude(self._run.id, run_files.utc(), order.code, order.why, **order.facts)
             perform(steps, self._store)
             self._readable.renew(sys.maxsize)
 

@@ -267,12 +267,7 @@ def decode_index(data: bytes) -> Index:
         is_name = is_path(one.path) and "/" not in one.path and one.path.endswith(GROWING)
         if not is_name or one.path.partition(".")[0] not in MOST:
             raise Damaged(f"{one.path!r} is not a readable file of a run")
-        if (
-            not 0 <= one.cut <= one.goes_on <= one.size
-            or one.cut % CHUNK
-            or one.goes_on % CHUNK
-            or one.id < 0
-        ):
+        if not 0 <= one.cut <= one.goes_on <= one.size or one.cut % CHUNK or one.goes_on % CHUNK or one.id < 0:
             raise Damaged(f"the bytes of {one.path} are not those of a file")
         if one.size - (one.goes_on - one.cut) > MOST[one.path.partition(".")[0]] + 2 * CHUNK:
             raise Damaged(f"of {one.path} it names more bytes than a machine puts into a store")

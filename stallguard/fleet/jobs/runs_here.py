@@ -26,14 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stallguard.core.text import shell_words
-from stallguard.errors import (
-    CANNOT_RUN,
-    NO_SUCH_RUN,
-    OWN_FAILURE,
-    SIGNALLED,
-    STOPPED_ON_TIME,
-    StallguardError,
-)
+from stallguard.errors import CANNOT_RUN, NO_SUCH_RUN, OWN_FAILURE, SIGNALLED, STOPPED_ON_TIME, StallguardError
 from stallguard.fleet.jobs import generations, held_run, preparing, publishing
 from stallguard.fleet.jobs.dispatch import needs_of
 from stallguard.fleet.jobs.preparing import EnvironmentImpossible, Prepared
@@ -156,9 +149,7 @@ class RunsHere:
         for end in publishing.kept(self._store.url):
             with contextlib.suppress(Damaged):  # of its log: a person has to mend it first
                 if not publishing.publish(end, self._store, self._signatures):
-                    self._edges.say(
-                        f"{end.job}: the end of run {end.run} is published, or another machine has the job"
-                    )
+                    self._edges.say(f"{end.job}: the end of run {end.run} is published, or another machine has the job")
 
     def give_up(self) -> None:
         """Have no job begin that is still being prepared."""
@@ -272,10 +263,7 @@ class RunsHere:
         """Start a run; return it, and the place in its log from which on its messages are."""
         begun = lock_of(submission.job)
         private.ensure(begun.parent)
-        with (
-            open(log, "ab", opener=private.opener) as output,
-            open(begun, "ab", opener=private.opener) as lock,
-        ):
+        with open(log, "ab", opener=private.opener) as output, open(begun, "ab", opener=private.opener) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -334,9 +322,7 @@ class RunsHere:
         refusal = Refusal(
             schema=orders.SCHEMA, job=job, host=self._host, worker=self._worker, at=run_files.utc(), why=why
         )
-        self._store.replace(
-            orders.Refusal.place(job=job, host=self._host), orders.encode(refusal, self._signatures)
-        )
+        self._store.replace(orders.Refusal.place(job=job, host=self._host), orders.encode(refusal, self._signatures))
         self._edges.say(f"{job} cannot begin here: {why}")
 
 
@@ -417,9 +403,7 @@ def train_one(membership: Membership, job: str, env: Mapping[str, str], say: Cal
         runs = RunsHere(signatures, store, host, os.urandom(4).hex(), env, edges)
         return asyncio.run(_trained_to_its_end(runs, job))
     except NotBegun as error:
-        raise StallguardError(
-            f"job {job} was ended before it began", why=str(error), code=STOPPED_ON_TIME
-        ) from error
+        raise StallguardError(f"job {job} was ended before it began", why=str(error), code=STOPPED_ON_TIME) from error
     except (EnvironmentImpossible, Damaged, OSError) as error:
         raise StallguardError(
             f"job {job} cannot begin on {host}",

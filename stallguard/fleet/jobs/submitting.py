@@ -154,10 +154,7 @@ def ray_command(ray: str, address: str, job: str, attempt: str, needs: Mapping[s
     id once.  Options: https://docs.ray.io/en/latest/cluster/running-applications/job-submission/cli.html
     """
     words = [ray, "job", "submit", "--address", address, "--no-wait", "--submission-id", f"{job}-{attempt}"]
-    words += [
-        "--entrypoint-num-cpus",
-        "1",
-    ]  # what a slot is for a worker: Ray starts no more at once than it has
+    words += ["--entrypoint-num-cpus", "1"]  # what a slot is for a worker: Ray starts no more at once than it has
     if needs.get("cuda"):
         words += ["--entrypoint-num-gpus", f"{needs['cuda']:g}"]
     if needs.get("memory"):
@@ -183,9 +180,7 @@ def hand_over(
         )
     words = ray_command(ray, address, job, attempt, needs)
     try:
-        done = run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False
-        )
+        done = run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
     except subprocess.TimeoutExpired as error:
         raise _refused(address, f"it did not answer within {LIMIT:.0f} s") from error
     if done.returncode:
@@ -248,9 +243,7 @@ def combinations(sweep: SweepFile, path: str = "") -> list[dict[str, Value]]:
     for one in values:
         total *= len(one)
     if total > MOST and sweep.method == GRID:
-        raise _wrong(
-            path, f'it has {total} combinations; {MOST} are the most: method = "random" takes some of them'
-        )
+        raise _wrong(path, f'it has {total} combinations; {MOST} are the most: method = "random" takes some of them')
     if sweep.method == GRID:
         return [dict(zip(names, one, strict=True)) for one in itertools.product(*values)]
     shuffled = random.Random(sweep.seed)  # noqa: S311 - no secret

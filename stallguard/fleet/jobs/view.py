@@ -170,9 +170,7 @@ def meant(text: str | None, store_url: str | None, say: Say, *, copied: bool = T
             )
         return None
     if number and not (number.isdecimal() and 1 <= int(number) <= job.number):
-        raise StallguardError(
-            f"job {name} has had {counted(job.number, 'holder')}, not {number}", code=NO_SUCH_RUN
-        )
+        raise StallguardError(f"job {name} has had {counted(job.number, 'holder')}, not {number}", code=NO_SUCH_RUN)
     return _of_job(seen, job, int(number) if number else job.number, copied=copied)
 
 
@@ -181,9 +179,7 @@ def _missing(error: StallguardError, text: str, store_url: str | None, say: Say)
 
     Raises StallguardError.
     """
-    is_run = (
-        text in NEWEST or (Path(text) / "run.json").exists() or any(text in run.id for run in list_runs())
-    )
+    is_run = text in NEWEST or (Path(text) / "run.json").exists() or any(text in run.id for run in list_runs())
     if store_url or not is_run:
         raise error
     say(f"the jobs of the fleet are missing: {error.what}: {error.why}")
@@ -229,9 +225,7 @@ def _of_job(seen: Seen, job: JobRow, number: int, *, copied: bool) -> FleetRun:
     on = f"job {job.job} on {job.machine}" if job.machine else f"job {job.job}"
     heard = f", as of {moment(at)}" if at else ""
     seen.place.say(
-        "; ".join(filter(None, (f"{on}{heard}", old)))
-        if number == job.number
-        else f"job {job.job}, holder {number}"
+        "; ".join(filter(None, (f"{on}{heard}", old))) if number == job.number else f"job {job.job}, holder {number}"
     )
     return FleetRun(seen, job, run_copy, is_here=False)
 
@@ -256,9 +250,7 @@ def keep_new(found: FleetRun) -> None:
     while True:
         time.sleep(FETCHED)
         try:
-            job = job_table.row(
-                found.job.job, job_table.read_job(seen.store, found.job.job, seen.signatures), (), ()
-            )
+            job = job_table.row(found.job.job, job_table.read_job(seen.store, found.job.job, seen.signatures), (), ())
             if time.monotonic() >= asks_at:
                 asks_at = time.monotonic() + ASKS
                 mirror.renew(seen.store, job.job, number, patience=0.0)
@@ -291,11 +283,7 @@ def copies_since(seen: Seen, began: dt.datetime) -> tuple[list[RunDir], str]:
         seen.place.say(missing)
         return [], missing
     left_out = len(wanted) - len(newest)
-    missing = (
-        f"only the newest {COPIED} of {counted(len(wanted), 'run')} of the fleet are shown"
-        if left_out
-        else ""
-    )
+    missing = f"only the newest {COPIED} of {counted(len(wanted), 'run')} of the fleet are shown" if left_out else ""
     if missing:
         seen.place.say(missing)
     return [run for run in found if run is not None], missing

@@ -23,12 +23,7 @@ import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec.structs import replace
 
@@ -104,8 +99,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
                 code=NO_SUCH_RUN,
             )
         given = tuple(
-            replace(one, revoked=_text(now)) if one.name == name and not one.revoked else one
-            for one in self.given
+            replace(one, revoked=_text(now)) if one.name == name and not one.revoked else one for one in self.given
         )
         return replace(self, given=given, number=self.number + (given != self.given))
 
@@ -132,10 +126,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
         return _pem(builder.sign(by_key, SHA256()))
 
     def _loaded(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-        by, key = (
-            x509.load_pem_x509_certificate(self.ca.encode()),
-            load_pem_private_key(self.key.encode(), None),
-        )
+        by, key = (x509.load_pem_x509_certificate(self.ca.encode()), load_pem_private_key(self.key.encode(), None))
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != by.public_key():
             raise ValueError("its key is not that of its certificate")
         return by, key

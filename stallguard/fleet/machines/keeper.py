@@ -278,9 +278,7 @@ def take(
         tail, mark = perform(joblog.look(job, tail), store)
         lasts = _lasts(tail)
         watch = (
-            Watch(mark, lasts, watching.now())
-            if mark == quiet
-            else lease.watched(before, mark, watching.now(), lasts)
+            Watch(mark, lasts, watching.now()) if mark == quiet else lease.watched(before, mark, watching.now(), lasts)
         )
         if tail.claim is None or tail.is_free or mark == quiet:
             continue

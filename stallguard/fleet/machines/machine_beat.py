@@ -241,9 +241,7 @@ class MachineLeases:
             self._show()
 
     def _show(self) -> None:
-        self._files.tell(
-            *self._card, {name: self._asks.get(records.job_of(name), 0) for name in self._stands}
-        )
+        self._files.tell(*self._card, {name: self._asks.get(records.job_of(name), 0) for name in self._stands})
 
 
 def period(alive: Mapping[str, HeldLease], most: float) -> float:

@@ -50,9 +50,7 @@ class FleetMachines(msgspec.Struct, frozen=True):
     differ: list[str] = []  # versions that are not the same on all machines, in words
 
 
-def read(
-    store: Store, signatures: Signatures, now: dt.datetime, most: int | None = None
-) -> list[FleetMachine]:
+def read(store: Store, signatures: Signatures, now: dt.datetime, most: int | None = None) -> list[FleetMachine]:
     """Return all machines that have a card or a cordon, by name; of more than `most` any.  Raises StoreError."""
     cards, cordons = store.names("workers"), store.names("cordons")
     hosts = [host for host in sorted({*cards, *cordons}) if orders.JOB_NAME.fullmatch(host)]
@@ -79,10 +77,7 @@ def described(
             shown = as_seen(card, now)
             state, why = shown.state, shown.why
     except (Damaged, ValueError, TypeError) as error:  # the last two: no time, or one without a zone
-        state, why = (
-            "unreadable",
-            f"its card cannot be used ({error}); its worker writes a new one each minute",
-        )
+        state, why = ("unreadable", f"its card cannot be used ({error}); its worker writes a new one each minute")
     if cordon is not None:
         state, why = "cordoned", cordon.why + (f" (signed by {cordon.signer})" if cordon.signer else "")
     return FleetMachine(host, state, why, seen, cordon, card)
@@ -107,9 +102,7 @@ def name_state(data: bytes | None, before: bytes | None, host: str, home: str, s
     return WATCHED if before is None or before == data else TAKEN
 
 
-def versions(
-    store: Store, signatures: Signatures, machines: Sequence[FleetMachine]
-) -> dict[str, Mapping[str, str]]:
+def versions(store: Store, signatures: Signatures, machines: Sequence[FleetMachine]) -> dict[str, Mapping[str, str]]:
     """Return the versions of each machine that is not gone, and of the scheduler, by name.  Raises StoreError."""
     found: dict[str, Mapping[str, str]] = {
         one.host: one.card.versions for one in machines if one.card is not None and one.state != "gone"
@@ -152,17 +145,13 @@ def uncordon(store: Store, signatures: Signatures, host: str) -> None:
     if found is None or found.is_lifted:
         if host in store.names("workers"):
             raise StallguardError(
-                f"{host} is not cordoned",
-                cure="stallguard fleet machines lists all machines",
-                code=NO_SUCH_RUN,
+                f"{host} is not cordoned", cure="stallguard fleet machines lists all machines", code=NO_SUCH_RUN
             )
         raise unknown(host, {*store.names("cordons"), *store.names("workers")})
     if not found.signer:  # who wrote it is not known
         store.remove(orders.Cordon.place(host=host))
     else:  # kept, so that the incident that it is for does not cause another one
-        store.replace(
-            orders.Cordon.place(host=host), orders.encode(replace(found, is_lifted=True), signatures)
-        )
+        store.replace(orders.Cordon.place(host=host), orders.encode(replace(found, is_lifted=True), signatures))
 
 
 def unknown(host: str, known: set[str]) -> StallguardError:
@@ -198,9 +187,7 @@ def checked_host(name: str, member: str) -> str:
 def summary(resources: Mapping[str, float]) -> str:
     """Return resources in words: "2 slots, 56 GB, metal"."""
     words: list[str] = []
-    for name, amount in sorted(
-        resources.items(), key=lambda item: (item[0] not in ("slots", "memory"), item)
-    ):
+    for name, amount in sorted(resources.items(), key=lambda item: (item[0] not in ("slots", "memory"), item)):
         match name:
             case "slots":
                 words.insert(0, f"{amount:g} slot{'s' if amount != 1 else ''}")

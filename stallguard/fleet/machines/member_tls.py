@@ -67,9 +67,7 @@ def context(membership: Membership, *, is_server: bool = False) -> ssl.SSLContex
     made.check_hostname, made.verify_mode = False, ssl.CERT_REQUIRED
     try:
         made.load_verify_locations(cadata=membership.ca)
-        with (
-            tempfile.TemporaryDirectory() as folder
-        ):  # mode 0700; the ssl module reads certificates from files alone
+        with tempfile.TemporaryDirectory() as folder:  # mode 0700; the ssl module reads certificates from files alone
             both = Path(folder) / "member.pem"
             private.write(both, f"{membership.certificate}\n{membership.key}".encode())
             made.load_cert_chain(both)

@@ -74,9 +74,7 @@ def window(begin: str, end: str) -> Window:
     return found
 
 
-def closed(
-    now: float, hours: Window | None, power: Power | None = None, zone: dt.tzinfo | None = None
-) -> str:
+def closed(now: float, hours: Window | None, power: Power | None = None, zone: dt.tzinfo | None = None) -> str:
     """Return why the machine takes no jobs now, "" if it does.
 
     `now`: seconds since 1970; `hours`: None for each time; `power`: None if mains power is not asked for; `zone`: None
@@ -140,9 +138,7 @@ def offer(machine: OfferedMachine, slots: int, memory: int | None = None) -> Off
     else:
         resources["memory"] = gigabytes(room)
     if machine.cards is None:
-        unknown.append(
-            "cuda: there is a driver that cannot be asked; install the extra nvidia beside stallguard"
-        )
+        unknown.append("cuda: there is a driver that cannot be asked; install the extra nvidia beside stallguard")
     elif machine.cards:
         resources["cuda"] = machine.cards
     if is_apple_silicon(machine.about):

@@ -107,9 +107,7 @@ def needs_package(what: str, error: ImportError) -> StallguardError:
     )
 
 
-def each(
-    work: Callable[[T], R], values: Sequence[T], readers: int = READERS, seconds: float = math.inf
-) -> list[R]:
+def each(work: Callable[[T], R], values: Sequence[T], readers: int = READERS, seconds: float = math.inf) -> list[R]:
     """Return what `work` returns for each value, several at a time, in their order.
 
     Raises what it raises, and StoreError if all of it takes longer than `seconds`.

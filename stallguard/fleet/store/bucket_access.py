@@ -229,10 +229,7 @@ def _endpoint(url: str, bucket: str) -> dict[str, Any]:
     parts = urlsplit(url)
     server, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     in_path = path == f"/{bucket}" or path.endswith(f"/{bucket}")
-    return {
-        "endpoint": server + (path.removesuffix(f"/{bucket}") if in_path else path),
-        "is_in_host": not in_path,
-    }
+    return {"endpoint": server + (path.removesuffix(f"/{bucket}") if in_path else path), "is_in_host": not in_path}
 
 
 def _address(session: Any, bucket: str, region: str | None) -> tuple[str, str]:

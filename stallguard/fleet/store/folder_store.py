@@ -80,10 +80,7 @@ class FolderStore:
     def versions(self, folder: str) -> Mapping[str, str]:
         """See store.Store.  What is replaced is another file, of another time."""
         found: dict[str, str] = {}
-        with (
-            self._opened(folder) as (place, parts),
-            contextlib.suppress(FileNotFoundError, NotADirectoryError),
-        ):
+        with self._opened(folder) as (place, parts), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             opened = place.folder(parts)
             for name in os.listdir(opened):  # noqa: PTH208 - of a descriptor
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -264,9 +261,7 @@ def _refuse_link(name: str, folder: int) -> None:
     """Raise LinkInStore if it is a symbolic link: systems have different errors for one that is not followed."""
     with contextlib.suppress(OSError):
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise LinkInStore(
-                f"{name} is a symbolic link, and stallguard makes none in a store and follows none"
-            )
+            raise LinkInStore(f"{name} is a symbolic link, and stallguard makes none in a store and follows none")
 
 
 def _sync(folder: int) -> None:

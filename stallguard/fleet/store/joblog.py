@@ -209,9 +209,7 @@ def look(job: str, tail: Tail) -> Steps[tuple[Tail, str]]:
         return tail, f"{tail.slot} "
     beat = yield StoreRequest("read", records.beat_key(job, tail.claim))
     host, card = tail.claim.holder.host, None
-    if (
-        yield StoreRequest("read", records.mark_key(records.beat_name(job, tail.claim.number), host))
-    ) is not None:
+    if (yield StoreRequest("read", records.mark_key(records.beat_name(job, tail.claim.number), host))) is not None:
         card = yield StoreRequest("read", f"{records.CARDS}/{host}")
     seen = f" {sha256(card).hexdigest()[:16]}" if card is not None else ""
     return tail, f"{tail.slot} {(beat or b'').decode('ascii', 'replace')}{seen}"

@@ -112,9 +112,7 @@ def private_content(place: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StallguardError(
-            f"cannot read {place}", why=error.strerror or str(error), code=CANNOT_RUN
-        ) from error
+        raise StallguardError(f"cannot read {place}", why=error.strerror or str(error), code=CANNOT_RUN) from error
     if facts.st_uid not in (os.geteuid(), private.ROOT):
         raise StallguardError(
             f"{place} belongs to another user (uid {facts.st_uid})",
@@ -157,9 +155,7 @@ def text(membership: Membership) -> str:
     for name in FIELDS:
         value = getattr(membership, name)
         if _CONTROL.search(value.replace("\n", "")):
-            raise StallguardError(
-                f"the {name} {value!r} has a character that a fleet file cannot hold", code=USAGE
-            )
+            raise StallguardError(f"the {name} {value!r} has a character that a fleet file cannot hold", code=USAGE)
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         lines.append(f'{name} = """\n{escaped}"""' if "\n" in value else f'{name} = "{escaped}"')
     return "\n".join(lines) + "\n"

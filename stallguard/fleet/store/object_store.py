@@ -35,8 +35,7 @@ REASON = 300  # characters of why a request failed
 # obstore has few classes of errors; what happened is in the text, with S3's answer.
 _NO_BUCKET = "<Code>NoSuchBucket</Code>"
 _WRONG_REGION = re.compile(
-    r"<Code>(?:PermanentRedirect|AuthorizationHeaderMalformed)</Code>|redirect without LOCATION",
-    re.IGNORECASE,
+    r"<Code>(?:PermanentRedirect|AuthorizationHeaderMalformed)</Code>|redirect without LOCATION", re.IGNORECASE
 )
 _DETAILS = "\n\nDebug source:"  # begins the second part of a text: the values in Rust
 _S3_SAYS = re.compile(r"<Error>.*?<Message>([^<]+)</Message>", re.DOTALL)
@@ -114,10 +113,7 @@ class ObjectStore:
             size = file.stat().st_size
             part = max(PART, size // MOST_PARTS + 1)
             self._do(
-                lambda client: self._obstore.put(
-                    client, path, file, chunk_size=part, max_concurrency=AT_ONCE
-                ),
-                size,
+                lambda client: self._obstore.put(client, path, file, chunk_size=part, max_concurrency=AT_ONCE), size
             )
 
     def get(self, key: str, file: Path) -> bool:
@@ -213,12 +209,7 @@ def _connections(bucket: str, access: Access, limit: int) -> Any:
     }
     if access.ca_bundle and access.endpoint.startswith("https:"):
         options["root_certificate"] = Path(access.ca_bundle).read_bytes()
-    keys = {
-        "access_key_id": access.key,
-        "secret_access_key": access.secret,
-        "token": access.token,
-        "expires_at": None,
-    }
+    keys = {"access_key_id": access.key, "secret_access_key": access.secret, "token": access.token, "expires_at": None}
     return S3Store(
         bucket,
         config={

@@ -286,9 +286,7 @@ def _of_host(kind: type[S], key: str, data: bytes, host: str, signatures: Signat
     return found
 
 
-def _opened(
-    kind: type[S], key: str, data: bytes, signatures: Signatures | None, did: str = "wrote"
-) -> tuple[S, str]:
+def _opened(kind: type[S], key: str, data: bytes, signatures: Signatures | None, did: str = "wrote") -> tuple[S, str]:
     """Return a record and who signed it, "" if that cannot be verified here.  Raises Damaged."""
     content, by = signatures.verified(key, data) if signatures else (unverified(data), "")
     found = decode(content, kind, did)

@@ -33,9 +33,7 @@ LONGEST_LEASE = 86400.0  # s
 OWN_ENDS = frozenset((OWN_FAILURE, CANNOT_RUN, NOT_FOUND))
 REQUESTED, NOT_BEGUN, KILLED = "requested", "not begun", "killed"  # reasons of a HolderEnd
 # Ends that were asked for on its machine, after a checkpoint.
-ASKED_FOR = frozenset(
-    (STOPPED_ON_TIME, *(SIGNALLED + one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
-)
+ASKED_FOR = frozenset((STOPPED_ON_TIME, *(SIGNALLED + one for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))))
 OF = "@"  # between a job and what is of it
 DIGITS = 8  # of a slot's name, so that names sort; longer numbers are right all the same
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # of the path of a file: never "..", never empty
@@ -149,9 +147,7 @@ class HolderEnd(_Slot, frozen=True, kw_only=True, tag="outcome"):
     @property
     def could_not_begin(self) -> bool:
         """Whether its machine could not train the job, and another one can be asked."""
-        return self.script_code is None and (
-            self.reason == NOT_BEGUN or (not self.reason and self.code in OWN_ENDS)
-        )
+        return self.script_code is None and (self.reason == NOT_BEGUN or (not self.reason and self.code in OWN_ENDS))
 
 
 Entry = Claim | Generation | HolderEnd

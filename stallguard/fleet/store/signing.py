@@ -90,10 +90,7 @@ class Signatures:
             raise NotSigned(f"it was signed as {found.place}, and copied to this name")
         signer = self._signer(found.certificate)
         try:
-            content, signature = (
-                found.content.encode("ascii"),
-                base64.b64decode(found.signature, validate=True),
-            )
+            content, signature = (found.content.encode("ascii"), base64.b64decode(found.signature, validate=True))
             signer.key.verify(signature, self._covered(place, content), ec.ECDSA(_sha256()))
         except (InvalidSignature, ValueError) as error:
             raise NotSigned("its signature is not of this fleet, or it was changed") from error
@@ -127,9 +124,7 @@ class Signatures:
         """
         data = store.read(REVOKED)
         if data is None:
-            return (
-                "the list of revoked members is missing in the store; the one that was seen last still holds"
-            )
+            return "the list of revoked members is missing in the store; the one that was seen last still holds"
         try:
             found = self._checked(data)
         except Damaged as error:

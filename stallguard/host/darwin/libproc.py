@@ -65,17 +65,13 @@ class Rusage(Structure):
 
     _fields_ = [
         ("uuid", c_uint8 * 16),
-        *_fields(
-            c_uint64, "user_time system_time pkg_idle_wkups interrupt_wkups pageins wired_size resident_size"
-        ),
+        *_fields(c_uint64, "user_time system_time pkg_idle_wkups interrupt_wkups pageins wired_size resident_size"),
         *_fields(c_uint64, "phys_footprint proc_start_abstime proc_exit_abstime child_user_time"),
         *_fields(c_uint64, "child_system_time child_pkg_idle_wkups child_interrupt_wkups child_pageins"),
         *_fields(c_uint64, "child_elapsed_abstime diskio_bytesread diskio_byteswritten cpu_time_qos_default"),
         *_fields(c_uint64, "cpu_time_qos_maintenance cpu_time_qos_background cpu_time_qos_utility"),
         *_fields(c_uint64, "cpu_time_qos_legacy cpu_time_qos_user_initiated cpu_time_qos_user_interactive"),
-        *_fields(
-            c_uint64, "billed_system_time serviced_system_time logical_writes lifetime_max_phys_footprint"
-        ),
+        *_fields(c_uint64, "billed_system_time serviced_system_time logical_writes lifetime_max_phys_footprint"),
         *_fields(c_uint64, "instructions cycles billed_energy serviced_energy interval_max_phys_footprint"),
         *_fields(c_uint64, "runnable_time"),
     ]

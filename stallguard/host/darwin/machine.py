@@ -67,9 +67,7 @@ def memory_reading(sysctl: Mapping[str, str], pages: parse.Pages | None) -> Memo
     watchdog's panic says "100% of segments limit (BAD)", usually with 65 to 78 swap files.  A Mac of 64 GiB has
     1,629,615 segments.  Their number cannot be read; half-empty segments make it higher than what they hold.
     """
-    limit, size = (
-        whole_number(sysctl.get(f"vm.compressor_segment_{name}")) for name in ("limit", "buffer_size")
-    )
+    limit, size = (whole_number(sysctl.get(f"vm.compressor_segment_{name}")) for name in ("limit", "buffer_size"))
     swap_used = parse.swap_used(sysctl.get("vm.swapusage"))
     occupied = pages.bytes("Pages occupied by compressor") if pages else None
     return Memory(
@@ -91,9 +89,7 @@ def has_gpu() -> bool | None:
     except TimeoutError:  # the driver hangs
         return None
     # A virtual machine's shows a screen and cannot compute: tensorflow-metal hangs on it.
-    return (
-        None if text is None else any("Paravirt" not in (gpu.kind or "") for gpu in parse.accelerators(text))
-    )
+    return None if text is None else any("Paravirt" not in (gpu.kind or "") for gpu in parse.accelerators(text))
 
 
 def cuda_cards() -> int | None:
@@ -120,9 +116,7 @@ class AppleGpu:
             return None
         return self.reading(gpus, parse.clients(_said([*IOREG, "-c", "AGXDeviceUserClient"])), pids)
 
-    def reading(
-        self, gpus: list[parse.Accelerator], clients: list[parse.Client], pids: Collection[int]
-    ) -> Device:
+    def reading(self, gpus: list[parse.Accelerator], clients: list[parse.Client], pids: Collection[int]) -> Device:
         """Return the reading that the registry's nodes make; of several GPUs, Apple's own."""
         gpu = max(gpus, key=lambda one: ((one.kind or "").startswith("AGX"), one.utilisation or 0.0))
         ours = {client.id: client for client in clients if client.pid in pids}
@@ -132,9 +126,7 @@ class AppleGpu:
         if ours and before is not None:
             pairs = [(before.get(name), client) for name, client in ours.items()]
             moved = any(
-                now.submitted > 0
-                if then is None
-                else now.gpu_time > then.gpu_time or now.submitted > then.submitted
+                now.submitted > 0 if then is None else now.gpu_time > then.gpu_time or now.submitted > then.submitted
                 for then, now in pairs
             )
         return Device(

@@ -215,8 +215,7 @@ NEVER, MINUTE = 0.0, 60.0
 
 # PowerManagement's pmset.c: `  wakepoweron at 10:58PM every day`; other days of the week are no help every night.
 _WAKE = re.compile(
-    r"^\s*wake\w*\s+at\s+(\d{1,2}):(\d\d)(?::\d\d)?\s*(?:([AP])M)?\s+every\s*day",
-    re.MULTILINE | re.IGNORECASE,
+    r"^\s*wake\w*\s+at\s+(\d{1,2}):(\d\d)(?::\d\d)?\s*(?:([AP])M)?\s+every\s*day", re.MULTILINE | re.IGNORECASE
 )
 # One setting a line, indented by a space in most versions; names may hold spaces ("Sleep On Power Button").
 # Nine digits at most: int() refuses thousands of them, and no setting has more.

@@ -117,11 +117,7 @@ class DarwinTree(Members):
 
 def _peak(used: list[libproc.Rusage]) -> int | None:
     """Return the footprint, and by how much that of one process was higher once (rusage_info_v4; 0: not known)."""
-    once = [
-        one.lifetime_max_phys_footprint - one.phys_footprint
-        for one in used
-        if one.lifetime_max_phys_footprint
-    ]
+    once = [one.lifetime_max_phys_footprint - one.phys_footprint for one in used if one.lifetime_max_phys_footprint]
     footprint = _sum([one.phys_footprint for one in used])
     return None if footprint is None or not once else footprint + max(0, *once)
 

@@ -15,16 +15,8 @@ from pathlib import Path
 
 from stallguard.host.linux.limits import OomWatch as MemoryKill
 from stallguard.host.linux.limits import memory, throttled
-from stallguard.host.linux.machine import (
-    LinuxMachineWatch as MachineWatch,
-)
-from stallguard.host.linux.machine import (
-    daily_wakes,
-    facts,
-    has_battery,
-    preferences,
-    sleep_settings,
-)
+from stallguard.host.linux.machine import LinuxMachineWatch as MachineWatch
+from stallguard.host.linux.machine import daily_wakes, facts, has_battery, preferences, sleep_settings
 from stallguard.host.linux.nvml import NvidiaGpu as Gpu
 from stallguard.host.linux.nvml import cuda_cards, has_gpu
 from stallguard.host.linux.process_tree import LinuxTree as Tree

@@ -69,9 +69,7 @@ def threads(pid: int) -> str:
             number = _text(pid, thread, "syscall").partition(" ")[0].strip()
             known = whole_number(number)
             call = (number or "?") if known is None else SITES.get(known, number)
-            rows.append(
-                f"{thread:>8}  {stat.state:<15}  {stat.own_cpu:>9.2f}  {call:<10}  {where:<28}  {stat.name}"
-            )
+            rows.append(f"{thread:>8}  {stat.state:<15}  {stat.own_cpu:>9.2f}  {call:<10}  {where:<28}  {stat.name}")
     stacks = [f"\n{thread}:\n{text}" for thread in ids if (text := _text(pid, thread, "stack").rstrip())]
     head = f"{'thread':>8}  {'state':<15}  {'cpu s':>9}  {'call':<10}  {'waits in':<28}  name"
     return "\n".join([head, *rows, *stacks]) + "\n"

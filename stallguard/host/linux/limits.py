@@ -105,9 +105,7 @@ def limits(pid: int | None) -> list[Limit]:
     soft = parse_limits((slurp(f"/proc/{pid or 'self'}/limits") or b"").decode("ascii", "replace"))
     if soft:
         sizes = procfs.sizes(slurp(f"/proc/{pid or 'self'}/status") or b"")
-        known += [
-            Limit(most, sizes[_RLIMITS[name]]) for name, most in soft.items() if _RLIMITS[name] in sizes
-        ]
+        known += [Limit(most, sizes[_RLIMITS[name]]) for name, most in soft.items() if _RLIMITS[name] in sizes]
     return known
 
 

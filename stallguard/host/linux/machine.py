@@ -165,10 +165,7 @@ def parse_logind(texts: Iterable[str]) -> Sleep:
         parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
         try:
             parser.read_string(text)
-        except (
-            configparser.Error,
-            AttributeError,
-        ):  # the latter for a line that continues a name without a value
+        except (configparser.Error, AttributeError):  # the latter for a line that continues a name without a value
             continue  # logind skips what it cannot read, too
         if parser.has_section("Login"):
             login |= {name: value or "" for name, value in parser.items("Login")}

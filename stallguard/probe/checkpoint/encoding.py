@@ -254,9 +254,7 @@ def _decoded(code: Any, tensors: list[Any], existing: Any, allowed: Callable[[An
         return members[content]
     if kind in _BUFFERS:
         is_objects = kind == "objects" and object_kinds.is_array(existing)
-        return _BUFFERS[kind](
-            code, inner(content, existing.reshape(-1).tolist() if is_objects else None), existing
-        )
+        return _BUFFERS[kind](code, inner(content, existing.reshape(-1).tolist() if is_objects else None), existing)
     module, _, name = str(code.get("of")).partition(":")
     if kind != "value" or (module, name) not in _VALUES or not isinstance(content, str):
         raise NotPlain(str(kind))
@@ -266,9 +264,7 @@ def _decoded(code: Any, tensors: list[Any], existing: Any, allowed: Callable[[An
 
 def _written_into(existing: Any, array: Any) -> Any:
     """Return `existing` with the values of an array, otherwise a copy of that."""
-    is_alike = (
-        type(existing) is type(array) and existing.shape == array.shape and existing.dtype == array.dtype
-    )
+    is_alike = type(existing) is type(array) and existing.shape == array.shape and existing.dtype == array.dtype
     if not is_alike or not existing.flags.writeable:
         return array.copy()
     existing[...] = array
@@ -459,9 +455,7 @@ def _filled(existing: Any, value: Any) -> Any:
     return existing
 
 
-def _mapping(
-    existing: Any, kind: str, pairs: list[Any], code: dict[str, Any], allowed: Callable[[Any], bool]
-) -> Any:
+def _mapping(existing: Any, kind: str, pairs: list[Any], code: dict[str, Any], allowed: Callable[[Any], bool]) -> Any:
     if isinstance(existing, _DICT_BY_NAME[kind]):
         existing.clear()
         existing.update(dict(pairs))

@@ -137,12 +137,7 @@ def compares_first(fit: Fit, iterator: Any, drawing: bool) -> bool:
     """
     then: Any = fit.past.identity.get("start")
     now = fit.start
-    if (
-        fit.skipping is None
-        or fit.first_batch in ("", tensors.RESIZED)
-        or not now
-        or not fit_start.is_known(then)
-    ):
+    if fit.skipping is None or fit.first_batch in ("", tensors.RESIZED) or not now or not fit_start.is_known(then):
         return False
     adapter = pipelines.adapter_of(iterator)
     races = getattr(adapter, "enqueuer", None) is not None and getattr(adapter, "shuffle", False)
@@ -155,13 +150,7 @@ def compares_first(fit: Fit, iterator: Any, drawing: bool) -> bool:
 
 
 def _pass_epoch(
-    session: CheckpointSession,
-    fit: Fit,
-    iterator: Any,
-    original: Any,
-    complete: bool,
-    batches: int,
-    first: bool,
+    session: CheckpointSession, fit: Fit, iterator: Any, original: Any, complete: bool, batches: int, first: bool
 ) -> None:
     batches = max(batches, int(first))
     stream = original(iterator)

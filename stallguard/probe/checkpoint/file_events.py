@@ -88,12 +88,7 @@ class FileEvents:
         if self.listener is None:
             if not flags & os.O_APPEND and (flags & os.O_RDWR or not flags & NEW):
                 self.changes(path, IN_PLACE)
-            elif (
-                flags & os.O_APPEND
-                and path not in self.appended
-                and len(self.appended) < MOST
-                and is_scripts()
-            ):
+            elif flags & os.O_APPEND and path not in self.appended and len(self.appended) < MOST and is_scripts():
                 self.appended[path] = os.path.getsize(path) if os.path.isfile(path) else 0
         elif is_scripts():
             if not flags & (os.O_APPEND | NEW):

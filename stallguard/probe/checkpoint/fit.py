@@ -10,16 +10,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import (
-    announcements,
-    fit_start,
-    identity,
-    object_kinds,
-    object_state,
-    pipelines,
-    random_state,
-    variables,
-)
+from . import announcements, fit_start, identity, object_kinds, object_state, pipelines, random_state, variables
 from .object_state import NoPlace, ObjectBaseline, Restoration
 from .object_walk import ALIAS, GENERATORS, Walk
 from .saved_generation import Saved, StartOver

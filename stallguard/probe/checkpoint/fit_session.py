@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .. import wire
 from ..lookahead import Lookahead
-from . import (
-    announcements,
-    datasets,
-    fit_start,
-    identity,
-    pipelines,
-    saved_generation,
-    tensors,
-    variables,
-)
+from . import announcements, datasets, fit_start, identity, pipelines, saved_generation, tensors, variables
 from .datasets import Openings
 from .fit import Fit, callbacks_of
 from .object_state import ObjectBaseline
@@ -53,9 +44,7 @@ class CheckpointSession:
         self.fit: Fit | None = None
         self.stopped = False  # the last checkpoint was made, or tried: no other follows
         self._ordinal = 0  # outermost fits so far
-        self._records = saved_generation.AttemptRecords(
-            context.checkpoint_directory, context.place, context.resuming
-        )
+        self._records = saved_generation.AttemptRecords(context.checkpoint_directory, context.place, context.resuming)
         self._locks = datasets.Locks(self._records.folder, time.time())
         settings = context.settings
         self.pace = CheckpointSchedule(settings.checkpoint_every, settings.checkpoint_cost, time.monotonic())
@@ -191,9 +180,7 @@ class CheckpointSession:
 
     # ---- events of the framework's loop ---------------------------------------------------------------------
 
-    def begins(
-        self, fit: Fit, callbacks: Any, prepare: Callable[[Fit], None], advance: Callable[[Fit], None]
-    ) -> None:
+    def begins(self, fit: Fit, callbacks: Any, prepare: Callable[[Fit], None], advance: Callable[[Fit], None]) -> None:
         """Handle the start of the loop, before the script's callbacks begin; raises StartOver.
 
         `prepare(fit)` creates the variables that a resumed fit restores.  `advance(fit)` moves the data of a finished
@@ -268,9 +255,7 @@ class CheckpointSession:
         found = self.guarded(
             "comparing a batch", lambda: tensors.fingerprint_of_first([] if batch is None else [batch])
         )
-        if found is not None and tensors.fingerprints_differ(
-            fit.first_batch, found, fit.ordinal in self._drawn
-        ):
+        if found is not None and tensors.fingerprints_differ(fit.first_batch, found, fit.ordinal in self._drawn):
             self._choice.doubt(fit, announcements.OTHER_FIRST)
 
     def began(self, fit: Fit) -> None:
@@ -290,9 +275,7 @@ class CheckpointSession:
             self.context.beyond(sentence)
             if fit.saved is not None and sentence != announcements.WORKERS:
                 self._choice.inexact(sentence)
-        self.guarded(
-            "noting caches", lambda: self._locks.note([pipelines.dataset_of(fit.iterator), fit.validation])
-        )
+        self.guarded("noting caches", lambda: self._locks.note([pipelines.dataset_of(fit.iterator), fit.validation]))
         if fit.saved is not None:
             self.context.restored()
             self._restore(fit, self._keep_undo)

@@ -232,8 +232,7 @@ def difference(saved: dict[str, Any], ours: dict[str, Any]) -> str:
         return announcements.OTHER_DATA % other
     of_size = "data." if resized else "no name"  # what its pipeline holds depends on the size of a batch
     written = [
-        {name: pair[0] for name, pair in one["words"].items() if not name.startswith(of_size)}
-        for one in (then, now)
+        {name: pair[0] for name, pair in one["words"].items() if not name.startswith(of_size)} for one in (then, now)
     ]
     for theirs, mine, sentence in (
         (then["code"], now["code"], announcements.OTHER_CODE),

@@ -71,9 +71,7 @@ class Generations:
     def candidates(self) -> list[str]:
         """Return the folders to try: the one that CURRENT names, then from the newest on."""
         current = self._pointed(CURRENT)
-        return [
-            os.path.join(self.folder, name) for name in sorted(self.names(), key=lambda name: name != current)
-        ]
+        return [os.path.join(self.folder, name) for name in sorted(self.names(), key=lambda name: name != current)]
 
     def _is_broken(self, name: str) -> bool:
         return os.path.exists(os.path.join(self.folder, name, wire.NOT_FINITE))

@@ -61,9 +61,7 @@ def of_process(place: str) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the frameworks that are imported."""
     found = {
-        library.name: str(libraries.version(library.name) or "")
-        for library in libraries.imported()
-        if library.computes
+        library.name: str(libraries.version(library.name) or "") for library in libraries.imported() if library.computes
     }
     found["python"] = "%d.%d.%d" % sys.version_info[:3]
     return found
@@ -91,9 +89,7 @@ def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
         ),
         "optimizer": _class(optimizer),
         "settings": _settings(optimizer),
-        "loss": _check(
-            {name: _given(compiled[name]) for name in _COMPILED if compiled.get(name) is not None}
-        ),
+        "loss": _check({name: _given(compiled[name]) for name in _COMPILED if compiled.get(name) is not None}),
         "data": pipelines.structure(iterator),
         "rate": rate(model),
         "schedule": _schedule(optimizer),

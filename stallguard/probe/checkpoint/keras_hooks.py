@@ -127,9 +127,7 @@ def _made(session: CheckpointSession, original: Any) -> Any:
     return __init__
 
 
-def _train_begin(
-    session: CheckpointSession, prepare: OfFit, advance: OfFit, original: Any
-) -> Callable[..., Any]:
+def _train_begin(session: CheckpointSession, prepare: OfFit, advance: OfFit, original: Any) -> Callable[..., Any]:
     def on_train_begin(self: Any, *args: Any, **named: Any) -> Any:
         fit = session.fit
         if fit is None or fit.callbacks is not None or self.model is not fit.model:
@@ -251,9 +249,7 @@ def patch_model(session: CheckpointSession, module: Any) -> None:
     # The arguments stay as they are: `_counters` sets where the fit begins.
     if wrap_fit(session, module.Model, lambda asked, _: asked):
         session.context.hook_installed("checkpoint")
-    session.context.wrap(
-        module.Model, "_maybe_load_initial_counters_from_ckpt", functools.partial(_counters, session)
-    )
+    session.context.wrap(module.Model, "_maybe_load_initial_counters_from_ckpt", functools.partial(_counters, session))
 
 
 def patch_data(session: CheckpointSession, module: Any) -> None:
@@ -342,9 +338,7 @@ def _walk(session: CheckpointSession, fit: Fit, handler: Any, original: Any) -> 
         epoch, iterator = item
         if resuming and epoch < target:
             fit.opening(iterator, {})
-            fast_forward.pass_over(
-                session, fit, iterator, fit.past.ends[epoch - fit.first][1] if drawing else 0
-            )
+            fast_forward.pass_over(session, fit, iterator, fit.past.ends[epoch - fit.first][1] if drawing else 0)
             fast_forward.repeat_others(session, fit, epoch - fit.first + 1)
             continue
         if resuming:
@@ -382,13 +376,7 @@ def _steps(session: CheckpointSession, original: Any) -> Any:
     def steps(self: Any) -> Any:
         fit = session.fit
         # Not earlier: Keras resets the metrics after it gets the epoch.
-        if (
-            fit is not None
-            and fit.iterator is self
-            and fit.saved is not None
-            and fit.passed
-            and not fit.measured
-        ):
+        if fit is not None and fit.iterator is self and fit.saved is not None and fit.passed and not fit.measured:
             fit.measured = True
             session.guarded("restoring metrics", fit.restore_metrics)
         return original(self)
@@ -408,9 +396,7 @@ def _prepare2(fit: Fit) -> None:
         fit.model.compiled_metrics.build(predicted, y)
 
     _make_missing(
-        fit,
-        dataset,
-        lambda: home.tf.function(first_batch, autograph=False).get_concrete_function(dataset.element_spec),
+        fit, dataset, lambda: home.tf.function(first_batch, autograph=False).get_concrete_function(dataset.element_spec)
     )
 
 
@@ -470,12 +456,7 @@ def patch_arrays(session: CheckpointSession, module: Any) -> None:
     def make(original: Any) -> Any:
         def get_tf_dataset(self: Any) -> Any:
             fit = session.fit
-            if (
-                fit is None
-                or fit.callbacks is not None
-                or self._shuffle is not True
-                or tensorflow.globally_seeded()
-            ):
+            if fit is None or fit.callbacks is not None or self._shuffle is not True or tensorflow.globally_seeded():
                 return original(self)
             tf, seed = sys.modules["tensorflow"], _seed_of(session.context, fit.ordinal)
             if seed is not None:

@@ -28,9 +28,7 @@ Action = Callable[[str], Any]
 class Manual:
     """The checkpoints of one pair of functions."""
 
-    def __init__(
-        self, context: Context, folder: str, pace: CheckpointSchedule, save: Action, name: str
-    ) -> None:
+    def __init__(self, context: Context, folder: str, pace: CheckpointSchedule, save: Action, name: str) -> None:
         """`name`: of the file that `save` writes; some formats require a certain extension."""
         self._context = context
         self._generations = Generations(folder)

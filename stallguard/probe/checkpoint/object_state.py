@@ -94,11 +94,7 @@ def _holder(slot: Slot, walked: Walk) -> str:
 
 
 def keep(
-    walked: Walk,
-    paths: list[str],
-    arrays: list[Any],
-    most: float = math.inf,
-    baseline: ObjectBaseline | None = None,
+    walked: Walk, paths: list[str], arrays: list[Any], most: float = math.inf, baseline: ObjectBaseline | None = None
 ) -> tuple[list[Entry], dict[str, str]]:
     """Return (entries of the slots at `paths`, {path: why} of those that cannot be kept).
 

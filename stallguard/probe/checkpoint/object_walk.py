@@ -102,16 +102,12 @@ class Walk:
         self.modules: set[str] = set()  # with generators of the process that the script's functions name
         self.files: list[tuple[str, Any]] = []
         self.unkept: dict[str, str] = {}  # path: kind of an object whose state cannot be read
-        self.sizes: dict[
-            str, int
-        ] = {}  # bytes of what a save found changed, by path, of entries of the container
+        self.sizes: dict[str, int] = {}  # bytes of what a save found changed, by path, of entries of the container
         self.complete = True
         self._classes: set[int] = set()  # by id, those whose attributes were visited
         self.shown: set[str] = set()  # paths of objects whose attributes and entries are all that they have
         self.parts: dict[str, bool] = {}  # path of what has no pickle: whether only because of objects in it
-        self.inside: dict[
-            int, tuple[str, Any]
-        ] = {}  # by id, containers in what is whole: its path, and itself
+        self.inside: dict[int, tuple[str, Any]] = {}  # by id, containers in what is whole: its path, and itself
 
     def know(self, value: Any, path: str) -> None:
         """Register the path of an object that is handled elsewhere; the walk does not enter it."""
@@ -308,9 +304,7 @@ class Walk:
             self.unkept[path] = type(value).__name__
         elif isinstance(value, io.IOBase):
             self._file(value, path)
-        elif isinstance(value, (types.GeneratorType, types.CoroutineType)) or (
-            object_kinds.is_bare_iterator(value)
-        ):
+        elif isinstance(value, (types.GeneratorType, types.CoroutineType)) or (object_kinds.is_bare_iterator(value)):
             self.unkept[path] = type(value).__name__
         elif not self._view(value, path):
             self._object(value, path)
@@ -526,6 +520,4 @@ def _is_librarys_function(function: Any) -> bool:
     """Return whether a loss or a metric is a library's function: neither it nor its decorators have state."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
-    return isinstance(function, types.FunctionType) and not object_kinds.is_users(
-        function.__code__.co_filename
-    )
+    return isinstance(function, types.FunctionType) and not object_kinds.is_users(function.__code__.co_filename)

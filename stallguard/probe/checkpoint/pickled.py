@@ -93,9 +93,7 @@ class _Pickler(pickle.Pickler):
         if value is self._whole:
             return None
         # The walk finds these if the script refers to them.
-        is_framework = (
-            object_kinds.is_variable(value) or object_kinds.is_tensor(value) or object_kinds.family(value)
-        )
+        is_framework = object_kinds.is_variable(value) or object_kinds.is_tensor(value) or object_kinds.family(value)
         is_part = is_framework or not object_kinds.is_librarys(kind) or random_state.read(value) is not None
         if is_part or self._is_known(value):
             self.parts = kind.__name__
@@ -158,12 +156,7 @@ def restored(existing: Any, made: Any) -> Any:
     elif object_kinds.hides_state(kind):
         now, wanted = _reduced(existing), _reduced(made)
         is_state = any(one is not None for one in wanted[2:3]) and not any(wanted[3:])
-        if (
-            not is_state
-            or now[0] is not wanted[0]
-            or now[1] != wanted[1]
-            or not hasattr(kind, "__setstate__")
-        ):
+        if not is_state or now[0] is not wanted[0] or now[1] != wanted[1] or not hasattr(kind, "__setstate__"):
             return made
         existing.__setstate__(wanted[2])
         return existing if dump(existing) == dump(made) else made

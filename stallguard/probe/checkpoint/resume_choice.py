@@ -47,8 +47,7 @@ class ResumeChoice:
             chosen = next((one for one in self._records.found(fit.ordinal, []) if one.serves(epochs)), None)
             if chosen is None:
                 chosen = self.after(
-                    fit,
-                    StartOver(announcements.SHORTER % (newest.epoch, announcements.counted(epochs, "epoch"))),
+                    fit, StartOver(announcements.SHORTER % (newest.epoch, announcements.counted(epochs, "epoch")))
                 )
             else:
                 self._records.forget_from(fit.ordinal + 1)

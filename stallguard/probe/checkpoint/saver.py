@@ -66,9 +66,7 @@ class FitSnapshot(NamedTuple):
         return others and all(map(tensors.is_finite, self.weights))
 
 
-def take(
-    fit: Fit, most: int, others: list[list[int]], history: Any = None, seconds: float = math.inf
-) -> FitSnapshot:
+def take(fit: Fit, most: int, others: list[list[int]], history: Any = None, seconds: float = math.inf) -> FitSnapshot:
     """Return the content of a generation of this moment.  Raises what the frameworks raise.
 
     `most`: bytes at most of the callbacks' own data.  `others`: Openings.others.  `history`: of a finished fit.
@@ -166,9 +164,7 @@ def _draws(fit: Fit) -> list[str]:
     return fit.draws or []
 
 
-def _entries(
-    fit: Fit, state: Walk, finished: bool, arrays: list[Any], most: int
-) -> tuple[list[Any], dict[str, str]]:
+def _entries(fit: Fit, state: Walk, finished: bool, arrays: list[Any], most: int) -> tuple[list[Any], dict[str, str]]:
     baseline = fit.baseline
     if baseline is None:
         return [], {}

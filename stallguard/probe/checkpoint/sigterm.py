@@ -30,9 +30,7 @@ class SigtermHandler:
     call is `begins`.
     """
 
-    def __init__(
-        self, on_signal: Callable[[], None] = lambda: None, begins: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, on_signal: Callable[[], None] = lambda: None, begins: Callable[[], None] = lambda: None) -> None:
         self._begins = begins
         self.asked = False
         self.saving = False

@@ -104,9 +104,7 @@ def fingerprint_of(batch: Any) -> str:
             digest.update(("%s%s" % (array.dtype.name, array.shape)).encode())
             flat = array.reshape(-1)
             part = flat[:: max(1, flat.size // VALUES)][: VALUES + 1]
-            digest.update(
-                repr(part.tolist()).encode("utf-8", "replace") if part.dtype.hasobject else part.tobytes()
-            )
+            digest.update(repr(part.tolist()).encode("utf-8", "replace") if part.dtype.hasobject else part.tobytes())
         found.append(digest.hexdigest())
     return ".".join(found)
 

@@ -66,9 +66,7 @@ class WrittenFiles:
         # As the loop first began in this process: a length, and what a file had beyond it; the open handles.
         self._at_loop: dict[str, tuple[int, bytes]] | None = None
         self._handles: list[Any] = []
-        self._ends: dict[
-            tuple[str, int], str
-        ] = {}  # of a path and a recorded length: the bytes before it, as a digest
+        self._ends: dict[tuple[str, int], str] = {}  # of a path and a recorded length: the bytes before it, as a digest
         self._before: dict[str, int] = {}  # recorded length of each file before this fit
         self._closed: dict[str, int] = {}  # of those that the script had appended to before, and closed
         self._restored: set[str] = set()  # files that got the content of a checkpoint in this process
@@ -341,10 +339,7 @@ class WrittenFiles:
             for handle in self._handles:
                 if not handle.closed:
                     handle.flush()
-            paths = (
-                *(self._at_loop or ()),
-                *self.appended,
-            )  # a search for others takes 1 ms, and this is each epoch
+            paths = (*(self._at_loop or ()), *self.appended)  # a search for others takes 1 ms, and this is each epoch
             self._opened = {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
     def drawn_again(self) -> list[str]:
@@ -414,9 +409,7 @@ class WrittenFiles:
     def _portable(self, path: str) -> str:
         return process_key.portable(path, self._root)
 
-    def _written(
-        self, state: Walk, callbacks: list[Any], held: list[Descriptor]
-    ) -> list[tuple[str, str, Any]]:
+    def _written(self, state: Walk, callbacks: list[Any], held: list[Descriptor]) -> list[tuple[str, str, Any]]:
         """Return (name, path, handle or None) of the files written line by line; a handle's name is its slot.
 
         Register the files that are written in another way.  The handle of a descriptor without an object is its number.

@@ -23,10 +23,7 @@ def patch(_context: Context, module: Any) -> None:
     """Replace the question of `coverage.inorout`, which pytest-cov and `coverage run` share (seen in 7.17)."""
     probe = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     places = (os.path.join(probe, ""), os.path.join(os.path.dirname(probe), "__init__.py"))
-    own = (
-        *places,
-        *(os.path.join(os.path.realpath(os.path.dirname(one)), os.path.basename(one)) for one in places),
-    )
+    own = (*places, *(os.path.join(os.path.realpath(os.path.dirname(one)), os.path.basename(one)) for one in places))
     asked = module.InOrOut.should_trace
 
     def should_trace(self: Any, filename: str, *more: Any, **named: Any) -> Any:

@@ -33,15 +33,9 @@ TENSORFLOW, TORCH, JAX = (
     "keras.src.backend.tensorflow.trainer", "keras.src.backend.torch.trainer", "keras.src.backend.jax.trainer",
 )  # fmt: skip
 TRAINERS3 = {TENSORFLOW: "TensorFlowTrainer", TORCH: "TorchTrainer", JAX: "JAXTrainer"}
-TRAINERS2 = dict.fromkeys(
-    ("keras.src.engine.training", "tf_keras.src.engine.training"), "Model"
-)  # 2.13 and later
+TRAINERS2 = dict.fromkeys(("keras.src.engine.training", "tf_keras.src.engine.training"), "Model")  # 2.13 and later
 TRAINERS = {**TRAINERS3, **TRAINERS2}
-ON_TENSORFLOW = {
-    TENSORFLOW: TRAINERS3[TENSORFLOW],
-    **TRAINERS2,
-    "keras.engine.training": "Model",
-}  # the last: to 2.12
+ON_TENSORFLOW = {TENSORFLOW: TRAINERS3[TENSORFLOW], **TRAINERS2, "keras.engine.training": "Model"}  # the last: to 2.12
 LAZY = (TORCH, JAX)  # compile inside the first batch
 MODEL_HOMES = (
     *TRAINERS,
@@ -67,9 +61,7 @@ OPTIMIZER_HOMES = (
     "keras.optimizer_v2.optimizer_v2",
 )
 SAVES = {
-    **dict.fromkeys(
-        ("keras.src.models.model", *TRAINERS2), ("Model", "save save_weights export", "load_weights")
-    ),
+    **dict.fromkeys(("keras.src.models.model", *TRAINERS2), ("Model", "save save_weights export", "load_weights")),
     "keras.engine.training": ("Model", "save save_weights", "load_weights"),
     **dict.fromkeys(
         ("keras.src.saving.saving_api", "tf_keras.src.saving.saving_api"),
@@ -120,14 +112,7 @@ PATCHES: dict[str, PartPatches] = {
 }
 # SeedGenerator: its variable is walked.  The others Keras makes for each fit, around data of the script, which are
 # walked.
-STATELESS = (
-    "SeedGenerator",
-    "DataAdapter",
-    "DataHandler",
-    "EpochIterator",
-    "PyDatasetEnqueuer",
-    "SequenceEnqueuer",
-)
+STATELESS = ("SeedGenerator", "DataAdapter", "DataHandler", "EpochIterator", "PyDatasetEnqueuer", "SequenceEnqueuer")
 # Classes that a script's own are derived from, and what objects of them are to a checkpoint.
 FAMILIES = {
     "Layer": "Layer", "Model": "Layer", "Metric": "Metric", "Loss": "Loss", "Callback": "Callback",
@@ -378,9 +363,7 @@ class BatchHooks:
     def _patch_batches(self, kind: Any) -> None:
         context = self.context
         for name, phase in (("test_on_batch", VALIDATION), ("predict_on_batch", PREDICTION)):
-            context.wrap(
-                kind, name, around(context, self._check(phase), self.check_closes, self.beats.call_failed)
-            )
+            context.wrap(kind, name, around(context, self._check(phase), self.check_closes, self.beats.call_failed))
         train = around(context, self.batch_opens, self.batch_closes, self.beats.call_failed)
         if context.wrap(kind, "train_on_batch", train):
             context.hook_installed("on_batch")
@@ -552,19 +535,12 @@ def library(package: str, *distributions: str) -> Library:
     def variable_of(array: Any, is_trained: bool) -> Any:
         make = getattr(sys.modules[package], "Variable", None)  # of Keras 3
         dtype = None if array.dtype.hasobject else array.dtype.name
-        return (
-            make(array, trainable=is_trained, dtype=dtype)
-            if make
-            else tensorflow.variable_of(array, is_trained)
-        )
+        return make(array, trainable=is_trained, dtype=dtype) if make else tensorflow.variable_of(array, is_trained)
 
     return Library(
         package,
         trains=True,
-        hooks=(
-            lambda context: mine(targets(context)),
-            lambda context: mine(SaveHooks(context, SAVES).targets()),
-        ),
+        hooks=(lambda context: mine(targets(context)), lambda context: mine(SaveHooks(context, SAVES).targets())),
         patches={part: mine(table) for part, table in PATCHES.items()},
         stateless=STATELESS,
         variable_of=variable_of,

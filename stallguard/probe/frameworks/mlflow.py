@@ -40,9 +40,7 @@ def patch_runs(choices: EarlierChoices, module: Any) -> None:
                 try:
                     run = original(**{**kwargs, "run_id": choice.earlier})
                 except Exception as error:  # such as a run that was deleted, or another server
-                    choices.report(
-                        "MLflow does not resume the run %s (%s): a new one begins" % (choice.earlier, error)
-                    )
+                    choices.report("MLflow does not resume the run %s (%s): a new one begins" % (choice.earlier, error))
                 else:
                     resumed.add(choice.earlier)
                     choices.report("goes on in the MLflow run %s" % choice.earlier)
@@ -76,13 +74,7 @@ def patch_parameters(choices: EarlierChoices, module: Any) -> None:
 
     def make_many(original: Function) -> Function:
         def log_batch(
-            self: Any,
-            run_id: Any,
-            metrics: Any = (),
-            params: Any = (),
-            tags: Any = (),
-            *args: Any,
-            **kwargs: Any,
+            self: Any, run_id: Any, metrics: Any = (), params: Any = (), tags: Any = (), *args: Any, **kwargs: Any
         ) -> Any:
             try:
                 return original(self, run_id, metrics, params, tags, *args, **kwargs)
@@ -103,9 +95,6 @@ def patch_parameters(choices: EarlierChoices, module: Any) -> None:
 LIBRARY = Library(
     "mlflow",
     patches={
-        "trackers": {
-            "mlflow.tracking.fluent": patch_runs,
-            "mlflow.tracking._tracking_service.client": patch_parameters,
-        }
+        "trackers": {"mlflow.tracking.fluent": patch_runs, "mlflow.tracking._tracking_service.client": patch_parameters}
     },
 )

@@ -221,9 +221,7 @@ class InputHooks:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def from_generator(generator: Any, *args: Any, **kwargs: Any) -> Any:
                 if not self.beats.fitting:  # else Keras wraps the generator that the script gave it
-                    self.context.note(
-                        "feed", "a tf.data.Dataset takes from a generator", feed="from_generator"
-                    )
+                    self.context.note("feed", "a tf.data.Dataset takes from a generator", feed="from_generator")
                 return original(self.watched(generator), *args, **kwargs)
 
             return from_generator

@@ -148,9 +148,7 @@ def _codes(found: list[Any]) -> list[Any]:
     codes: list[Any] = []
     for one in found:
         if isinstance(one, type):
-            found += [
-                getattr(member, "__func__", getattr(member, "fget", member)) for member in vars(one).values()
-            ]
+            found += [getattr(member, "__func__", getattr(member, "fget", member)) for member in vars(one).values()]
         code: Any = one if hasattr(one, "co_consts") else getattr(one, "__code__", None)
         if hasattr(code, "co_consts") and not any(code is known for known in codes):
             codes.append(code)
@@ -277,8 +275,7 @@ def _with_state(kind: str, state: Any, existing: Any) -> Any:
 def is_optimizer(value: Any) -> bool:
     """Return whether a value is an optimizer: its state is in a dictionary whose keys are tensors."""
     return hasattr(value, "load_state_dict") and any(
-        one.__name__ == "Optimizer" and one.__module__ == "torch.optim.optimizer"
-        for one in type(value).__mro__
+        one.__name__ == "Optimizer" and one.__module__ == "torch.optim.optimizer" for one in type(value).__mro__
     )
 
 
@@ -302,12 +299,7 @@ def with_tensors(tree: Any) -> Any:
 
 def _has_peers() -> bool:
     torch = sys.modules.get("torch.distributed")
-    return (
-        torch is not None
-        and torch.is_available()
-        and torch.is_initialized()
-        and bool(torch.get_world_size() > 1)
-    )
+    return torch is not None and torch.is_available() and torch.is_initialized() and bool(torch.get_world_size() > 1)
 
 
 LIBRARY = Library(

@@ -39,9 +39,7 @@ def patch(choices: EarlierChoices, module: Any) -> None:
                 try:
                     run = original(*args, **{**kwargs, **added})
                 except Exception as error:  # such as a run that was deleted meanwhile
-                    choices.report(
-                        "W&B does not resume the run %s (%s): a new one begins" % (choice.earlier, error)
-                    )
+                    choices.report("W&B does not resume the run %s (%s): a new one begins" % (choice.earlier, error))
                 else:
                     choices.report("goes on in the W&B run %s" % choice.earlier)
             if run is None:  # behind the `except`: else its error would have the first one as its context

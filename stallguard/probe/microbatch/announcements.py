@@ -26,17 +26,13 @@ UNREACHED = (
     "{model} has a train_step of its own, so stallguard cannot slice its batches; "
     "use --batch-flag, stallguard.batch_size() or stallguard.microbatches()"
 )
-SLICED = (
-    "each batch is trained in {slices} slices and one update, as if whole (compared on {rows} of its rows)"
-)
+SLICED = "each batch is trained in {slices} slices and one update, as if whole (compared on {rows} of its rows)"
 NORMALISED = "; BatchNormalization ({layers}) computes its statistics from slices, which are smaller batches"
 DRAWN = "; {layers} draws random numbers for each slice, not for the whole batch"
 DRAWN_BY_SEVERAL = "; {layers} draw random numbers for each slice, not for the whole batch"
 LOGGED = "; the logged {metrics} is computed slice by slice and differs from that of a whole batch"
 ROUNDED = "; it computes in 16 bits, so the sum over slices is rounded differently from that of a whole batch"
-WHOLE = (
-    "{model}: batches stay whole, because {reason}; --batch-flag and --batch-env pass a script its batch size"
-)
+WHOLE = "{model}: batches stay whole, because {reason}; --batch-flag and --batch-env pass a script its batch size"
 
 
 class Announcer:

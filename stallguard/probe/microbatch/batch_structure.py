@@ -67,9 +67,7 @@ def layers(model: Any) -> list[Any]:
 
 def is_built(model: Any) -> bool:
     """Whether all variables of the model exist."""
-    return bool(getattr(model, "built", False)) and all(
-        getattr(layer, "built", True) for layer in layers(model)
-    )
+    return bool(getattr(model, "built", False)) and all(getattr(layer, "built", True) for layer in layers(model))
 
 
 def stateful(model: Any) -> str:

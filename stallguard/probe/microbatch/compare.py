@@ -108,8 +108,7 @@ def unlike_logs(whole: StepOutcome, sliced: StepOutcome) -> list[str]:
     return [
         name
         for name, value in whole.logs.items()
-        if name != "loss"
-        and not numpy.isclose(sliced.logs.get(name, value), value, LOGGED, 1e-6, equal_nan=True)
+        if name != "loss" and not numpy.isclose(sliced.logs.get(name, value), value, LOGGED, 1e-6, equal_nan=True)
     ]
 
 
@@ -135,9 +134,7 @@ def _near(one: float, other: float, parts: list[float], part: float) -> bool:
     return abs(one - other) <= part * max(abs(one), *map(abs, parts), 1e-7)
 
 
-def _worst(
-    ones: list[Any], others: list[Any], names: list[str], part: float, floor: float
-) -> tuple[float, str]:
+def _worst(ones: list[Any], others: list[Any], names: list[str], part: float, floor: float) -> tuple[float, str]:
     """Return the largest difference of a variable's gradients, relative to the limit, and whose it is."""
     numpy = _numpy()
     every = float(numpy.sqrt(sum(_norm(_dense(g)) ** 2 for g in ones if g is not None)))
@@ -160,9 +157,7 @@ def _distance(one: Any, other: Any) -> tuple[float, float]:
         return _norm(given), 0.0
     if isinstance(one, tuple) or isinstance(other, tuple):
         # Of the rows of an embedding that are in either, each row once.
-        pairs = [
-            pair if isinstance(pair, tuple) else (pair, numpy.arange(len(pair))) for pair in (one, other)
-        ]
+        pairs = [pair if isinstance(pair, tuple) else (pair, numpy.arange(len(pair))) for pair in (one, other)]
         every = numpy.unique(numpy.concatenate([indices for _, indices in pairs]))
         one, other = (numpy.zeros((len(every), *values.shape[1:])) for values, _ in pairs)
         for rows, (values, indices) in zip((one, other), pairs):
@@ -178,12 +173,7 @@ def _apart(ones: list[Any], others: list[Any]) -> float:
     numpy = _numpy()
     found = 0.0
     for one, other in zip(map(_plain, ones), map(_plain, others)):
-        if (
-            one.shape == other.shape
-            and one.size
-            and numpy.isfinite(one).all()
-            and numpy.isfinite(other).all()
-        ):
+        if one.shape == other.shape and one.size and numpy.isfinite(one).all() and numpy.isfinite(other).all():
             found = max(found, _norm(one - other) / (_norm(one) + 1e-30))
     return found
 
@@ -380,9 +370,7 @@ class Slices:
         self._comparison = comparison
         try:
             with self.context.phase("first run"):
-                comparison.run(
-                    framework, self._lookahead.arguments, batches[0], before.kind if before else None
-                )
+                comparison.run(framework, self._lookahead.arguments, batches[0], before.kind if before else None)
         finally:
             self._comparison = None
         if comparison.known:
@@ -539,8 +527,4 @@ def is_lack_of_memory(error: BaseException) -> bool:
     """Return whether an error is a lack of memory; a whole batch would need more of it."""
     names = " ".join(kind.__name__ for kind in type(error).__mro__)
     text = str(error)
-    return (
-        any(name in names for name in MEMORY)
-        or "RESOURCE_EXHAUSTED" in text
-        or "out of memory" in text.lower()
-    )
+    return any(name in names for name in MEMORY) or "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()

@@ -147,9 +147,7 @@ def field(shape: list[int]) -> list[float]:
     return [LEAST + (MOST - LEAST) * ((0.381966 + GOLDEN_RATIO * place) % 1.0) for place in range(length)]
 
 
-def drawing(
-    noted: Draws, numbers: Any, is_real: Callable[[], bool] = lambda: False
-) -> Callable[[Function], Function]:
+def drawing(noted: Draws, numbers: Any, is_real: Callable[[], bool] = lambda: False) -> Callable[[Function], Function]:
     """Return what makes a random function return numbers(its arguments by name).
 
     Without `numbers`, or while `is_real()`, it draws real ones, and that is noted.

@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     from ..context import Context
 
 SLICED = 0.0  # instead of a scale of the rate: the step was built for slices
-MAKES_ITS_OWN = (
-    "fit takes no batch size for {kind}: its batches keep their size, and smaller ones are made by slices"
-)
-FEWER = (
-    "fit trains on batches of {rows} instead of {before}: {times:g} times as many updates an epoch, {rate}"
-)
+MAKES_ITS_OWN = "fit takes no batch size for {kind}: its batches keep their size, and smaller ones are made by slices"
+FEWER = "fit trains on batches of {rows} instead of {before}: {times:g} times as many updates an epoch, {rate}"
 AS_IT_WAS = "the learning rate unchanged"
 DIVIDED = "the learning rate divided by {by:.3g}"
 UNREACHED = "the learning rate unchanged, because this optimizer is not known"
@@ -142,9 +138,7 @@ class FewerRows:
         rate = AS_IT_WAS if by == 1.0 else DIVIDED.format(by=by)
         if self.scaling != "off" and not self.rate.reached:
             rate = UNREACHED
-        said = FEWER.format(
-            rows="1 row" if rows == 1 else "%d rows" % rows, before=before, times=times, rate=rate
-        )
+        said = FEWER.format(rows="1 row" if rows == 1 else "%d rows" % rows, before=before, times=times, rate=rate)
         kept = getattr(getattr(model, "optimizer", None), "_learning_rate", None)
         if callable(kept) and not hasattr(kept, "assign"):
             said += FASTER.format(times=times)

@@ -95,14 +95,7 @@ class FitReporter:
         self._unreached: set[type] = set()
 
     def fit(
-        self,
-        module: Any,
-        model: Any,
-        x: Any = None,
-        y: Any = None,
-        batch_size: Any = None,
-        *_: Any,
-        **__: Any,
+        self, module: Any, model: Any, x: Any = None, y: Any = None, batch_size: Any = None, *_: Any, **__: Any
     ) -> None:
         """Report the rows of a fit that begins, and a train_step that cannot be sliced."""
         from . import announcements, batch_structure

@@ -174,9 +174,7 @@ class _Step(SlicedStep):
     def logged(self, logs: Any, held: HeldUpdate, metrics: Any, loss: Any, batch: int) -> Any:
         """Return the batch's logs and the metrics' variables after its loss was logged."""
         variables = self.model.metrics_variables
-        with self.framework.module.backend.StatelessScope(
-            state_mapping=list(zip(variables, metrics))
-        ) as scope:
+        with self.framework.module.backend.StatelessScope(state_mapping=list(zip(variables, metrics))) as scope:
             held.log(loss_tracker(self.model), loss, batch)
             logs = batch_structure.fresh_logs(self.model, logs)
         values = [scope.get_current_value(variable) for variable in variables]
@@ -196,10 +194,7 @@ def alike(jax: Any, noted: deferred_update.Draws) -> AbstractContextManager[None
     }  # fmt: skip
     drawing = deferred_update.drawing
     return deferred_update.replaced(
-        [
-            (jax.random, name, drawing(noted, found and partial(found, jax.numpy)))
-            for name, found in numbers.items()
-        ]
+        [(jax.random, name, drawing(noted, found and partial(found, jax.numpy))) for name, found in numbers.items()]
     )
 
 
@@ -224,9 +219,7 @@ def _normal(numpy: Any, asked: Any) -> Any:
 
 
 def _truncated(numpy: Any, asked: Any) -> Any:
-    return _cast(
-        numpy, numpy.clip(_bell(_field(numpy, asked["shape"])), asked["lower"], asked["upper"]), asked
-    )
+    return _cast(numpy, numpy.clip(_bell(_field(numpy, asked["shape"])), asked["lower"], asked["upper"]), asked)
 
 
 def _bell(uniform: Any) -> Any:

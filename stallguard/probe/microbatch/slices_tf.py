@@ -148,9 +148,7 @@ class _TensorFlow(compare.Framework):
             found += [part for part in parts if isinstance(part, tf.Variable)]
             generators = [getattr(part, "_generator", part) for part in parts]
             found += [each.state for each in generators if isinstance(each, tf.random.Generator)]
-        raw = [
-            getattr(variable, "_value", variable) for variable in found
-        ]  # of a Keras 3 variable: TensorFlow's
+        raw = [getattr(variable, "_value", variable) for variable in found]  # of a Keras 3 variable: TensorFlow's
         distinct = {id(variable): variable for variable in raw if hasattr(variable, "read_value")}
         return [(variable, variable.read_value()) for variable in distinct.values()]
 
@@ -199,11 +197,7 @@ class _Rows(ComparedRows):
         changed = {}
         tf = self.framework.tf
         for variable, value in before:
-            if (
-                id(variable) in excluded
-                or "seed_generator" in variable.name
-                or variable.name.startswith("StateVar")
-            ):
+            if id(variable) in excluded or "seed_generator" in variable.name or variable.name.startswith("StateVar"):
                 continue
             now = variable.read_value()
             same = now.shape == value.shape and bool(tf.reduce_all(tf.equal(now, value)))
@@ -269,9 +263,7 @@ class _Step(SlicedStep):
         tf = self.framework.tf
         if isinstance(leaf, tf.RaggedTensor):
             return tf.cast(leaf.nrows(), tf.int32)
-        return tf.cast(
-            (leaf.dense_shape if isinstance(leaf, tf.SparseTensor) else tf.shape(leaf))[0], tf.int32
-        )
+        return tf.cast((leaf.dense_shape if isinstance(leaf, tf.SparseTensor) else tf.shape(leaf))[0], tf.int32)
 
     def summed(self, held: HeldUpdate, data: Any, cuts: Any, batch: Any, same: Any = None) -> Any:
         """Return (logs, sums) of all slices: first, size and number of the others are `cuts`."""
@@ -288,9 +280,7 @@ class _Step(SlicedStep):
         with tf.control_dependencies(tf.nest.flatten(sums)):
             start = tf.constant(0)
         shapes = (start.shape, invariant(tf, sums))
-        _, sums = tf.while_loop(
-            lambda index, _: index < others, body, (start, sums), shapes, parallel_iterations=1
-        )
+        _, sums = tf.while_loop(lambda index, _: index < others, body, (start, sums), shapes, parallel_iterations=1)
         return logs, sums
 
     def _slice(self, held: HeldUpdate, data: Any, size: Any, batch: Any) -> Any:
@@ -345,11 +335,7 @@ def alike(tf: Any, noted: deferred_update.Draws) -> AbstractContextManager[None]
     makers = ((UNIFORM, _uniform), (NORMAL, _normal), (WHOLE, _whole), (REAL, None))
     return deferred_update.replaced(
         [
-            (
-                sys.modules[OPS + module],
-                name,
-                deferred_update.drawing(noted, numbers and partial(numbers, tf), traced),
-            )
+            (sys.modules[OPS + module], name, deferred_update.drawing(noted, numbers and partial(numbers, tf), traced))
             for table, numbers in makers
             for module, names in table.items()
             if OPS + module in sys.modules
@@ -361,11 +347,7 @@ def alike(tf: Any, noted: deferred_update.Draws) -> AbstractContextManager[None]
 def _field(tf: Any, asked: Any) -> Any:
     shape = [int(length) for length in tf.convert_to_tensor(asked["shape"]).numpy()]
     numbers = deferred_update.field(shape)
-    return (
-        tf.broadcast_to(tf.constant(numbers, tf.float64), shape)
-        if shape
-        else tf.constant(numbers[0], tf.float64)
-    )
+    return tf.broadcast_to(tf.constant(numbers, tf.float64), shape) if shape else tf.constant(numbers[0], tf.float64)
 
 
 def _uniform(tf: Any, asked: Any) -> Any:

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 REAL = (
     ("", "multinomial randperm poisson binomial alpha_dropout feature_alpha_dropout feature_dropout rrelu"),
     ("Tensor", "random_ exponential_ geometric_ cauchy_ log_normal_ multinomial"),
-    (
-        "nn.functional",
-        "alpha_dropout feature_alpha_dropout dropout1d dropout2d dropout3d rrelu gumbel_softmax",
-    ),
+    ("nn.functional", "alpha_dropout feature_alpha_dropout dropout1d dropout2d dropout3d rrelu gumbel_softmax"),
 )
 
 
@@ -97,9 +94,7 @@ class _Rows(ComparedRows):
         return {
             path: self.array(tensor).copy()
             for path, tensor, value in before
-            if path not in passed
-            and "seed_generator" not in path
-            and not self.framework.torch.equal(tensor, value)
+            if path not in passed and "seed_generator" not in path and not self.framework.torch.equal(tensor, value)
         }
 
     def array(self, gradient: Any) -> Any:

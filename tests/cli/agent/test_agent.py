@@ -52,29 +52,13 @@ def test_an_option_that_is_gone_is_said_by_status_and_does_not_become_a_loop(age
     assert "install the job again" in job_memory.recall("night").trouble
 
 
-NIGHTLY = (
-    "install",
-    "--name",
-    "night",
-    "--at",
-    "23:00",
-    "--python",
-    sys.executable,
-    "--",
-    "train.py",
-    "--epochs",
-    "9",
-)
+NIGHTLY = ("install", "--name", "night", "--at", "23:00", "--python", sys.executable, "--", "train.py", "--epochs", "9")
 
 
 def test_a_job_is_installed_listed_shown_and_removed(agent, fake, home):
     assert "night: " in agent(*NIGHTLY)
     assert "daily at 23:00" in agent("list")
-    assert json.loads(agent("status", "--json"))["job"]["command"] == [
-        str(home / "train/train.py"),
-        "--epochs",
-        "9",
-    ]
+    assert json.loads(agent("status", "--json"))["job"]["command"] == [str(home / "train/train.py"), "--epochs", "9"]
     shown = agent("show", "--name", "night")
     assert plistlib.loads(shown.encode())["Label"] == "com.stallguard.night"
     agent("uninstall")
@@ -170,19 +154,7 @@ def test_show_prints_either_form_anywhere_without_installing(agent, fake, monkey
     monkeypatch.undo()
     result = CliRunner().invoke(
         verbs.command,
-        [
-            "show",
-            "--system",
-            "systemd",
-            "--at",
-            "23:00",
-            "--python",
-            sys.executable,
-            "--",
-            sys.executable,
-            "-c",
-            "1",
-        ],
+        ["show", "--system", "systemd", "--at", "23:00", "--python", sys.executable, "--", sys.executable, "-c", "1"],
     )
     assert result.exit_code == 0
     assert "OnCalendar=*-*-* 23:00:00" in result.output

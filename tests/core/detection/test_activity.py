@@ -78,9 +78,7 @@ def test_a_busy_tree_spins_unless_its_work_can_be_seen(rates, kind):
 
 
 def test_unknown_counters_are_no_evidence():
-    seen = activity.read_process(
-        Activity(), Process(state="sleeping"), 1.0, 1.0, stepping=False, limits=LIMITS
-    )
+    seen = activity.read_process(Activity(), Process(state="sleeping"), 1.0, 1.0, stepping=False, limits=LIMITS)
 
     assert seen.kind == activity.UNKNOWN
     assert not activity.is_fresh(seen, 1.0, LIMITS)
@@ -108,9 +106,7 @@ def test_a_gpu_that_computes_for_the_run_is_work_though_its_power_is_not_known(d
 @pytest.mark.parametrize("power", [None, 90.0])
 def test_a_gpu_that_only_other_programs_use_says_nothing_of_the_run(power):
     device = Device(utilisation=0.9, used_by_run=False, power=power)
-    seen = Activity(
-        timers={2: 8}, own_timers=2, level=1.0, device=device, device_seen=5.0, power=power or 0.0
-    )
+    seen = Activity(timers={2: 8}, own_timers=2, level=1.0, device=device, device_seen=5.0, power=power or 0.0)
     assert watched(seen=seen, cpu=0.0).kind == activity.DEADLOCK
     assert watched(seen=seen, cpu=1.0).kind == activity.SPIN
 
@@ -126,9 +122,9 @@ def test_threads_that_wait_for_a_neighbour_show_as_ill_health_but_their_own_crow
     usual = Activity(own_timers=2, level=0.8, usual_crowding=2.5)
 
     assert activity.machine_slowdown(watched(60, seen=usual, cpu=0.8, run_queue=1.2), LIMITS) == 1.0
-    assert activity.machine_slowdown(
-        watched(60, seen=usual, cpu=0.2, run_queue=1.8), LIMITS
-    ) == pytest.approx(4.0, rel=0.1)
+    assert activity.machine_slowdown(watched(60, seen=usual, cpu=0.2, run_queue=1.8), LIMITS) == pytest.approx(
+        4.0, rel=0.1
+    )
 
 
 def test_the_readings_kept_are_those_of_the_window():

@@ -49,9 +49,7 @@ def test_it_is_as_old_as_the_lock_if_the_readings_show_idleness_only_a_little_la
 
 
 @pytest.mark.parametrize(
-    "frame",
-    [("lock", 1), ("lock", -1), ("timed", 0), ("sleep", 0), ("io", 0), ("library", 0), ("", -1)],
-    ids=str,
+    "frame", [("lock", 1), ("lock", -1), ("timed", 0), ("sleep", 0), ("io", 0), ("library", 0), ("", -1)], ids=str
 )
 def test_any_other_wait_is_no_deadlock_without_a_census(frame: tuple[str, int]):
     scene = alone()
@@ -74,9 +72,7 @@ def test_a_job_with_a_connection_to_another_host_gets_as_long_as_with_a_census()
     blind = alone(remote=True).silent_until("stalled", "no census", frame=LOCKED)
 
     assert blind == pytest.approx(LIMITS.remote_deadlock, abs=1)
-    assert blind == pytest.approx(
-        counted(remote=True).silent_until("stalled", "deadlock", frame=LOCKED), abs=1
-    )
+    assert blind == pytest.approx(counted(remote=True).silent_until("stalled", "deadlock", frame=LOCKED), abs=1)
 
 
 @pytest.mark.parametrize("frame", [("sleep", 0), ("timed", 0), ("io", 0), ("lock", 2)], ids=str)

@@ -68,9 +68,7 @@ def test_a_record_that_is_read_late_clears_nothing_of_what_came_after_its_batch(
     silent = scene.silent_until(step, pulses=False)
     record = scene.heartbeat
 
-    scene.progress(
-        beats=record.beats + 1, progress_at=record.progress_at + 0.1, beat_at=record.progress_at + 0.1
-    )
+    scene.progress(beats=record.beats + 1, progress_at=record.progress_at + 0.1, beat_at=record.progress_at + 0.1)
 
     assert scene.detector_state.judgement.step == step
     assert silent + scene.silent_until("stalled", pulses=False) <= 11.0

@@ -130,9 +130,7 @@ def test_its_state_is_small_whatever_it_has_seen(history):
 @SEVERAL
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from(["train", "silent"]), st.floats(1.0, 12.0), st.sampled_from(sorted(SILENCES))
-        ),
+        st.tuples(st.sampled_from(["train", "silent"]), st.floats(1.0, 12.0), st.sampled_from(sorted(SILENCES))),
         min_size=1,
         max_size=12,
     )

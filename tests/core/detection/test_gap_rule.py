@@ -36,9 +36,7 @@ def ours(monkeypatch: pytest.MonkeyPatch):
         rule.rows = dict(rows)
         rule.now = 1e4
         bar = rule.bar("STEP")
-        rule.see(
-            Gap("STEP", seconds, trains=True, **{name: share * seconds for name, share in RUNS[way].items()})
-        )
+        rule.see(Gap("STEP", seconds, trains=True, **{name: share * seconds for name, share in RUNS[way].items()}))
         return rule, bar
 
     return detector_state
@@ -47,9 +45,7 @@ def ours(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.whole
 @settings(max_examples=examples.of(60, fast=10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    batch=st.floats(0.002, 5.0),
-    way=st.sampled_from(sorted(RUNS)),
-    reach=st.floats(0.2, 0.94) | st.floats(1.06, 2.0),
+    batch=st.floats(0.002, 5.0), way=st.sampled_from(sorted(RUNS)), reach=st.floats(0.2, 0.94) | st.floats(1.06, 2.0)
 )
 def test_a_gap_is_an_alarm_at_both_levels_or_at_neither(ours, batch, way, reach):
     scene = Alone(batch=batch).train(max(60.0, 60 * batch))
@@ -95,9 +91,7 @@ def test_both_levels_take_the_same_from_a_frame(monkeypatch, frame, shown, censu
     seconds = reach * getattr(thresholds("STEP", row, Circumstances(), LIMITS), counts)
     rule = Ours(LIMITS, census=census, remote=False, blind=False)
     rule.rows, rule.now = dict(scene.detector_state.rows), 1e4
-    rule.see(
-        Gap("STEP", seconds, deadlock=seconds if census else 0.0, external=seconds, trains=True, frame=shown)
-    )
+    rule.see(Gap("STEP", seconds, deadlock=seconds if census else 0.0, external=seconds, trains=True, frame=shown))
 
     scene.silent(seconds, "deadlock" if census else "no census", frame=frame)
 

@@ -13,9 +13,7 @@ from tests.simulation.alone import Alone
 class Road(Alone):
     """A training whose batches can be made slower, each second of them with its costs."""
 
-    def drive(
-        self, seconds: float, *, batch: float, cpu: float, queue: float = 0.0, waits: float = 0.0
-    ) -> Road:
+    def drive(self, seconds: float, *, batch: float, cpu: float, queue: float = 0.0, waits: float = 0.0) -> Road:
         rng = random.Random(7)
         end = self.now + seconds
         while self.now < end:
@@ -86,12 +84,7 @@ def test_one_long_pause_is_no_slowdown():
 
 
 def test_it_is_over_when_batches_are_as_fast_as_before():
-    road = (
-        Road()
-        .drive(300, batch=0.05, cpu=0.03)
-        .drive(200, batch=0.2, cpu=0.12)
-        .drive(60, batch=0.05, cpu=0.03)
-    )
+    road = Road().drive(300, batch=0.05, cpu=0.03).drive(200, batch=0.2, cpu=0.12).drive(60, batch=0.05, cpu=0.03)
 
     assert road.detector_state.judgement.slow == 1.0
     assert not road.detector_state.judgement.slow_cause

@@ -56,9 +56,7 @@ def test_statistics_never_add_more_than_the_cap_to_the_working_floor():
 
 
 def test_a_busy_machine_stretches_what_is_measured_in_work_and_not_what_is_idle():
-    calm, busy = (
-        thresholds("STEP", known(), Circumstances(machine_slowdown=factor), LIMITS) for factor in (1.0, 4.0)
-    )
+    calm, busy = (thresholds("STEP", known(), Circumstances(machine_slowdown=factor), LIMITS) for factor in (1.0, 4.0))
 
     assert (busy.spin, busy.working) == (4 * calm.spin, 4 * calm.working)
     assert (busy.deadlock, busy.external) == (calm.deadlock, calm.external)

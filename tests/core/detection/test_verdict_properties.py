@@ -81,10 +81,7 @@ def test_a_verdict_keeps_the_evidence_that_it_was_made_from():
     scene.silent_until("stalled")
 
     scene.silent(3, "spin")
-    assert (scene.detector_state.judgement.evidence, scene.detector_state.judgement.threshold) == (
-        "deadlock",
-        10.0,
-    )
+    assert (scene.detector_state.judgement.evidence, scene.detector_state.judgement.threshold) == ("deadlock", 10.0)
 
 
 def test_a_dead_worker_makes_a_verdict_certain():

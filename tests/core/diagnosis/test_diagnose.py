@@ -52,12 +52,8 @@ def scene_of(story: Simulation, *, ended: bool) -> Scene:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(
-    "pattern", PATTERNS, ids=[f"{n} {row.cause} {row.mode}" for n, row in enumerate(PATTERNS)]
-)
-def test_every_row_of_the_table_is_what_names_some_night(
-    pattern: Pattern, stories: dict[str, Simulation]
-) -> None:
+@pytest.mark.parametrize("pattern", PATTERNS, ids=[f"{n} {row.cause} {row.mode}" for n, row in enumerate(PATTERNS)])
+def test_every_row_of_the_table_is_what_names_some_night(pattern: Pattern, stories: dict[str, Simulation]) -> None:
     def names(story: Simulation, *, ended: bool) -> bool:
         scene = scene_of(story, ended=ended)
         found = _fit(pattern, _asker(scene), scene)
@@ -70,9 +66,7 @@ def test_every_row_of_the_table_is_what_names_some_night(
 def test_findings_come_in_order_of_confidence_and_name_a_cause_once(stories: dict[str, Simulation]) -> None:
     for story in stories.values():
         found = story.findings()
-        assert [finding.confidence for finding in found] == sorted(
-            (f.confidence for f in found), reverse=True
-        )
+        assert [finding.confidence for finding in found] == sorted((f.confidence for f in found), reverse=True)
         assert len({finding.cause for finding in found}) == len(found)
         assert all(0.0 < finding.confidence < 1.0 for finding in found)
 

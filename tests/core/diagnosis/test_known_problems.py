@@ -38,9 +38,7 @@ def test_a_row_has_its_source_and_can_be_met(row) -> None:
     assert set(row.phases) <= set(WHILE)
     families = {signatures.BY_ID[one].family for one in row.signatures}
     assert families.isdisjoint(signatures.QUIET), "a line that a healthy training prints is no likeness"
-    assert row.signatures or row.on_metal or row.causes == (causes.MACHINE_FROZE,), (
-        "else too much looks like it"
-    )
+    assert row.signatures or row.on_metal or row.causes == (causes.MACHINE_FROZE,), "else too much looks like it"
 
 
 def test_without_its_file_the_table_is_empty(monkeypatch) -> None:
@@ -66,9 +64,7 @@ def test_a_report_of_another_phase_another_machine_or_another_cause_is_not_named
 
 
 def test_the_diagnosis_names_the_report_with_its_address_and_says_how_sure_it_is() -> None:
-    ignored = Match(
-        "iogpu_ignored", "GPU_FAULT_STICKY", "Ignored (for causing prior/excessive GPU errors)", 0.0, 1.0
-    )
+    ignored = Match("iogpu_ignored", "GPU_FAULT_STICKY", "Ignored (for causing prior/excessive GPU errors)", 0.0, 1.0)
     findings = (Finding(causes.GPU_ERROR_STICKY, 0.9), Finding(causes.DEVICE_WAIT, 0.5))
 
     [said] = messages.known_problems(findings, History(matched=(ignored,)), "step")

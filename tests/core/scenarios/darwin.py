@@ -60,12 +60,7 @@ def f1_sensor_blocked() -> Simulation:
     """The registry read hangs with the driver: nothing is known of the GPU any more."""
     story = mac().enter("step")
     story.system.device = None
-    return (
-        story.be(cores=0.005, faults=0)
-        .silent(5)
-        .tell(SensorBlocked, sensor="device", seconds=3.0)
-        .silent(320)
-    )
+    return story.be(cores=0.005, faults=0).silent(5).tell(SensorBlocked, sensor="device", seconds=3.0).silent(320)
 
 
 def f1_outside_of_a_step() -> Simulation:
@@ -90,11 +85,7 @@ def f1_busy_without_end() -> Simulation:
 
 def f1_busy_in_the_first_batch() -> Simulation:
     """The same in the first batch of another fit, whose pace is not known."""
-    story = (
-        mac()
-        .enter("step", fits=2, fit_beats=0)
-        .be(cores=1.0, faults=0, device_utilisation=1.0, device_moved=True)
-    )
+    story = mac().enter("step", fits=2, fit_beats=0).be(cores=1.0, faults=0, device_utilisation=1.0, device_moved=True)
     return story.silent(920, frame=("library", 0))
 
 
@@ -110,12 +101,7 @@ def f1_batches_queue_up() -> Simulation:
 def f2_swap_crawl() -> Simulation:
     """Batches take ever longer; then nothing, with 21 GB in swap and more going there."""
     story = mac().be(
-        grown=40e6,
-        swapped=30e6,
-        page_ins=400,
-        cores=0.07,
-        memory_pressure="critical",
-        memory_swap_used=9 * GIB,
+        grown=40e6, swapped=30e6, page_ins=400, cores=0.07, memory_pressure="critical", memory_swap_used=9 * GIB
     )
     for pause in (1, 3, 9, 27, 60):
         story.silent(pause).train(1, longest=float(pause))
@@ -192,12 +178,7 @@ def f4_memory() -> Simulation:
 
 
 def f4_interactivity() -> Simulation:
-    return (
-        mac()
-        .line("mps_cb_error")
-        .line("iogpu_internal", "Internal Error (0000000e:Internal Error)")
-        .train(10)
-    )
+    return mac().line("mps_cb_error").line("iogpu_internal", "Internal Error (0000000e:Internal Error)").train(10)
 
 
 def f5_memory() -> Simulation:
@@ -232,12 +213,7 @@ def killed_without_need() -> Simulation:
 
 
 def f6_clean_exception() -> Simulation:
-    return (
-        mac()
-        .line("torch_mps_oom")
-        .line("python_traceback", "RuntimeError: MPS backend out of memory")
-        .exit(1)
-    )
+    return mac().line("torch_mps_oom").line("python_traceback", "RuntimeError: MPS backend out of memory").exit(1)
 
 
 def f7_assertion() -> Simulation:
@@ -266,11 +242,7 @@ def f8_python_function(wakers: int) -> Simulation:
 
 def f8_mutex() -> Simulation:
     story = training(device=IDLE)
-    return (
-        story.be(cores=0.0)
-        .line("mutex_lock_blocking", "[mutex.cc : 452] RAW: Lock blocking 0x6000")
-        .silent(200)
-    )
+    return story.be(cores=0.0).line("mutex_lock_blocking", "[mutex.cc : 452] RAW: Lock blocking 0x6000").silent(200)
 
 
 def f8_busy() -> Simulation:
@@ -324,12 +296,7 @@ def f11_rosetta() -> Simulation:
 
 def f12_library() -> Simulation:
     text = "Library not loaded: @rpath/_pywrap_tensorflow_internal.so"
-    return (
-        training()
-        .line("plugin_rpath", text)
-        .line("python_traceback", "tensorflow.python...NotFoundError")
-        .exit(1)
-    )
+    return training().line("plugin_rpath", text).line("python_traceback", "tensorflow.python...NotFoundError").exit(1)
 
 
 def f13_loss() -> Simulation:

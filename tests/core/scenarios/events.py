@@ -29,9 +29,7 @@ TIMES = st.floats(0, 1e5)
 COUNTS = st.one_of(st.none(), st.integers(0, 2**50))
 SHARES = st.one_of(st.none(), st.floats(0, 1))
 FLAGS = st.one_of(st.none(), st.booleans())
-STATES = st.sampled_from(
-    [None, "running", "sleeping", "uninterruptible", "stopped", "zombie", "exiting", "gone"]
-)
+STATES = st.sampled_from([None, "running", "sleeping", "uninterruptible", "stopped", "zombie", "exiting", "gone"])
 CODES = st.integers(-64, 255)
 
 READINGS = st.one_of(

@@ -66,11 +66,7 @@ def python_function_waits() -> Simulation:
 
 def python_function_waits_among_new_timers() -> Simulation:
     """The same, and the census shows more timers than are known of the runtime."""
-    story = (
-        box()
-        .enter("step")
-        .be(cores=0.0, faults=0, run_queue=0.0, census={"futex": 12, "sleep": 3, "timed": 1})
-    )
+    story = box().enter("step").be(cores=0.0, faults=0, run_queue=0.0, census={"futex": 12, "sleep": 3, "timed": 1})
     return story.silent(60, frame=("library", 0)).stacks("tf_wait", "library_callback")
 
 
@@ -244,10 +240,7 @@ def limit_reached_inside() -> Simulation:
 
 def segfault_inside() -> Simulation:
     return (
-        box(launched=True)
-        .line("python_fatal", "Fatal Python error: Segmentation fault")
-        .leave(42, "vanished")
-        .exit(1)
+        box(launched=True).line("python_fatal", "Fatal Python error: Segmentation fault").leave(42, "vanished").exit(1)
     )
 
 

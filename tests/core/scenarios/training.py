@@ -20,9 +20,7 @@ def training(
     memory: Memory = MEMORY, machine: Machine = MACHINE,
 ) -> Simulation:  # fmt: skip
     """Return a training that begins, in epochs of 1000 batches.  `launched`: its parent is the child."""
-    story = Simulation(
-        OneTraining(LIMITS), now=1000.0, tick=1.0, batch=0.25, several=True, pid=7 if launched else 42
-    )
+    story = Simulation(OneTraining(LIMITS), now=1000.0, tick=1.0, batch=0.25, several=True, pid=7 if launched else 42)
     system = story.system
     system.device, system.memory, system.machine = device, memory, machine
     hello = {"hooks": ("callbacks",), "versions": {"tensorflow": "2.18.1"}, "place": "2-1" * launched}

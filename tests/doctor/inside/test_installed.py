@@ -19,10 +19,7 @@ def test_keras_backend_is_the_one_that_keras_itself_would_choose(tmp_path, monke
         "torch", str(tmp_path / "keras.json"),
     )  # fmt: skip
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert environment(InterpreterChoice(sys.executable, ""), deep=False).installed.backend == (
-        "jax",
-        "KERAS_BACKEND",
-    )
+    assert environment(InterpreterChoice(sys.executable, ""), deep=False).installed.backend == ("jax", "KERAS_BACKEND")
 
 
 def test_the_plug_ins_that_tensorflow_would_load_are_seen_without_importing_it(tmp_path):

@@ -17,14 +17,7 @@ from pathlib import Path
 import dask
 from distributed import Scheduler, Worker
 
-from stallguard.fleet.engine.dask_engine import (
-    dask_settings,
-    drop,
-    of_members,
-    renew,
-    security,
-    without_http,
-)
+from stallguard.fleet.engine.dask_engine import dask_settings, drop, of_members, renew, security, without_http
 from stallguard.fleet.store import membership
 from stallguard.fleet.store.opening import open_store
 from stallguard.fleet.store.signing import REVOKED, Signatures

@@ -69,9 +69,7 @@ async def refused(address, place) -> str:
     found = ""
     for seconds in (5, 15, 30):  # on a busy machine the first try can take longer
         other = membership.recall({"STALLGUARD_FLEET": os.environ["STRANGER"]})
-        worker = without_http(Worker)(
-            address, security=security(Signatures(other)), host="127.0.0.1", **place
-        )
+        worker = without_http(Worker)(address, security=security(Signatures(other)), host="127.0.0.1", **place)
         texts = []
         try:
             await asyncio.wait_for(worker, seconds)

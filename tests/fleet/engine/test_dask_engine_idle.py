@@ -54,8 +54,6 @@ print(numpy.ones(2).sum())
 @pytest.mark.whole
 def test_dask_is_loaded_without_numpy_and_a_later_import_finds_it():
     pytest.importorskip("numpy")
-    done = subprocess.run(
-        [sys.executable, "-c", LOADS], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["False", "2.0"]

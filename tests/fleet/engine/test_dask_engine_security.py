@@ -187,11 +187,7 @@ def test_a_silent_port_costs_a_bounded_time(found):
 
 def test_certificates_that_cannot_be_used_are_one_clear_error(found):
     one, other = found(), found(store="other")
-    for broken in (
-        replace(one, ca="no certificate\n"),
-        replace(one, key=other.key),
-        replace(one, certificate="\n"),
-    ):
+    for broken in (replace(one, ca="no certificate\n"), replace(one, key=other.key), replace(one, certificate="\n")):
         with pytest.raises(StallguardError, match="cannot be used") as error:
             security(Signatures(broken))
         assert error.value.code == CANNOT_RUN
@@ -208,18 +204,14 @@ def test_settings_of_the_user_open_no_port(found, tmp_path):
     }
     with running(tmp_path, **hostile) as said:
         assert len(said["ports"]) == 2
-        assert {
-            answer for port in said["ports"] if (answer := answer_to(tuple(port))) not in REFUSALS
-        } == set()
+        assert {answer for port in said["ports"] if (answer := answer_to(tuple(port))) not in REFUSALS} == set()
 
 
 # ---- members --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.whole
-def test_a_revoked_member_is_cut_off_and_refused_and_no_member_can_be_another_ones_machine(
-    found, tmp_path, home
-):
+def test_a_revoked_member_is_cut_off_and_refused_and_no_member_can_be_another_ones_machine(found, tmp_path, home):
     found(name="ann")
     founder = home / ".config/stallguard/fleet.toml"
     files = [invited(founder, name) for name in ("mini", "pro")]

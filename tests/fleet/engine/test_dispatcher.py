@@ -98,9 +98,7 @@ def test_a_job_that_waits_is_refused_when_who_submitted_it_is_revoked(tmp_path, 
     fleet.engine.connected = [MAC, BOX]
     fleet.turns(30)
     assert fleet.started == ["own"]
-    assert [line for line in fleet.said if "refused" in line] == [
-        "job lost is refused: pro signed it, and is revoked"
-    ]
+    assert [line for line in fleet.said if "refused" in line] == ["job lost is refused: pro signed it, and is revoked"]
 
 
 def test_a_refusal_that_the_machines_member_did_not_sign_does_not_count(fleet):
@@ -137,9 +135,7 @@ def test_a_link_in_place_of_a_submission_that_was_read_holds_up_no_other_job(fle
 
 def test_a_submission_that_was_copied_to_another_name_is_refused(fleet):
     fleet.submit("own")
-    fleet.store.create(
-        orders.Submission.place(job="copy"), fleet.store.read(orders.Submission.place(job="own"))
-    )
+    fleet.store.create(orders.Submission.place(job="copy"), fleet.store.read(orders.Submission.place(job="own")))
     fleet.turns(2)
     assert fleet.started == ["own"]
 
@@ -356,12 +352,7 @@ def waiting(job, place, *, priority=0, begun=False, on=("a",), **needs):
 
 
 def test_the_highest_priority_is_first_then_what_has_begun_then_the_first_submitted():
-    jobs = [
-        waiting("late", 4),
-        waiting("early", 2),
-        waiting("begun", 5, begun=True),
-        waiting("high", 9, priority=1),
-    ]
+    jobs = [waiting("late", 4), waiting("early", 2), waiting("begun", 5, begun=True), waiting("high", 9, priority=1)]
     for expected in ("high", "begun", "early", "late"):
         assert match(jobs, {"a": {"slots": 1.0}}) == [(expected, "a")]
         jobs = [one for one in jobs if one.job != expected]
@@ -412,11 +403,7 @@ JOBS = st.builds(
 )  # fmt: skip
 # Slots, memory, whether it has a GPU, the minutes in which its hours begin and end.
 MACHINES = st.tuples(
-    st.integers(1, 4),
-    st.sampled_from([16, 32, 64]),
-    st.booleans(),
-    st.integers(0, 600),
-    st.integers(700, 1440),
+    st.integers(1, 4), st.sampled_from([16, 32, 64]), st.booleans(), st.integers(0, 600), st.integers(700, 1440)
 )
 
 
@@ -457,24 +444,19 @@ def test_no_job_starts_in_room_that_one_before_it_could_have_had(machines, jobs)
         for number, job in to_come.items():
             if job.at > now:
                 continue
-            needs = {"slots": float(job.slots), "memory": float(job.memory)} | (
-                {"cuda": 1.0} if job.gpu else {}
-            )
-            able = tuple(
-                name for name in rooms if name != f"m{job.refused_by}" and has_room(whole[name], needs)
-            )
+            needs = {"slots": float(job.slots), "memory": float(job.memory)} | ({"cuda": 1.0} if job.gpu else {})
+            able = tuple(name for name in rooms if name != f"m{job.refused_by}" and has_room(whole[name], needs))
             if able:
-                views[number] = Waiting(
-                    str(number), job.priority, number in begun, places.index(number), needs, able
-                )
+                views[number] = Waiting(str(number), job.priority, number in begun, places.index(number), needs, able)
         pairs = match(views.values(), rooms)
         for job, name in pairs:
             number = int(job)
             mine = views.pop(number)
             for other in views.values():  # none of those that still wait is before it and fits there
-                assert is_before(mine, other) or not (
-                    name in other.addresses and has_room(rooms[name], other.needs)
-                ), (other, mine)
+                assert is_before(mine, other) or not (name in other.addresses and has_room(rooms[name], other.needs)), (
+                    other,
+                    mine,
+                )
             for resource, amount in mine.needs.items():
                 rooms[name][resource] -= amount
                 used[name][resource] = used[name].get(resource, 0.0) + amount

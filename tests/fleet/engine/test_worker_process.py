@@ -57,14 +57,7 @@ def test_a_worker_obeys_signals_while_its_store_hangs(home, found, tmp_path, mon
     member, store, said = found(name="mac"), Hanging(tmp_path / "store"), []
     options = WorkerOptions(host="mac", slots=1, memory=None, between=None, mains_only=False)
     worker = worker_process._WorkerProcess(
-        Signatures(member),
-        store,
-        "mac",
-        "here",
-        Offer({"slots": 1}, {}, ""),
-        options,
-        dict(os.environ),
-        said.append,
+        Signatures(member), store, "mac", "here", Offer({"slots": 1}, {}, ""), options, dict(os.environ), said.append
     )
 
     async def steps():
@@ -109,15 +102,11 @@ def card_of(home, *, at="2026-06-10T12:00:00Z", state="ready", by=OWN, **more):
 
 def test_a_name_is_free_without_a_card_after_an_end_and_for_a_worker_of_the_same_home():
     assert machine_list.name_state(None, None, "mac", "here", OWN) == machine_list.FREE
-    assert (
-        machine_list.name_state(card_of("there", state="gone"), None, "mac", "here", OWN) == machine_list.FREE
-    )
+    assert machine_list.name_state(card_of("there", state="gone"), None, "mac", "here", OWN) == machine_list.FREE
     assert machine_list.name_state(card_of("here"), None, "mac", "here", OWN) == machine_list.FREE
 
 
-@pytest.mark.parametrize(
-    "card", [card_of("there", by=signs("pro")), b"{damaged"], ids=["of another", "damaged"]
-)
+@pytest.mark.parametrize("card", [card_of("there", by=signs("pro")), b"{damaged"], ids=["of another", "damaged"])
 def test_a_card_that_the_machines_member_did_not_sign_is_of_no_worker(card):
     assert machine_list.name_state(card, None, "mac", "here", OWN) == machine_list.FREE
 
@@ -254,9 +243,7 @@ def test_a_worker_that_is_connected_asks_for_no_cordon_and_at_once_when_it_is_di
     )
     cordon = Cordon(schema=1, host="mac", at="", why="its GPU hangs")
     store.replace(orders.Cordon.place(host="mac"), orders.encode(cordon, signatures))
-    connection = SimpleNamespace(
-        status=SimpleNamespace(name="running"), address="tls://mac", scheduler_delay=0.0
-    )
+    connection = SimpleNamespace(status=SimpleNamespace(name="running"), address="tls://mac", scheduler_delay=0.0)
     worker._dask = connection
 
     async def steps():
@@ -297,9 +284,7 @@ def test_the_card_has_how_a_run_stands_and_is_written_before_its_minute_is_over_
             stands("running", batches)
             await asyncio.sleep(0.02)
         assert cards()["job@1"]["batches"] == 1  # that is no news
-        await asyncio.to_thread(
-            until, lambda: stands("stalled", 30) and cards()["job@1"]["state"] == "stalled"
-        )
+        await asyncio.to_thread(until, lambda: stands("stalled", 30) and cards()["job@1"]["state"] == "stalled")
         assert clock.monotonic() < began + worker_process.RENEWS
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(running, PATIENCE)

@@ -101,9 +101,7 @@ def test_an_end_before_the_end_starts_again(code):
 
 def test_the_pause_doubles_while_there_is_no_progress_up_to_a_bound():
     def pause(idle):
-        return next(
-            s for s in range(1000) if decide(ended(75, idle=idle, since=s), Fitting([MAC], ())).do == START
-        )
+        return next(s for s in range(1000) if decide(ended(75, idle=idle, since=s), Fitting([MAC], ())).do == START)
 
     assert [pause(idle) for idle in (0, 1, 2, 3, 4)] == [0, 2, 4, 8, 16]
     assert pause(50) == LONGEST_PAUSE

@@ -72,15 +72,11 @@ def test_each_machine_has_its_state_and_what_is_not_known_stays_unknown():
 def test_a_night_shows_which_machine_had_which_job_and_how_it_ended():
     spans = {
         "a": [
-            Span(
-                claim("mini", 1, "2026-01-02T00:00:00Z"), "2026-01-02T06:00:00Z", outcome(75, "", "too late")
-            ),
+            Span(claim("mini", 1, "2026-01-02T00:00:00Z"), "2026-01-02T06:00:00Z", outcome(75, "", "too late")),
             Span(claim("air", 2, "2026-01-02T06:00:00Z"), "", None),
         ],
         "b": [
-            Span(
-                claim("mini", 1, "2026-01-02T06:00:00Z"), "2026-01-02T09:00:00Z", outcome(1, "", "it failed")
-            ),
+            Span(claim("mini", 1, "2026-01-02T06:00:00Z"), "2026-01-02T09:00:00Z", outcome(1, "", "it failed")),
             Span(claim("mini", 2, "2026-01-02T09:00:00Z"), "2026-01-02T09:30:00Z", None),
         ],
         "old": [Span(claim("mini", 1, "2025-01-01T00:00:00Z"), "2025-01-02T00:00:00Z", None)],
@@ -99,12 +95,7 @@ def test_a_night_shows_which_machine_had_which_job_and_how_it_ended():
 
 
 def test_a_job_shows_progress_and_effective_time_only_if_they_are_known():
-    status = {
-        "state": "running",
-        "effective": 0.9,
-        "attempt": 2,
-        "progress": {"epoch": 4, "epochs": 10, "batch": 3},
-    }
+    status = {"state": "running", "effective": 0.9, "attempt": 2, "progress": {"epoch": 4, "epochs": 10, "batch": 3}}
     made = page(
         jobs=[
             JobRow(job="a", state="running", status=status),

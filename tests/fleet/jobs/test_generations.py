@@ -46,9 +46,7 @@ def test_a_frozen_state_has_what_a_resume_needs_and_nothing_else(checkpoints, tm
     (checkpoints / "p-1/fit-0001/tmp-g5-77").mkdir()
     frozen = freeze(checkpoints, tmp_path / "frozen")
     shutil.rmtree(checkpoints)  # the training replaces its generations meanwhile
-    found = {
-        path.relative_to(frozen.folder).as_posix() for path in frozen.folder.rglob("*") if path.is_file()
-    }
+    found = {path.relative_to(frozen.folder).as_posix() for path in frozen.folder.rglob("*") if path.is_file()}
     fit = "p-1/fit-0001"
     assert found == {
         "seed", f"{fit}/CURRENT", f"{fit}/BETWEEN_EPOCHS", f"{fit}/files/1",
@@ -117,9 +115,7 @@ def test_what_is_published_comes_back(checkpoints, folder, tmp_path):
             assert back.stat().st_mode & 0o077 == 0
 
 
-def test_what_trackers_go_on_with_is_published_and_comes_back_but_is_no_progress(
-    checkpoints, folder, tmp_path
-):
+def test_what_trackers_go_on_with_is_published_and_comes_back_but_is_no_progress(checkpoints, folder, tmp_path):
     save(checkpoints, "p-1/loop-1", 1)
     run, back = RunDir(checkpoints.parent), RunDir(tmp_path / "back")
     run.trackers.mkdir()
@@ -147,14 +143,7 @@ def test_what_trackers_go_on_with_is_published_and_comes_back_but_is_no_progress
     ],
 )
 def test_what_can_change_bits_is_named(now, says):
-    before = {
-        "system": "macOS",
-        "version": "15.1",
-        "machine": "arm64",
-        "chip": "Apple M1",
-        "kernel": "24",
-        "memory": 4,
-    }
+    before = {"system": "macOS", "version": "15.1", "machine": "arm64", "chip": "Apple M1", "kernel": "24", "memory": 4}
     assert generations.differences(before, before | now) == says
 
 

@@ -77,9 +77,7 @@ class Lab:
             trainings = re.findall(r"^begins.* pid (\d+)$", self.text(process), re.MULTILINE)
             for pid in [*trainings, process.pid]:
                 with contextlib.suppress(OSError, psutil.Error):
-                    if pid == process.pid or str(SCRIPT.parent) in " ".join(
-                        psutil.Process(int(pid)).cmdline()
-                    ):
+                    if pid == process.pid or str(SCRIPT.parent) in " ".join(psutil.Process(int(pid)).cmdline()):
                         os.kill(int(pid), signal.SIGKILL)
             process.wait()
             process.out.close()
@@ -139,9 +137,7 @@ def test_a_job_goes_on_elsewhere_while_its_orphan_still_trains(lab):
 @pytest.mark.tf
 def test_a_fit_that_goes_on_elsewhere_ends_with_the_same_weights(shared_folder):
     lab, script = shared_folder, SCRIPT.parent / "fit.py"
-    alone = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=True, cwd=lab.place
-    )
+    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=lab.place)
     expected = re.search(r"digest \w+", alone.stdout)[0]
     first = lab.start("a", script=script)
     lab.until_published(1)

@@ -18,16 +18,7 @@ import psutil
 import pytest
 
 from stallguard.fleet.store import records
-from tests.fleet.jobs.test_held_run import (
-    PATIENCE,
-    QUICK,
-    ROOT,
-    SCRIPT,
-    STEPS,
-    Lab,
-    assert_nothing_fenced,
-    result,
-)
+from tests.fleet.jobs.test_held_run import PATIENCE, QUICK, ROOT, SCRIPT, STEPS, Lab, assert_nothing_fenced, result
 
 pytestmark = pytest.mark.live
 
@@ -133,11 +124,7 @@ def test_a_loop_goes_on_in_another_folder_of_another_user(machines):
 
 
 def test_processes_that_a_shell_starts_in_an_environment_elsewhere_are_found_again(machines):
-    shell = (
-        "sh",
-        "-c",
-        "export OUT={project}/out PATH=$HOME/bin:$PATH; exec python {project}/count.py 300 0.05",
-    )
+    shell = ("sh", "-c", "export OUT={project}/out PATH=$HOME/bin:$PATH; exec python {project}/count.py 300 0.05")
     first = machines.start("a", *shell)
     machines.until_published(1)
     first.kill()
@@ -157,10 +144,7 @@ def test_without_the_projects_root_another_folder_is_another_training(machines):
 
 @pytest.mark.parametrize(
     ("about", "says"),
-    [
-        ({"chip": "Apple M1"}, "another kind of machine (Apple M1 ->"),
-        ({}, "it is not known on which kind of machine"),
-    ],
+    [({"chip": "Apple M1"}, "another kind of machine (Apple M1 ->"), ({}, "it is not known on which kind of machine")],
 )
 def test_another_chip_is_announced(machines, about, says):
     first = machines.start("a", "count.py", "100", "0.05")

@@ -118,19 +118,13 @@ def test_a_link_that_a_stranger_plants_holds_up_nothing_but_its_own_entry(folder
     place = folder.folder / link
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(bystander)
-    for found in (
-        job_table.read(folder, OWN),
-        archive.fleet(folder, OWN),
-        archive.fleet(folder, OWN, is_alive=True),
-    ):
+    for found in (job_table.read(folder, OWN), archive.fleet(folder, OWN), archive.fleet(folder, OWN, is_alive=True)):
         states = {one.job: one.state for one in found.jobs}
         assert states.pop("own") == "waiting"
         assert states.keys() <= {"planted"}
         assert not {"running", "finished"} & {*states.values()}
         assert "mini" in [card.host for card in found.workers] or not found.workers
-    assert [one.host for one in machine_list.read(folder, OWN, dt.datetime.now(dt.UTC))][
-        -1
-    ] == "mini" or "m9" in link
+    assert [one.host for one in machine_list.read(folder, OWN, dt.datetime.now(dt.UTC))][-1] == "mini" or "m9" in link
     assert [*bystander.iterdir()] == []
 
 

@@ -120,9 +120,7 @@ def test_a_journal_whose_part_is_turned_is_not_put_again(readable, bring, store,
 
 
 @pytest.mark.whole
-def test_of_a_large_output_the_beginning_and_the_newest_are_there_with_a_note(
-    readable, bring, run, store, monkeypatch
-):
+def test_of_a_large_output_the_beginning_and_the_newest_are_there_with_a_note(readable, bring, run, store, monkeypatch):
     monkeypatch.setitem(readable_files.MOST, "output", 3 * CHUNK)
     for number in range(40):
         add(run.output, b"%06d\n" % number * (CHUNK // 20))

@@ -42,13 +42,7 @@ def content(archive):
         return {one.name: one.linkname or source.extractfile(one).read().decode() for one in source}
 
 
-FILES = {
-    "train.py": "x = 1\n",
-    "lib/net.py": "y = 2\n",
-    ".gitignore": "data/\n*.log\n",
-    "data/big": "0",
-    "a.log": "l",
-}
+FILES = {"train.py": "x = 1\n", "lib/net.py": "y = 2\n", ".gitignore": "data/\n*.log\n", "data/big": "0", "a.log": "l"}
 
 
 def test_what_git_knows_and_what_it_does_not_ignore_is_packed(tmp_path):

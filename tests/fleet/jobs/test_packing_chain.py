@@ -24,19 +24,10 @@ def test_a_packed_project_trains_where_it_is_unpacked(tmp_path, monkeypatch):
     (project / "jobs").mkdir(parents=True)
     out.mkdir()
     shutil.copy(SCRIPT, project / "jobs")
-    (project / "pyproject.toml").write_text(
-        '[project]\nname = "job"\nversion = "0"\nrequires-python = ">=3.11"\n'
-    )
-    env = {
-        **os.environ,
-        "UV_CACHE_DIR": str(tmp_path / "cache"),
-        "UV_OFFLINE": "1",
-        "UV_PYTHON": sys.executable,
-    }
+    (project / "pyproject.toml").write_text('[project]\nname = "job"\nversion = "0"\nrequires-python = ">=3.11"\n')
+    env = {**os.environ, "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_OFFLINE": "1", "UV_PYTHON": sys.executable}
     subprocess.run([uv.find_uv_bin(), "lock", "-q"], cwd=project, env=env, check=True)
-    code, archive, *_ = packing.pack(
-        ("count.py", "5", "0"), project / "jobs", out, {**env, "HOME": str(tmp_path)}
-    )
+    code, archive, *_ = packing.pack(("count.py", "5", "0"), project / "jobs", out, {**env, "HOME": str(tmp_path)})
     shutil.rmtree(project)
     folder = unpacking.unpack(archive, code.digest, "job")
     python = preparing.interpreter(folder, code.folder, "", env)

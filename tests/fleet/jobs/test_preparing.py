@@ -70,9 +70,7 @@ def project(place, env, *, needs="", more="", files=None):
     (place / "pyproject.toml").write_text(
         f'[project]\nname = "job"\nversion = "0"\nrequires-python = ">=3.11"\ndependencies = [{needs}]\n{more}'
     )
-    locked = subprocess.run(
-        [uv.find_uv_bin(), "lock"], cwd=place, env=env, capture_output=True, text=True, check=False
-    )
+    locked = subprocess.run([uv.find_uv_bin(), "lock"], cwd=place, env=env, capture_output=True, text=True, check=False)
     assert locked.returncode == 0, locked.stderr
     return place
 
@@ -101,9 +99,7 @@ def test_a_job_gets_what_its_lock_file_names_and_the_next_one_shares_it(tmp_path
 
 
 @pytest.mark.whole
-def test_two_digests_of_code_with_one_lock_share_an_environment_only_if_none_of_their_code_is_in_it(
-    tmp_path, env
-):
+def test_two_digests_of_code_with_one_lock_share_an_environment_only_if_none_of_their_code_is_in_it(tmp_path, env):
     plain = [project(tmp_path / name, env, files={"train.py": name}) for name in ("a", "b")]
     first, second = (interpreter(place, "", "", env) for place in plain)
     assert first == second
@@ -111,10 +107,7 @@ def test_two_digests_of_code_with_one_lock_share_an_environment_only_if_none_of_
     assert (packages[0] / "uv.lock").read_bytes() == (packages[1] / "uv.lock").read_bytes()
     for place in packages:
         python = interpreter(place, "", "", env)
-        assert (
-            says(python, "import job; print(job.where, job.__file__)")
-            == f"{place.name} {place / 'src/job.py'}"
-        )
+        assert says(python, "import job; print(job.where, job.__file__)") == f"{place.name} {place / 'src/job.py'}"
 
 
 def test_each_file_that_uv_reads_makes_another_environment(tmp_path, env):
@@ -140,9 +133,7 @@ def test_the_lock_file_is_found_from_the_commands_folder_but_not_above_the_proje
     assert interpreter(place / "jobs", "", "", env, own="own") == "own"
 
 
-def test_a_member_of_a_workspace_has_the_lock_file_of_the_workspace_and_an_environment_of_its_own(
-    tmp_path, env
-):
+def test_a_member_of_a_workspace_has_the_lock_file_of_the_workspace_and_an_environment_of_its_own(tmp_path, env):
     place = tmp_path / "p"
     member = '[project]\nname = "{}"\nversion = "0"\nrequires-python = ">=3.11"\n'
     files = {f"{name}/pyproject.toml": member.format(name) for name in ("one", "two")}
@@ -166,9 +157,7 @@ def test_an_environment_that_was_not_made_completely_or_lost_its_python_is_made_
 
 def test_several_jobs_at_once_make_one_environment(tmp_path, env):
     log = tmp_path / "builds"
-    place = package(
-        tmp_path / "p", env, "x = 1", sleep=f"open({str(log)!r}, 'a').write('x'); time.sleep(0.3)"
-    )
+    place = package(tmp_path / "p", env, "x = 1", sleep=f"open({str(log)!r}, 'a').write('x'); time.sleep(0.3)")
     with ThreadPoolExecutor(3) as pool:
         found = {*pool.map(lambda _: interpreter(place, "", "", env), range(3))}
     assert len(found) == 1

@@ -64,9 +64,7 @@ def thread(store, tail, tmp_path, monkeypatch):
         reports = PublishingReports(said["trouble"].append, said["note"].append, said["fenced"].append)
         publication = Publication("job", tail.number, tail)
         run = RunDir(tmp_path / "run")
-        made.append(
-            PublishingThread(store, "job", publication, run, share, reports, lambda: dict(STANDS), **more)
-        )
+        made.append(PublishingThread(store, "job", publication, run, share, reports, lambda: dict(STANDS), **more))
         made[0].start()
         return made[0], publication, run.checkpoints, said
 
@@ -222,9 +220,7 @@ class Worker:
         return True
 
 
-def test_a_run_that_goes_well_asks_the_store_for_nothing_until_there_is_a_reason(
-    thread, store, tmp_path, monkeypatch
-):
+def test_a_run_that_goes_well_asks_the_store_for_nothing_until_there_is_a_reason(thread, store, tmp_path, monkeypatch):
     monkeypatch.setattr(publishing, "SHOW", 0.05)
     monkeypatch.setitem(STANDS, "state", "running")
     monkeypatch.setitem(STANDS, "incidents", 0)

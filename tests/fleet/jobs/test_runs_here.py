@@ -226,9 +226,7 @@ def test_a_run_that_has_no_directory_yet_is_found_by_the_next_worker_and_ended_w
         assert later.jobs == ("job",)
         assert later.taken(later.jobs) == {"slots": 1.0}
         with pytest.raises(NotBegun, match="alive"):
-            later._begin(
-                later._running["job"].submission, Prepared(one.place, one.place, ""), "", log_of("job")
-            )
+            later._begin(later._running["job"].submission, Prepared(one.place, one.place, ""), "", log_of("job"))
         await asyncio.wait_for(later.end(), PATIENCE)
         await asyncio.wait_for(first, PATIENCE)
         await later.find()
@@ -260,9 +258,7 @@ def test_the_lease_of_a_run_that_was_killed_before_it_had_a_directory_is_freed_b
     assert (tail.outcome.reason, tail.outcome.goes_on) == (records.KILLED, True)
 
 
-def test_a_run_that_an_earlier_worker_began_takes_its_room_until_its_process_has_ended(
-    here, tmp_path, monkeypatch
-):
+def test_a_run_that_an_earlier_worker_began_takes_its_room_until_its_process_has_ended(here, tmp_path, monkeypatch):
     """It publishes its end after it has written one here."""
     monkeypatch.setattr(runs_here, "LOOK", 0.05)
     one, run = here(), RunDir(tmp_path / "run")

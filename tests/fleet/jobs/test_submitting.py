@@ -62,18 +62,7 @@ def card(store, host, **resources):
 
 def test_a_job_is_in_the_store_with_its_code_command_and_options(store, member, monkeypatch):
     monkeypatch.setenv("RATE", "0.1")
-    words = (
-        "--name",
-        "a",
-        "--needs",
-        "metal,memory=32GB",
-        "--needs",
-        "cuda=2",
-        "--priority",
-        "-3",
-        "--env",
-        "RATE",
-    )
+    words = ("--name", "a", "--needs", "metal,memory=32GB", "--needs", "cuda=2", "--priority", "-3", "--env", "RATE")
     call(
         "fleet",
         "submit",
@@ -223,9 +212,7 @@ def test_a_machine_that_left_or_whose_card_is_damaged_or_of_another_member_fits_
     gone = WorkerCard(schema=1, host="gone", at="", state="gone", resources={"slots": 1.0, "cuda": 4.0})
     store.replace(orders.WorkerCard.place(host="gone"), orders.encode(gone, signs_for("gone")))
     store.replace(orders.WorkerCard.place(host="broken"), b"{")
-    foreign = WorkerCard(
-        schema=1, host="foreign", at="", state="ready", resources={"slots": 1.0, "cuda": 2.0}
-    )
+    foreign = WorkerCard(schema=1, host="foreign", at="", state="ready", resources={"slots": 1.0, "cuda": 2.0})
     store.replace(orders.WorkerCard.place(host="foreign"), orders.encode(foreign, signs_for("here")))
     own = Signatures(member)
     assert submitting.fitting(store, own, {"cuda": 2.0})[0] == ["here"]
@@ -286,9 +273,7 @@ def ray(tmp_path, monkeypatch):
 
 
 def test_ray_is_asked_for_what_the_job_needs():
-    words = submitting.ray_command(
-        "ray", "http://h:8265", "a", "1", {"cuda": 2.0, "memory": 32.0, "metal": 1.0}
-    )
+    words = submitting.ray_command("ray", "http://h:8265", "a", "1", {"cuda": 2.0, "memory": 32.0, "metal": 1.0})
     assert words[: words.index("--")] == [
         "ray", "job", "submit", "--address", "http://h:8265", "--no-wait", "--submission-id", "a-1",
         "--entrypoint-num-cpus", "1", "--entrypoint-num-gpus", "2", "--entrypoint-memory", "32000000000",

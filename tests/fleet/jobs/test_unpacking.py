@@ -113,11 +113,7 @@ def test_another_content_than_that_of_the_digest_is_refused_and_leaves_nothing(t
         [("link", tarfile.SYMTYPE, "../..", 0)],
         [("a/b/up", tarfile.SYMTYPE, "../..", 0), ("out", tarfile.SYMTYPE, "a/b/up/../x", 0)],
         [("out", tarfile.SYMTYPE, "a/b/up/../x", 0), ("a/b/up", tarfile.SYMTYPE, "../..", 0)],
-        [
-            ("lib", tarfile.SYMTYPE, "a", 0),
-            ("a/x", tarfile.REGTYPE, "", 1),
-            ("lib/y", tarfile.REGTYPE, "", 1),
-        ],
+        [("lib", tarfile.SYMTYPE, "a", 0), ("a/x", tarfile.REGTYPE, "", 1), ("lib/y", tarfile.REGTYPE, "", 1)],
         [("file", tarfile.REGTYPE, "", 1), ("file/below", tarfile.REGTYPE, "", 1)],
         [("device", tarfile.CHRTYPE, "", 0)],
         [("pipe", tarfile.FIFOTYPE, "", 0)],
@@ -192,12 +188,8 @@ def test_what_no_job_uses_is_removed_and_what_a_job_uses_stays(tmp_path):
 
 
 @given(
-    st.dictionaries(st.sampled_from("abcdef"), st.floats(-100, 200)),
-    st.floats(0, 50),
-    st.sets(st.sampled_from("abc")),
+    st.dictionaries(st.sampled_from("abcdef"), st.floats(-100, 200)), st.floats(0, 50), st.sets(st.sampled_from("abc"))
 )
 def test_only_what_is_old_and_of_no_job_here_is_removed(ages, kept, busy):
-    removed = {
-        path.name for path in unpacking.unused({Path(n): 100 - a for n, a in ages.items()}, 100, kept, busy)
-    }
+    removed = {path.name for path in unpacking.unused({Path(n): 100 - a for n, a in ages.items()}, 100, kept, busy)}
     assert removed == {name for name, age in ages.items() if 100 - (100 - age) > kept and name not in busy}

@@ -177,12 +177,7 @@ def test_a_run_of_this_machine_of_that_name_comes_first_and_is_named(member, sto
 
 
 def test_a_machine_in_no_fleet_imports_nothing_of_one(tmp_path):
-    env = {
-        **os.environ,
-        "STALLGUARD_HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-        "XDG_CONFIG_HOME": str(tmp_path),
-    }
+    env = {**os.environ, "STALLGUARD_HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path)}
     code = (
         "import sys\nfrom stallguard.cli import main\ntry:\n    main(['ls', '--live'])\nexcept SystemExit:\n    pass\n"
         "print(*(name for name in sys.modules if name.startswith('stallguard.fleet')))"

@@ -39,9 +39,7 @@ def test_openssl_itself_accepts_the_members_certificate_and_no_other(found, tmp_
         (tmp_path / name).write_text(text)
     words = ["openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-CAfile", str(tmp_path / "ca")]
     ends = [
-        subprocess.run(
-            [*words, str(tmp_path / name)], capture_output=True, timeout=60, check=False
-        ).returncode
+        subprocess.run([*words, str(tmp_path / name)], capture_output=True, timeout=60, check=False).returncode
         for name in ("member", "stranger")
     ]
     assert ends[0] == 0
@@ -56,9 +54,7 @@ def test_a_member_cannot_make_or_revoke_members_without_the_authoritys_file(flee
         assert "--authority FILE" in fleet(*words, code=CANNOT_RUN)
     fleet("invite", "mini", "--out", str(home / "mini.toml"), "--authority", str(home / "stick.json"))
     (home / "stick.json").chmod(0o644)
-    assert "is not private" in fleet(
-        "revoke", "mini", "--authority", str(home / "stick.json"), code=CANNOT_RUN
-    )
+    assert "is not private" in fleet("revoke", "mini", "--authority", str(home / "stick.json"), code=CANNOT_RUN)
     (home / "stick.json").chmod(0o600)
     (home / "stick.json").write_text("{}")
     said = fleet("revoke", "mini", "--authority", str(home / "stick.json"), code=CANNOT_RUN)

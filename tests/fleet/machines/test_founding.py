@@ -117,12 +117,7 @@ def test_a_renewed_certificate_keeps_the_fleet_and_what_was_signed_before(fleet,
     fleet("init", "--renew", "--days", "20")
     second = membership.required(os.environ)
     now = dt.datetime.now(dt.UTC).timestamp()
-    assert (second.fleet, second.name, second.ca, second.store) == (
-        first.fleet,
-        first.name,
-        first.ca,
-        first.store,
-    )
+    assert (second.fleet, second.name, second.ca, second.store) == (first.fleet, first.name, first.ca, first.store)
     assert member_tls.days_left(first, now) == pytest.approx(1, abs=0.01)
     assert member_tls.days_left(second, now) == pytest.approx(20, abs=0.01)
     assert Signatures(second).verified("x", Signatures(first).sign("x", b"{}")).by == first.name

@@ -12,13 +12,7 @@ import pytest
 
 from stallguard.fleet.machines.keeper import LeaseKeeper
 from stallguard.fleet.machines.lease import FENCED
-from stallguard.fleet.machines.machine_beat import (
-    STATUS_MAX,
-    MachineFiles,
-    MachineLeases,
-    Standing,
-    period,
-)
+from stallguard.fleet.machines.machine_beat import STATUS_MAX, MachineFiles, MachineLeases, Standing, period
 from stallguard.fleet.store import StoreError, joblog
 from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.fleet.store.orders import RunStatus

@@ -44,9 +44,7 @@ def test_machines_are_listed_with_what_they_offer_and_train(store, fleet):
     assert "Apple M2 Ultra, 2 slots, 56 GB, 4 cuda, metal" in said
     assert "trains resnet" in said
     assert "keras 3.5" in said
-    assert (
-        conforms(fleet("machines", "--json"), machine_list.FleetMachines)["machines"][0]["state"] == "ready"
-    )
+    assert conforms(fleet("machines", "--json"), machine_list.FleetMachines)["machines"][0]["state"] == "ready"
 
 
 def test_a_cordoned_machine_says_why_until_it_is_allowed_again(store, fleet):
@@ -107,8 +105,7 @@ def test_without_a_fleet_or_its_store_the_error_says_what_to_do(home, found, fle
 
 
 @pytest.mark.parametrize(
-    ("name", "key"),
-    [("Anna's Mac.local", "Anna-s-Mac.local"), ("-x", "x"), ("..", "unknown"), ("", "unknown")],
+    ("name", "key"), [("Anna's Mac.local", "Anna-s-Mac.local"), ("-x", "x"), ("..", "unknown"), ("", "unknown")]
 )
 def test_host_names_become_parts_of_keys(name, key):
     assert orders.host_name(name) == key

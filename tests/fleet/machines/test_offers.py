@@ -21,9 +21,7 @@ M2 = (ListedGpu("Apple M2 Ultra", 60),)
 
 
 def mac(about=None, **more):
-    return OfferedMachine(
-        MAC | (about or {}), **({"memory": Memory(total=64 * GB), "gpus": M2, "cards": 0} | more)
-    )
+    return OfferedMachine(MAC | (about or {}), **({"memory": Memory(total=64 * GB), "gpus": M2, "cards": 0} | more))
 
 
 def test_a_mac_studio_offers_metal_and_mlx():

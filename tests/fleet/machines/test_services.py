@@ -28,19 +28,13 @@ WORDS = ("--name", "studio", "--slots", "1", "--between", "22:00", "07:00", "--m
 def worker(home):
     (home / "train").mkdir()
     env = ENV | {"HOME": str(home)}
-    return services.service(
-        "worker", WORDS, Config(), env, home / "train", places(SYSTEMD, {"HOME": str(home)})
-    )
+    return services.service("worker", WORDS, Config(), env, home / "train", places(SYSTEMD, {"HOME": str(home)}))
 
 
 def test_launchd_starts_a_worker_at_login_and_after_each_end(worker):
     keys = plistlib.loads(launchd.render(worker))
     assert mistakes(keys) == []
-    assert (keys["KeepAlive"], keys["RunAtLoad"], keys["Label"]) == (
-        True,
-        True,
-        "com.stallguard.fleet-worker",
-    )
+    assert (keys["KeepAlive"], keys["RunAtLoad"], keys["Label"]) == (True, True, "com.stallguard.fleet-worker")
     assert keys["ThrottleInterval"] == 30
     assert keys["ProgramArguments"] == [sys.executable, "-P", "-m", "stallguard", "fleet", "worker", *WORDS]
     assert keys["StandardErrorPath"].endswith("fleet-worker.log")
@@ -49,9 +43,7 @@ def test_launchd_starts_a_worker_at_login_and_after_each_end(worker):
 
 def test_systemd_starts_a_worker_again_after_each_end_without_a_limit(worker):
     lines = systemd.service_text(worker).splitlines()
-    assert {"Restart=always", "RestartSec=30", "StartLimitIntervalSec=0", "WantedBy=default.target"} <= set(
-        lines
-    )
+    assert {"Restart=always", "RestartSec=30", "StartLimitIntervalSec=0", "WantedBy=default.target"} <= set(lines)
     assert not [line for line in lines if line.startswith("StartLimitBurst")]
     assert "KillMode=process" in lines, "a run goes on if its worker is killed, and the next worker finds it"
     assert systemd.timer_text(worker) is None

@@ -38,11 +38,7 @@ def listening(context=None):
 
         def serve():
             plain, _ = server.accept()
-            with (
-                plain,
-                contextlib.suppress(OSError),
-                made["context"].wrap_socket(plain, server_side=True) as line,
-            ):
+            with plain, contextlib.suppress(OSError), made["context"].wrap_socket(plain, server_side=True) as line:
                 line.sendall(b"greeting")
                 line.recv(1)
 
@@ -86,9 +82,7 @@ def test_a_scheduler_of_another_fleet_is_a_failure_and_an_absent_one_a_warning(f
     assert rows()["scheduler"][0] == WARN
 
 
-def test_a_store_that_is_away_is_a_warning_and_one_of_another_fleet_a_failure_that_is_left_alone(
-    found, tmp_path
-):
+def test_a_store_that_is_away_is_a_warning_and_one_of_another_fleet_a_failure_that_is_left_alone(found, tmp_path):
     first = found()
     (tmp_path / "store").rename(tmp_path / "away")
     assert rows()["fleet's store"][0] == WARN

@@ -105,9 +105,7 @@ def program(home, seconds, key="AKIDPROGRAM"):
 def test_variables_name_credentials_region_and_address(home, server, monkeypatch, name):
     (home / ".aws").rmdir()
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
-    variables(
-        monkeypatch, **FIXED, AWS_DEFAULT_REGION="eu-west-1", AWS_SESSION_TOKEN="t0k3n", **{name: server.url}
-    )
+    variables(monkeypatch, **FIXED, AWS_DEFAULT_REGION="eu-west-1", AWS_SESSION_TOKEN="t0k3n", **{name: server.url})
     monkeypatch.setattr(bucket_access, "asked", lambda *_: pytest.fail("a process was started"))
     open_store("s3://bucket/lab").replace("k", b"1")
     assert server.requests == ["PUT /bucket/lab/k"]
@@ -127,9 +125,7 @@ def test_the_address_of_s3_goes_before_that_of_all_services(home, server, monkey
 @in_this_process
 def test_a_profile_names_credentials_region_and_address(home, server, monkeypatch):
     (home / ".aws/config").write_text(f"[profile lab]\nregion = ap-south-1\nendpoint_url = {server.url}\n")
-    (home / ".aws/credentials").write_text(
-        "[lab]\naws_access_key_id = AKIDLAB\naws_secret_access_key = s3cr3t\n"
-    )
+    (home / ".aws/credentials").write_text("[lab]\naws_access_key_id = AKIDLAB\naws_secret_access_key = s3cr3t\n")
     variables(monkeypatch, AWS_PROFILE="lab")
     open_store("s3://bucket/lab").replace("k", b"1")
     assert signer(server) == ("AKIDLAB", "ap-south-1")
@@ -138,9 +134,7 @@ def test_a_profile_names_credentials_region_and_address(home, server, monkeypatc
 
 @in_this_process
 def test_files_of_other_names_are_read(home, server, monkeypatch):
-    (home / "c").write_text(
-        f"[default]\nservices = own\n[services own]\ns3 =\n  endpoint_url = {server.url}\n"
-    )
+    (home / "c").write_text(f"[default]\nservices = own\n[services own]\ns3 =\n  endpoint_url = {server.url}\n")
     (home / "s").write_text("[default]\naws_access_key_id = AKIDOTHER\naws_secret_access_key = s3cr3t\n")
     variables(monkeypatch, AWS_CONFIG_FILE=str(home / "c"), AWS_SHARED_CREDENTIALS_FILE=str(home / "s"))
     open_store("s3://bucket/lab").replace("k", b"1")
@@ -149,9 +143,7 @@ def test_files_of_other_names_are_read(home, server, monkeypatch):
 
 @in_this_process
 def test_variables_of_obstore_that_other_programs_do_not_know_change_nothing(home, server, monkeypatch):
-    variables(
-        monkeypatch, **FIXED, AWS_ENDPOINT_URL=server.url, AWS_SKIP_SIGNATURE="true", AWS_BUCKET="other"
-    )
+    variables(monkeypatch, **FIXED, AWS_ENDPOINT_URL=server.url, AWS_SKIP_SIGNATURE="true", AWS_BUCKET="other")
     variables(monkeypatch, AWS_CONDITIONAL_PUT="disabled", AWS_VIRTUAL_HOSTED_STYLE_REQUEST="true")
     assert open_store("s3://bucket/lab").create("k", b"1")
     assert server.requests == ["PUT /bucket/lab/k"]
@@ -180,9 +172,7 @@ def test_a_role_of_another_profile_is_assumed(home, server, s3_server, monkeypat
         f"services = own\n[services own]\ns3 =\n  endpoint_url = {server.url}\n"
         f"sts =\n  endpoint_url = {s3_server['AWS_ENDPOINT_URL']}\n"
     )
-    (home / ".aws/credentials").write_text(
-        "[base]\naws_access_key_id = AKIDBASE\naws_secret_access_key = s3cr3t\n"
-    )
+    (home / ".aws/credentials").write_text("[base]\naws_access_key_id = AKIDBASE\naws_secret_access_key = s3cr3t\n")
     variables(monkeypatch, AWS_PROFILE="lab")
     open_store("s3://bucket/lab").replace("k", b"1")
     assert signer(server)[0].startswith("ASIA")
@@ -240,9 +230,7 @@ def test_a_certificate_of_an_own_authority_is_accepted_if_its_file_is_named(home
     authority.cert_pem.write_to_path(str(home / "ca.pem"))
     with serving(MADE, tls) as server:
         variables(monkeypatch, **FIXED, AWS_ENDPOINT_URL=server.url)
-        with pytest.raises(
-            StoreError, match=f"the certificate of {server.url} is not accepted: UnknownIssuer"
-        ):
+        with pytest.raises(StoreError, match=f"the certificate of {server.url} is not accepted: UnknownIssuer"):
             open_store("s3://bucket/lab").replace("k", b"1")
         variables(monkeypatch, AWS_CA_BUNDLE=str(home / "ca.pem"))
         open_store("s3://bucket/lab").replace("k", b"1")
@@ -363,9 +351,7 @@ def test_the_old_credentials_hold_while_no_new_ones_are_given_and_then_the_reaso
 @in_this_process
 def test_a_store_writes_with_the_new_credentials(home, server, monkeypatch):
     command, _ = program(home, 3600)
-    (home / ".aws/config").write_text(
-        f"[default]\ncredential_process = {command}\nendpoint_url = {server.url}\n"
-    )
+    (home / ".aws/config").write_text(f"[default]\ncredential_process = {command}\nendpoint_url = {server.url}\n")
     store = open_store("s3://bucket/lab")
     store.replace("k", b"1")
     program(home, 9000, "AKIDNEXT")
@@ -419,9 +405,7 @@ def test_a_missing_package_for_credentials_is_named_with_the_extra(home, monkeyp
 @pytest.mark.whole
 def test_secrets_are_in_no_argument_and_no_text(home, server):
     command, asked = program(home, 3600)
-    (home / ".aws/config").write_text(
-        f"[default]\ncredential_process = {command}\nendpoint_url = {server.url}\n"
-    )
+    (home / ".aws/config").write_text(f"[default]\ncredential_process = {command}\nendpoint_url = {server.url}\n")
     store = open_store("s3://bucket/lab")
     server.answer = refusal("AccessDenied", "Access Denied")
     with pytest.raises(StoreError) as raised:
@@ -434,9 +418,7 @@ def test_secrets_are_in_no_argument_and_no_text(home, server):
 
 @pytest.mark.whole
 def test_what_waits_has_not_imported_what_asks_for_credentials(home, server):
-    (home / ".aws/credentials").write_text(
-        "[default]\naws_access_key_id = AKIDLAB\naws_secret_access_key = s3cr3t\n"
-    )
+    (home / ".aws/credentials").write_text("[default]\naws_access_key_id = AKIDLAB\naws_secret_access_key = s3cr3t\n")
     code = (
         "import sys; from stallguard.fleet.store.opening import open_store;"
         "open_store('s3://bucket/lab').replace('k', b'1');"

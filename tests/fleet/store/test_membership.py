@@ -25,9 +25,7 @@ def test_of_two_files_that_are_written_at_once_the_first_stays(found, home):
 
 def test_odd_text_comes_back_as_it_was_written(found, home):
     made = membership.required(os.environ) if found() else None
-    odd = type(made)(
-        **{name: getattr(made, name) for name in made.__struct_fields__} | {"store": 'file:///a "\\" ü'}
-    )
+    odd = type(made)(**{name: getattr(made, name) for name in made.__struct_fields__} | {"store": 'file:///a "\\" ü'})
     membership.write(home / FILE, odd, replace=True)
     assert membership.required(os.environ) == odd
     with pytest.raises(StallguardError, match="cannot hold"):

@@ -207,11 +207,7 @@ def test_a_slow_line_has_longer_for_much(s3, tmp_path, monkeypatch):
 
 def test_ctrl_c_ends_a_program_that_waits_for_a_bucket(s3):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        env = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
-        }
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         code = "from stallguard.fleet.store.opening import open_store; open_store('s3://bucket/lab').replace('k', b'1')"
         process = subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, text=True)
         connection, _ = silent.accept()
@@ -227,9 +223,7 @@ def test_ctrl_c_ends_a_program_that_waits_for_a_bucket(s3):
 def test_many_requests_at_once_are_answered(bucket):
     store = open_store(bucket)
     done = []
-    threads = [
-        threading.Thread(target=lambda n=n: done.append(store.create(f"k/{n}", b"1"))) for n in range(64)
-    ]
+    threads = [threading.Thread(target=lambda n=n: done.append(store.create(f"k/{n}", b"1"))) for n in range(64)]
     for one in threads:
         one.start()
     for one in threads:

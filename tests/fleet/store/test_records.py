@@ -59,9 +59,7 @@ def test_an_entry_cannot_name_a_file_elsewhere(path):
         records.decode(records.encode(entry))
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b'{"entry": "x"}', b"[" * 100000, b'{"entry": "claim"}', b"\xff"]
-)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"entry": "x"}', b"[" * 100000, b'{"entry": "claim"}', b"\xff"])
 def test_bytes_that_are_no_entry_are_damaged(data):
     with pytest.raises(Damaged):
         records.decode(data)
@@ -69,9 +67,7 @@ def test_bytes_that_are_no_entry_are_damaged(data):
 
 @pytest.mark.parametrize("text", [b"Infinity", b"NaN", b'"60"', b"null", b"1e999"])
 def test_a_lease_that_is_no_number_is_refused(text):
-    entry = records.encode(Claim(number=1, holder=Holder(host="a", boot="b", pid=1, nonce="a"))).replace(
-        b"60.0", text
-    )
+    entry = records.encode(Claim(number=1, holder=Holder(host="a", boot="b", pid=1, nonce="a"))).replace(b"60.0", text)
     assert text in entry
     with pytest.raises(Damaged):
         records.decode(entry)

@@ -166,9 +166,7 @@ def test_a_home_that_cannot_be_written_is_said_and_the_list_holds_all_the_same(h
 
 def test_a_checkpoint_counts_if_a_member_published_it_for_this_job_with_these_files(home, store, tmp_path):
     tail = joblog.perform(joblog.read_end("a"), store)
-    tail, _ = joblog.perform(
-        joblog.claim("a", tail, Holder(host="pro", boot="b", pid=1, nonce="n"), ""), store
-    )
+    tail, _ = joblog.perform(joblog.claim("a", tail, Holder(host="pro", boot="b", pid=1, nonce="n"), ""), store)
     (tmp_path / "x").write_text("x")
     found = [Found("p/x", 1, "0" * 64, tmp_path / "x")]
     published = generations.Publication("a", tail.number, tail, PRO)

@@ -10,9 +10,7 @@ import numpy as np
 keras.utils.set_random_seed(7)
 x = np.random.default_rng(7).normal(size=(512, 8)).astype("float32")
 y = (x.sum(axis=1, keepdims=True) > 0).astype("float32")
-model = keras.Sequential(
-    [keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1, activation="sigmoid")]
-)
+model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1, activation="sigmoid")])
 model.compile(optimizer="adam", loss="binary_crossentropy")
 
 

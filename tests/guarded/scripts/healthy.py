@@ -44,7 +44,5 @@ validation = tf.data.Dataset.from_generator(
 )
 model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
-model.fit(
-    X, Y, batch_size=8, epochs=2, verbose=0, callbacks=[SlowCheckpoint(), Pace()], validation_data=validation
-)
+model.fit(X, Y, batch_size=8, epochs=2, verbose=0, callbacks=[SlowCheckpoint(), Pace()], validation_data=validation)
 print("trained")

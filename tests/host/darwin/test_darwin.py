@@ -35,9 +35,7 @@ def test_sleep_is_in_no_age_on_a_mac_also_if_pythons_own_clock_counts_it(mac_of_
 
 def test_the_probe_names_the_same_clock(mac_of_tomorrow: None) -> None:
     source = Path(stallguard.probe.__file__).with_name("beats.py")
-    choices = [
-        one for one in ast.parse(source.read_text()).body if "platform" in ast.unparse(one).partition(":")[0]
-    ]
+    choices = [one for one in ast.parse(source.read_text()).body if "platform" in ast.unparse(one).partition(":")[0]]
     names: dict[str, Any] = {"sys": sys, "time": time}
     exec(compile(ast.Module(choices, []), str(source), "exec"), names)  # noqa: S102 - as a Mac would load it
     assert names["monotonic_ns"]() == 100_500_000_000

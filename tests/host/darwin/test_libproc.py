@@ -52,10 +52,6 @@ OFFSETS: list[tuple[type[ctypes.Structure], str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("layout", "field", "offset"), OFFSETS, ids=lambda value: getattr(value, "__name__", value)
-)
-def test_a_field_lies_where_the_kernel_puts_it(
-    layout: type[ctypes.Structure], field: str, offset: int
-) -> None:
+@pytest.mark.parametrize(("layout", "field", "offset"), OFFSETS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_field_lies_where_the_kernel_puts_it(layout: type[ctypes.Structure], field: str, offset: int) -> None:
     assert getattr(layout, field).offset == offset

@@ -72,9 +72,7 @@ def test_a_gpu_is_there_if_the_registry_lists_one(monkeypatch: pytest.MonkeyPatc
     assert machine.has_gpu() is True
     monkeypatch.setattr(tool, "output", lambda *_arguments, **_named: "")
     assert machine.has_gpu() is False
-    virtual = recorded("ioreg_ioaccelerator_m4_30pct_trimmed.txt").replace(
-        "AGXAcceleratorG16G", "AppleParavirtGPU"
-    )
+    virtual = recorded("ioreg_ioaccelerator_m4_30pct_trimmed.txt").replace("AGXAcceleratorG16G", "AppleParavirtGPU")
     monkeypatch.setattr(tool, "output", lambda *_arguments, **_named: virtual)
     assert machine.has_gpu() is False, "it cannot compute"
 

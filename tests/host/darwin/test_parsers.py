@@ -28,14 +28,8 @@ def recorded(name: str) -> str:
     ("name", "gpu"),
     [
         ("ioreg_perfstats_m4_idle_line.txt", Accelerator(None, None, 0.0, 763723776, 0)),
-        (
-            "ioreg_ioaccelerator_m4_30pct_trimmed.txt",
-            Accelerator("AGXAcceleratorG16G", "Apple M4", 0.3, 356089856, 0),
-        ),
-        (
-            "ioreg_ioaccelerator_g14x_41pct_trimmed.txt",
-            Accelerator("AGXAcceleratorG14X", None, 0.41, 626458624, 0),
-        ),
+        ("ioreg_ioaccelerator_m4_30pct_trimmed.txt", Accelerator("AGXAcceleratorG16G", "Apple M4", 0.3, 356089856, 0)),
+        ("ioreg_ioaccelerator_g14x_41pct_trimmed.txt", Accelerator("AGXAcceleratorG14X", None, 0.41, 626458624, 0)),
         ("ioreg_perfstats_m1_2pct_trimmed.txt", Accelerator("AGXAcceleratorG13X", None, 0.02, 340983808, 0)),
     ],
 )
@@ -65,9 +59,7 @@ def test_the_drivers_own_share_of_memory_is_not_taken_for_the_whole() -> None:
 
 
 def test_several_gpus_are_distinguished() -> None:
-    text = recorded("ioreg_ioaccelerator_m4_30pct_trimmed.txt") + recorded(
-        "ioreg_ioaccelerator_g14x_41pct_trimmed.txt"
-    )
+    text = recorded("ioreg_ioaccelerator_m4_30pct_trimmed.txt") + recorded("ioreg_ioaccelerator_g14x_41pct_trimmed.txt")
     assert [gpu.utilisation for gpu in parse.accelerators(text)] == [0.3, 0.41]
 
 
@@ -175,17 +167,10 @@ def test_the_lid_is_read_where_there_is_one(text: str, closed: bool | None) -> N
 
 def test_a_table_of_processes_is_read_by_its_headings() -> None:
     rows = parse.ps(recorded("ps_hung_python_splus_0cpu.txt"))
-    assert [(row.pid, row.state, row.cpu) for row in rows] == [
-        (35146, "S+", 0),
-        (39358, "S+", 0),
-        (39359, "S+", 0),
-    ]
+    assert [(row.pid, row.state, row.cpu) for row in rows] == [(35146, "S+", 0), (39358, "S+", 0), (39359, "S+", 0)]
     assert rows[0].name.startswith("/Library/Frameworks/Python.framework")
     table = "  PID STAT  %CPU COMM\n  400 R    312,5 Google Chrome He\n    1 Ss     0.0 launchd\n torn\n"
-    assert parse.ps(table) == [
-        ProcessRow(400, "R", 3.125, "Google Chrome He"),
-        ProcessRow(1, "Ss", 0.0, "launchd"),
-    ]
+    assert parse.ps(table) == [ProcessRow(400, "R", 3.125, "Google Chrome He"), ProcessRow(1, "Ss", 0.0, "launchd")]
 
 
 def test_the_versions_are_read() -> None:

@@ -21,14 +21,7 @@ class Kernel:
         self.listing: dict[int, list[int]] = {}
 
     def add(self, pid: int, parent: int = 1, **flag: Any) -> None:
-        self.processes[pid] = {
-            "start": 1000 + pid,
-            "status": 2,
-            "flags": 0,
-            "running": 0,
-            "states": [3],
-            **flag,
-        }
+        self.processes[pid] = {"start": 1000 + pid, "status": 2, "flags": 0, "running": 0, "states": [3], **flag}
         self.listing.setdefault(parent, []).append(pid)
 
     def proc_pidinfo(self, pid: int, flavour: int, argument: Any, buffer: Any, size: int) -> int:
@@ -111,9 +104,7 @@ class Kernel:
         return image + struct.pack("<QQiiQQ", pid, 1, one.get("version", 0), 0, 0, 0)
 
     def _thread(self, _pid: int, one: dict[str, Any], number: int) -> bytes:
-        return (
-            struct.pack("<QQ", 0, 0) + struct.pack("<8i", 0, 0, one["states"][number], *[0] * 5) + b"\0" * 64
-        )
+        return struct.pack("<QQ", 0, 0) + struct.pack("<8i", 0, 0, one["states"][number], *[0] * 5) + b"\0" * 64
 
     @staticmethod
     def _fill(buffer: Any, packed: bytes) -> int:
@@ -133,17 +124,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 
 
 def test_ticks_become_seconds_and_the_tree_is_summed(kernel: Kernel) -> None:
-    kernel.add(
-        10,
-        user=24_000_000,
-        system=0,
-        footprint=1000,
-        read=5,
-        written=6,
-        instructions=77,
-        switches=3,
-        faults=9,
-    )
+    kernel.add(10, user=24_000_000, system=0, footprint=1000, read=5, written=6, instructions=77, switches=3, faults=9)
     kernel.add(
         11,
         parent=10,
@@ -167,9 +148,7 @@ def test_the_highest_footprint_of_the_past_is_known(kernel: Kernel) -> None:
     kernel.add(10, footprint=1000, highest=5000)
     kernel.add(11, parent=10, footprint=500, highest=600)
     reading = process_tree.DarwinTree(10).read()
-    assert (reading.footprint, reading.peak) == (1500, 5500), (
-        "they need not have been at their highest together"
-    )
+    assert (reading.footprint, reading.peak) == (1500, 5500), "they need not have been at their highest together"
 
 
 def test_a_kernel_that_does_not_say_the_highest_footprint_leaves_it_unknown(kernel: Kernel) -> None:

@@ -56,9 +56,7 @@ class _Queue:
             else:
                 flags = change.flags | self._kernel.KQ_EV_ERROR
                 failed.append(change._replace(flags=flags, data=errno.ESRCH))
-        ended = [
-            one._replace(data=self._kernel.living[one.ident] if _asks(one) else 0) for one in self._watched
-        ]
+        ended = [one._replace(data=self._kernel.living[one.ident] if _asks(one) else 0) for one in self._watched]
         return (failed + ended)[:room]
 
     def close(self) -> None:

@@ -65,18 +65,13 @@ V2 = "0::/user.slice/train.service\n"
 def test_the_groups_that_can_have_a_controller_are_found_in_both_versions_and_in_a_hybrid() -> None:
     root = limits.CGROUPS
     assert parse_groups(V2, "cpu") == [ControlGroup(f"{root}/user.slice/train.service", 2)]
-    assert parse_groups(V1, "cpu") == [
-        ControlGroup(f"{root}/cpu,cpuacct/docker/abc", 1),
-        ControlGroup(root, 2),
-    ]
+    assert parse_groups(V1, "cpu") == [ControlGroup(f"{root}/cpu,cpuacct/docker/abc", 1), ControlGroup(root, 2)]
     assert parse_groups(V1, "memory") == [ControlGroup(f"{root}/memory/docker/abc", 1), ControlGroup(root, 2)]
     assert parse_groups("nonsense", "cpu") == []
 
 
 def test_of_a_hybrid_the_first_version_accounts_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        limits, "slurp", lambda _path: "".join(reversed(V1.splitlines(keepends=True))).encode()
-    )
+    monkeypatch.setattr(limits, "slurp", lambda _path: "".join(reversed(V1.splitlines(keepends=True))).encode())
     assert limits.group_of(None) == ControlGroup(f"{limits.CGROUPS}/memory/docker/abc", 1)
 
 
@@ -105,9 +100,7 @@ def test_a_limit_above_the_group_holds_too(groups: Path) -> None:
 
 
 def test_pages_of_files_that_the_kernel_drops_are_not_used_for_good(groups: Path) -> None:
-    (groups / "slice" / "memory.stat").write_text(
-        "anon 300\nfile 560\nshmem 60\ninactive_file 400\nactive_file 100\n"
-    )
+    (groups / "slice" / "memory.stat").write_text("anon 300\nfile 560\nshmem 60\ninactive_file 400\nactive_file 100\n")
     assert limits._group_limits(ControlGroup(f"{groups}/slice/job", 2)) == [Limit(1000, 400)]
 
 
@@ -132,9 +125,7 @@ def test_kills_are_counted_from_the_right_line(groups: Path) -> None:
 
 
 @linux
-def test_a_kill_for_memory_is_distinguished_from_any_other_end(
-    groups: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_for_memory_is_distinguished_from_any_other_end(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "group_of", lambda _pid: ControlGroup(f"{groups}/slice/job", 2))
     watch = OomWatch(1)
     assert watch.killed() is False
@@ -155,9 +146,7 @@ def test_without_a_group_a_kill_somewhere_is_unknown_and_none_anywhere_is_certai
 
 
 @linux
-def test_a_process_that_was_moved_is_followed_to_its_new_group(
-    groups: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_was_moved_is_followed_to_its_new_group(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = [ControlGroup(f"{groups}/elsewhere", 2)]
     monkeypatch.setattr(limits, "group_of", lambda _pid: where[0])
     watch = OomWatch(1)
@@ -248,9 +237,7 @@ QUOTAS = {  # of a hierarchy: the file of the quota, without and with one; the t
 
 
 @pytest.mark.parametrize("version", QUOTAS)
-def test_a_quota_of_a_group_above_holds_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
+def test_a_quota_of_a_group_above_holds_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     file, none, some, stat = QUOTAS[version]
     group = tmp_path / "cpu" / "train.service"
     group.mkdir(parents=True)

@@ -47,9 +47,7 @@ def test_a_busy_other_process_is_named_and_our_own_child_is_not(monkeypatch: pyt
 
 
 @linux
-def test_helpers_of_one_name_are_one_and_no_more_than_three_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_helpers_of_one_name_are_one_and_no_more_than_three_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     used = {1: ("a", 1.0), 2: ("b", 9.0), 3: ("b", 9.0), 4: ("c", 5.0), 5: ("d", 4.0), 6: ("e", 0.01)}
     share = [0.0]
 
@@ -81,10 +79,7 @@ def test_a_torn_stat_file_is_unknown(text: bytes) -> None:
     [
         ({}, None),
         ({"AC": {"type": "Mains", "online": "1"}, "BAT0": {"type": "Battery", "status": "Charging"}}, "ac"),
-        (
-            {"AC": {"type": "Mains", "online": "0"}, "BAT0": {"type": "Battery", "status": "Discharging"}},
-            "battery",
-        ),
+        ({"AC": {"type": "Mains", "online": "0"}, "BAT0": {"type": "Battery", "status": "Discharging"}}, "battery"),
         ({"BAT0": {"type": "Battery", "status": "Full"}}, "ac"),
         # The battery of a mouse does not feed the machine.
         ({"hidpp_battery_0": {"type": "Battery", "status": "Discharging", "scope": "Device"}}, None),

@@ -101,12 +101,7 @@ def test_without_a_driver_there_is_no_reading(monkeypatch: pytest.MonkeyPatch) -
 def test_only_the_device_that_our_processes_hold_is_reported() -> None:
     reading = NvidiaGpu().read([41, 42])
     assert reading is not None
-    assert (reading.name, reading.utilisation, reading.power, reading.memory) == (
-        "NVIDIA H200",
-        0.97,
-        512.0,
-        7000,
-    )
+    assert (reading.name, reading.utilisation, reading.power, reading.memory) == ("NVIDIA H200", 0.97, 512.0, 7000)
     assert reading.used_by_run is True
 
 
@@ -138,10 +133,5 @@ def test_what_a_device_does_not_support_is_unknown_not_zero(driver: Driver) -> N
     driver.unsupported = {"rates", "power", "running", "samples"}
     reading = NvidiaGpu().read([42])
     assert reading is not None
-    assert (reading.utilisation, reading.power, reading.used_by_run, reading.moved) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    assert (reading.utilisation, reading.power, reading.used_by_run, reading.moved) == (None, None, None, None)
     assert reading.memory == 7100

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallguard.host.linux import thread_census
-from stallguard.host.linux.thread_census import (
-    census,
-    is_remote,
-    network_mounts,
-    remote_sockets,
-    wait_site,
-)
+from stallguard.host.linux.thread_census import census, is_remote, network_mounts, remote_sockets, wait_site
 from tests.host.children import eventually, running
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -29,10 +23,7 @@ ARM = thread_census._by_number("aarch64")
 @pytest.mark.parametrize(
     ("site", "body"),
     [
-        (
-            "futex",
-            "import threading; lock = threading.Lock(); lock.acquire(); print(flush=True); lock.acquire()",
-        ),
+        ("futex", "import threading; lock = threading.Lock(); lock.acquire(); print(flush=True); lock.acquire()"),
         ("timed", "import threading; e = threading.Event(); print(flush=True); e.wait(60)"),
         ("sleep", "import time; print(flush=True); time.sleep(60)"),
         ("read", "import os; r, w = os.pipe(); print(flush=True); os.read(r, 1)"),
@@ -110,20 +101,7 @@ def test_an_uninterruptible_thread_waits_for_the_disk_in_any_call() -> None:
 
 @given(st.sampled_from(["sleeping", "running", "stopped", "uninterruptible"]), st.binary(max_size=80))
 def test_any_words_have_a_site(state: str, call: bytes) -> None:
-    known = [
-        "futex",
-        "timed",
-        "sleep",
-        "poll",
-        "sock",
-        "read",
-        "write",
-        "sync",
-        "wait",
-        "run",
-        "disk",
-        "other",
-    ]
+    known = ["futex", "timed", "sleep", "poll", "sock", "read", "write", "sync", "wait", "run", "disk", "other"]
     assert wait_site(state, call, X86) in known
 
 

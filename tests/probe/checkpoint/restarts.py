@@ -32,9 +32,7 @@ _undisturbed: dict[tuple[object, ...], Attempt] = {}
 class Restarts:
     """A script and the folders of its run."""
 
-    def __init__(
-        self, receiver: Receiver, folder: Path, script: Path, interpreter: str, **environment: Any
-    ) -> None:
+    def __init__(self, receiver: Receiver, folder: Path, script: Path, interpreter: str, **environment: Any) -> None:
         """Nothing is started yet."""
         self.receiver = receiver
         self.folder = folder
@@ -49,9 +47,7 @@ class Restarts:
         environment = {**self.environment, **more}
         key = (interpreter, Path(script).read_text(), arguments, *sorted(environment.items()))
         if key not in _undisturbed:
-            alone = Restarts(
-                self.receiver, self.folder / "undisturbed", Path(script), interpreter, **environment
-            )
+            alone = Restarts(self.receiver, self.folder / "undisturbed", Path(script), interpreter, **environment)
             alone.folder.mkdir()
             _undisturbed[key] = alone.attempt(*arguments, guarded=False)
         return _undisturbed[key]
@@ -62,11 +58,7 @@ class Restarts:
         # There it is no file of the training's, which a resume would continue.
         trace = self.receiver.folder / "probe" / "trace"
         trace.unlink(missing_ok=True)
-        checkpoints = {
-            **OFTEN,
-            "checkpoints": str(self.checkpoints),
-            "resume": resume,
-        }
+        checkpoints = {**OFTEN, "checkpoints": str(self.checkpoints), "resume": resume}
         key = self.folder / "signing.key"  # of the user
         key.write_bytes(bytes(range(32)))
         key.chmod(0o600)

@@ -37,9 +37,7 @@ print("epochs", history.epoch, len(history.history["loss"]))
         ("continue", "fit 1 goes on as it is, though what the model is compiled with differs", 13),
     ],
 )
-def test_a_checkpoint_of_another_loss_is_used_only_if_that_is_asked_for(
-    receiver, tmp_path, choice, said, begins
-):
+def test_a_checkpoint_of_another_loss_is_used_only_if_that_is_asked_for(receiver, tmp_path, choice, said, begins):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     run = Restarts(receiver, tmp_path, script, sys.executable, checkpoint_inexact=choice)

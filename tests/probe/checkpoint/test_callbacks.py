@@ -41,9 +41,7 @@ def test_slices_change_nothing_that_callbacks_decide(receiver, tmp_path):
     plain = undisturbed(receiver, tmp_path, sys.executable)
     sliced = script_in(receiver, tmp_path, "sliced", sys.executable).attempt(*KINDS, slices=4).rows
     for here, there in zip(sliced, plain, strict=True):
-        assert here["history"] == {
-            name: pytest.approx(values, rel=1e-4) for name, values in there["history"].items()
-        }
+        assert here["history"] == {name: pytest.approx(values, rel=1e-4) for name, values in there["history"].items()}
         assert [len(lines) for lines in here["logged"]] == [len(lines) for lines in there["logged"]]
         numbers = {"history": 0, "weights": 0, "logged": 0}  # slices add up in another order
         assert {**here, **numbers} == {**there, **numbers}
@@ -81,9 +79,7 @@ def test_a_training_goes_on_where_it_was(receiver, tmp_path, other_python, name,
     """With TensorBoard, a validation and a log; a model without an input shape; a strategy with one replica."""
     interpreter = other_python(name) if name else sys.executable
     plain = script_in(receiver, tmp_path, "plain", interpreter).undisturbed(kind)
-    assert [len(lines) for lines in plain.rows[0]["logged"]] == [32] * (
-        kind == "board"
-    )  # else it shows nothing
+    assert [len(lines) for lines in plain.rows[0]["logged"]] == [32] * (kind == "board")  # else it shows nothing
     script = script_in(receiver, tmp_path, "killed", interpreter)
     script.attempt(kind, kill="0,4,2")
     resumed = script.attempt(kind, resume=True)

@@ -32,9 +32,7 @@ print(json.dumps({"weights": [weight.tolist() for weight in model.get_weights()]
 
 @pytest.mark.tf
 @pytest.mark.parametrize("name", ["tensorflow", "keras2"])
-def test_a_training_killed_while_its_cache_fills_goes_on_as_if_undisturbed(
-    receiver, tmp_path, other_python, name
-):
+def test_a_training_killed_while_its_cache_fills_goes_on_as_if_undisturbed(receiver, tmp_path, other_python, name):
     interpreter = sys.executable if name == "tensorflow" else other_python(name)
 
     def script_in(folder):

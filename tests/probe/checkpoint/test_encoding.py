@@ -22,9 +22,7 @@ from stallguard.probe.checkpoint.encoding import NotPlain, decode, encode
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 PLAIN = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(SCALARS, inner),
-    max_leaves=20,
+    SCALARS, lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(SCALARS, inner), max_leaves=20
 )
 
 
@@ -101,9 +99,7 @@ def test_what_others_may_hold_is_changed_in_place(held, value):
     assert list(back) == list(value)
 
 
-@pytest.mark.parametrize(
-    "value", [object(), lambda: 1, {1: object()}, np.array([object()]), random.SystemRandom()]
-)
+@pytest.mark.parametrize("value", [object(), lambda: 1, {1: object()}, np.array([object()]), random.SystemRandom()])
 def test_what_is_not_plain_is_refused(value):
     with pytest.raises(NotPlain):
         encode(value, [])

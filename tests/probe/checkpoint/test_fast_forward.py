@@ -104,12 +104,9 @@ print(json.dumps([[history.epoch, history.history, [np.asarray(w).tolist() for w
 
 
 @pytest.mark.parametrize(
-    ("backend", "data"),
-    [("tensorflow", "unknown"), ("torch", "arrays"), ("jax", "arrays"), ("jax", "objects")],
+    ("backend", "data"), [("tensorflow", "unknown"), ("torch", "arrays"), ("jax", "arrays"), ("jax", "objects")]
 )
-def test_an_end_after_the_last_batch_of_an_epoch_changes_nothing(
-    train, other_python, tmp_path, backend, data
-):
+def test_an_end_after_the_last_batch_of_an_epoch_changes_nothing(train, other_python, tmp_path, backend, data):
     run = train(sys.executable if backend == "tensorflow" else other_python(backend), KERAS_BACKEND=backend)
     (tmp_path / "train.py").write_text(ENDED)
     plain = run.undisturbed(DATA=data)

@@ -46,9 +46,7 @@ def test_iterators_go_on_with_what_they_had_opened_with(receiver, tmp_path, othe
     kinds = tuple(CASES[name])
     undisturbed = script.undisturbed(*kinds)
     kills = [(number, *place) for number, kind in enumerate(kinds) for place in CASES[name][kind]]
-    attempts = [
-        script.attempt(*kinds, kill=",".join(map(str, kill)), resume=kill != kills[0]) for kill in kills
-    ]
+    attempts = [script.attempt(*kinds, kill=",".join(map(str, kill)), resume=kill != kills[0]) for kill in kills]
     attempts.append(script.attempt(*kinds, resume=True))
 
     for there, here in zip(attempts[-1].rows, undisturbed.rows, strict=True):

@@ -48,9 +48,7 @@ def test_whatever_gives_the_batches_they_go_on(script):
     resumed = script.attempt(*kinds, resume=True)
     for there, here in zip(resumed.rows, undisturbed.rows, strict=True):
         assert there == here
-    last = (
-        resumed.heartbeat.last()
-    )  # the last fit, two batches at once, was killed in the second two of its last epoch
+    last = resumed.heartbeat.last()  # the last fit, two batches at once, was killed in the second two of its last epoch
     assert (last["epoch"], last["batch"], last["beats"]) == (EPOCHS - 1, STEPS, STEPS - 2)
     assert announcements.WORKERS not in resumed.heartbeat.hello()["beyond"]
 

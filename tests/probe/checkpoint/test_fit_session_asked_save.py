@@ -77,10 +77,7 @@ def test_the_time_of_checkpoints_of_stallguard_is_no_saving_of_the_script(receiv
 def test_the_checkpoint_that_was_asked_for_is_made_after_the_batch_also_if_none_is_due(receiver):
     (receiver.folder / "train.py").write_text(SCRIPT)
     script = [sys.executable, str(receiver.folder / "train.py")]
-    kept = {
-        "checkpoints": str(receiver.folder / "checkpoints"),
-        "checkpoint_every": 3600,
-    }
+    kept = {"checkpoints": str(receiver.folder / "checkpoints"), "checkpoint_every": 3600}
     asked = receiver.run(script, timeout=120, token=1, resume=False, **kept)
     assert asked.code == -signal.SIGKILL, asked.err
     batch = asked.out.split()[-1]

@@ -15,15 +15,7 @@ from stallguard.probe.checkpoint import announcements, fit_start
 from .restarts import Restarts
 
 CHILD = Path(__file__).parent / "children" / "finished.py"
-SETTINGS = {
-    "seed": 3,
-    "order": ["a", "b"],
-    "rate": 0.1,
-    "batch": 8,
-    "patience": 1,
-    "weight": 1.0,
-    "unbuilt": False,
-}
+SETTINGS = {"seed": 3, "order": ["a", "b"], "rate": 0.1, "batch": 8, "patience": 1, "weight": 1.0, "unbuilt": False}
 FIRST, KILL = (0, 0, 0), "1,1,2"
 
 
@@ -123,9 +115,7 @@ def test_a_fit_that_starts_otherwise_is_trained_again(trainings):
         ("jax", "generator", {(2, 1): 9.0}, announcements.OTHER_FIRST),
     ],
 )
-def test_whatever_gives_the_batches_a_fit_is_skipped_if_they_are_the_same(
-    trainings, name, data, edited, said
-):
+def test_whatever_gives_the_batches_a_fit_is_skipped_if_they_are_the_same(trainings, name, data, edited, said):
     run = trainings(name, data)
     run.kill()
     kept = run.resume()
@@ -215,12 +205,7 @@ def test_a_computed_number_that_differs_is_reported_alone():
 
 @pytest.mark.parametrize(
     "array",
-    [
-        np.arange(24.0).reshape(4, 6),
-        np.arange(24.0).reshape(4, 6).T,
-        np.array(["a", "bc"], object),
-        np.float32(3),
-    ],
+    [np.arange(24.0).reshape(4, 6), np.arange(24.0).reshape(4, 6).T, np.array(["a", "bc"], object), np.float32(3)],
     ids=["rows", "columns", "objects", "scalar"],
 )
 def test_a_digest_sees_every_value_within_its_seconds(array):
@@ -313,9 +298,7 @@ for number in range(2):
 
 
 @pytest.mark.parametrize("framework", ["tensorflow", "keras2", "torch", "jax"])
-def test_a_skipped_fit_leaves_what_its_callbacks_and_its_data_set(
-    receiver, tmp_path, other_python, framework
-):
+def test_a_skipped_fit_leaves_what_its_callbacks_and_its_data_set(receiver, tmp_path, other_python, framework):
     script = tmp_path / "train.py"
     script.write_text(SET_AT_BEGIN)
     python = sys.executable if framework == "tensorflow" else other_python(framework)

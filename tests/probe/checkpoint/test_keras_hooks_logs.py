@@ -130,17 +130,9 @@ def restarts(receiver, tmp_path, other_python):
     def make(framework, step, data, at_once="1", returns=""):
         script = tmp_path / "train.py"
         script.write_text(SCRIPT)
-        python = (
-            sys.executable if framework == "tensorflow" else other_python(PYTHONS.get(framework, framework))
-        )
+        python = sys.executable if framework == "tensorflow" else other_python(PYTHONS.get(framework, framework))
         backend = {"torch": "torch", "jax": "jax"}.get(framework, "tensorflow")
-        facts = {
-            "FRAMEWORK": framework,
-            "STEP": step,
-            "DATA": data,
-            "AT_ONCE": at_once,
-            "STEP_RETURNS": returns,
-        }
+        facts = {"FRAMEWORK": framework, "STEP": step, "DATA": data, "AT_ONCE": at_once, "STEP_RETURNS": returns}
         return Restarts(receiver, tmp_path, script, python, KERAS_BACKEND=backend, **facts)
 
     return make

@@ -59,11 +59,7 @@ def until(true):
 
 
 def batches(path):
-    heartbeat = (
-        [event.beats for event in journal.events(path) if isinstance(event, Heartbeat)]
-        if path.exists()
-        else []
-    )
+    heartbeat = [event.beats for event in journal.events(path) if isinstance(event, Heartbeat)] if path.exists() else []
     return max(heartbeat, default=0)
 
 
@@ -94,9 +90,7 @@ def test_a_training_that_a_user_kills_goes_on_by_itself_and_comes_to_the_same(tm
     assert out.splitlines()[-1] == undisturbed
     path = tmp_path / "home" / "runs" / "latest" / "journal.jsonl"
     assert [event.attempt for event in journal.events(path) if isinstance(event, Launched)] == [1, 2]
-    assert any(
-        "checkpoint (epoch 1," in event.text for event in journal.events(path) if isinstance(event, ProbeNote)
-    )
+    assert any("checkpoint (epoch 1," in event.text for event in journal.events(path) if isinstance(event, ProbeNote))
 
 
 @pytest.mark.tf
@@ -105,15 +99,12 @@ def test_sigterm_makes_a_last_checkpoint_and_the_next_run_goes_on_there(guard_ke
         child.send_signal(signal.SIGTERM)
         child.communicate(timeout=40)
     assert child.returncode == 128 + signal.SIGTERM
-    assert not list((tmp_path / "home" / "runs" / "latest" / "checkpoints").glob("*/fit-*/g2")), (
-        "one save, the last"
-    )
+    assert not list((tmp_path / "home" / "runs" / "latest" / "checkpoints").glob("*/fit-*/g2")), "one save, the last"
 
     resumed = guard_keras(tmp_path / "home", "--resume", "last", EVENING, env={"PAUSE": "0"}, cwd=tmp_path)
     assert resumed.code == 0, resumed.err
     assert resumed.out.decode().splitlines()[-1] == undisturbed
     said = [
-        re.search(r"checkpoint \(epoch 1, batch (\d+)\)", fact["text"])
-        for fact in resumed.announced("attempt.resumed")
+        re.search(r"checkpoint \(epoch 1, batch (\d+)\)", fact["text"]) for fact in resumed.announced("attempt.resumed")
     ]
     assert [match for match in said if match and int(match[1]) >= 10], resumed.err

@@ -62,9 +62,7 @@ def test_a_type_of_a_library_with_the_name_of_a_plain_one_is_refused() -> None:
     assert not can_be_kept(type("list", (), {"__module__": "os"}))
 
 
-def test_the_scripts_own_functions_and_classes_can_be_kept(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_scripts_own_functions_and_classes_can_be_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert can_be_kept(of("__main__", "anything"))
     module = types.ModuleType("helpers")
     module.__file__ = str(tmp_path / "helpers.py")

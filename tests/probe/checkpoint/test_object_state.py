@@ -135,9 +135,7 @@ class Script:
         way.apply()
 
     def state(self):
-        mine = {
-            k: v for k, v in vars(self.callback).items() if k not in ("model", "random", "draws", "old_draws")
-        }
+        mine = {k: v for k, v in vars(self.callback).items() if k not in ("model", "random", "draws", "old_draws")}
         return re.sub(r" at 0x\w+", "", repr((mine, self.seen(), count, Callback.made, losses)))
 
 
@@ -169,9 +167,7 @@ def test_what_did_not_change_is_left_as_this_start_has_it():
 
 
 def test_of_a_dictionary_of_names_only_what_changed_comes_back():
-    first = Script(
-        settings=types.SimpleNamespace(all={"process": 17, "step": 0, "deep": {"host": "a", "n": 1}})
-    )
+    first = Script(settings=types.SimpleNamespace(all={"process": 17, "step": 0, "deep": {"host": "a", "n": 1}}))
     first.roots["settings"].all["step"] = 5
     first.roots["settings"].all["deep"]["n"] = 2
     first.roots["settings"].all["more"] = [1]

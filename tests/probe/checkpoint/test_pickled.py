@@ -349,9 +349,7 @@ def test_a_pickle_that_this_user_did_not_sign_is_not_loaded(tmp_path, key, monke
         record["signed"] = "0" * 64
     else:
         monkeypatch.delenv(settings.VARIABLE)
-    way = Restoration(
-        json.loads(json.dumps(entries)), arrays, Script(holder=types.SimpleNamespace(one=table())).before
-    )
+    way = Restoration(json.loads(json.dumps(entries)), arrays, Script(holder=types.SimpleNamespace(one=table())).before)
     with pytest.raises(NoPlace, match="can run code"):
         way.check()
     with pytest.raises(NoPlace):

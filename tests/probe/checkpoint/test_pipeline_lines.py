@@ -215,8 +215,7 @@ model.fit(data, epochs=3, steps_per_epoch=steps, verbose=0, callbacks=[Killed()]
 
 @pytest.mark.tf
 @pytest.mark.parametrize(
-    ("backend", "kills"),
-    [("torch", ["0,2"]), ("torch", ["1,1"]), ("torch", ["2,0", "2,2"]), ("tensorflow", ["1,2"])],
+    ("backend", "kills"), [("torch", ["0,2"]), ("torch", ["1,1"]), ("torch", ["2,0", "2,2"]), ("tensorflow", ["1,2"])]
 )
 def test_lines_that_the_pipeline_writes_are_there_once_although_its_batches_are_drawn_again(
     receiver, tmp_path, other_python, backend, kills

@@ -49,9 +49,7 @@ def write_rows(folder, scale):
 
 def said(attempt):
     """Return (kind, text) of each note on the resume."""
-    return [
-        (one["kind"], one["text"]) for one in attempt.heartbeat.notes if one["kind"] in ("resume", "inexact")
-    ]
+    return [(one["kind"], one["text"]) for one in attempt.heartbeat.notes if one["kind"] in ("resume", "inexact")]
 
 
 def test_an_exact_resume_says_where_it_goes_on(run):
@@ -79,9 +77,7 @@ def test_an_edited_file_is_no_source_without_a_seed(run, tmp_path):
     ((kind, text),) = said(run.attempt(resume=True))
 
     assert kind == "inexact"
-    assert text.startswith(
-        "fit 1 goes back to the beginning of epoch 2, because the data come in another order"
-    )
+    assert text.startswith("fit 1 goes back to the beginning of epoch 2, because the data come in another order")
     assert "seed" not in text
 
 
@@ -133,9 +129,7 @@ def test_a_checkpoint_that_no_resume_can_use_is_told_with_what_a_kill_costs(run)
     ((kind, text),) = said(run.attempt(resume=True, UNKEPT="1"))
 
     (told,) = first.notes("unsaved")
-    assert told.startswith(
-        "a checkpoint lacks the state of callbacks[0].rows (generator), so it cannot resume"
-    )
+    assert told.startswith("a checkpoint lacks the state of callbacks[0].rows (generator), so it cannot resume")
     assert ": there is none" in told
     assert first.notes("saved") == []
     assert (kind, "lacks the state of callbacks[0].rows" in text) == ("inexact", True)

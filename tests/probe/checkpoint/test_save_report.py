@@ -42,9 +42,7 @@ def refused(kind: str, folder: Path, monkeypatch) -> None:
         ("a file in its place", "exists"),
     ],
 )
-def test_the_reason_is_said_once_with_what_a_kill_costs_and_that_there_is_none(
-    tmp_path, monkeypatch, kind, words
-):
+def test_the_reason_is_said_once_with_what_a_kill_costs_and_that_there_is_none(tmp_path, monkeypatch, kind, words):
     told, folder = Told(), tmp_path / "place" / "manual-1"
     folder.parent.mkdir()
     one = Manual(told, str(folder), CheckpointSchedule(0.0, 1.0, 0.0), lambda path: None, "state")
@@ -93,9 +91,7 @@ def test_a_checkpoint_without_some_state_costs_its_whole_fit_and_earlier_fits_ar
 def test_a_loop_on_a_full_disk_is_told_before_its_first_checkpoint(tmp_path, monkeypatch):
     told = Told()
     monkeypatch.setattr(generations, "SPARE", 1 << 62)
-    one = Manual(
-        told, str(tmp_path / "a" / "manual-1"), CheckpointSchedule(0.0, 1.0, 0.0), lambda path: None, "state"
-    )
+    one = Manual(told, str(tmp_path / "a" / "manual-1"), CheckpointSchedule(0.0, 1.0, 0.0), lambda path: None, "state")
     one.load(lambda path: pytest.fail("called"))
 
     ((topic, text),) = told.notes

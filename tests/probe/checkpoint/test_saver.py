@@ -72,9 +72,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from stallguard.probe.checkpoint import saver
 w = saver.Writer(types.SimpleNamespace(mail=types.SimpleNamespace(own_thread=lambda: None)))
 """
-    return subprocess.run(
-        [sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60, check=True
-    )
+    return subprocess.run([sys.executable, "-c", head + code], capture_output=True, text=True, timeout=60, check=True)
 
 
 def test_what_is_still_to_be_written_is_written_before_the_interpreter_ends():

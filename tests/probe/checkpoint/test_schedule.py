@@ -46,9 +46,7 @@ def test_the_end_of_a_fit_is_kept_beyond_the_share_as_long_as_the_credit_lasts()
 
 
 @given(
-    costs=st.lists(st.floats(0.001, 30), min_size=5, max_size=30),
-    step=st.floats(0.01, 50),
-    share=st.floats(0.005, 0.5),
+    costs=st.lists(st.floats(0.001, 30), min_size=5, max_size=30), step=st.floats(0.01, 50), share=st.floats(0.005, 0.5)
 )
 def test_in_the_long_run_no_more_than_the_share_is_spent(costs, step, share):
     """Every save but the last is paid for by the rest after it; so all but one are within the share."""

@@ -27,9 +27,7 @@ def test_equal_batches_have_equal_fingerprints():
     ids=["order", "type", "rows", "text", "one more"],
 )
 def test_others_have_others(other):
-    assert tensors.fingerprints_differ(
-        tensors.fingerprint_of(BATCH), tensors.fingerprint_of(other), drawn=False
-    )
+    assert tensors.fingerprints_differ(tensors.fingerprint_of(BATCH), tensors.fingerprint_of(other), drawn=False)
 
 
 def test_an_augmentation_that_nothing_can_repeat_is_distinguished_from_another_order():

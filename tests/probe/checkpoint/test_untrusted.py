@@ -121,20 +121,12 @@ def test_an_own_undo_brings_back_any_function() -> None:
     callback, walk = Callback(), Walk()
     callback.writer = None
     walk.enter(callback, "callback")
-    entry = [
-        "callback.writer",
-        "callback",
-        "attribute",
-        "writer",
-        {"k": "plain", "v": encode(json.dumps, [])},
-    ]
+    entry = ["callback.writer", "callback", "attribute", "writer", {"k": "plain", "v": encode(json.dumps, [])}]
     Restoration([entry], [], walk, own=True).apply()
     assert callback.writer is json.dumps
 
 
-@pytest.mark.parametrize(
-    "file", ["tensors.bin", "facts.json", "next.json", "model.keras", "state.npz", "state.pkl"]
-)
+@pytest.mark.parametrize("file", ["tensors.bin", "facts.json", "next.json", "model.keras", "state.npz", "state.pkl"])
 def test_a_pickle_in_a_checkpoint_is_never_loaded(tmp_path: Path, mark: Path, file: str) -> None:
     store = CheckpointStore(str(tmp_path / "process" / "fit-0001"))
     store.write({"format": 2}, [memoryview(b"12345678")])

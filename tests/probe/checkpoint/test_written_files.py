@@ -192,9 +192,7 @@ def test_a_fit_that_starts_over_appends_to_what_was_there_before_it(tmp_path, fi
     assert log.read_text() == "the fit before\n1 again\n"
 
 
-def test_a_file_that_is_opened_only_after_the_checkpoint_goes_on_after_what_it_had_before_the_fit(
-    tmp_path, files
-):
+def test_a_file_that_is_opened_only_after_the_checkpoint_goes_on_after_what_it_had_before_the_fit(tmp_path, files):
     log = tmp_path / "late.txt"
     log.write_text("the fit before\n")
     kept = files.keep(walked(), [])
@@ -307,9 +305,7 @@ def begun(how, path):
 
 @pytest.mark.parametrize("how", OPENED)
 @pytest.mark.parametrize("kills", [1, 2])
-def test_a_fit_that_was_killed_before_its_first_checkpoint_begins_with_the_file_as_it_was(
-    tmp_path, how, kills
-):
+def test_a_fit_that_was_killed_before_its_first_checkpoint_begins_with_the_file_as_it_was(tmp_path, how, kills):
     log = tmp_path / "log.txt"
     if how != "anew":
         log.write_text("of another run\n")
@@ -351,9 +347,7 @@ def test_what_the_pipeline_writes_before_the_fit_begins_is_of_the_fit(tmp_path, 
 
 
 @pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened in the fit"])
-def test_a_log_that_the_script_removes_as_it_starts_is_not_cut_to_the_length_of_the_one_before(
-    tmp_path, is_open
-):
+def test_a_log_that_the_script_removes_as_it_starts_is_not_cut_to_the_length_of_the_one_before(tmp_path, is_open):
     log = tmp_path / "log.txt"
     for header in ("begun at 9:59\n", "begun at 10:00, again\n"):
         log.unlink(missing_ok=True)
@@ -458,9 +452,7 @@ def test_a_file_that_cannot_be_continued_is_left_and_named_when_it_is_saved_and_
     script = Restarts(receiver, tmp_path, CHILD, sys.executable)
     script.attempt(way, kill="0,1,3")
     # The save says it with the next record, which a kill can prevent.
-    newest = max(
-        script.checkpoints.glob("*/fit-0001/g*/facts.json"), key=lambda file: file.stat().st_mtime_ns
-    )
+    newest = max(script.checkpoints.glob("*/fit-0001/g*/facts.json"), key=lambda file: file.stat().st_mtime_ns)
     (stays,) = json.loads(newest.read_text().split("\n", 1)[1])["stays"].items()
     assert how == f"{Path(stays[0]).name} ({stays[1]})"
     resumed = script.attempt(way, resume=True)

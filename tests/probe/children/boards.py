@@ -10,11 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 now = datetime.datetime.now()  # noqa: DTZ005 - as scripts do
-board, own, steady = (
-    f"logs/fit/{now:%Y%m%d-%H%M%S}",
-    f"logs/own/{now:%Y-%m-%d_%H:%M:%S.%f}/test",
-    "logs/steady-1",
-)
+board, own, steady = (f"logs/fit/{now:%Y%m%d-%H%M%S}", f"logs/own/{now:%Y-%m-%d_%H:%M:%S.%f}/test", "logs/steady-1")
 print("given", board, flush=True)
 writers = [tf.summary.create_file_writer(path) for path in (own, steady)]
 
@@ -34,10 +30,5 @@ model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 x = np.zeros((8, 2), "float32")
 model.fit(
-    x,
-    x[:, :1],
-    batch_size=4,
-    epochs=3,
-    verbose=0,
-    callbacks=[keras.callbacks.TensorBoard(log_dir=board), Crash()],
+    x, x[:, :1], batch_size=4, epochs=3, verbose=0, callbacks=[keras.callbacks.TensorBoard(log_dir=board), Crash()]
 )

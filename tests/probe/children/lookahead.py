@@ -219,6 +219,4 @@ def trained(make, watch):
 
 if __name__ == "__main__":
     known = cases()
-    print(
-        json.dumps({name: [trained(known[name], False), trained(known[name], True)] for name in sys.argv[1:]})
-    )
+    print(json.dumps({name: [trained(known[name], False), trained(known[name], True)] for name in sys.argv[1:]}))

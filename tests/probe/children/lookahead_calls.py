@@ -68,9 +68,7 @@ def twice():
     """Two looks at one call, and none at the next."""
     model, iterator, seen = network(), batches(), []
     for name in ("one", "other"):
-        lookahead.arrange(
-            model, lambda found, name=name: seen.append([name, len(found), found[0][0].shape[0]])
-        )
+        lookahead.arrange(model, lambda found, name=name: seen.append([name, len(found), found[0][0].shape[0]]))
     original = lookahead_of(model)
     model.train_function(iterator)
     back = vars(model)["train_function"] is original
@@ -140,9 +138,7 @@ def refused():
     found = []
     for model in (early, spread, object.__new__(type("Other", (), {}))):
         before = dict(vars(model))
-        found.append(
-            lookahead.arrange(model, print) or lookahead.feed(model, []) or dict(vars(model)) != before
-        )
+        found.append(lookahead.arrange(model, print) or lookahead.feed(model, []) or dict(vars(model)) != before)
     return found
 
 

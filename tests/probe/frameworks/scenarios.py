@@ -22,9 +22,7 @@ PORTABLE = {
 def guarded(interpreter, script, *arguments, **environment):
     """Run one of the children under the probe."""
     with Receiver() as receiver:
-        return receiver.run(
-            [interpreter, str(CHILDREN / script), *arguments], 600, cwd=CHILDREN, **environment
-        )
+        return receiver.run([interpreter, str(CHILDREN / script), *arguments], 600, cwd=CHILDREN, **environment)
 
 
 def table(heartbeat):
@@ -32,12 +30,7 @@ def table(heartbeat):
     assert heartbeat.code == 0, heartbeat.err[-3000:]
     found = json.loads(heartbeat.out.splitlines()[-1])
     return {
-        name: (
-            row["beats"],
-            row["checks"],
-            row.get("saves", 0),
-            wire.SOURCES[row["source"]] if row["beats"] else None,
-        )
+        name: (row["beats"], row["checks"], row.get("saves", 0), wire.SOURCES[row["source"]] if row["beats"] else None)
         for name, row in found.items()
     }
 

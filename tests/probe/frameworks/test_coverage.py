@@ -36,9 +36,7 @@ CONFIG = "[run]\ndynamic_context = test_function\n"
 
 @pytest.mark.whole
 @pytest.mark.parametrize("source", [(), ("--source=.",), ("--branch",), ("--rcfile=contexts",), ("--timid",)])
-def test_the_report_of_a_guarded_script_is_that_of_the_plain_one(
-    tmp_path: Path, source: tuple[str, ...]
-) -> None:
+def test_the_report_of_a_guarded_script_is_that_of_the_plain_one(tmp_path: Path, source: tuple[str, ...]) -> None:
     found = _measured(tmp_path, "-m", "coverage", "run", *source, "script.py")
 
     assert set(found) == {"helper.py", "keras.py", "script.py"}

@@ -83,8 +83,7 @@ def test_the_results_of_an_epoch_are_reported_every_few_seconds(receiver, like_k
 def test_the_property_of_the_model_is_left_alone(receiver, like_keras):
     """On JAX it moves the state of the training, which another thread must not do while a step runs."""
     script = EPOCHS.replace(
-        "callbacks._history",
-        "module.CallbackList.model = property(lambda _: print('touched'))\ncallbacks._history",
+        "callbacks._history", "module.CallbackList.model = property(lambda _: print('touched'))\ncallbacks._history"
     )
     heartbeat = receiver.run(python(script), PYTHONPATH=str(like_keras))
     assert (heartbeat.code, heartbeat.out) == (0, "")
@@ -117,9 +116,7 @@ def test_too_many_surprises_and_the_probe_steps_aside(receiver, like_keras):
     assert "aside" in [note["kind"] for note in heartbeat.notes]
 
 
-@pytest.mark.parametrize(
-    "error", ["raise ImportError('no such device')", "raise ValueError(1)", "1 +", "1 / 0"]
-)
+@pytest.mark.parametrize("error", ["raise ImportError('no such device')", "raise ValueError(1)", "1 +", "1 / 0"])
 def test_an_import_that_fails_fails_as_ever(receiver, like_keras, error):
     (like_keras / "keras" / "src" / "callbacks" / "callback_list.py").write_text(error + "\n")
     code = "import keras.src.callbacks.callback_list"

@@ -12,15 +12,10 @@ from tests.probe.attempts import LOOK, Attempts
 @pytest.mark.whole
 def test_the_program_sees_the_same_classes_and_no_other_modules(receiver, tmp_path, any_python):
     attempts = Attempts(receiver, tmp_path, LOOK + "print(json.dumps(facts))", any_python)
-    modules = {
-        name for name in attempts.draws("")["modules"] if name.partition(".")[0] != "_stallguard_probe"
-    }
+    modules = {name for name in attempts.draws("")["modules"] if name.partition(".")[0] != "_stallguard_probe"}
     seen, bare = attempts.draws(), attempts.draws("", STALLGUARD_OWNER="1")
     extra = set(seen.pop("modules")) - modules - set(bare.pop("modules"))
-    assert {name.rpartition(".")[0] for name in extra} <= {
-        "_stallguard_probe",
-        "_stallguard_probe.frameworks",
-    }
+    assert {name.rpartition(".")[0] for name in extra} <= {"_stallguard_probe", "_stallguard_probe.frameworks"}
     assert seen == bare
 
 

@@ -46,10 +46,5 @@ def test_functions_that_are_registered_for_ever_do_not_grow_the_tables(monkeypat
 
     for number in range(10):
         hook.registered((tensorflow.STEP_FUNCTION, traced), f"pyfunc_{number}")
-    assert [hook.calls(None, f"pyfunc_{number}") is not None for number in (0, 6, 7, 9)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    assert [hook.calls(None, f"pyfunc_{number}") is not None for number in (0, 6, 7, 9)] == [False, False, True, True]
     assert list(hook.context.python_functions.values()) == [[0, 0]]

@@ -31,8 +31,6 @@ def test_a_batch_whose_parts_differ_in_rows_is_not_sliced_and_the_part_is_named(
 
 def test_a_recurrent_layer_that_keeps_its_state_is_found():
     keeps = types.SimpleNamespace(name="lstm", cell=None, stateful=True)
-    other = types.SimpleNamespace(
-        name="mine", stateful=True
-    )  # of another kind: it has no state of a sequence
+    other = types.SimpleNamespace(name="mine", stateful=True)  # of another kind: it has no state of a sequence
     model = types.SimpleNamespace(_flatten_layers=lambda include_self: [other, keeps])
     assert batch_structure.stateful(model) == "lstm"

@@ -22,8 +22,6 @@ def outcome(bias):
     ],
 )
 def test_a_sum_over_many_numbers_rounds_otherwise_and_nothing_else_may(apart, same):
-    said = difference(
-        outcome(GRADIENT), outcome(GRADIENT * np.float32(1 + apart)), ["kernel", "bias"], half=False
-    )
+    said = difference(outcome(GRADIENT), outcome(GRADIENT * np.float32(1 + apart)), ["kernel", "bias"], half=False)
     assert (said == "") is same
     assert same or "'bias'" in said

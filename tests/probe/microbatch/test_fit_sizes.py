@@ -49,8 +49,7 @@ def test_what_the_supervisor_gave_is_not_computed_back():
 
 
 @pytest.mark.parametrize(
-    ("size", "rows"),
-    [(None, 32), (512, 512), (np.int64(512), 512), (np.uint8(7), 7), ("many", 0), (12.5, 0), (-1, 0)],
+    ("size", "rows"), [(None, 32), (512, 512), (np.int64(512), 512), (np.uint8(7), 7), ("many", 0), (12.5, 0), (-1, 0)]
 )
 def test_a_size_is_what_python_takes_for_a_whole_number(size, rows):
     assert fit_sizes.rows(ARRAYS, size) == rows

@@ -13,9 +13,7 @@ CHILD = Path(__file__).parent / "reach_child.py"
 
 
 @pytest.mark.tf
-def test_a_step_of_the_scripts_own_is_reported_in_the_first_attempt_unless_the_script_is_given_its_size(
-    servers,
-):
+def test_a_step_of_the_scripts_own_is_reported_in_the_first_attempt_unless_the_script_is_given_its_size(servers):
     with ForkReceiver(servers) as receiver:
         heartbeat = receiver.run([sys.executable, str(CHILD)], 120, slices=1, KERAS_BACKEND="tensorflow")
     assert heartbeat.code == 0, heartbeat.err[-2000:]

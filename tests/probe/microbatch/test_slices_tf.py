@@ -45,10 +45,7 @@ WHOLE = {
     "train_on_batch_sum": "the loss adds up",
     "one_row": "a single row",
 }
-WHOLE_IN_KERAS3 = {
-    "dice": "is not the mean over its rows",
-    "spectral": "the layer 'spectral_normalization",
-}
+WHOLE_IN_KERAS3 = {"dice": "is not the mean over its rows", "spectral": "the layer 'spectral_normalization"}
 WHOLE_ON_TENSORFLOW = {
     "stateful": "the layer 'simple_rnn",
     "average_of_the_guide": "",
@@ -67,11 +64,7 @@ WHOLE_ON_TENSORFLOW = {
     "compiled_sum": "the loss adds up",
     "strides_sum": "the loss adds up",
 }
-TWICE = {
-    "second_data": "has 20 rows",
-    "second_fit": "the loss adds up",
-    "fails_in_a_graph": "its step fails in slices",
-}
+TWICE = {"second_data": "has 20 rows", "second_fit": "the loss adds up", "fails_in_a_graph": "its step fails in slices"}
 TOLERANCE = {"bfloat16": 1e-2, "float16": 1e-3}
 ROUNDED = "; it computes in 16 bits, so the sum over slices is rounded differently from that of a whole batch"
 DIFFERS = dict.fromkeys(("bfloat16", "float16"), ROUNDED)
@@ -133,9 +126,7 @@ def keras3(servers):
 
 @pytest.mark.tf
 class TestKeras3OnTensorFlow:
-    @pytest.mark.parametrize(
-        "case", [*LOSSES, *OPTIMIZERS, *SIZES, *HALVES, *TENSORFLOW, *KERAS3, "ignored_class"]
-    )
+    @pytest.mark.parametrize("case", [*LOSSES, *OPTIMIZERS, *SIZES, *HALVES, *TENSORFLOW, *KERAS3, "ignored_class"])
     def test_slices_are_the_whole_batch_within_rounding(self, keras3, case):
         assert wrong(keras3, same=[case]) == {}
 
@@ -167,9 +158,7 @@ class TestKeras3OnTensorFlow:
         assert (sliced["digest"], sliced["logs"]) == (alone["digest"], alone["logs"])
 
     def test_nothing_of_ours_failed(self, keras3):
-        assert {
-            case: sliced["surprises"] for case, (_, sliced) in keras3.items() if sliced["surprises"]
-        } == {}
+        assert {case: sliced["surprises"] for case, (_, sliced) in keras3.items() if sliced["surprises"]} == {}
 
     def test_a_factor_beyond_the_batch_and_single_rows(self, servers):
         rows = trained(

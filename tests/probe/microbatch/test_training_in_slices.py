@@ -57,34 +57,19 @@ class TestKeras3OnTensorFlow:
     def test_it_is_said_that_normalisation_sees_smaller_batches(self, child):
         rows, heartbeat = child
         assert differing(rows, ["normalised"])
-        assert [
-            note
-            for note in heartbeat.notes
-            if note["kind"] == "micro" and "BatchNormalization" in note["text"]
-        ]
+        assert [note for note in heartbeat.notes if note["kind"] == "micro" and "BatchNormalization" in note["text"]]
 
     def test_it_is_said_that_dropout_draws_other_masks_and_where_nothing_changes_nothing_is(self, child):
         said = [note["text"] for note in child[1].notes if note["kind"] == "micro"]
         assert (
-            len(
-                [
-                    text
-                    for text in said
-                    if "; dropout" in text and "draws random numbers for each slice" in text
-                ]
-            )
-            == 1
+            len([text for text in said if "; dropout" in text and "draws random numbers for each slice" in text]) == 1
         )
         assert len([text for text in said if ", as if whole (compared on" in text]) > 10
 
     def test_a_step_of_the_script_is_left_alone_and_that_is_said(self, child):
         rows, heartbeat = child
         assert rows["own_step"][0] == rows["own_step"][1]
-        assert [
-            sentence
-            for sentence in heartbeat.hello()["beyond"]
-            if "Own has a train_step of its own" in sentence
-        ]
+        assert [sentence for sentence in heartbeat.hello()["beyond"] if "Own has a train_step of its own" in sentence]
 
     def test_a_step_that_calls_the_frameworks_own_counts_as_reached(self, child):
         own = [sentence for sentence in child[1].hello()["beyond"] if "train_step" in sentence]

@@ -19,9 +19,7 @@ metal_frames = seen_stack("metal_frames", "a thread waits inside Metal for the G
 runtime_frames = seen_stack("runtime_frames", "the main thread waits inside the training library", "tf_wait")
 compile_frames = seen_stack("compile_frames", "a kernel is being compiled", "mps_compile", "compile")
 input_frames = seen_stack("input_frames", "a stack shows the input pipeline waiting", "iterator", "generator")
-save_frames = seen_stack(
-    "save_frames", "a stack shows a checkpoint or a data file being handled", "checkpoint_io"
-)
+save_frames = seen_stack("save_frames", "a stack shows a checkpoint or a data file being handled", "checkpoint_io")
 lock_frames = seen_stack("lock_frames", "the script's own code waits for a lock", "lock")
 user_frames = seen_stack("user_frames", "the script's own code runs", "user", "library_callback")
 native_frames = seen_stack("native_frames", "threads wait for the interpreter's lock", "gil_native")
@@ -203,9 +201,7 @@ def asked_to_go(scene: Scene) -> Facts | None:
     return {"signal": name} if scene.exited is not None and name else None
 
 
-@clue(
-    "its process vanished: it was killed, or it crashed; the program that started it ended with exit code {code}"
-)
+@clue("its process vanished: it was killed, or it crashed; the program that started it ended with exit code {code}")
 def killed_inside(scene: Scene) -> Facts | None:
     left = scene.history.left
     if left is None or left.how != "vanished" or not ended_badly.test(scene):

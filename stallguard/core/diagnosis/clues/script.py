@@ -31,10 +31,7 @@ gpu_fault_header = seen_line(
     "gpu_fault_header", "Metal reported a command buffer that ended with an error", "GPU_FAULT_HEADER"
 )
 gpu_ignored = seen_line(
-    "gpu_ignored",
-    "the driver ignores all further work of this process ({line})",
-    "GPU_FAULT_STICKY",
-    recent=False,
+    "gpu_ignored", "the driver ignores all further work of this process ({line})", "GPU_FAULT_STICKY", recent=False
 )
 gpu_memory = seen_line("gpu_memory", "the device ran out of memory: {line}", "GPU_OOM")
 gpu_watchdog = seen_line(
@@ -44,9 +41,7 @@ too_large = seen_line("too_large", "one tensor is larger than Metal can address:
 fatal = seen_line("fatal", "its last line of output: {line}", "FATAL")
 mutex_clash = seen_line("mutex_clash", "the output shows {line}", "HOST_DEADLOCK", recent=False)
 killed_line = seen_line("killed_line", "the output shows {line}", "JETSAM")
-mismatch = seen_line(
-    "mismatch", "the plug-in does not fit this TensorFlow: {line}", "ABI_MISMATCH", recent=False
-)
+mismatch = seen_line("mismatch", "the plug-in does not fit this TensorFlow: {line}", "ABI_MISMATCH", recent=False)
 no_gpu = seen_line("no_gpu", "the plug-in found no GPU: {line}", "NO_GPU", recent=False)
 retrace_hint = seen_signature("retrace_hint", "TensorFlow warned of retracing {count} time(s)", "tf_retrace")
 optimizer_hint = seen_signature("optimizer_hint", "Keras warned: {line}", "optimizer_slow")
@@ -147,9 +142,7 @@ def _census(scene: Scene, site: str) -> bool:
 waits_on_socket = Clue("waits_on_socket", "", lambda scene: _census(scene, "sock"))
 # A pipe, a FIFO or a file, and no socket.
 waits_on_pipe = Clue("waits_on_pipe", "", lambda scene: _census(scene, "read") and not _census(scene, "sock"))
-waits_elsewhere = Clue(
-    "waits_elsewhere", "", lambda scene: not _census(scene, "sock") and not _census(scene, "read")
-)
+waits_elsewhere = Clue("waits_elsewhere", "", lambda scene: not _census(scene, "sock") and not _census(scene, "read"))
 nothing_named_grows = Clue("nothing_named_grows", "", lambda scene: grown(scene.history) is None)
 
 

@@ -26,9 +26,7 @@ def test_the_cause_of_a_crash_names_its_line(code: int, process: str, cause: str
 
     [finding] = [one for one in story.findings() if one.cause == cause][:1]
     assert sentence in finding.evidence
-    assert sentence in messages.diagnosis([finding])[0].facts["because"], (
-        "it is among those that are announced"
-    )
+    assert sentence in messages.diagnosis([finding])[0].facts["because"], "it is among those that are announced"
 
 
 def test_a_stopped_process_is_nothing_but_stopped() -> None:

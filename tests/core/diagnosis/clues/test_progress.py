@@ -32,9 +32,7 @@ def findings(
             wait=wait if at >= wait_at else "", wait_at=wait_at if at >= wait_at else 0.0, wakers=0,
         )  # fmt: skip
         seen = remember(seen, record)
-        seen = remember(
-            seen, Sampled(at=at, reading=Process(state="sleeping", cpu=10.0, members=1, census=census))
-        )
+        seen = remember(seen, Sampled(at=at, reading=Process(state="sleeping", cpu=10.0, members=1, census=census)))
     return list(diagnose.diagnose(seen, judgement, NOW))
 
 
@@ -76,11 +74,7 @@ def test_a_wait_from_before_the_last_progress_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("census", "timers_known", "is_outside"),
     [
-        (
-            {"futex": 15, "sleep": 1, "timed": 1},
-            False,
-            False,
-        ),  # TensorFlow's own: before the first healthy step
+        ({"futex": 15, "sleep": 1, "timed": 1}, False, False),  # TensorFlow's own: before the first healthy step
         ({"futex": 15, "sleep": 1, "timed": 1}, True, True),
         ({"futex": 15, "sock": 1}, False, True),
     ],

@@ -19,9 +19,7 @@ def history(*, members: int = 1, workers: int = 0) -> History:
     seen = History()
     for second in range(60):
         at = NOW - 59 + second
-        seen = remember(
-            seen, Heartbeat(at=at, attempt=1, beats=500, phase="between", progress_at=180.0, sent_at=at)
-        )
+        seen = remember(seen, Heartbeat(at=at, attempt=1, beats=500, phase="between", progress_at=180.0, sent_at=at))
         reading = Process(
             state="sleeping", cpu=10.0, members=members, workers=workers, census={"futex": 30, "sleep": 1}
         )

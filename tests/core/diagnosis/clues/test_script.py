@@ -17,21 +17,13 @@ from tests.core.scenarios import darwin, linux
         ("python_memory", "MemoryError", "MemoryError"),
     ],
 )  # fmt: skip
-def test_an_error_that_is_the_lack_of_memory_is_no_error_of_the_script(
-    signature: str, line: str, error: str
-) -> None:
+def test_an_error_that_is_the_lack_of_memory_is_no_error_of_the_script(signature: str, line: str, error: str) -> None:
     short = linux.box().line(signature, line)
-    assert causes.SCRIPT_ERROR not in {
-        f.cause for f in short.line("python_traceback", error).exit(1).findings()
-    }
+    assert causes.SCRIPT_ERROR not in {f.cause for f in short.line("python_traceback", error).exit(1).findings()}
 
 
 def test_an_error_of_another_kind_after_a_lack_of_memory_is_reported_too() -> None:
-    story = (
-        linux.box()
-        .line("xla_oom", "RESOURCE_EXHAUSTED: Out of memory")
-        .line("python_traceback", "KeyError: 'x'")
-    )
+    story = linux.box().line("xla_oom", "RESOURCE_EXHAUSTED: Out of memory").line("python_traceback", "KeyError: 'x'")
     found = {finding.cause for finding in story.exit(1).findings()}
     assert {causes.GPU_OUT_OF_MEMORY, causes.SCRIPT_ERROR} <= found
 

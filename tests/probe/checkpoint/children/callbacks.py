@@ -159,9 +159,7 @@ def trained(number, kind):
         "rate": float(np.asarray(model.optimizer.learning_rate)),
         "stopped": [getattr(callback, "stopped_epoch", None) for callback in found],
         "saved": sorted(path.name for path in Path().glob("best-*")),
-        "logged": [
-            Path(name).read_text().splitlines() for name in ("log.csv", "train.log") if Path(name).exists()
-        ],
+        "logged": [Path(name).read_text().splitlines() for name in ("log.csv", "train.log") if Path(name).exists()],
     }
 
 

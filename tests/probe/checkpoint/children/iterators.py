@@ -100,9 +100,7 @@ def counted():
 
 def validated():
     """Validation data with a shuffle and a generator."""
-    return rows().batch(BATCH), {
-        "validation_data": rows().shuffle(ROWS).batch(BATCH).concatenate(generator())
-    }
+    return rows().batch(BATCH), {"validation_data": rows().shuffle(ROWS).batch(BATCH).concatenate(generator())}
 
 
 def mined():

@@ -148,9 +148,7 @@ def cases():
         "generator": lambda: fitted(network(), generator(), steps_per_epoch=4),
         "class_weight": classes,
         "regularised": lambda: fitted(
-            network(layers.Dense(8, activation="tanh", kernel_regularizer="l2", activity_regularizer="l2")),
-            x,
-            y,
+            network(layers.Dense(8, activation="tanh", kernel_regularizer="l2", activity_regularizer="l2")), x, y
         ),
         "masked": lambda: sequences(mask=True),
         "embedding": lambda: sequences(mask=False),
@@ -183,6 +181,4 @@ def measured(train, factor):
 
 if __name__ == "__main__":
     known = cases()
-    print(
-        json.dumps({name: [measured(known[name], 1), measured(known[name], FACTOR)] for name in sys.argv[1:]})
-    )
+    print(json.dumps({name: [measured(known[name], 1), measured(known[name], FACTOR)] for name in sys.argv[1:]}))

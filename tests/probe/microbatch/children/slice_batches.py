@@ -1,20 +1,7 @@
 """Trainings of slices.py that need more than a loss or a layer: their batches, steps and state."""
 
 import numpy as np
-from slice_shapes import (
-    BACKEND,
-    Counts,
-    Pairs,
-    dense,
-    fitted,
-    keras,
-    layers,
-    masked_mean,
-    network,
-    total,
-    x,
-    y,
-)
+from slice_shapes import BACKEND, Counts, Pairs, dense, fitted, keras, layers, masked_mean, network, total, x, y
 
 if BACKEND == "tensorflow":
     import tensorflow as tf
@@ -46,9 +33,7 @@ class Anchored(keras.Model):
         self.dense = layers.Dense(6)
 
     def call(self, inputs):
-        return tf.reduce_mean(
-            tf.matmul(self.dense(inputs["image"]), inputs["anchors"], transpose_b=True), 1, True
-        )
+        return tf.reduce_mean(tf.matmul(self.dense(inputs["image"]), inputs["anchors"], transpose_b=True), 1, True)
 
 
 def anchors(table, change=None):
@@ -208,9 +193,7 @@ def busy(**options):
     history["own"] = [float(model.own) if BACKEND == "tensorflow" else 0.0]
     history["generator"] = [int(sum(model.generator.state.numpy() % 1000)) if BACKEND == "tensorflow" else 0]
     history["count"] = [float(model.counts.count)]
-    history["python"] = (
-        [model.steps, len(model.seen), model.memo["last"]] if options.get("run_eagerly") else []
-    )
+    history["python"] = [model.steps, len(model.seen), model.memo["last"]] if options.get("run_eagerly") else []
     return model, history
 
 

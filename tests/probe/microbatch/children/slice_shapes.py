@@ -77,9 +77,7 @@ def contrast(true, predicted):
     """InfoNCE: each row against all others of its batch."""
     predicted = ops("l2_normalize")(predicted, -1)
     likeness = ops("matmul")(predicted, ops("transpose")(predicted)) / 0.1
-    return losses.SparseCategoricalCrossentropy(from_logits=True)(
-        ops("arange")(ops("shape")(likeness)[0]), likeness
-    )
+    return losses.SparseCategoricalCrossentropy(from_logits=True)(ops("arange")(ops("shape")(likeness)[0]), likeness)
 
 
 def smooth(true, predicted):

@@ -184,9 +184,7 @@ def measured(train, factor):
     values = [np.asarray(value) for value in model.get_weights()]
     numbers = np.concatenate([np.ravel(value) for value in values]).astype("float64")
     return {
-        "digest": hashlib.sha256(
-            b"".join(np.ascontiguousarray(value).tobytes() for value in values)
-        ).hexdigest(),
+        "digest": hashlib.sha256(b"".join(np.ascontiguousarray(value).tobytes() for value in values)).hexdigest(),
         "logs": {name: [float(value) for value in found] for name, found in history.items()},
         "sum": float(np.abs(numbers).sum()),
         "squares": float((numbers**2).sum()),
