@@ -31,7 +31,7 @@ def world(**more):
     return World(recorded, made_up, DetectorLimits(), **more)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_same_seed_gives_the_same_nights():
     first, again, other = (simulate(world(peers=False), 8.0, seed, KINDS[2:5]) for seed in (5, 5, 6))
 
@@ -83,7 +83,7 @@ def test_a_missed_goal_is_named_in_the_last_line():
     assert "nothing nan" in verdict([Goal("nothing", math.nan, 2.0)])
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_four_stalls_cost_each_rule_its_silence_a_start_and_the_batches_since_the_checkpoint():
     [scores] = simulate(world(), 8.0, 3, KINDS[1:2]).values()
     often, seldom = (scores[OURS].accounts[every] for every in (OFTEN, DEFAULT))

@@ -58,7 +58,7 @@ def test_a_decoder_that_takes_long_is_seen(watch: fuzz.Watch, monkeypatch: pytes
     assert "takes" in failures(lambda _data: sum(range(3_000_000)), watch)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_decoder_that_never_ends_is_ended(watch: fuzz.Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     def endless(_data: bytes) -> None:
         while True:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "scripts" / "benches" / "matrix.py"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("strength", [2, pytest.param(3, marks=pytest.mark.whole)])
 def test_an_array_contains_each_combination_that_a_random_cell_can_have(strength: int) -> None:
     drawn = cells.covering(strength, 1)
@@ -29,7 +29,7 @@ def test_an_array_contains_each_combination_that_a_random_cell_can_have(strength
             assert covered.issuperset(combinations(zip(cell._fields, cell, strict=True), strength)), cell.spec
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_another_seed_draws_another_array_and_the_same_one_the_same() -> None:
     assert cells.covering(2, 1) == cells.covering.__wrapped__(2, 1)
     assert cells.covering(2, 1) != cells.covering(2, 2)

@@ -16,7 +16,7 @@ def test_a_night_is_healthy_or_leaks_until_nothing_is_left():
     assert nights.leaking(np.random.default_rng(1), "linear").over is not None
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("shape", ["linear", "validation"])
 def test_a_simulated_leak_is_met_in_time(shape):
     night = nights.leaking(np.random.default_rng((3, 1)), shape)

@@ -10,7 +10,7 @@ TRIES = 3  # on a machine that does other things too
 SHARE = 0.35
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_output_is_carried_whole_and_hardly_slower_because_it_is_searched() -> None:
     shares = []
     while not shares or (max(shares) < SHARE and len(shares) < TRIES):

@@ -28,7 +28,7 @@ class TestSlope:
         assert slope([(0.0, 5.0)]) == 0.0
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_hours_of_a_run_pass_in_seconds_with_pauses_and_a_crash(tmp_path, monkeypatch):
     monkeypatch.setattr(week, "CRASHES", week.HOUR / 2)
     monkeypatch.setattr(week, "PAUSES", week.HOUR / 4)

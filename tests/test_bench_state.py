@@ -52,7 +52,7 @@ class TestCatalog:
                     texts.setdefault(node.name, set()).add(ast.unparse(node))
         assert [name for name, found in texts.items() if len(found) > 1] == []
 
-    @pytest.mark.whole
+    @pytest.mark.costly
     def test_each_is_python_at_each_place(self):
         for number, name in enumerate(catalog()):
             place, data = PLACES[number % len(PLACES)], DATA["tensorflow"][2 + number % 4]

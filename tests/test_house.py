@@ -114,7 +114,7 @@ def test_the_api_for_scripts_can_be_imported_without_any_dependency():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_what_enters_the_training_environment_parses_as_python_3_9():
     for path in [ROOT / "stallguard/__init__.py", *(ROOT / "stallguard/probe").rglob("*.py")]:
         ast.parse(path.read_text(), str(path), feature_version=(3, 9))
@@ -183,7 +183,7 @@ def test_the_suite_notices_what_a_test_leaves_behind(pytester):
         result.stdout.fnmatch_lines([f"*left behind: *{kind}*"])
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_suite_finds_a_process_whose_parent_is_gone(pytester):
     pytester.makeconftest(impatient_house())
     pytester.makepyfile("import subprocess\ndef test_it(): subprocess.run(['sh', '-c', 'sleep 60 >/dev/null 2>&1 &'])")
@@ -192,7 +192,7 @@ def test_the_suite_finds_a_process_whose_parent_is_gone(pytester):
     result.stdout.fnmatch_lines(["*left behind by a test: *sleep*"])
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_what_needs_tensorflow_or_a_whole_run_is_not_in_the_fast_half(pytester):
     pytester.makeconftest(impatient_house())
     pytester.syspathinsert(ROOT)

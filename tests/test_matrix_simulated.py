@@ -35,14 +35,14 @@ def wrong(*specs):
     return [{one.promise for one in judged(parsed(spec))} for spec in specs]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_no_random_cell_is_wrong():
     found = {cell.spec: bad for cell in map(draw, range(CELLS)) if (bad := judged(cell))}
 
     assert found == {}
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("spec", ONCE_WRONG)
 def test_cells_that_were_wrong_are_right(spec):
     assert wrong(spec) == [set()]

@@ -71,7 +71,7 @@ def test_any_key_may_be_absent(line):
     parse(text)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @given(st.text())
 def test_no_text_brings_an_error(text):
     parse(text)

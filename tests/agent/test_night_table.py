@@ -120,7 +120,7 @@ def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path))
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("night", NIGHTS, ids=lambda night: night.words)
 def test_the_table_in_the_document_says_what_happens(night):
     assert row(night) in DOCUMENT.read_text().splitlines()

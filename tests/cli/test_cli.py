@@ -24,7 +24,7 @@ def test_version_has_a_short_form(tmp_path):
     assert say(tmp_path, "-V").stdout == say(tmp_path, "--version").stdout != ""
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("words", "heavy"),
     [

@@ -213,7 +213,7 @@ for verb in sys.argv[1:]:
 """
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_help_does_not_import_what_only_the_command_needs(home):
     """0.05 to 0.17 s of a processor, of which the interpreter and click take 0.05; what is heavy would double it."""
     env = environment(home, _STALLGUARD_COMPLETE="bash_complete", COMP_CWORD="2")
@@ -241,7 +241,7 @@ def test_all_verbs_are_offered_without_importing_one(home):
     assert "stallguard.cli.run" not in done.stderr
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash on this machine")
 @pytest.mark.parametrize(
     ("line", "offered"),

@@ -77,7 +77,7 @@ def pid(guarded):
     return int(next(guarded.run.glob("probe/*.page")).stem)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_dump_shows_where_the_script_hangs_and_leaves_it_alone(guarded, pid):
     answer = guarded.stallguard("debug", "dump", "--again", "0.1")
     assert answer.returncode == 0, answer.stderr
@@ -88,7 +88,7 @@ def test_dump_shows_where_the_script_hangs_and_leaves_it_alone(guarded, pid):
     assert guarded.process.poll() is None
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_dump_takes_a_pid_and_a_directory_and_answers_in_json(guarded, pid, tmp_path):
     answer = guarded.stallguard("debug", "dump", str(pid), "--json", "-o", str(tmp_path / "here"))
     announced = json.loads(answer.stdout)
@@ -97,7 +97,7 @@ def test_dump_takes_a_pid_and_a_directory_and_answers_in_json(guarded, pid, tmp_
     assert SECRET not in answer.stdout.decode()
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_without_a_name_a_run_that_lives_is_meant_before_a_newer_one_that_ended(guarded, pid):
     newer = guarded.run.with_name("29991231-235959-newer")
     shutil.copytree(guarded.run, newer, ignore=shutil.ignore_patterns("probe", "incidents", "dumps"))
@@ -127,7 +127,7 @@ def test_a_pid_that_is_not_guarded_is_never_signalled(guarded):
         stranger.wait()
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_bundle_is_one_file_without_the_secret_that_is_on_disk(guarded, pid, tmp_path):
     guarded.stallguard("debug", "dump")
     assert SECRET in (guarded.run / "run.json").read_text()
@@ -150,7 +150,7 @@ def test_a_bundle_is_one_file_without_the_secret_that_is_on_disk(guarded, pid, t
     assert sum(contents["removed"].values()) >= 2
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_bundle_can_go_to_standard_output(guarded):
     assert guarded.stallguard("debug", "bundle", "-o", "-").stdout[:2] == b"\x1f\x8b"
 
@@ -162,7 +162,7 @@ def test_a_bundle_that_cannot_be_written_leaves_nothing_half_made(guarded, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_what_has_ended_cannot_be_dumped_but_packed(tmp_path):
     ended = Guarded(tmp_path)
     ended.close()

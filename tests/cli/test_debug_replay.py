@@ -201,7 +201,7 @@ def test_another_setting_moves_the_verdict_and_all_that_follows_it(night, limit)
     assert after["end"] - before["end"] == pytest.approx(by, abs=0.1)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_run_that_would_have_been_left_alone_is_not_followed_behind_its_end(night):
     _, after = compared(night, "policy.on_stall=notify")
 

@@ -140,7 +140,7 @@ def test_every_verb_with_json_is_tried_here_or_elsewhere(checks):
     assert verbs_with_json(checks).keys() == PRINTED.keys() | ELSEWHERE
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(("verb", "options"), [(verb, each) for verb, all_of in PRINTED.items() for each in all_of])
 def test_what_is_printed_is_what_the_reference_says(home, checks, verb, options):
     result = CliRunner().invoke(cli, [*verb.split(), *options, "--json"])
@@ -149,7 +149,7 @@ def test_what_is_printed_is_what_the_reference_says(home, checks, verb, options)
     conforms(result.stdout, *kinds, schema=checks.reference.schema_of(kinds[0]))
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_lines_of_a_journal_are_what_the_reference_says(home):
     lines = CliRunner().invoke(cli, ["logs", "--json"]).stdout.splitlines()
     assert len(lines) > 300
@@ -183,7 +183,7 @@ def test_the_snapshot_of_a_run_that_lives_is_what_the_reference_says():
     conforms(msgspec.json.encode(snapshot("night", None, 0.0)), LiveStatus)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_field_without_a_meaning_and_a_meaning_without_a_field_are_refused(checks, monkeypatch):
     every = list(checks.verbs(cli))
     monkeypatch.setitem(checks.reference.MEANINGS, "ls.ListedRun.no_such", "nothing")

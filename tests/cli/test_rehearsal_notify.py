@@ -76,7 +76,7 @@ def test_no_channel_at_all_is_said(stallguard):
     assert "stallguard notify test" in stallguard("notify").stderr
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_run_shows_in_its_status_what_cannot_be_sent(stallguard, tmp_path):
     (tmp_path / "train.py").write_text(
         "import os, time\nuntil = time.monotonic() + 60\n"
@@ -96,7 +96,7 @@ def test_a_run_shows_in_its_status_what_cannot_be_sent(stallguard, tmp_path):
     assert "stallguard: notifications by Apprise are not sent: notify.urls is set and" in done.stderr
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_summary_of_the_night_is_sent_on_request(stallguard, tmp_path):
     (tmp_path / "train.py").write_text("print('done')")
     tell = f'printf "%s\\n" "$STALLGUARD_EVENT" "$STALLGUARD_TEXT" > {tmp_path}/told'

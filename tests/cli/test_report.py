@@ -41,7 +41,7 @@ def test_json_is_one_object_with_everything(home):
     assert len(announced["timeline"]["times"]) == len(announced["timeline"]["panels"][0]["series"][0]["values"])
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_html_goes_where_it_is_wanted_and_its_place_is_said(home, tmp_path):
     here = stallguard(home, "report", "night", "--html", str(tmp_path / "r.html"))
     there = stallguard(home, "report", "night", "--html")
@@ -58,7 +58,7 @@ def test_the_order_of_arguments_is_no_trap(home):
     assert not (home / "night").exists()
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_page_can_go_to_standard_output_and_json_beside_a_file(home, tmp_path):
     page = stallguard(home, "report", "--html", "-")
     both = stallguard(home, "report", "--html", str(tmp_path / "r.html"), "--json")
@@ -70,7 +70,7 @@ def test_the_page_can_go_to_standard_output_and_json_beside_a_file(home, tmp_pat
     assert stallguard(home, "report", "--html", "-", "--json").returncode == 2
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_dash_is_standard_output_although_names_of_runs_have_dashes(tmp_path):
     night(tmp_path, minutes=20, stalls=2)
     (tmp_path / "runs" / "night").rename(tmp_path / "runs" / "20260301-2300-night")
@@ -78,7 +78,7 @@ def test_a_dash_is_standard_output_although_names_of_runs_have_dashes(tmp_path):
     assert stallguard(tmp_path, "report", "--html", "-").stdout.startswith("<!doctype html>")
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_terminal_without_our_characters_gets_others(home):
     env = {**os.environ, "STALLGUARD_HOME": str(home), "PYTHONIOENCODING": "ascii"}
     answer = command_line.process("report", env=env, cwd=home)
@@ -91,14 +91,14 @@ def test_a_report_is_as_wide_as_columns_says(home):
     assert max(map(len, answer.stdout.splitlines())) <= 60
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_no_color_turns_all_styling_off(home):
     for words, environment in (((), {"NO_COLOR": "1"}), (("--no-color",), {})):
         shown = stallguard(home, *words, "report", FORCE_COLOR="1", **environment).stdout
         assert "\x1b" not in shown
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_open_hands_the_file_to_the_browser(home, tmp_path):
     env = {**os.environ, "STALLGUARD_HOME": str(home), "BROWSER": "echo opened %s"}
     answer = command_line.process("report", "--html", str(tmp_path / "r.html"), "--open", env=env, cwd=home)

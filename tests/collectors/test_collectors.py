@@ -29,7 +29,7 @@ def test_a_late_collector_writes_nothing_any_more(tmp_path):
     assert not (tmp_path / "1/late.txt").exists()
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_collector_that_floods_is_cut_and_says_so(tmp_path):
     def flood(_context, sheet):
         for number in range(100):

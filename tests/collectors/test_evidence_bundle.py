@@ -79,6 +79,7 @@ def test_a_second_dump_tells_whether_it_moved(stuck, moves):
     assert evidence_bundle.gather(process.context(again=0.1), collectors).moved is moves
 
 
+@pytest.mark.waits
 def test_the_count_of_batches_decides_where_the_stacks_are_the_same(stuck):
     process = stuck("lock")
     values = [wire.MAGIC] + [0] * (wire.SLOTS - 1)

@@ -66,7 +66,7 @@ KEYS = st.sampled_from(["bug_type", "analysis", "memoryStatus", "processes", "pi
 LEAVES = st.none() | st.integers() | st.text()
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @settings(max_examples=examples.of(50, fast=20))
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=20))
 def test_fields_of_another_shape_are_left_out(value):

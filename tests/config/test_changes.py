@@ -48,7 +48,7 @@ def test_a_new_file_loads_when_all_of_it_is_uncommented_and_changes_nothing(here
     assert {path for path, origin in found.origins.items() if origin != "default"} == set(KEYS)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_value_that_is_none_is_refused_for_each_setting_and_the_file_stays(here):
     file = here / "stallguard.toml"
     file.write_text("# mine\n")
@@ -73,7 +73,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(here):
     assert not (here / "stallguard.toml").exists()
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_each_setting_can_be_written_with_its_own_default_as_it_is_shown(here):
     for key in KEYS.values():
         shown = "" if key.kind.show(key.default) == "-" else key.kind.show(key.default)

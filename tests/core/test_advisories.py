@@ -32,7 +32,7 @@ def causes_of(actions: list[Action]) -> list[str]:
     return [finding.cause for action in found for finding in action.findings]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("cause", TOLD)
 def test_the_cause_is_reported_once_and_nothing_is_done(cause: str) -> None:
     actions = actions_of(TOLD[cause]())
@@ -44,7 +44,7 @@ def test_the_cause_is_reported_once_and_nothing_is_done(cause: str) -> None:
     assert len([action for action in actions if isinstance(action, Launch)]) == 1
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("begun", [darwin.mac, linux.box])
 def test_nothing_is_reported_of_a_training_that_is_well(begun: Callable[[], Simulation]) -> None:
     assert causes_of(actions_of(begun(), 1200.0)) == []

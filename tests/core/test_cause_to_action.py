@@ -85,7 +85,7 @@ def test_the_table_tells_of_every_story() -> None:
     assert set(EXPECTED) == set(STORIES)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.whole) for name in EXPECTED]
 )

@@ -33,7 +33,7 @@ def test_a_stall_is_recorded_ended_and_restarted() -> None:
     assert second.resume
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_observing_tells_and_never_acts() -> None:
     world = Simulation(msgspec.structs.replace(LIMITS, observe=True))
     world.train(60)
@@ -76,7 +76,7 @@ def test_a_crash_of_a_muted_run_is_restarted() -> None:
     assert len(world.actions(Launch)) == 2
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_run_that_is_muted_is_judged_but_left_alone_for_as_long() -> None:
     world = Simulation()
     world.train(60)
@@ -101,7 +101,7 @@ def test_one_that_goes_on_before_it_is_acted_upon_has_recovered() -> None:
     assert world.run.state == lifecycle.RUNNING
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_probe_that_stepped_aside_leaves_a_run_that_is_reported_and_never_ended() -> None:
     world = Simulation()
     world.train(60)

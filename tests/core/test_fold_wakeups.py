@@ -84,7 +84,7 @@ def interrupt(world: Simulation) -> Simulation:
     return world
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("hold", "given_limits"),
     [
@@ -136,7 +136,7 @@ def happen(world: Simulation, what: str, much: float) -> None:
         world.ask(what, str(much) if what == "mute" else "")
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @settings(max_examples=examples.of(60, fast=10), deadline=None)
 @given(
     history=st.lists(marks, max_size=12),

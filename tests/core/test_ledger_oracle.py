@@ -132,7 +132,7 @@ HAPPENINGS = {
 lengths = st.floats(1.0, 900.0).map(lambda seconds: round(seconds, 1))
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @settings(max_examples=examples.of(60, fast=10), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(HAPPENINGS)), lengths), max_size=7),

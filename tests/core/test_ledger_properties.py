@@ -143,7 +143,7 @@ def from_the_journal(night: Night) -> Spent:
         return journal_record.read(path).spent
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @settings(max_examples=examples.of(60, fast=10), deadline=None)
 @given(histories)
 def test_each_second_has_one_category_live_and_from_the_journal(history):

@@ -88,7 +88,7 @@ def settled(**how: Any) -> Machine:
     return Machine(**how).leak(900, 0.0)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_leak_is_announced_saved_and_ended_in_time_and_trained_on_with_the_same_batch() -> None:
     world = settled()
     world.leak(7200, FILLED / 3600)
@@ -109,7 +109,7 @@ def test_a_leak_is_announced_saved_and_ended_in_time_and_trained_on_with_the_sam
     assert world.facts_of("run.end_is_due")[0]["why"].startswith("memory runs out in ")
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_training_that_does_not_end_after_a_batch_is_ended_by_signal() -> None:
     world = settled(ends_if_asked=False)
     world.leak(7200, FILLED / 3600)
@@ -130,7 +130,7 @@ def test_steps_that_need_more_and_more_get_half_the_batch() -> None:
     assert causes.STEPS_NEED_MORE in str(world.done)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_without_a_checkpoint_the_training_goes_on_and_it_is_said_once() -> None:
     world = settled(saves=False)
     world.leak(3600, FILLED / 1200)
@@ -141,7 +141,7 @@ def test_without_a_checkpoint_the_training_goes_on_and_it_is_said_once() -> None
     assert world.announced().count("memory.trend") == 1
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_training_that_can_save_and_has_not_yet_is_asked() -> None:
     world = settled(saves=False)
     world.tell(ProbeConnected, attempt=1, pid=7, hooks=("checkpoint",))
@@ -151,7 +151,7 @@ def test_a_training_that_can_save_and_has_not_yet_is_asked() -> None:
     assert world.signals() == [], "it made none"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("policy", "why"),
     [
@@ -169,7 +169,7 @@ def test_what_forbids_a_restart_is_said_and_nothing_is_ended(policy: PolicyLimit
     assert world.facts_of("memory.left_alone") == [{"why": why}]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_off_means_that_nothing_is_said() -> None:
     world = settled(policy=PolicyLimits(memory_ahead="off"))
     world.leak(3600, FILLED / 1200)
@@ -178,7 +178,7 @@ def test_off_means_that_nothing_is_said() -> None:
     assert world.asked() == []
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_an_observed_training_is_neither_asked_nor_ended() -> None:
     world = settled(observe=True)
     world.leak(3600, FILLED / 1200)
@@ -187,7 +187,7 @@ def test_an_observed_training_is_neither_asked_nor_ended() -> None:
     assert world.facts_of("memory.left_alone") == [{"why": "this run is only observed"}]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_stall_handling_that_is_paused_ends_nothing() -> None:
     world = settled()
     world.ask("mute", "7200")
@@ -197,7 +197,7 @@ def test_stall_handling_that_is_paused_ends_nothing() -> None:
     assert world.facts_of("memory.left_alone") == [{"why": "stall handling is paused"}]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_mac_that_calls_its_pressure_normal_is_believed() -> None:
     world = settled()
     world.pressure = "normal"
@@ -210,7 +210,7 @@ def test_a_mac_that_calls_its_pressure_normal_is_believed() -> None:
     assert world.asked()[-1] == "stop"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_critical_pressure_saves_a_growing_training_at_once_and_ends_it() -> None:
     world = settled()
     world.leak(1500, FILLED / 3600)
@@ -248,7 +248,7 @@ def test_a_leak_of_the_first_epoch_is_ended_at_the_last_moment() -> None:
     assert len(world.actions(Launch)) == 2
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_leak_that_begins_after_hours_is_seen_in_the_newest_readings() -> None:
     world = Machine().leak(4 * 3600, 0.0)
     world.leak(1200, FILLED / 600)
@@ -257,7 +257,7 @@ def test_a_leak_that_begins_after_hours_is_seen_in_the_newest_readings() -> None
     assert world.now < 100 + 4 * 3600 + 640
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_new_attempt_is_asked_and_told_again() -> None:
     world = settled()
     world.leak(3600, FILLED / 1200)
@@ -278,7 +278,7 @@ def with_as_much_again(rate: float) -> Machine:
     return world.leak(1200, rate).wait(60)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_growth_that_a_new_process_has_again_at_once_is_of_the_steps_and_gets_half_the_batch() -> None:
     """An allocator that keeps what large steps took looks like a leak until the training is started again."""
     world = with_as_much_again(FILLED / 3600)
@@ -289,7 +289,7 @@ def test_growth_that_a_new_process_has_again_at_once_is_of_the_steps_and_gets_ha
     assert "half the batch needs less memory" in stopping[1]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_memory_that_a_new_process_needs_again_and_that_grows_no_more_is_left_alone() -> None:
     world = with_as_much_again(0.0)
 
@@ -297,7 +297,7 @@ def test_memory_that_a_new_process_needs_again_and_that_grows_no_more_is_left_al
     assert world.announced().count("memory.trend") == 1, "of the first attempt"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_what_a_new_process_needs_from_its_first_batches_on_is_no_growth_that_came_back() -> None:
     world = settled()
     world.note("batch", rows="64")
@@ -318,7 +318,7 @@ def test_memory_that_grows_back_to_what_was_needed_before_is_no_leak() -> None:
     assert not [one for one in world.announced() if one.startswith("memory.")]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_other_processes_that_take_the_memory_are_announced_and_the_training_is_saved() -> None:
     world = settled()
     world.beside(3500, FILLED / 3600)
@@ -330,7 +330,7 @@ def test_other_processes_that_take_the_memory_are_announced_and_the_training_is_
     assert world.announced().count("memory.trend") == 0, "it is not the training"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_what_the_machine_can_compress_and_swap_is_room_for_other_processes() -> None:
     world = settled()
     world.paged_limit = 18 * GB
@@ -344,7 +344,7 @@ def test_what_the_machine_can_compress_and_swap_is_room_for_other_processes() ->
     assert 20 * 60 < full - told < 40 * 60
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_programs_that_are_opened_and_closed_are_no_trend() -> None:
     world = settled()
     for _ in range(4):
@@ -355,7 +355,7 @@ def test_programs_that_are_opened_and_closed_are_no_trend() -> None:
     assert world.announced().count("memory.others") == 0
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_an_attempt_that_crashes_before_its_arranged_end_counts_once() -> None:
     world = settled(ends_if_asked=False, policy=PolicyLimits(max_restarts=1))
     answer = world.answer

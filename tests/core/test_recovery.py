@@ -49,7 +49,7 @@ def folded(events):
     return run
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @given(st.integers(min_value=1, max_value=len(night())))
 def test_cut_anywhere_the_rebuilt_run_is_the_run_that_was(cut):
     events = night()[:cut]

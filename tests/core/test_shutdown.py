@@ -121,7 +121,7 @@ def test_an_hour_that_comes_while_an_attempt_is_ended_for_the_next_is_the_end(st
     assert len(world.actions(Launch)) == 1
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_run_between_two_attempts_ends_at_its_hour() -> None:
     world = Simulation(SEGMENTS)
     world.train(605)
@@ -176,7 +176,7 @@ def test_a_segment_without_a_batch_is_the_last_one() -> None:
     assert code_of(world) == GAVE_UP
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_loop_that_writes_checkpoints_of_its_own_may_go_on_in_its_next_segment() -> None:
     world = Silent(SHORT)
     for _ in range(60):
@@ -187,7 +187,7 @@ def test_a_loop_that_writes_checkpoints_of_its_own_may_go_on_in_its_next_segment
     assert code_of(world) is None
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_segment_ends_after_its_time_and_the_next_resumes_after_the_pause() -> None:
     world = Resuming(SEGMENTS)
     world.train(3 * 640)
@@ -198,7 +198,7 @@ def test_a_segment_ends_after_its_time_and_the_next_resumes_after_the_pause() ->
     assert world.actions(Signal) == []
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_segments_do_not_use_up_the_restarts() -> None:
     world = Resuming(SHORT)
     world.train(20 * 62)

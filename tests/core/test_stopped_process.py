@@ -24,7 +24,7 @@ def ordered(order: str) -> Limits:
     return msgspec.structs.replace(LIMITS, policy=msgspec.structs.replace(LIMITS.policy, causes=(order,)))
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("seconds", [150, 3600])
 def test_it_is_left_alone_while_it_is_stopped_and_when_it_goes_on(seconds):
     world = Simulation()

@@ -32,7 +32,7 @@ from tests.simulation.simulation import LIMITS, Simulation
 OBSERVING = replace(LIMITS, observe=True)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "spinning"])
 def test_a_training_that_trains_on_hides_no_stall_beside_it_and_delays_none(busy: bool) -> None:
     alone, both = Simulation(several=True), Simulation(several=True)
@@ -69,7 +69,7 @@ def test_the_one_that_stalls_comes_into_focus_and_stays_there_while_its_incident
     assert (world.run.training.pid, world.run.totals.incidents) == (12, 2)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_healthy_trainings_of_very_different_paces_raise_no_suspicion() -> None:
     world = Simulation(several=True)
     world.start(11, 0.01), world.start(12, 4.0)
@@ -79,7 +79,7 @@ def test_healthy_trainings_of_very_different_paces_raise_no_suspicion() -> None:
     assert {one.pid for one in trainings.judged(world.run)} == {11, 12}
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_launcher_is_never_taken_for_a_training_however_long_it_waits() -> None:
     world = Simulation(several=True)
     world.start(10, batch=0.0)  # it imports torch, say, and launches
@@ -91,7 +91,7 @@ def test_a_launcher_is_never_taken_for_a_training_however_long_it_waits() -> Non
     assert not world.run.current.begun > 1
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_launcher_that_hangs_between_two_trainings_is_caught_from_then_on() -> None:
     """Two minutes of deadlock are too long for a script's own code; its wait for the training before counts nothing."""
     limits = replace(LIMITS, detector=DetectorLimits(patience=1.0, act_after=30.0))
@@ -108,7 +108,7 @@ def test_a_launcher_that_hangs_between_two_trainings_is_caught_from_then_on() ->
     assert world.facts_of("training.stalled")[0]["pid"] == "10"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_time_in_which_a_launcher_waited_for_a_training_is_no_silence_of_its_own() -> None:
     world = Simulation(several=True)
     world.start(10, batch=0.0, record={"phase": "named"})  # with stallguard.phase("sweep"): ...
@@ -134,7 +134,7 @@ def test_the_newest_process_is_judged_while_no_process_has_trained() -> None:
     assert world.run.training.pid == 10
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_an_import_that_hangs_is_a_stall_and_one_that_is_ended_is_none_any_more() -> None:
     world = Simulation(replace(OBSERVING, detector=DetectorLimits()), several=True)
     world.start(11, batch=1000.0)
@@ -179,7 +179,7 @@ def test_batches_of_all_trainings_and_attempts_are_counted_once() -> None:
     assert world.run.totals.beats == sums
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_stall_of_the_second_of_three_is_no_fruitless_restart_as_long_as_it_comes_further() -> None:
     world = Simulation(several=True)
     for attempt in range(4):
@@ -299,7 +299,7 @@ def test_what_is_not_exact_is_reported() -> None:
     assert world.facts_of("attempt.inexact") == [{"text": "the order of the data is not known"}]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_few_thousand_trainings_leave_a_small_value() -> None:
     run = fold.begin(0.0)
     run, _ = fold.advance(run, Launched(at=0.0, attempt=1, pid=1), LIMITS)
@@ -363,7 +363,7 @@ def observed(events: list[Event]) -> Training:
     return next(one for one in run.current.trainings if one.pid == MINE)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @settings(max_examples=examples.of(60, fast=10))
 @given(words(MINE), words(OTHERS), weather())
 def test_beside_another_a_training_is_judged_as_if_it_were_alone(

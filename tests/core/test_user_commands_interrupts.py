@@ -60,7 +60,7 @@ def test_a_second_interrupt_within_the_time_that_was_reported_ends_it_at_once():
     assert signals(world) == ["INT", "KILL"]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_long_after_it_went_on_an_interrupt_is_a_first_one():
     world = Simulation()
     world.train(60)

@@ -47,7 +47,7 @@ def test_an_end_that_answers_it_is_the_runs_end(code: int, ours: int):
     assert len(world.actions(Launch)) == 1
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_an_end_by_it_long_afterwards_is_the_runs_end_too():
     world = trained()
     send(world)
@@ -57,7 +57,7 @@ def test_an_end_by_it_long_afterwards_is_the_runs_end_too():
     assert [end.code for end in world.actions(Conclude)] == [128 + USR1]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_crash_long_afterwards_is_a_crash():
     world = trained()
     send(world)

@@ -136,7 +136,7 @@ def test_none_on_path_is_no_finding():
     assert program_of_another(None) == ""
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_doctor_warns_of_the_other_program(tmp_path):
     script = program(tmp_path / "bin", "#!/bin/sh\nexit 1\n")
     env = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "STALLGUARD_HOME": str(tmp_path / "home")}

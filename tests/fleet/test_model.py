@@ -97,7 +97,7 @@ def _entries_are_decoded_once(monkeypatch):
     monkeypatch.setattr(records, "decode", functools.cache(records.decode))
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_no_schedule_publishes_progress_twice_or_accepts_a_fenced_generation():
     for seed in range(SEED, SEED + SCHEDULES):
         try:
@@ -207,7 +207,7 @@ BREAKS = {
 }
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("name", BREAKS)
 def test_the_checker_finds_what_is_broken_on_purpose(name, monkeypatch):
     schedule, where, what, broken = BREAKS[name]
@@ -280,7 +280,7 @@ def _claims(schedule, seconds, seed=0):
     return len(worlds[0].claims)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("schedule", ENDS)
 def test_a_worker_that_lives_keeps_no_lease_for_a_run_that_does_not(schedule):
     assert {_claims(schedule, int(LASTS * 1.6), seed) for seed in range(SEEDS)} == {2}

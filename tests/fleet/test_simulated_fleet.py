@@ -18,7 +18,7 @@ def simulation(monkeypatch):
     return simulation
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_what_a_scheduler_asks_follows_its_machines_and_not_the_jobs_that_are_over(simulation):
     said = []
     found = simulation.simulate(MACHINES, LEASE, SECONDS, said.append)

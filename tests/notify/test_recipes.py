@@ -58,6 +58,7 @@ def test_the_document_has_a_recipe_for_each_service() -> None:
     assert set(RECIPES) == {*EXPECTED, "e-mail"}
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("service", sorted(EXPECTED))
 def test_the_recipe_reaches_the_service_and_its_refusal_is_reported(
     service: str, proxy: services.Proxy, tmp_path: Path
@@ -97,6 +98,7 @@ def test_a_mail_arrives_encrypted_and_a_wrong_password_is_a_failure(
     assert "another-one" not in wrong.stdout
 
 
+@pytest.mark.waits
 def test_each_address_has_its_own_result(proxy: services.Proxy, tmp_path: Path) -> None:
     done = notify_test(tmp_path, proxy.environment, RECIPES["ntfy"], "ntfy://localhost:1/x", "nonsense://secret-key-1")
 

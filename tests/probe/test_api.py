@@ -56,7 +56,7 @@ for _ in range(3):
 """
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_loop_of_the_scripts_own_is_saved_and_resumed(receiver):
     checkpoints = str(receiver.folder / "checkpoints")
     first = receiver.run(python(SAVES), checkpoints=checkpoints, token=1)
@@ -80,7 +80,7 @@ print("went on", flush=True)
 """
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_loop_of_the_scripts_own_that_is_asked_to_end_saves_first(receiver):
     checkpoints = str(receiver.folder / "checkpoints")
     stop = {"STALLGUARD_TEST_COMMAND": str(wire.COMMANDS.index("stop"))}

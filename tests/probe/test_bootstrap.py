@@ -89,7 +89,7 @@ def test_the_next_sitecustomize_runs_as_the_only_one(receiver, tmp_path):
     assert str(tmp_path / "sitecustomize.py") in heartbeat.out
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("error", ["1 / 0", "import not_there_at_all", "raise ImportError('x', name='y')"])
 def test_errors_of_the_next_sitecustomize_look_as_ever(receiver, tmp_path, any_python, error):
     (tmp_path / "sitecustomize.py").write_text(error + "\n")

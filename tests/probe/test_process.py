@@ -136,6 +136,7 @@ def test_an_exit_that_hangs_is_seen_finishing_and_still_pulsing(receiver):
     assert wire.KINDS[heartbeat.last()["kind"]] == "bye"
 
 
+@pytest.mark.waits
 def test_an_exit_handler_that_keeps_the_interpreters_lock_is_seen_finishing(receiver):
     code = "import atexit, ctypes, threading, stallguard; atexit.register(ctypes.PyDLL(None).sleep, 2)"
     records = receiver.run(python(code + "; stallguard.beat()")).records

@@ -28,7 +28,7 @@ def attempt(receiver, shell, number, **environment):
     return places(receiver, shell, token=number, **environment)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "shell",
     [
@@ -51,7 +51,7 @@ def test_what_changes_with_every_start_is_no_part_of_it(receiver):
     assert first == second
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -98,7 +98,7 @@ def test_another_terminal_is_no_other_training(receiver, monkeypatch):
     assert attempt(receiver, '"$PY" -c "$SAYS"', 2) == first
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_starts_at_one_instant_get_different_numbers(receiver):
     started = 'for s in 1 2 3 4 5 6 7 8; do "$PY" -c "$SAYS" & done; wait'
     found = places(receiver, started)

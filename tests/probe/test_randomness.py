@@ -140,7 +140,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_workers_are_as_random_as_without_us(receiver, tmp_path):
     attempts = Attempts(receiver, tmp_path, WORKERS)
     first, second = attempts.draws(), attempts.draws()

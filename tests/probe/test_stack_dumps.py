@@ -124,7 +124,7 @@ def request(receiver, child, **more):
     return training_process.request_stacks(EvidenceContext(**given | more), 60.0)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_probes_thread_writes_the_stacks_so_that_no_signal_meets_running_python(receiver, any_python, monkeypatch):
     monkeypatch.setattr(training_process, "ASKED", 60.0)  # the machine can be busy
     command = [any_python, "-c", CALLS]
@@ -139,6 +139,7 @@ def test_the_probes_thread_writes_the_stacks_so_that_no_signal_meets_running_pyt
     assert child.returncode == 0
 
 
+@pytest.mark.waits
 def test_a_held_interpreter_is_asked_by_the_signal(receiver):
     child = receiver.start(python(HOLDS))
     assert child.stdout.readline() == "go\n"

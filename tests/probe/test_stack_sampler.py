@@ -218,7 +218,7 @@ def shares(sampler, monkeypatch, tmp_path, function: str, work, pause: float, se
     return share_of(function, taken(sampler, tmp_path)), works / passed
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_python_code_that_runs_for_milliseconds_at_a_time_gets_its_share(sampler, monkeypatch, tmp_path):
     def work():
         sum(number * number for number in range(50_000))
@@ -230,7 +230,7 @@ def test_python_code_that_runs_for_milliseconds_at_a_time_gets_its_share(sampler
     assert sys.getswitchinterval() == usual
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_batches_that_last_half_as_long_as_a_tick_are_not_sampled_in_step_with_it(sampler, monkeypatch, tmp_path):
     def work():
         end = time.perf_counter() + 0.02
@@ -243,7 +243,7 @@ def test_batches_that_last_half_as_long_as_a_tick_are_not_sampled_in_step_with_i
     assert any(abs(found - true) < 0.25 for found, true in of_three)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_native_code_that_keeps_the_lock_for_long_gets_its_share(sampler, monkeypatch, tmp_path):
     numbers = [number * 0.618 % 1.0 for number in range(600_000)]  # some 25 to 150 ms
 
@@ -299,7 +299,7 @@ def test_a_long_silence_counts_for_a_minute_at_most(sampler, tmp_path):
     assert taken(sampler, tmp_path).milliseconds == LONGEST // 1_000_000
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_table_keeps_its_size_and_loses_no_time(sampler, tmp_path):
     for number in range(3 * MOST):
         stack = tuple((f"/home/ada/{'x' * 200}.py", line, f"f{number}") for line in range(60))

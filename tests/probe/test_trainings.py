@@ -97,7 +97,7 @@ def test_children_of_multiprocessing_that_train_are_trainings_and_their_workers_
     assert all(hello["command"].startswith(f"train.py {way} (") for hello in hellos.values())
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("way", ["spawn", "fork", "forkserver"])
 def test_the_place_of_a_child_is_found_again_by_the_next_attempt(receiver, tmp_path, way):
     command = [*program(tmp_path, MULTIPROCESSING.replace("child.start()", "child.start(); child.join()")), way]

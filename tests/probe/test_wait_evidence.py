@@ -298,7 +298,7 @@ def calls_once(_flag: threading.Event) -> None:
         queue.SimpleQueue[int]().get(timeout=3.0)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(("function", "kinds"), [(polls, {"place", "call"}), (calls_once, {"call"})])
 def test_a_thread_that_stays_in_a_few_lines_is_in_one_place_since_then(
     watched: Watched, function: Callable[[threading.Event], object], kinds: set[str]
@@ -315,7 +315,7 @@ def test_a_thread_that_stays_in_a_few_lines_is_in_one_place_since_then(
     assert watched.look(trains=True)[0] == "none", "a batch ended"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_thread_that_moves_between_more_lines_is_in_no_place(watched: Watched) -> None:
     watched.thread(lambda: evaluates(watched.stop), trains=True)
     longest = began = 0

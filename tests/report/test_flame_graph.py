@@ -152,7 +152,7 @@ def test_every_bar_is_inside_its_parent_and_there_are_not_too_many(value: StackS
         is_sound(graph, most)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_table_full_of_deep_and_different_stacks_is_still_a_small_picture():
     def stack(number: int) -> list[CodeLine]:
         return [CodeLine("/home/me/t.py", number * 96 + row, "f") for row in range(96)]
@@ -196,7 +196,7 @@ def drawn(graph: FlameGraph) -> ET.Element:
     return ET.fromstring(text.replace(" hidden>", ' hidden="">'))  # noqa: S314 - our own template made it
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @given(any_samples(), LINES)
 def test_hostile_names_never_break_the_markup(value: StackSamples, line: CodeLine):
     place = RunDir(html_page.ASSETS)  # of no run: nothing but the rules of redaction is taken from it

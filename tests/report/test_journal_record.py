@@ -39,7 +39,7 @@ def announced(path):
     return troubles, summary.story("lost", {}, sums, tries, troubles, clock)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_journal_cut_at_every_byte_of_its_end_still_tells_its_story(small):
     size, before = small.journal.stat().st_size, 2
     assert size > TAIL
@@ -54,7 +54,7 @@ def test_a_journal_cut_at_every_byte_of_its_end_still_tells_its_story(small):
     assert seen >= {(1, 2), (1, 0), (0, 0)}
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_cut_journal_gives_whole_html(small):
     size = small.journal.stat().st_size
     for cut in range(size, size - TAIL, -311):

@@ -21,7 +21,7 @@ def run(tmp_path_factory):
     return night(tmp_path_factory.mktemp("night"), minutes=3, stalls=1)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_report_is_written_though_the_users_directory_holds_modules_of_our_names(run, tmp_path, monkeypatch):
     for name in ("click", "numpy", "stallguard", "html"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(9)")
@@ -38,7 +38,7 @@ def test_what_cannot_be_written_in_time_or_at_all_is_none_and_no_error(run, tmp_
     assert subprocess_writer.write(run.path) is None
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @example(damages=dict.fromkeys(DAMAGED, (40, b"\x80")))  # no UTF-8 inside a string of JSON
 @settings(
     max_examples=examples.of(25, fast=5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

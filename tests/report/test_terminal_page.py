@@ -52,7 +52,7 @@ def test_the_order_is_story_chart_incidents_numbers_advice(run):
     assert "-  a Python thread of the process can run: the interpreter's lock is free" in text
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_equal_incidents_are_shown_once_with_a_line_for_each(tmp_path):
     text = printed(night(tmp_path, minutes=40, stalls=4))
 
@@ -61,7 +61,7 @@ def test_equal_incidents_are_shown_once_with_a_line_for_each(tmp_path):
     assert text.count("tensorflow: 25 calls") == text.count("it is inside a training step\n") == 1
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_stacks_seen_before_are_not_shown_again(tmp_path):
     made = document.make(night(tmp_path, minutes=40, stalls=4), {}, dt.UTC)
     first, *_, fourth = made.incidents

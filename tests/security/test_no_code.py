@@ -51,7 +51,7 @@ def imported(node: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("name", FILES)
 def test_no_module_loads_code_or_calls_a_shell(name: str) -> None:
     code = tree(name)
@@ -69,7 +69,7 @@ def test_no_module_loads_code_or_calls_a_shell(name: str) -> None:
             assert not wrong, ast.unparse(call)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_shell_is_named_in_three_places_only() -> None:
     found = {
         name: shells

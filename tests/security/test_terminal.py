@@ -165,7 +165,7 @@ def calls(name: str, run: RunDir) -> list[list[str]]:
     return found
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("name", sorted(set(VERBS) - set(APART)))
 def test_no_verb_lets_text_of_others_steer_the_terminal(
     name: str, night: RunDir, monkeypatch: pytest.MonkeyPatch

@@ -107,7 +107,7 @@ def test_no_secret_is_in(words: list[str], run: RunDir, monkeypatch: pytest.Monk
     assert leaks(data) == []
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_no_secret_is_in_the_bundle(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     data = printed(["debug", "bundle", str(run.path), "-o", "-"], monkeypatch)
     found, names = [], set()

@@ -58,7 +58,7 @@ def directory(tmp_path: Path) -> RunDir:
     return RunDir(tmp_path / "one")
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("until", [5, 300, 1500])
 def test_what_is_saved_and_the_rest_of_the_journal_bring_the_run_that_was(directory: RunDir, until: int) -> None:
     run = lived(directory, night(800), until)
@@ -69,7 +69,7 @@ def test_what_is_saved_and_the_rest_of_the_journal_bring_the_run_that_was(direct
     assert taken_up(directory) == run == recovery.rebuilt(journal.events(directory.journal), LIMITS)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_most_of_a_long_journal_is_not_folded_again(directory: RunDir) -> None:
     lived(directory, night(1500), 2950)
     began = time.process_time()
@@ -125,7 +125,7 @@ def a_journal_that_was_cut(directory: RunDir) -> None:
     directory.journal.write_bytes(directory.journal.read_bytes()[:5000])
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "spoil", [of_another_version, of_another_run, of_a_later_form, damaged, cut, deep, no_journal_of_its_own,
               a_journal_that_was_cut],
@@ -139,7 +139,7 @@ def test_what_cannot_be_relied_upon_is_passed_over(directory: RunDir, spoil) -> 
     assert taken_up(directory) == recovery.rebuilt(journal.events(directory.journal), LIMITS)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_it_is_saved_now_and_then(directory: RunDir) -> None:
     book = journal.Journal(directory.journal, lambda _: None)
     saver = journal.SnapshotSaver(directory, book)

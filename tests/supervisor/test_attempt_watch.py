@@ -83,7 +83,7 @@ def sampled(probe: Path, samples: int, began: int = BEGAN) -> None:
     stack_samples.path(probe, PID).write_bytes(struct.pack("<2q", 2, len(text)) + text)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_first_profile_comes_soon_and_the_next_ones_ever_more_rarely(
     watch: ProfileWatch, tmp_path: Path, posted: list[Event]
 ) -> None:

@@ -109,7 +109,7 @@ def scene(tmp_path):
         one.close()
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_code_of_an_adopted_training_is_true(scene, ending):
     argv, code = ENDINGS[ending]
@@ -118,7 +118,7 @@ def test_the_code_of_an_adopted_training_is_true(scene, ending):
     assert training.adopt() == code
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_code_is_read_afterwards_by_a_stallguard_that_was_dead_at_the_end(scene, ending):
     argv, code = ENDINGS[ending]
@@ -264,6 +264,7 @@ class TestWithoutRoom:
         one.end()
         assert one.adopt() == -9
 
+    @pytest.mark.waits
     def test_a_disk_that_takes_longer_than_the_time_between_two_attempts_is_awaited(self, tmp_path, monkeypatch):
         slow = tmp_path / "slow.py"
         # The waiter is a program of its own, and its timer the kernel's: only a disk that really takes long shows it.

@@ -74,7 +74,7 @@ def test_a_zip_becomes_recordings_with_their_source_and_failed_rows_become_tests
     assert "1 failed rows" in said[1]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_failed_row_is_a_test_that_is_skipped_with_what_was_seen(zipped, tmp_path):
     from mac import archive, taken_over
 

@@ -86,6 +86,7 @@ def test_a_buffer_that_the_kernel_does_not_grant_is_no_success():
     assert say.burst(65536, 4096, 65536, 700, 1000, 1000).verdict == FAILED
 
 
+@pytest.mark.waits
 def test_each_way_to_write_a_checkpoint_is_noticed_also_below_a_link(real):
     from mac import files
 
@@ -188,7 +189,7 @@ def test_the_oldest_file_counts_from_its_last_use(tmp_path):
     assert sockets.oldest([], 100) is None
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_loop_is_run_with_the_first_python_that_has_its_library(real, monkeypatch):
     """A module of our own in the place of MLX, which this system does not have."""
     from mac import frameworks

@@ -189,7 +189,7 @@ def test_a_job_whose_definition_was_deleted_by_hand_is_still_removed(agent, fake
     assert fake.state["jobs"] == {}
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_uninstall_of_nothing_needs_no_service_manager(monkeypatch, tmp_path):
     env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "STALLGUARD_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "stallguard", "agent", "uninstall"]

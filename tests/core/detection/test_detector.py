@@ -46,7 +46,7 @@ def test_the_length_of_a_batch_does_not_delay_a_deadlock(batch):
     assert Alone(batch=batch).train(120).silent_until("stalled") <= 11.0
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_deadlock_among_batches_of_a_minute_is_judged_within_one_batch():
     scene = Alone(batch=60.0).train(60.0 * 40)
 
@@ -178,7 +178,7 @@ def test_a_training_that_is_over_but_does_not_go_is_found():
     assert scene.silent_until("stalled") <= 61
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_scripts_own_code_may_compute_for_hours():
     scene = Alone().silent(3 * 3600.0, "spin")
 

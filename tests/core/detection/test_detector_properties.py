@@ -28,7 +28,7 @@ from tests.simulation.program import OWN, SILENCES
 SEVERAL = settings(max_examples=examples.of(30, fast=5))
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @SEVERAL
 @given(
     batch=st.floats(0.3, 15.0),

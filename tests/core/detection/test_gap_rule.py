@@ -42,7 +42,7 @@ def ours(monkeypatch: pytest.MonkeyPatch):
     return detector_state
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @settings(max_examples=examples.of(60, fast=10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batch=st.floats(0.002, 5.0), way=st.sampled_from(sorted(RUNS)), reach=st.floats(0.2, 0.94) | st.floats(1.06, 2.0)

@@ -70,7 +70,7 @@ def test_an_evaluation_that_moves_between_lines_or_touches_memory_or_files_has_i
     assert "stalled" not in scene.steps
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_callback_that_sleeps_is_told_after_a_minute_though_it_has_a_quarter_of_an_hour() -> None:
     scene = paced("between")
     noticed, judged, acted = acted_upon(scene, how="sleeper", frame=("sleep", 0), within=1000)
@@ -121,7 +121,7 @@ def test_a_loop_outside_of_a_step_that_was_ended_once_has_more_time_in_the_next_
     assert (296 <= took <= 604) if longer else took == pytest.approx(120, abs=4)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("phase", PACED)
 @pytest.mark.parametrize("cores", [0.0, 1.0])
 @pytest.mark.parametrize("power", [120.0, None])
@@ -158,7 +158,7 @@ def test_what_is_not_one_wait_for_the_gpu_is_judged_as_before(how: str, frame: t
     assert "stalled" not in paced("between", WORKING).be(**HUNG).silent(290, how, frame=frame).steps
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_another_programs_gpu_hides_no_stall() -> None:
     """On a Mac, without a census: an idle wait is one, though a browser draws."""
     device = Device(utilisation=0.4, moved=None, used_by_run=False)

@@ -205,7 +205,7 @@ def test_an_interpreter_that_was_held_before_our_pause_is_known_to_be_held_after
     assert scene.detector_state.judgement.pulse is False
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_an_idle_wait_whose_limit_is_that_of_any_gap_is_not_called_busy():
     scene = Alone().train(60).enter("between").silent(1, "spin")
 

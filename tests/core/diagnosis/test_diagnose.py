@@ -51,7 +51,7 @@ def scene_of(story: Simulation, *, ended: bool) -> Scene:
     return diagnose._scene_of_exit(story.history, story.ended)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("pattern", PATTERNS, ids=[f"{n} {row.cause} {row.mode}" for n, row in enumerate(PATTERNS)])
 def test_every_row_of_the_table_is_what_names_some_night(pattern: Pattern, stories: dict[str, Simulation]) -> None:
     def names(story: Simulation, *, ended: bool) -> bool:

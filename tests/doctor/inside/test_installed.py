@@ -11,7 +11,7 @@ from stallguard.doctor.interrogate import INSIDE, environment
 from stallguard.launch.command import InterpreterChoice
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_keras_backend_is_the_one_that_keras_itself_would_choose(tmp_path, monkeypatch):
     (tmp_path / "keras.json").write_text('{"backend": "torch"}')
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))

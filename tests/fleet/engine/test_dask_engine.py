@@ -14,7 +14,7 @@ from stallguard.fleet.engine import dask_engine  # noqa: E402
 from stallguard.fleet.engine.dask_engine import DaskEngine, worker_name  # noqa: E402
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_machines_can_be_read_while_they_come_and_go():
     def worker(number):
         return SimpleNamespace(

@@ -29,7 +29,7 @@ with dask.config.set({**dask_engine.SETTINGS, "temporary-directory": sys.argv[1]
 """
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_worker_and_a_scheduler_that_wait_wake_up_seldom(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", COUNT, str(tmp_path)], capture_output=True, text=True, check=False, timeout=120
@@ -51,7 +51,7 @@ print(numpy.ones(2).sum())
 """
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_dask_is_loaded_without_numpy_and_a_later_import_finds_it():
     pytest.importorskip("numpy")
     done = subprocess.run([sys.executable, "-c", LOADS], capture_output=True, text=True, check=False, timeout=120)

@@ -77,7 +77,7 @@ def anonymous():
 REFUSALS = (b"", "SSLError", "SSLZeroReturnError", "SSLEOFError", "ConnectionResetError", "BrokenPipeError")
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_each_port_gives_nothing_to_plain_tcp_or_to_tls_without_a_certificate_of_the_fleet(found, tmp_path):
     member, stranger = found(), found(store="other", file=tmp_path / "stranger.toml")
     with running(tmp_path) as said:
@@ -131,7 +131,7 @@ def test_no_machine_needs_to_reach_the_port_of_a_worker(found, tmp_path):
         assert "no number" in said["error"], "why a start failed comes by the same connection"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_worker_of_another_fleet_is_refused_and_says_why(found, tmp_path, home):
     stranger = tmp_path / "stranger.toml"
     found(store="other", file=stranger)

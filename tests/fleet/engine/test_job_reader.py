@@ -26,7 +26,7 @@ class Slow:
         return getattr(self.store, name)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_machine_that_vanishes_is_noticed_in_time_while_hundreds_of_jobs_wait():
     fleet = Fleet(MemoryStore())
     fleet.submit("held")
@@ -79,7 +79,7 @@ def held(tmp_path, store):
     return fleet, counting
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_minute_of_a_job_that_is_trained_costs_a_listing_every_few_seconds(tmp_path):
     fleet, counting = held(tmp_path, Counting)
     for _ in range(12):
@@ -90,7 +90,7 @@ def test_a_minute_of_a_job_that_is_trained_costs_a_listing_every_few_seconds(tmp
     assert len(counting.asked) < 150
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_job_for_which_the_card_of_its_machine_stands_costs_no_more_and_is_missed_in_time(tmp_path):
     fleet, counting = held(tmp_path, Counting)
     fleet.store.replace("beats/held@1@mac", b"1")
@@ -108,7 +108,7 @@ def test_a_job_for_which_the_card_of_its_machine_stands_costs_no_more_and_is_mis
         assert fleet.now <= silent_since + LASTS + 15
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_listing_that_shows_old_renewals_makes_no_holder_silent(tmp_path):
     fleet, _ = held(tmp_path, lambda store: Counting(store, stale=True))
     for _ in range(40):

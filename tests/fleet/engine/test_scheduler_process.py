@@ -8,7 +8,7 @@ import socket
 import pytest
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user, and be one")
 def test_a_second_scheduler_at_the_same_port_is_one_clear_error(lab):
     place = lab.member.scheduler.rpartition("/")[2]
@@ -20,6 +20,7 @@ def test_a_second_scheduler_at_the_same_port_is_one_clear_error(lab):
     assert "another scheduler" in said
 
 
+@pytest.mark.waits
 def test_a_worker_and_a_scheduler_say_once_that_the_store_is_read_only_and_go_on(lab, mounted):
     mounted("ro")
     scheduler = lab.start("fleet", "scheduler", "--listen", lab.member.scheduler.removeprefix("tls://"))

@@ -109,7 +109,7 @@ def test_an_old_submission_that_is_put_back_starts_nothing_also_without_the_arch
         assert fleet.started == []
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("done", [False, True])
 def test_a_store_that_fails_at_any_request_loses_no_job_and_starts_none_twice(done):
     requests = None

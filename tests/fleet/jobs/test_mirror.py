@@ -119,7 +119,7 @@ def test_a_journal_whose_part_is_turned_is_not_put_again(readable, bring, store,
     assert (here.path / "journal.1.jsonl").read_bytes() == (run.path / "journal.1.jsonl").read_bytes()
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_of_a_large_output_the_beginning_and_the_newest_are_there_with_a_note(readable, bring, run, store, monkeypatch):
     monkeypatch.setitem(readable_files.MOST, "output", 3 * CHUNK)
     for number in range(40):

@@ -181,7 +181,7 @@ def test_a_script_that_is_not_sent_is_refused_with_the_line_that_sends_it(tmp_pa
     assert "!train.py" in refused.value.cure
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_more_than_50_mb_are_sent_only_if_a_person_agrees(tmp_path):
     place = made(tmp_path / "p", {"train.py": ""})
     with (place / "weights").open("wb") as file:

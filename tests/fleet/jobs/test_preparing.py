@@ -98,7 +98,7 @@ def test_a_job_gets_what_its_lock_file_names_and_the_next_one_shares_it(tmp_path
     assert Path(python).parents[1].stat().st_ino == made
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_two_digests_of_code_with_one_lock_share_an_environment_only_if_none_of_their_code_is_in_it(tmp_path, env):
     plain = [project(tmp_path / name, env, files={"train.py": name}) for name in ("a", "b")]
     first, second = (interpreter(place, "", "", env) for place in plain)
@@ -178,7 +178,7 @@ def test_what_cannot_be_made_says_why_and_leaves_nothing(tmp_path, env):
         interpreter(place, "", "", env)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_python_that_this_machine_lacks_is_the_reason(tmp_path, env):
     place = project(tmp_path / "p", env)
     text = (place / "pyproject.toml").read_text().replace(">=3.11", ">=3.99")
@@ -194,6 +194,7 @@ def test_uv_that_is_not_installed_is_the_reason(tmp_path, env, monkeypatch):
         interpreter(place, "", "", {**env, "PATH": str(tmp_path)})
 
 
+@pytest.mark.waits
 def test_uv_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path, env):
     pid = tmp_path / "pid"
     place = package(

@@ -155,6 +155,7 @@ def test_a_holder_that_cannot_renew_gives_each_order_once(keeper, store):
     assert "cannot be renewed (it is away)" in orders[0][1]
 
 
+@pytest.mark.waits
 def test_a_holder_that_continues_through_an_outage_still_obeys_a_later_claim(keeper, store, tail):
     orders = keeper(ends_if_away=False)
     store.is_away = True

@@ -131,7 +131,7 @@ def test_a_person_hears_what_is_sent_and_what_is_not(store, member):
     assert said.index("are sent") < said.index("a: submitted")
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_large_project_is_sent_only_with_yes(store, member):
     with Path("weights").open("wb") as file:
         file.truncate(50_000_001)

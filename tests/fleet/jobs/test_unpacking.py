@@ -143,7 +143,7 @@ def test_what_is_no_archive_is_refused(tmp_path, home):
     assert left(home) == []
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_several_processes_at_once_get_one_whole_folder(tmp_path):
     code, file, *_ = packed(tmp_path, **{f"lib__f{number}_py": "x" * 1000 for number in range(200)})
     text = (

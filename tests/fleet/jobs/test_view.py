@@ -130,6 +130,7 @@ def test_without_its_store_the_runs_of_this_machine_are_still_listed(member, tmp
     assert "is its share mounted?" in made["missing"]
 
 
+@pytest.mark.waits
 def test_a_store_that_hangs_costs_a_limited_time(member, monkeypatch):
     monkeypatch.setattr(view, "READS", 0.2)
     monkeypatch.setattr(FolderStore, "names", lambda *_: time.sleep(2.0))

@@ -34,7 +34,7 @@ def test_init_makes_one_private_file_and_says_what_to_do_with_it(fleet, home, tm
     opening.check_owner(open_store(found.store), found)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_fleet_file_is_not_overwritten_without_force(fleet, home, tmp_path):
     words = ("init", "--store", f"file://{tmp_path}/store")
     fleet(*words)
@@ -47,7 +47,7 @@ def test_a_fleet_file_is_not_overwritten_without_force(fleet, home, tmp_path):
     assert (home / FILE).read_bytes() != before
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_store_of_another_fleet_is_refused_and_stays_that_fleets(fleet, found, home, tmp_path):
     first = found()
     file = (home / FILE).read_bytes()

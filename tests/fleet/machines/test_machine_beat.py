@@ -94,6 +94,7 @@ def lab(tmp_path, monkeypatch):
     assert "lease" not in [one.name for one in threading.enumerate()]
 
 
+@pytest.mark.waits
 def test_a_run_beside_a_worker_asks_the_store_for_nothing(lab):
     lab.card()
     lab.begin()

@@ -55,7 +55,7 @@ def test_a_machine_in_no_fleet_has_no_rows(home):
     assert rows() == {}
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_whole_fleet_is_fine(found):
     with listening() as (address, made):
         member = found(address, days=100)
@@ -70,7 +70,7 @@ def test_a_whole_fleet_is_fine(found):
     ]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_scheduler_of_another_fleet_is_a_failure_and_an_absent_one_a_warning(found, tmp_path):
     with listening() as (address, made):
         found(address)
@@ -106,7 +106,7 @@ def test_expired_certificates_and_an_open_file_are_failures(found, home):
     assert "is not private" in rows()["fleet"][1]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_each_kind_of_store_keeps_each_promise(url, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     found = tried(open_store(url))
@@ -114,7 +114,7 @@ def test_each_kind_of_store_keeps_each_promise(url, monkeypatch):
     assert all(one.kept for one in found), found
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_probe_leaves_nothing_behind(url, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     store = open_store(url)
@@ -132,7 +132,7 @@ class Broken:
         return self._changed.get(name, getattr(self._store, name))
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("method", "change", "promise"),
     [

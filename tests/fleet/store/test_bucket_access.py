@@ -113,7 +113,7 @@ def test_variables_name_credentials_region_and_address(home, server, monkeypatch
     assert server.headers[-1]["x-amz-security-token"] == "t0k3n"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_address_of_s3_goes_before_that_of_all_services(home, server, monkeypatch):
     variables(monkeypatch, **FIXED, AWS_ENDPOINT_URL="http://127.0.0.1:9", AWS_ENDPOINT_URL_S3=server.url)
     open_store("s3://bucket/lab").replace("k", b"1")
@@ -151,7 +151,7 @@ def test_variables_of_obstore_that_other_programs_do_not_know_change_nothing(hom
     assert server.headers[-1]["if-none-match"] == "*"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_role_of_a_machine_gives_credentials(home, server, monkeypatch):
     with serving(credentials("AKIDROLE", 3600)) as role:
         full = role.url.replace("localhost", "127.0.0.1") + "/role"
@@ -179,7 +179,7 @@ def test_a_role_of_another_profile_is_assumed(home, server, s3_server, monkeypat
     assert server.headers[-1]["x-amz-security-token"]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @in_this_process
 @pytest.mark.parametrize(
     ("named", "endpoint", "is_in_host"),
@@ -199,7 +199,7 @@ def test_the_address_is_that_to_which_botocore_would_send(home, monkeypatch, nam
     assert (found.endpoint, found.is_in_host) == (endpoint, is_in_host)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @in_this_process
 def test_a_bucket_of_another_region_is_found_there(home, monkeypatch):
     """S3 refuses a request that is signed for another region, and says which one it has to be."""
@@ -221,7 +221,7 @@ def test_a_bucket_of_another_region_is_found_there(home, monkeypatch):
         assert server.requests == ["PUT /bucket/lab/k2"]  # it is not asked for again
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @in_this_process
 def test_a_certificate_of_an_own_authority_is_accepted_if_its_file_is_named(home, monkeypatch):
     trustme = pytest.importorskip("trustme")
@@ -243,7 +243,7 @@ def test_a_certificate_of_an_own_authority_is_accepted_if_its_file_is_named(home
             open_store("s3://bucket/lab").replace("k", b"1")
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_proxy_that_variables_name_is_used(home, server, monkeypatch):
     variables(monkeypatch, **FIXED, AWS_ENDPOINT_URL="http://bucket.example", HTTP_PROXY=server.url)
     variables(monkeypatch, http_proxy=server.url)
@@ -258,7 +258,7 @@ def until(condition):
         time.sleep(0.02)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @in_this_process
 def test_credentials_are_asked_for_again_before_they_end_and_not_before(home):
     command, asked = program(home, 3600)
@@ -275,7 +275,7 @@ def test_credentials_are_asked_for_again_before_they_end_and_not_before(home):
     assert len(asked.read_text().splitlines()) == 2
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @in_this_process
 def test_no_request_waits_for_new_credentials_while_the_old_ones_are_valid(home):
     command, asked = program(home, 3600)
@@ -307,7 +307,7 @@ def test_credentials_that_have_ended_are_waited_for(home):
     assert access.current().key == "AKIDNEXT"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @in_this_process
 def test_credentials_that_live_for_a_short_time_are_not_asked_for_with_each_request(home):
     command, asked = program(home, 60)
@@ -325,7 +325,7 @@ def test_credentials_that_live_for_a_short_time_are_not_asked_for_with_each_requ
     until(lambda: asked.read_text() != before)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @in_this_process
 def test_the_old_credentials_hold_while_no_new_ones_are_given_and_then_the_reason_is_said(home):
     command, asked = program(home, 3600)
@@ -347,7 +347,7 @@ def test_the_old_credentials_hold_while_no_new_ones_are_given_and_then_the_reaso
     assert len(asked.read_text().splitlines()) == 2
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @in_this_process
 def test_a_store_writes_with_the_new_credentials(home, server, monkeypatch):
     command, _ = program(home, 3600)
@@ -361,7 +361,7 @@ def test_a_store_writes_with_the_new_credentials(home, server, monkeypatch):
     assert signer(server)[0] == "AKIDNEXT"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("config", "says"),
     [
@@ -402,7 +402,7 @@ def test_a_missing_package_for_credentials_is_named_with_the_extra(home, monkeyp
     assert "stallguard-train[fleet]" in raised.value.cure
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_secrets_are_in_no_argument_and_no_text(home, server):
     command, asked = program(home, 3600)
     (home / ".aws/config").write_text(f"[default]\ncredential_process = {command}\nendpoint_url = {server.url}\n")
@@ -416,7 +416,7 @@ def test_secrets_are_in_no_argument_and_no_text(home, server):
     assert not [text for text in said if "s3cr3t" in text or "t0k3n" in text]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_what_waits_has_not_imported_what_asks_for_credentials(home, server):
     (home / ".aws/credentials").write_text("[default]\naws_access_key_id = AKIDLAB\naws_secret_access_key = s3cr3t\n")
     code = (
@@ -430,7 +430,7 @@ def test_what_waits_has_not_imported_what_asks_for_credentials(home, server):
     assert signer(server) == ("AKIDLAB", "us-east-1")
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_answer_has_what_an_access_needs(home, monkeypatch):
     variables(monkeypatch, **FIXED)
     done = subprocess.run(

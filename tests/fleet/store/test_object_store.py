@@ -165,7 +165,7 @@ def test_a_folder_that_another_program_made_is_no_name(bucket):
     assert store.read("jobs/ab/log/1") == b"1"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_more_than_a_page_of_keys_is_listed_and_removed(bucket):
     from concurrent.futures import ThreadPoolExecutor
 
@@ -188,6 +188,7 @@ def test_a_file_comes_back_as_it_was_put(bucket, tmp_path, size):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.waits
 def test_a_slow_line_has_longer_for_much(s3, tmp_path, monkeypatch):
     """obstore counts the time for sending as time without an answer."""
     monkeypatch.setattr(object_store, "READ", 0.3)
@@ -219,7 +220,7 @@ def test_ctrl_c_ends_a_program_that_waits_for_a_bucket(s3):
     assert time.monotonic() - began < object_store.READ / 2
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_many_requests_at_once_are_answered(bucket):
     store = open_store(bucket)
     done = []

@@ -248,7 +248,7 @@ RUBBISH = {
 }
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("rubbish", RUBBISH.values(), ids=RUBBISH.keys())
 def test_two_megabytes_of_rubbish_take_seconds_not_minutes(rubbish: str) -> None:
     begun = time.thread_time()

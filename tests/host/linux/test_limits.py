@@ -36,7 +36,7 @@ def test_the_machines_memory_is_known_and_plausible() -> None:
     assert reading.swap_used is not None
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @linux
 def test_an_rlimit_is_a_limit_and_its_use_is_reported() -> None:
     limit = 2 << 30

@@ -33,7 +33,7 @@ def test_idle_is_unknown_at_first_and_then_a_share() -> None:
     assert 0 <= idle <= 1
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @linux
 def test_a_busy_other_process_is_named_and_our_own_child_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "TOP", 100)  # other tests may be busier

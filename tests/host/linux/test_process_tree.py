@@ -74,7 +74,7 @@ os.wait(); time.sleep(60)
         assert tree.read().members == 2
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_cpu_counts_children_that_ended_and_never_falls() -> None:
     burn = BURN.format(0.3)
     source = f"""
@@ -97,7 +97,7 @@ time.sleep(60)
         assert seen == sorted(seen)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_cpu_of_threads_that_ended_is_kept() -> None:
     source = """
 import sys, threading, time

@@ -37,7 +37,7 @@ def through_json(value, existing=None):
     return decode(code, tensors.unpack(meta, [memoryview(bytes(blob)) for blob in blobs]), existing)
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @given(PLAIN)
 def test_plain_values_come_back_with_their_types(value):
     back = through_json(value)

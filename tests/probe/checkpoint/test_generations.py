@@ -125,7 +125,7 @@ def test_a_write_that_fails_half_way_leaves_no_trace(tmp_path):
     assert names(tmp_path) == ["CURRENT", "g1"]
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_writer_killed_at_any_instant_leaves_a_generation_that_verifies(tmp_path):
     """Fifteen kills, spread over the milliseconds that a write takes."""
     for trial in range(15):
@@ -168,7 +168,7 @@ def test_what_is_seen_later_is_found_with_its_generation(tmp_path):
         store.annotate("g9", {})
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_reading_takes_no_copy_of_the_tensors(tmp_path):
     size = 64 << 20
     CheckpointStore(str(tmp_path)).write({}, [bytes(size)])

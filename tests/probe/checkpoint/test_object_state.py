@@ -512,7 +512,7 @@ def test_what_cannot_be_read_is_named_and_its_change_is_seen(tmp_path):
     assert set(script.save()[2]) == {"holder.checksum", "holder.any_length", "holder.odd"}
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_a_million_losses_are_kept_quickly_and_as_they_were():
     first = Script()
     first.train(range(1))
@@ -532,7 +532,7 @@ def walk_of(callback, reads=None, deadline=math.inf):
     return walked
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("index", [0, 1, 12_345, -1])
 @pytest.mark.parametrize("of", ["array", "arrays", "numbers"])
 def test_a_change_of_one_value_among_a_million_is_seen_wherever_it_is(of, index):

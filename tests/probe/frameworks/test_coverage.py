@@ -34,7 +34,7 @@ measured.json_report(outfile="found.json")
 CONFIG = "[run]\ndynamic_context = test_function\n"
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 @pytest.mark.parametrize("source", [(), ("--source=.",), ("--branch",), ("--rcfile=contexts",), ("--timid",)])
 def test_the_report_of_a_guarded_script_is_that_of_the_plain_one(tmp_path: Path, source: tuple[str, ...]) -> None:
     found = _measured(tmp_path, "-m", "coverage", "run", *source, "script.py")

@@ -9,7 +9,7 @@ import pytest
 from tests.probe.attempts import LOOK, Attempts
 
 
-@pytest.mark.whole
+@pytest.mark.costly
 def test_the_program_sees_the_same_classes_and_no_other_modules(receiver, tmp_path, any_python):
     attempts = Attempts(receiver, tmp_path, LOOK + "print(json.dumps(facts))", any_python)
     modules = {name for name in attempts.draws("")["modules"] if name.partition(".")[0] != "_stallguard_probe"}
