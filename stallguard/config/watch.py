@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
+# Its thread logs an error if it is stopped between two events; without a handler that is printed on standard error.
+logging.getLogger("watchdog").addHandler(logging.NullHandler())
 QUIET = frozenset({"opened", "closed", "closed_no_write"})  # kinds of events without a change
 
 

@@ -129,9 +129,13 @@ class FilesSensor:
         self.close()
         self._watched = places
         self._listed = []
+        import logging
+
         from watchdog import events
         from watchdog.observers import Observer
 
+        # Its thread logs an error if it is stopped between two events, which would be printed on standard error.
+        logging.getLogger("watchdog").addHandler(logging.NullHandler())
         # A directory that is created during the scan is added twice, which the library would report on standard error.
         warnings.filterwarnings("ignore", message="Callback with id", category=RuntimeWarning)
         observer = Observer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
@@ -13,6 +14,13 @@ from stallguard.config.watch import FilesWatch
 def project(tmp_path):
     (tmp_path / "stallguard.toml").write_text("stop.grace = '10s'\n")
     return tmp_path
+
+
+def test_what_the_library_logs_is_not_printed(monkeypatch, capsys):
+    """Without a handler, `logging` prints errors on standard error: between the lines of the training."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own
+    logging.getLogger("watchdog.observers.inotify").error("stopped between two events")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("how", ["write", "replace", "remove", "make"])

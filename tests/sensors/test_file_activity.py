@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -34,6 +35,14 @@ def sensor(tmp_path: Path, hands: Hands) -> Iterator[FilesSensor]:
 def reads(sensor: FilesSensor, path: Path) -> bool:
     reading = sensor.read()
     return reading is not None and reading.path == str(path)
+
+
+def test_what_the_library_logs_is_not_printed(sensor: FilesSensor, monkeypatch, capsys) -> None:
+    logging.getLogger("watchdog").handlers.clear()  # those of another test
+    sensor.read()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own
+    logging.getLogger("watchdog.observers.inotify").error("stopped between two events")
+    assert capsys.readouterr().err == ""
 
 
 def test_nothing_known_is_nothing_said(sensor: FilesSensor, tmp_path: Path) -> None:
