@@ -43,14 +43,14 @@ SCHEDULER_WRITES = "scheduler-writes"  # the key by which a scheduler tries whet
 JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
-S = TypeVar("S", bound="Record")
+S = TypeVar("S", bound="SignedRecord")
 
 
 class _RecordSchema(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class SignedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a member signs.  KEY: where it is in the store, by the names of its fields."""
 
     KEY: ClassVar[str]
@@ -91,7 +91,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     changed: bool = False
 
 
-class Wish(Record, frozen=True, kw_only=True):
+class Wish(SignedRecord, frozen=True, kw_only=True):
     """A job as it was asked for.  `words`: COMMAND of `stallguard run`; `options`: its options, as words.
 
     `needs`: amounts of resources by name (metal, cuda, mlx, memory in GB); `environment`: variables to set;
@@ -118,7 +118,7 @@ class Submission(Wish, frozen=True, kw_only=True):
     at: str = ""  # RFC 3339, UTC
 
 
-class Stop(Record, frozen=True, kw_only=True):
+class Stop(SignedRecord, frozen=True, kw_only=True):
     """An order to end a job for good.  `signer`: the member that signed it, known when it is read."""
 
     KEY: ClassVar[str] = f"jobs/{{job}}/{STOP}"
@@ -128,7 +128,7 @@ class Stop(Record, frozen=True, kw_only=True):
     signer: str = ""
 
 
-class Refusal(Record, frozen=True, kw_only=True):
+class Refusal(SignedRecord, frozen=True, kw_only=True):
     """Why a machine cannot begin a job.  `worker`: the random name of its worker: a later one is asked again."""
 
     KEY: ClassVar[str] = f"jobs/{{job}}/{REFUSALS}/{{host}}"
@@ -147,7 +147,7 @@ class RunStatus(msgspec.Struct, frozen=True):
     status: dict[str, Any]
 
 
-class WorkerCard(Record, frozen=True, kw_only=True):
+class WorkerCard(SignedRecord, frozen=True, kw_only=True):
     """What a machine offers.  `at` changes every minute while its worker runs.
 
     `state`: ready, busy, closed (outside its hours, or without mains power), cordoned, gone; `why`: for people;
@@ -173,7 +173,7 @@ class WorkerCard(Record, frozen=True, kw_only=True):
     statuses: dict[str, RunStatus] = {}
 
 
-class Cordon(Record, frozen=True, kw_only=True):
+class Cordon(SignedRecord, frozen=True, kw_only=True):
     """Why a machine takes no job.  `job`, `number`: of the holder that had the incident; "" and 0 if a person did it.
 
     `lifts_itself`: whether it ends when the machine's worker is there again: for a machine that had vanished.
@@ -197,7 +197,7 @@ def host_name(nodename: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", nodename).lstrip("._-")[:100] or "unknown"
 
 
-class SchedulerCard(Record, frozen=True, kw_only=True):
+class SchedulerCard(SignedRecord, frozen=True, kw_only=True):
     """The scheduler that runs, or ran last.  `dashboard`: address of its own page, "" if it has none."""
 
     KEY: ClassVar[str] = SCHEDULER
@@ -231,7 +231,7 @@ def code_key(digest: str) -> str:
     return f"code/{digest}"
 
 
-def encode(value: Record, signatures: Signatures) -> bytes:
+def encode(value: SignedRecord, signatures: Signatures) -> bytes:
     """Return a record as it is stored: JSON of ASCII alone, so that no encoding of text changes what is signed."""
     text = json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
     return signatures.sign(value.key, text.encode("ascii"))

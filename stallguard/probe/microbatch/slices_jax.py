@@ -39,10 +39,10 @@ class _Jax(compare.Framework):
         return model.train_step(*arguments, batch)  # from the state that the train function got
 
 
-class _Rows(ComparedRows):
+class _JaxRows(ComparedRows):
     most = 4
 
-    def __init__(self, step: _Step) -> None:
+    def __init__(self, step: _JaxStep) -> None:
         super().__init__(step)
         self.jax = step.framework.module.jax
         self.names = [variable.path for variable in self.model.trainable_variables]
@@ -117,11 +117,11 @@ class _Rows(ComparedRows):
         return train
 
 
-class _Step(SlicedStep):
+class _JaxStep(SlicedStep):
     """One `train_step` call on JAX.  `state`: of model, optimizer and metrics, as the step got it."""
 
     updates = ("stateless_apply",)
-    compared = _Rows
+    compared = _JaxRows
 
     def __init__(self, framework: Any, slices: Slices, original: Any, model: Any, state: Any) -> None:
         super().__init__(framework, slices, original, model)
@@ -183,7 +183,7 @@ class _Step(SlicedStep):
 
 def patch(slices: Slices, module: Any) -> None:
     """Have the trainer that runs on JAX train its batches in slices."""
-    sliced_step.patch(slices, module.JAXTrainer, _Step, _Jax(module))
+    sliced_step.patch(slices, module.JAXTrainer, _JaxStep, _Jax(module))
 
 
 def alike(jax: Any, noted: deferred_update.Draws) -> AbstractContextManager[None]:

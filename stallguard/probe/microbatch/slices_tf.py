@@ -167,7 +167,7 @@ class _TensorFlow(compare.Framework):
                     model.reset_metrics()  # some were created in the body
 
 
-class _Rows(ComparedRows):
+class _TensorFlowRows(ComparedRows):
     def some(self, data: Any, count: int) -> Any:
         """Return `count` rows of the batch, spread over it; the first ones if it is sparse."""
         sparse = self.framework.tf.SparseTensor
@@ -206,8 +206,8 @@ class _Rows(ComparedRows):
         return changed
 
 
-class _Step(SlicedStep):
-    compared = _Rows
+class _TensorFlowStep(SlicedStep):
+    compared = _TensorFlowRows
 
     def rows(self, leaf: Any) -> Any:
         shape: Any = getattr(leaf, "shape", ())
@@ -314,7 +314,7 @@ class _Step(SlicedStep):
 
 def patch(slices: Slices, trainer: str, module: Any) -> None:
     """Have the trainer of this name, which runs on TensorFlow, train its batches in slices."""
-    sliced_step.patch(slices, getattr(module, trainer), _Step, _TensorFlow(module.tf))
+    sliced_step.patch(slices, getattr(module, trainer), _TensorFlowStep, _TensorFlow(module.tf))
 
 
 def _metrics(model: Any) -> list[Any]:

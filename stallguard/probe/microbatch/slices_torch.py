@@ -85,7 +85,7 @@ class _Torch(compare.Framework):
                 parameter.grad = slope
 
 
-class _Rows(ComparedRows):
+class _TorchRows(ComparedRows):
     def fixed(self, draws: deferred_update.Draws) -> AbstractContextManager[Any]:
         return alike(self.framework.torch, draws)
 
@@ -104,8 +104,8 @@ class _Rows(ComparedRows):
         return (tensor.float() if "16" in str(tensor.dtype) else tensor).numpy()
 
 
-class _Step(SlicedStep):
-    compared = _Rows
+class _TorchStep(SlicedStep):
+    compared = _TorchRows
 
     def obstacle(self) -> str:
         return announcements.COMPILED if getattr(self.model, "jit_compile", False) else ""
@@ -142,7 +142,7 @@ class _Step(SlicedStep):
 
 def patch(slices: Slices, module: Any) -> None:
     """Have the trainer that runs on torch train its batches in slices."""
-    sliced_step.patch(slices, module.TorchTrainer, _Step, _Torch(module))
+    sliced_step.patch(slices, module.TorchTrainer, _TorchStep, _Torch(module))
 
 
 def alike(torch: Any, noted: deferred_update.Draws) -> AbstractContextManager[Any]:
