@@ -70,10 +70,10 @@ ROUNDED = "; it computes in 16 bits, so the sum over slices is rounded different
 DIFFERS = dict.fromkeys(("bfloat16", "float16"), ROUNDED)
 
 
-def trained(servers, python, cases, factor=4, **environment):
+def trained(servers, python, cases, slices=4, **environment):
     """Return {case: [the whole batch, slices]}."""
     with ForkReceiver(servers) as receiver:
-        heartbeat = receiver.run([python, str(CHILD), *cases], 1500, slices=factor, **environment)
+        heartbeat = receiver.run([python, str(CHILD), *cases], 1500, slices=slices, **environment)
     assert heartbeat.code == 0, heartbeat.err[-3000:]
     rows = json.loads(heartbeat.out.splitlines()[-1])
     assert {case: pair for case, pair in rows.items() if any("failed" in one for one in pair)} == {}
