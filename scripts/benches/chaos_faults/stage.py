@@ -302,7 +302,9 @@ class Stage:
                 left.append(f"process {' '.join(one.cmdline())[-60:]!r}")
         sockets = self.home / "s"
         left += [f"sockets {path.name}" for path in (sockets.iterdir() if sockets.is_dir() else ())]
-        left += [f"file {path.name}" for path in (self.folder / "tmp").iterdir()]
+        temporary = self.folder / "tmp"
+        entries = (path for path in temporary.rglob("*") if not (path.is_dir() and any(path.iterdir())))
+        left += [f"file {path.relative_to(temporary)}" for path in entries]
         return left
 
 
