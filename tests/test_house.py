@@ -213,8 +213,12 @@ def test_the_whole_suite_makes_every_environment_and_the_fast_half_takes_argumen
     (tmp_path / "scripts").mkdir()
     for name in ("test", "_env.sh"):
         (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    for program, text in (("scripts/setup", 'printf "setup:%s|" "$@"'), (".venv/bin/python", 'printf "%s|" "$@"')):
+    python = 'printf "%s|" "$@"'
+    for program, text in (
+        ("scripts/setup", 'printf "setup:%s|" "$@"'),
+        (".venv/bin/python", python), (".venvs/oldest/bin/python", python),
+    ):  # fmt: skip
+        (tmp_path / program).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / program).chmod(0o755)
 
@@ -226,6 +230,7 @@ def test_the_whole_suite_makes_every_environment_and_the_fast_half_takes_argumen
     assert "|-m|not costly and not tf and not live and not waits and not whole|tests/core|-x|" in said(
         "--fast", "tests/core", "-x"
     )
+    assert "|-m|not tf and not live and not waits and not whole|-x|" in said("--oldest", "-x")  # also what is costly
     assert said().startswith("setup:|setup:all|-m|pytest|-n|")
     assert "not tf" not in said()
     assert said("tests/core") == "setup:|-m|pytest|tests/core|"

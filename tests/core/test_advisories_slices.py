@@ -116,8 +116,8 @@ def test_the_next_rung_is_taken_in_the_place_of_the_smaller_batch() -> None:
     for began in (0, 60):
         past = add_attempt(past, History(used_gpu=True), findings, 1, "default", began, 60, whole=True)
     assert policy.decide(findings, past, PolicyLimits()).device == "cpu"
-    told_its_size = policy.decide(findings, past, PolicyLimits(batch_flag="-b"))
-    assert (told_its_size.slices, told_its_size.device) == (2, "default"), "a script that is told its size has another"
+    with_an_option = policy.decide(findings, past, PolicyLimits(batch_flag="-b"))
+    assert (with_an_option.slices, with_an_option.device) == (2, "default")
 
 
 def test_a_model_that_is_cut_after_one_that_is_not_can_be_made_smaller_again() -> None:

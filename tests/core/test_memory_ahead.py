@@ -6,13 +6,17 @@ import random
 from typing import Any, Self
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from stallguard.core import memory_ahead
 from stallguard.core.actions import Action, Ask, Conclude, Launch, Signal
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import ProbeConnected
+from stallguard.core.history import TimedReading
 from stallguard.core.limits import Limits, PolicyLimits
-from stallguard.core.readings import Memory
+from stallguard.core.readings import Memory, Process
 from tests.simulation.simulation import LIMITS, Simulation
 
 GB = 10**9
@@ -369,3 +373,16 @@ def test_an_attempt_that_crashes_before_its_arranged_end_counts_once() -> None:
     world.leak(1700, FILLED / 1200)
 
     assert len(world.actions(Launch)) == 2, world.facts_of("run.gave_up")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.none() | st.integers(1, 9)), max_size=12, unique_by=lambda one: one[0]),
+    st.integers(0, 60),
+)
+def test_the_footprint_of_a_time_is_the_one_that_was_read_nearest_to_it(readings, at):
+    readings.sort(key=lambda one: one[0])
+    known = [(abs(when - at), used) for when, used in readings if used is not None]
+    history = [TimedReading(float(when), Process(footprint=used)) for when, used in readings]
+
+    # Of two that are equally near, the earlier one.
+    assert memory_ahead._footprint_at(history, float(at)) == min(known, key=lambda one: one[0], default=(0, None))[1]

@@ -1,4 +1,4 @@
-"""A loop of its own: STEPS steps of PACE seconds that deadlocks once at a step if it is told to.
+"""A loop of its own: STEPS steps of PACE seconds; with an argument it deadlocks once, at a step.
 
 loop.py NAME STEPS PACE [STALL_AT MEMORY]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stallguard.probe.microbatch import sliced_step
 from tests.probe.imported import ForkReceiver
 
 CHILD = Path(__file__).parent / "reach_child.py"
@@ -23,3 +24,20 @@ def test_a_step_of_the_scripts_own_is_reported_in_the_first_attempt_unless_the_s
     assert "--batch-flag" in beyond[0]
     rows = [note["facts"]["rows"] for note in heartbeat.notes if note["kind"] == "batch"]
     assert rows == ["16"], "what the supervisor gives the script, it knows and says itself"
+
+
+def test_a_normalisation_uses_its_running_statistics_inside_and_is_as_it_was_after():
+    """One layer has a `call` of its class, the other one that the script has set on it."""
+    kind = type(
+        "BatchNormalization", (), {"call": lambda self, x, training=None: (x, training), "__module__": "keras.x"}
+    )
+    plain, changed = kind(), kind()
+    changed.call = own = lambda x, training=None: ("own", x, training)
+    model = type("Model", (), {"_flatten_layers": lambda self, include_self: [plain, changed]})()
+
+    with sliced_step.running_statistics(model):
+        assert plain.call(1, training=True) == (1, False)
+        assert changed.call(1, training=True) == ("own", 1, False)
+
+    assert vars(plain) == {}
+    assert changed.call is own
