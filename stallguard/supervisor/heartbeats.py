@@ -65,7 +65,7 @@ PAGE_AFTER = 2.0  # seconds without a record, which a probe sends once a second,
 HOW_LEFT = {False: "ended", True: "failed"}
 VANISHED, REPLACED = "vanished", "replaced"
 _CALLBACKS = wire.SOURCES.index("callbacks")
-_BYE, _FINISHING = wire.KINDS.index("bye"), wire.PHASES.index("finishing")
+_BYE = wire.KINDS.index("bye")
 _COMMAND = struct.Struct("<q")
 _TIMES = ("beat", "phase", "progress", "sent", "iterations", "poll", "wait")
 _COUNTS = (
@@ -314,7 +314,10 @@ class HeartbeatListener:
             if shown is not None:
                 self._post(shown)
             elif how := track.ended(now):
-                self._end(track, how)
+                if how == VANISHED:
+                    self._drain()  # it sent its last record perhaps after we looked, and before it ended
+                if self._tracks.get(track.pid) is track:
+                    self._end(track, how)
         training = [track.program for track in self._tracks.values() if track.trains]
         self._profiles.look(training, self._attempt, now)
 
@@ -362,6 +365,7 @@ class HeartbeatListener:
     def _end(self, track: Track, how: str) -> None:
         """Post that a program is over, after its last record."""
         track.read_page_once_more()
+        how = track.leaving or how if how == VANISHED else how
         if track.pending:
             self._post(track.event(self._now()))
         self._profiles.ended(track.program, self._attempt, self._now(), trained=track.trains)
@@ -384,7 +388,7 @@ class HeartbeatListener:
                 self._profiles.ended(track.program, self._attempt, self._now(), trained=track.trains)
                 continue  # it had no socket for a last record; in an attempt that ended with 0 it was not killed
             if track.leaving or not track.lives():
-                self._end(track, track.leaving or VANISHED)
+                self._end(track, VANISHED)
 
 
 def _note_event(note: _Note, attempt: int, at: float) -> ProbeConnected | ProbeNote:
@@ -466,16 +470,23 @@ class Track:
     def read_page_once_more(self) -> None:
         """Take what was stored in the page and not sent, at the end of the program.
 
-        Only the page shows how a program left that could send nothing.
+        The page shows how the program left if its last record was lost: the queue of the socket holds 10 messages
+        (net.unix.max_dgram_qlen), and the probe does not wait for room.
         """
         self.pending = self._read() or self.pending
-        if not self.sent_record and self.record["phase"] == _FINISHING:
-            self.leaving = HOW_LEFT[bool(self.record["flags"] & wire.FLAG_FAILED)]
+        record = self._in_page()
+        if record is not None and record["kind"] == _BYE:
+            self.leaving = HOW_LEFT[bool(record["flags"] & wire.FLAG_FAILED)]
+
+    def _in_page(self) -> Record | None:
+        """Return the record in the page, None if that is not of this program."""
+        record = wire.unpack(self._page[:]) if self._page is not None else None
+        return record if record and self.is_of(record) and record["token"] == self.record["token"] else None
 
     def _read(self) -> bool:
-        """Take the record in the page if it is of this program and new; return whether it is."""
-        record = wire.unpack(self._page[:]) if self._page is not None else None
-        if record is None or not self.is_of(record) or record["token"] != self.record["token"]:
+        """Take the record in the page if it is new; return whether it is."""
+        record = self._in_page()
+        if record is None:
             return False
         record = with_last_batches(record, self.record)
         known = self.last

@@ -16,8 +16,8 @@ from stallguard.core.events import Event, Exited, Heartbeat, ProbeConnected, Pro
 from stallguard.host import system
 from stallguard.probe import wire
 from stallguard.storage import paths
-from stallguard.supervisor import attempt_watch
-from stallguard.supervisor.heartbeats import HeartbeatListener, is_news
+from stallguard.supervisor import attempt_watch, heartbeats
+from stallguard.supervisor.heartbeats import HeartbeatListener, Track, is_news
 from tests.host.children import eventually
 from tests.supervisor.listening import TOKEN, Ear, Probe
 
@@ -232,6 +232,36 @@ def test_one_that_said_goodbye_has_left_when_its_process_is_gone_and_not_before(
     assert isinstance(heartbeat, Heartbeat)
     assert heartbeat.beats == 3
     assert left == ProcessLeft(at=left.at, attempt=1, pid=probe.pid, how=how)
+
+
+@pytest.mark.parametrize("in_page", [True, False], ids=["lost", "late"])
+def test_a_goodbye_that_was_lost_or_comes_late_is_a_goodbye(
+    in_page: bool, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue of the socket can be full, and the program can end between two looks."""
+    monkeypatch.setattr(heartbeats, "PAGE_AFTER", 0.2)
+    probe = ear.probe()
+    probe.send(beats=3, changes=3)
+    ear.next()
+    lives, last = Track.lives, wire.PHASES.index("finishing")
+
+    def ends_now(track: Track) -> bool:
+        if probe.process.poll() is None:
+            if in_page:
+                probe.store(kind=BYE, phase=last)
+            else:
+                probe.set(kind=BYE, phase=last)
+                probe.socket.send(wire.pack(probe.values))
+            probe.end()
+        return lives(track)
+
+    monkeypatch.setattr(Track, "lives", ends_now)
+    left = ear.next(ProcessLeft)
+    monkeypatch.undo()
+    ear.beats.exited(0, None)
+
+    assert left == ProcessLeft(at=left.at, attempt=1, pid=probe.pid, how="ended")
+    assert not [event for event in ear.until_exit() if isinstance(event, ProcessLeft)]
 
 
 @pytest.mark.waits
