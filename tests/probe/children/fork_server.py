@@ -14,6 +14,7 @@ its trainings (`lend`), by a socket whose number is in SG_FORKS.
 import atexit
 import ctypes
 import gc
+import io
 import json
 import os
 import random  # noqa: F401  seeded in the fork
@@ -133,6 +134,10 @@ def end(script):
         code, interrupted = 1, isinstance(error, KeyboardInterrupt)
     threading._shutdown()
     atexit._run_exitfuncs()
+    for one in gc.get_objects():
+        with suppress(OSError, ValueError):  # of a detached one
+            if issubclass(type(one), io.IOBase) and not one.closed and one.writable():
+                one.flush()
     sys.stdout.flush()
     sys.stderr.flush()
     if interrupted:
