@@ -315,7 +315,7 @@ class HeartbeatListener:
                 self._post(shown)
             elif how := track.ended(now):
                 if how == VANISHED:
-                    self._drain()  # it sent its last record perhaps after we looked, and before it ended
+                    self._drain()  # its last record can have come since the drain before
                 if self._tracks.get(track.pid) is track:
                     self._end(track, how)
         training = [track.program for track in self._tracks.values() if track.trains]
@@ -363,9 +363,10 @@ class HeartbeatListener:
         return records
 
     def _end(self, track: Track, how: str) -> None:
-        """Post that a program is over, after its last record."""
+        """Post that a program is over, after its last record.  If it only vanished, that record says how it left."""
         track.read_page_once_more()
-        how = track.leaving or how if how == VANISHED else how
+        if how == VANISHED:
+            how = track.leaving or VANISHED
         if track.pending:
             self._post(track.event(self._now()))
         self._profiles.ended(track.program, self._attempt, self._now(), trained=track.trains)
@@ -470,8 +471,8 @@ class Track:
     def read_page_once_more(self) -> None:
         """Take what was stored in the page and not sent, at the end of the program.
 
-        The page shows how the program left if its last record was lost: the queue of the socket holds 10 messages
-        (net.unix.max_dgram_qlen), and the probe does not wait for room.
+        The page shows how the program left if its last record was lost: the probe does not wait for room in the queue
+        of the socket, which holds 10 messages on Linux (net.unix.max_dgram_qlen).
         """
         self.pending = self._read() or self.pending
         record = self._in_page()
