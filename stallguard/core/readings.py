@@ -52,6 +52,9 @@ class Process(Reading, frozen=True, tag="process"):
 class Device(Reading, frozen=True, tag="device"):
     """The accelerator.  `moved` says whether this run's own GPU time advanced since the last reading.
 
+    Several devices of a run are one reading: shares are those of the busiest, power, memory and errors are summed up,
+    and the clock is that of the slowest.
+
     `pid`: of the training whose use of it is read, if there are several; 0: the whole run.
     """
 
@@ -66,6 +69,21 @@ class Device(Reading, frozen=True, tag="device"):
     recoveries: int | None = None  # GPU restarts since boot
     # This run's processes hold a context on it.
     used_by_run: bool | None = msgspec.field(default=None, name="mine")
+    # Share of the time in which its memory was read or written, 0..1: a kernel that never ends can leave it at 0.
+    memory_utilisation: float | None = None
+    # Share of its multiprocessors that had work, 0..1, by the performance counters (NVIDIA's from Hopper on).
+    sm_activity: float | None = None
+    compute: float | None = None  # share of the time in which this run's own processes computed on it, 0..1
+    power_limit: float | None = msgspec.field(default=None, name="power_limit_watts")  # the most that it can draw
+    clock: int | None = msgspec.field(default=None, name="clock_mhz")  # of its multiprocessors, now
+    clock_limit: int | None = msgspec.field(default=None, name="clock_limit_mhz")  # the highest that it can have
+    # What keeps the clock low: power (its limit), heat, hardware, setting, other devices; empty: nothing.
+    slowed_by: tuple[str, ...] | None = None
+    ecc_errors: int | None = None  # memory errors that could not be corrected, since its driver was loaded
+    xid: int | None = None  # number of the newest critical error that the driver reported (NVIDIA's Xid)
+    xid_count: int | None = None  # how many there were since stallguard has read it
+    others: int | None = None  # processes that are not this run's and have a context on it
+    lost: int | None = None  # devices of the run that the driver has lost: off the bus, or to be restarted
 
 
 class Memory(Reading, frozen=True, tag="memory"):
