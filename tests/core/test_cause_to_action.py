@@ -36,7 +36,8 @@ FOLLOWS: dict[str, list[str]] = {
         "linux: stuck on a dead disk", "linux: list that grew, killed", "linux: list that grew, an allocation fails",
         "linux: list that grew, in a launcher", "linux: kill -9", "linux: kill -9, in a launcher", "linux: SIGSEGV",
         "linux: SIGSEGV, in a launcher", "linux: SIGSEGV at a known line, in a launcher",
-        "linux: SIGSEGV, told by a shell", "linux: exit code without a word",
+        "linux: SIGSEGV, told by a shell", "linux: exit code without a word", "linux: kernel without end",
+        "linux: GPU lost", "linux: GPU reports an error",
     ],
     HALF: [
         "darwin: F2 swap crawl", "darwin: F2 pressure only", "darwin: F5 memory", "darwin: F6 jetsam",
@@ -69,7 +70,7 @@ FOLLOWS: dict[str, list[str]] = {
         "darwin: F9 panic", "darwin: F11 CPU training", "darwin: F11 no GPU found", "darwin: F11 slow optimizer",
         "darwin: F11 rebuilt each batch", "darwin: F11 Rosetta", "darwin: F13 loss", "darwin: stopped",
         "linux: SIGSTOP", "linux: retraced", "linux: starved batches", "linux: neighbours", "linux: long save",
-        "linux: long compile", "linux: data ended",
+        "linux: long compile", "linux: data ended", "linux: GPU kept cool", "linux: GPU shared",
     ],
 }  # fmt: skip
 

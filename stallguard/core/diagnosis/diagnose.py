@@ -18,7 +18,7 @@ from functools import cache
 
 from stallguard.core.diagnosis import causes, metrics
 from stallguard.core.diagnosis.causes import CAUSES, UNKNOWN, Advice
-from stallguard.core.diagnosis.clues import Clue, Scene, machine, process, progress, script
+from stallguard.core.diagnosis.clues import Clue, Scene, device, machine, process, progress, script
 from stallguard.core.diagnosis.clues.machine import DRAINED
 from stallguard.core.diagnosis.patterns import AGAINST, PATTERNS, PROOF, SUPPORT, Pattern
 from stallguard.core.events import Exited
@@ -34,7 +34,7 @@ MOST, LEAST = 0.98, 0.05  # bounds of every confidence: no diagnosis from outsid
 _NOTHING = Finding(UNKNOWN, 0.0)
 CLUES = {
     clue.name: clue
-    for module in (process, progress, machine, script)
+    for module in (process, progress, machine, device, script)
     for clue in vars(module).values()
     if isinstance(clue, Clue)
 }

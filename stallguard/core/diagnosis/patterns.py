@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.diagnosis.clues import Clue, machine, process, progress, script
+from stallguard.core.diagnosis.clues import Clue, device, machine, process, progress, script
 
 PROOF, SUPPORT, AGAINST = 0.3, 0.08, 0.2
 
@@ -34,6 +34,9 @@ EXPLAINED = (process.stopped, progress.finishing)
 
 GAP = (progress.silent, progress.alive)  # no progress, and the process lives
 
+# Of a GPU that is busy: why it can be so without being stuck.
+OTHERWISE = (device.gpu_works, device.gpu_taken, device.gpu_slowed)
+
 PATTERNS: tuple[Pattern, ...] = (
     # ---- a gap, and the process lives -----------------------------------------------------------------------
     Pattern(causes.DEVICE_WAIT, "F1", 0.45, requires=(*GAP, process.cpu_idle, process.in_library),
@@ -53,15 +56,17 @@ PATTERNS: tuple[Pattern, ...] = (
         against=(machine.swapping, machine.memory_waits, machine.critical, script.data_ended), excludes=EXPLAINED),
     # Not idle at the device, and yet no progress: one kernel that does not end.
     Pattern(causes.DEVICE_WAIT, "F1", 0.55, requires=(*GAP, process.cpu_idle, machine.gpu_busy, progress.in_step),
-        proofs=(process.metal_frames,), supports=(progress.pulses,),
-        against=(process.lock_frames, progress.waits_for_lock, progress.no_pulses), excludes=EXPLAINED),
+        proofs=(process.metal_frames,), supports=(progress.pulses, device.gpu_rests),
+        against=(process.lock_frames, progress.waits_for_lock, progress.no_pulses, *OTHERWISE), excludes=EXPLAINED),
     # The thread spins in the driver, and only the GPU's own report says that it works.
     Pattern(causes.DEVICE_WAIT, "F1", 0.7, requires=(*GAP, progress.waits_for_busy_device),
-        supports=(progress.waits_in_library, progress.pulses, machine.gpu_busy), excludes=EXPLAINED),
+        supports=(progress.waits_in_library, progress.pulses, machine.gpu_busy, device.gpu_rests), against=OTHERWISE,
+        excludes=EXPLAINED),
     # The same in the first steps, before their pace is known.
     Pattern(causes.DEVICE_WAIT, "F1", 0.45,
         requires=(*GAP, progress.waits_in_library, machine.uses_gpu, machine.gpu_busy), proofs=(process.metal_frames,),
-        supports=(progress.pulses,), against=(process.input_frames, process.native_frames), excludes=EXPLAINED),
+        supports=(progress.pulses, device.gpu_rests),
+        against=(process.input_frames, process.native_frames, *OTHERWISE), excludes=EXPLAINED),
     Pattern(causes.HOST_DEADLOCK, "F8", 0.3, requires=(*GAP, process.cpu_idle),
         proofs=(process.lock_frames, process.workers_died, process.waits_in_script, process.callback_waits,
             progress.waits_for_lock),
@@ -139,8 +144,11 @@ PATTERNS: tuple[Pattern, ...] = (
         supports=(machine.gpu_reset, progress.silent)),
     Pattern(causes.GPU_ERROR, "F4", 0.4, requires=(machine.gpu_reset, machine.uses_gpu, progress.alive),
         supports=(progress.silent, machine.gpu_idle)),
+    Pattern(causes.GPU_ERROR, "F4", 0.7, requires=(*GAP, device.gpu_xid, machine.uses_gpu),
+        supports=(device.gpu_memory_errors, machine.gpu_idle), against=(device.gpu_taken,)),
+    Pattern(causes.GPU_ERROR, "F4", 0.75, requires=(*GAP, device.gpu_lost), supports=(device.gpu_xid,)),
     Pattern(causes.GPU_ERROR, "F5", 0.75, requires=(process.crashed, script.gpu_fault),
-        supports=(machine.gpu_reset, script.fatal)),
+        supports=(machine.gpu_reset, script.fatal, device.gpu_xid)),
     Pattern(causes.GPU_ERROR_STICKY, "F4", 0.85, requires=(script.gpu_ignored,),
         supports=(script.gpu_fault, machine.gpu_idle, machine.gpu_reset)),
     Pattern(causes.GPU_OUT_OF_MEMORY, "F4", 0.8, requires=(script.gpu_memory, progress.alive),
@@ -156,7 +164,7 @@ PATTERNS: tuple[Pattern, ...] = (
     # ---- slow or wrong, but no gap: nothing here must explain a gap away --------------------------------------
     # A slower clock makes the same batch cost more processor time: that it does speaks against nothing.
     Pattern(causes.THROTTLED, "F3", 0.3, requires=(progress.slow,),
-        proofs=(machine.hot, machine.clocked_down, progress.slow_by_neighbours),
+        proofs=(machine.hot, machine.clocked_down, progress.slow_by_neighbours, device.gpu_slowed, device.gpu_taken),
         supports=(machine.crowded, machine.low_power, machine.on_battery),
         against=(progress.slow_by_input, machine.swapping, machine.memory_waits), excludes=(progress.silent,)),
     Pattern(causes.TRANSIENT, "F3", 0.65, requires=(progress.came_back, progress.alive),

@@ -39,7 +39,10 @@ READINGS = st.one_of(
     ),
     st.builds(
         Device, name=st.sampled_from([None, "Apple M1", "NVIDIA H200"]), utilisation=SHARES, moved=FLAGS,
-        used_by_run=FLAGS, recoveries=COUNTS,
+        used_by_run=FLAGS, recoveries=COUNTS, memory_utilisation=SHARES, sm_activity=SHARES, compute=SHARES,
+        power=SHARES, power_limit=SHARES, clock=COUNTS, clock_limit=COUNTS, ecc_errors=COUNTS, xid=COUNTS,
+        slowed_by=st.sampled_from([None, (), ("heat",), ("power", "setting")]), xid_count=COUNTS, others=COUNTS,
+        lost=COUNTS,
     ),
     st.builds(
         Memory, total=COUNTS, pressure=st.sampled_from([None, "normal", "warn", "critical", "?"]), swap_outs=COUNTS,

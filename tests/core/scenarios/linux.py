@@ -1,4 +1,4 @@
-"""Days on Linux, without a GPU but with the wait sites of all threads: name -> (cause, story)."""
+"""Days on Linux, with the wait sites of all threads, and most without a GPU: name -> (cause, story)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from stallguard.core.diagnosis import causes
-from stallguard.core.readings import Files, Machine, Memory
+from stallguard.core.readings import Device, Files, Machine, Memory
 from tests.core.scenarios.training import training
 from tests.simulation.program import GIB
 from tests.simulation.simulation import Simulation
@@ -126,7 +126,12 @@ def starved_batches() -> Simulation:
 
 def neighbours() -> Simulation:
     story = box(300).be(machine_idle=0.02, machine_busiest=("stress",))
-    story.be(batch=2.0, cores=0.8, run_queue=1.2)
+    return _slower(story.be(cores=0.8, run_queue=1.2))
+
+
+def _slower(story: Simulation) -> Simulation:
+    """Four minutes of batches that take 2 s each."""
+    story.be(batch=2.0)
     for _ in range(120):
         story.second()
         story.train(1, longest=2.0, step_s=story.heartbeat.step_s + 2.0)
@@ -281,6 +286,47 @@ def nothing_fits() -> Simulation:
     return box().be(cores=0.3, io=200_000).enter("step").silent(1000)
 
 
+# What an NVIDIA H200 showed of a training (tests/recordings/nvml), with what such a device shows beside it.
+TRAINS = Device(
+    name="NVIDIA H200", utilisation=0.9, moved=True, power=250.0, used_by_run=True, memory_utilisation=0.3,
+    sm_activity=0.6, compute=0.9, power_limit=700.0, clock=1980, clock_limit=1980, slowed_by=(), ecc_errors=0,
+    xid_count=0, others=0, lost=0,
+)  # fmt: skip
+SPINS = {
+    "device_utilisation": 1.0, "device_power": 118.0, "device_memory_utilisation": 0.0, "device_sm_activity": 0.008,
+    "device_compute": 1.0,
+}  # fmt: skip
+
+
+def cuda(**more: object) -> Simulation:
+    """A training on a GPU of NVIDIA."""
+    story = training(linux=True, memory=Memory(total=64 * GIB), machine=Machine(idle=0.9), device=TRAINS).train(300)
+    return story.enter("step").be(faults=0, run_queue=0.0, **more)
+
+
+def kernel_without_end() -> Simulation:
+    """Its thread polls the driver; the device is busy, and all that would show work rests."""
+    return cuda(cores=1.0, **SPINS).silent(100, frame=("library", 0))
+
+
+def gpu_lost() -> Simulation:
+    story = cuda(cores=0.0)
+    story.system.device = replace(TRAINS, utilisation=None, moved=None, power=None, used_by_run=None, lost=1)
+    return story.silent(400)
+
+
+def gpu_reports_an_error() -> Simulation:
+    return cuda(cores=0.0, device_utilisation=0.0, device_moved=False, device_xid=31, device_xid_count=1).silent(100)
+
+
+def gpu_kept_cool() -> Simulation:
+    return _slower(cuda(device_clock=600, device_slowed_by=("heat",)))
+
+
+def gpu_shared() -> Simulation:
+    return _slower(cuda(device_utilisation=1.0, device_others=1, device_compute=0.3))
+
+
 MANY: dict[str, tuple[str, Callable[[], Simulation]]] = {
     "blocked op": (causes.DEVICE_WAIT, blocked_op),
     "blocked op, with stacks": (causes.DEVICE_WAIT, blocked_op_with_stacks),
@@ -322,7 +368,9 @@ MANY: dict[str, tuple[str, Callable[[], Simulation]]] = {
     "SIGSEGV at a known line, in a launcher": (causes.NATIVE_CRASH, segfault_inside_at_a_line),
     "SIGTERM": (causes.ENDED_BY_REQUEST, sigterm), "SIGSEGV": (causes.NATIVE_CRASH, segfault),
     "SIGSEGV, told by a shell": (causes.NATIVE_CRASH, segfault_in_a_shell),
-    "exception": (causes.SCRIPT_ERROR, exception),
+    "exception": (causes.SCRIPT_ERROR, exception), "kernel without end": (causes.DEVICE_WAIT, kernel_without_end),
+    "GPU lost": (causes.GPU_ERROR, gpu_lost), "GPU reports an error": (causes.GPU_ERROR, gpu_reports_an_error),
+    "GPU kept cool": (causes.THROTTLED, gpu_kept_cool), "GPU shared": (causes.THROTTLED, gpu_shared),
     "exit code without a word": (causes.SILENT_EXIT, exit_code_without_a_word),
     "exit 0 in the middle": (causes.SILENT_EXIT, exit_0_in_the_middle), "finished": (causes.FINISHED, finished),
 }  # fmt: skip
