@@ -102,7 +102,7 @@ def changed(data: bytes, name: str, value: int) -> bytes:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("magic", 0), ("pid", 0), ("pid", -1), ("pid", 1 << 31), ("beats", -1), ("kind", 5), ("phase", 14), ("wait", 8),
+        ("magic", 0), ("pid", 0), ("pid", -1), ("pid", 1 << 31), ("beats", -1), ("kind", 5), ("phase", 14), ("wait", 9),
         ("source", 10),
     ],
 )  # fmt: skip

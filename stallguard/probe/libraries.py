@@ -59,7 +59,7 @@ class Library:
     `companions`: packages on top of it, which are no code of the script's either.
     `hooks`: each returns {module: function(module)} for what records the training's progress.
     `patches`: the same for the other parts of the probe (bootstrap.PARTS).
-    `array_waits`: names of methods that wait for the device.
+    `array_waits`: names of functions that wait for the device: its own in Python, and those in C that any code calls.
     `has_peers`: whether other processes take part in the training, so that a call can wait for them.
     `stateless`: classes that have no pickle, or only their name as one, and no state of a training.
     `is_tensor`: whether an object of its classes is a tensor with a value, not a symbolic one.

@@ -9,7 +9,8 @@ end it.  While batches follow one another these numbers are constant, so a healt
 The kind follows from the function, if it is one of Python's library with a known meaning; its local variable says
 whether there is a timeout.  The local variables of any other function are never read: in Python 3.9 to 3.12 that would
 keep a script's tensors alive.  In other code the instruction shows the name of what it calls.  `dis` decodes it, if
-the script or its library has imported that (TensorFlow, torch and JAX do).  What is not recognised is "call", if the
+the script or its library has imported that (TensorFlow, torch and JAX do).  A call, or a test of truth, that needs a
+value of a device is "device", in the library's code too.  What is not recognised is "call", if the
 thread stays at one instruction of code that is not the library's, and "place", if it stays in the same few lines: a
 loop that never ends.  In a training of several processes a call of the library can wait for another: it is "io".
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     Place = tuple[int, ...]
 
-NONE, LOCK, TIMED, SLEEP, IO, LIBRARY, PLACE, CALL = range(len(wire.WAITS))
+NONE, LOCK, TIMED, SLEEP, IO, LIBRARY, PLACE, CALL, DEVICE = range(len(wire.WAITS))
 # How a function's wait is found if it is not always the same: by its timeout, or by the call of the instruction.
 _BY_TIMEOUT, _BY_CALL, _BY_CALL_OF_LIBRARY, _PROBE = range(100, 104)
 
@@ -69,6 +70,13 @@ _CALLS = dict.fromkeys((
 ).split(), IO)  # fmt: skip
 _CALLS["sleep"] = SLEEP
 _ENTERS = frozenset(("BEFORE_WITH", "SETUP_WITH"))  # `with lock`: to 3.13, and to 3.10
+# Built-in functions that need a number: no other argument than an array of a device lets them wait.
+_NUMBERS = frozenset(("bool", "complex", "float", "int", "isfinite", "isnan"))
+# Instructions that ask whether a value is true, 3.11 on: before, a busy loop can be found at any of them.  Not jumps
+# back: that is where each busy loop is found.
+_TRUTH = (
+    ("TO_BOOL", "UNARY_NOT", "POP_JUMP_IF_", "POP_JUMP_FORWARD_IF_", "JUMP_IF_") if sys.version_info >= (3, 11) else ()
+)
 
 KNOWN = 512  # functions, and calls, that are kept
 LONGEST = 20_000  # bytes of a function's code; decoding 1,000 bytes takes about 0.3 ms, once
@@ -153,7 +161,7 @@ class WaitEvidence:
             self._lines.clear()
         elif self._stays_in_place(frame, now):
             kind, since = (CALL if stays and self._since <= self._place_since else PLACE), self._place_since
-        if kind == LIBRARY and has_peers():
+        if kind in (LIBRARY, DEVICE) and has_peers():
             kind = IO
         if stays or kind != NONE:
             # A save of ours is no wait of the script.
@@ -202,7 +210,7 @@ class WaitEvidence:
                 if habit is None:
                     habit = self._habits[thread] = Habit()
                 habit.add(place)
-            elif kind in (NONE, LIBRARY):
+            elif kind in (NONE, LIBRARY, DEVICE):
                 unknown += 1
             elif kind != LOCK and (fed or not place or habit is None or not habit.holds(place)):
                 certain += 1
@@ -232,7 +240,7 @@ class WaitEvidence:
             if len(self._calls) >= KNOWN:
                 self._calls.clear()
             kind = kind_of_call(code, frame.f_lasti)
-            if how == _BY_CALL_OF_LIBRARY and kind not in (LOCK, TIMED, SLEEP):
+            if how == _BY_CALL_OF_LIBRARY and kind not in (LOCK, TIMED, SLEEP, DEVICE):
                 kind = LIBRARY
             call = self._calls[key] = (code, kind)
         return call[1]
@@ -249,11 +257,13 @@ class WaitEvidence:
                 return found
             if inside.startswith(_OUTSIDE):
                 return IO
-        for name in [package for one in libraries.known if one.trains for package in one.packages]:
-            # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
-            file = vars(sys.modules.get(name, wire)).get("__file__")
-            if isinstance(file, str) and file != wire.__file__ and path.startswith(os.path.dirname(file) + os.sep):
-                return _BY_CALL_OF_LIBRARY
+        for library in [one for one in libraries.known if one.trains]:
+            for name in (*library.packages, *library.companions):
+                # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
+                file = vars(sys.modules.get(name, wire)).get("__file__")
+                if isinstance(file, str) and file != wire.__file__ and path.startswith(os.path.dirname(file) + os.sep):
+                    own = name in library.packages and code.co_name in library.array_waits
+                    return DEVICE if own else _BY_CALL_OF_LIBRARY
         return _BY_CALL
 
 
@@ -302,13 +312,17 @@ def _kind_of(instruction: Any, before: list[Any], dis: Any) -> int:
     """Return the kind of wait of one instruction, whose predecessors are `before`."""
     if instruction.opname in _ENTERS:
         return LOCK
+    waits = {name for library in libraries.known for name in library.array_waits}
+    tests = instruction.opname.startswith(_TRUTH) or instruction.argrepr.startswith("bool(")  # a comparison of 3.13
+    if waits and tests:
+        return DEVICE
     name, arguments = _called(instruction, before, dis)
     if name == "__enter__":  # 3.14: `with` is a call
         return LOCK
     if name == "acquire":
         return TIMED if arguments else LOCK
-    if any(name in library.array_waits for library in libraries.known):
-        return LIBRARY
+    if name in waits or (waits and name in _NUMBERS):
+        return DEVICE
     return _CALLS.get(name, NONE)
 
 

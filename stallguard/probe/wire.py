@@ -113,6 +113,7 @@ WAITS = (
     "library",  # 5 a call of the training library to return
     "place",  # 6 not known; it stays in a few lines outside of the library
     "call",  # 7 not known; it stays at one instruction there
+    "device",  # 8 a value of a device, or the end of its work
 )
 HOOKS = (
     "callbacks", "on_batch", "function", "concrete", "iterator", "tape", "optimizer", "trace", "first_run",

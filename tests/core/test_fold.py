@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from stallguard.storage import journal
 from stallguard.supervisor.live_status import snapshot
 from stallguard.supervisor.notices import journal_line
 from tests import examples
+from tests.simulation.program import Program
 from tests.simulation.simulation import LIMITS, Simulation
 
 
@@ -154,7 +156,7 @@ def test_a_dump_does_not_stand_for_the_evidence_of_the_stall() -> None:
 
 
 def test_a_stubborn_child_gets_sigkill_after_its_grace_and_not_before() -> None:
-    world = Simulation(ends_on_term=False)
+    world = Remote(ends_on_term=False)
     world.train(60)
     world.silent(120)
 
@@ -270,6 +272,15 @@ STEPS = st.lists(
 )
 
 
+class Remote(Simulation):
+    """A job that can talk to another host: SIGKILL never comes before its grace is over."""
+
+    def start(self, *words: Any, **more: Any) -> Program:
+        program = super().start(*words, **more)
+        program.tree = msgspec.structs.replace(program.tree, remote=None)
+        return program
+
+
 def live(world: Simulation, steps: list[tuple[str, object]]) -> Simulation:
     for what, value in steps:
         _STEPS[what](world, value)
@@ -337,7 +348,7 @@ def nothing_after_the_end(world: Simulation) -> None:
 def test_whatever_happens_the_promises_hold(
     steps: list[tuple[str, object]], ends_on_term: bool, ends_on_kill: bool
 ) -> None:
-    world = live(Simulation(ends_on_term=ends_on_term, ends_on_kill=ends_on_kill), steps)
+    world = live(Remote(ends_on_term=ends_on_term, ends_on_kill=ends_on_kill), steps)
 
     incidents_before_signals(world)
     kill_only_after_term(world)

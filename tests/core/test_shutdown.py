@@ -280,11 +280,16 @@ class Stalling(Simulation):
 
 @pytest.fixture
 def stalling() -> Stalling:
+    return stuck()
+
+
+def stuck(*, remote: bool | None = False) -> Stalling:
     world = Stalling(PATIENT, ends_on_term=False)
+    world.training.tree = msgspec.structs.replace(world.tree, remote=remote)
     world.train(60)
     one = world.training
     one.stuck_rates = Rates(cores=0.0, census=LOCKED)
-    one.tree = msgspec.structs.replace(one.tree, disk=0, threads=4, main_site="futex", remote=False)
+    one.tree = msgspec.structs.replace(one.tree, disk=0, threads=4, main_site="futex")
     return world
 
 
@@ -328,10 +333,9 @@ def test_whose_handler_does_something_keeps_its_grace(stalling: Stalling, does: 
 
 
 @pytest.mark.parametrize("remote", [True, None])
-def test_without_censuses_whoever_may_talk_to_a_remote_host_keeps_its_grace(
-    stalling: Stalling, remote: bool | None
-) -> None:
-    without_censuses(stalling, remote=remote)
+def test_without_censuses_whoever_may_talk_to_a_remote_host_keeps_its_grace(remote: bool | None) -> None:
+    stalling = stuck(remote=remote)
+    without_censuses(stalling)
     stalling.until_sigterm()
 
     assert stalling.until_sigkill() >= GRACE

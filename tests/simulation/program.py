@@ -59,7 +59,7 @@ class Program:
     rates: Rates = dataclasses.field(default_factory=Rates)  # while it trains
     stuck_rates: Rates | None = None  # while it is stuck; None: as while it trains
     tree: Process = dataclasses.field(
-        default_factory=lambda: Process(cpu=0.0, io=0, minor_faults=0, major_faults=0, run_queue=0.0)
+        default_factory=lambda: Process(cpu=0.0, io=0, minor_faults=0, major_faults=0, run_queue=0.0, remote=False)
     )
     state: str = "sleeping"
     # While it is stuck: what its thread waits for (wire.WAITS), and how many other threads could end that.

@@ -197,6 +197,7 @@ def process(sample: dict[str, Any]) -> Process:
         major_faults=sample.get("majflt"),
         rss=sample.get("rss", 0) * 1024,
         run_queue=sample.get("rq"),
+        remote=False,  # the recorded trainings read local files
         census=None if census is None else {_SITES.get(site, "other"): n for site, n in census.items()},
     )
 

@@ -62,7 +62,12 @@ class PythonWait(msgspec.Struct, frozen=True):
     @property
     def in_library(self) -> bool:
         """Whether it stands in a call of the training library, which can read data or wait for a device."""
-        return self.kind == "library"
+        return self.kind == "library" or self.for_device
+
+    @property
+    def for_device(self) -> bool:
+        """Whether it stands in a call that certainly waits for a device."""
+        return self.kind == "device"
 
     @property
     def in_place(self) -> bool:
@@ -80,7 +85,7 @@ class PythonWait(msgspec.Struct, frozen=True):
 
         A call of the library too: it can wait for a function of the script in another thread, which sleeps.
         """
-        return self.kind in AWAKE or (self.kind in ("lock", "library") and self.wakers > 0)
+        return self.kind in AWAKE or (self.kind in ("lock", "library", "device") and self.wakers > 0)
 
 
 def deadlocked_from(idle: float, wait: PythonWait | None, locked: float | None) -> float:
@@ -150,12 +155,13 @@ _FLAT = 0.15  # of its highest value
 class Point(msgspec.Struct, frozen=True, array_like=True):
     """One reading on the watched clock.
 
-    The counters are those of readings.Process.  One that is not known is 0, except `faults` (minor faults): None.
+    The counters are those of readings.Process.  `io` and `faults` (minor faults) are None if they are not known.  Of
+    `major` and `queue` only a rise counts.
     """
 
     now: float
     cpu: float
-    io: int
+    io: int | None
     faults: int | None
     major: int
     queue: float
@@ -172,6 +178,7 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     seen: float = -1.0  # when the last usable reading came
     idle_since: float | None = None
     spin_since: float | None = None
+    unread: float = -1.0  # when it last waited while the device that it uses could not be read
     awake: float = -1.0  # when a census or the frame last showed a thread that something could wake
     # What the frame shows; None: not known, or the thread does not stand still.
     wait: PythonWait | None = None
@@ -207,7 +214,7 @@ class UsageRates(msgspec.Struct, frozen=True):
 
     seconds: float
     cpu: float
-    io: float
+    io: float | None
     faults: float | None
     major: float
     queue: float
@@ -225,9 +232,9 @@ def read_process(
     evidence = _note_wait(_note_threads(evidence, reading, now), wait, now)
     if reading.cpu is None:
         return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None)
-    point = Point(
-        now, reading.cpu, reading.io or 0, reading.minor_faults, reading.major_faults or 0, reading.run_queue or 0.0
-    )  # fmt: skip
+    # macOS does not say what was read and written, but what of it reached the disk.
+    io = reading.disk if reading.io is None else reading.io
+    point = Point(now, reading.cpu, io, reading.minor_faults, reading.major_faults or 0, reading.run_queue or 0.0)
     earlier = evidence.points
     if earlier and now <= earlier[-1].now:
         points = (*earlier[:-1], point)
@@ -273,7 +280,7 @@ def read_device(evidence: Activity, reading: Device, now: float, *, stepping: bo
 def begin_gap(evidence: Activity) -> Activity:
     """Return the evidence at the beginning of a new gap: every run starts again."""
     evidence = replace(evidence, wait=None, locked_since=None, device_since=None, power_range=(0.0, 0.0))
-    return replace(evidence, idle_since=None, spin_since=None, kind=UNKNOWN, runs=Runs(), workers=0)
+    return replace(evidence, idle_since=None, spin_since=None, unread=-1.0, kind=UNKNOWN, runs=Runs(), workers=0)
 
 
 def is_locked(evidence: Activity) -> bool:
@@ -289,7 +296,7 @@ def forget_window(evidence: Activity) -> Activity:
 def current(evidence: Activity, began: float) -> Runs:
     """Return how long each class has held without a break, in a gap that began at watched time `began`."""
     idle, spin = evidence.idle_since, evidence.spin_since
-    external = 0.0 if idle is None else evidence.seen - max(idle, began)
+    external = 0.0 if idle is None or evidence.kind == UNKNOWN else evidence.seen - max(idle, began)
     deadlock = 0.0
     if idle is not None and evidence.kind == DEADLOCK:
         since = deadlocked_from(idle, evidence.wait, evidence.locked_since)
@@ -321,20 +328,15 @@ def is_fresh(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
 
 
 def is_device_unreadable(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
-    """Return whether the run uses an accelerator that cannot be read: then an idle processor proves nothing."""
-    device = evidence.device
-    if device is None or not device.used_by_run:
-        return False
-    old = now - evidence.device_seen > limits.stale_device
-    return old or (device.moved is None and device.utilisation is None and device.power is None)
+    """Return whether the run can use an accelerator that cannot be read: then an idle processor proves nothing."""
+    return _device_activity(evidence, now, limits) == "unknown"
 
 
 def is_device_idle(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
     """Return whether this run's accelerator can be read and does no work: it is idle, or wedged."""
     device = evidence.device
-    if device is None or not device.used_by_run or is_device_unreadable(evidence, now, limits):
-        return False
-    return _device_activity(evidence, now, limits) in ("idle", "wedged")
+    used = device is not None and bool(device.used_by_run)
+    return used and _device_activity(evidence, now, limits) in ("idle", "wedged")
 
 
 def is_settled(evidence: Activity) -> bool:
@@ -375,7 +377,8 @@ def _rates(points: tuple[Point, ...]) -> UsageRates | None:
         return None
     # A counter that fell belonged to a thread or child that has ended, and gives no rate.
     return UsageRates(
-        seconds, cpu=max(0.0, last.cpu - first.cpu) / seconds, io=max(0.0, last.io - first.io) / seconds,
+        seconds, cpu=max(0.0, last.cpu - first.cpu) / seconds,
+        io=None if first.io is None or last.io is None else max(0.0, last.io - first.io) / seconds,
         faults=(None if first.faults is None or last.faults is None else max(0, last.faults - first.faults) / seconds),
         major=max(0.0, last.major - first.major) / seconds, queue=max(0.0, last.queue - first.queue) / seconds,
     )  # fmt: skip
@@ -438,22 +441,29 @@ def _moving_mean(level: float, new: float) -> float:
 def _classify(evidence: Activity, rates: UsageRates, now: float, gap: float, limits: DetectorLimits) -> Activity:
     """Return the evidence with the class of its readings, and since when that class holds."""
     gpu = _device_activity(evidence, now, limits)
-    quiet = rates.cpu < max(limits.idle_cpu, limits.idle_share * evidence.level) and rates.io < limits.idle_io
+    transfers = rates.io is not None and rates.io >= limits.idle_io
+    quiet = rates.cpu < max(limits.idle_cpu, limits.idle_share * evidence.level) and not transfers
     # Work is file traffic, newly touched memory, or a GPU that computes for this run; a busy processor alone can be a
     # spin.  If page faults are not known, as on a Mac after 2^31 of them, a busy processor counts as work.
     touches_memory = rates.faults is None or rates.faults >= limits.productive_faults
-    productive = not quiet and (rates.io >= limits.idle_io or touches_memory or rates.major > 0)
-    if productive or gpu == "idle":
+    productive = not quiet and (transfers or touches_memory or rates.major > 0)
+    if productive or gpu in ("idle", "unknown"):
         evidence = replace(evidence, device_since=None, power_range=(0.0, 0.0))
     elif evidence.device_since is None:
         evidence = replace(evidence, device_since=now - min(rates.seconds, gap))
-    if quiet and gpu == "idle":
+    if quiet and gpu in ("idle", "unknown"):
         # The window was idle as a whole, so the idleness is as old as the window.
         since = evidence.idle_since
         if since is None:
             since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
+        if gpu == "idle":  # its readings come seldom before a gap: one that came late holds for the time before it
+            since = max(since, evidence.unread - limits.stale_device)
         evidence = replace(evidence, idle_since=since, spin_since=None)
-        return replace(evidence, kind=DEADLOCK if _is_deadlock(evidence, now, limits) else EXTERNAL)
+        if gpu == "idle":
+            return replace(evidence, kind=DEADLOCK if _is_deadlock(evidence, rates, now, limits) else EXTERNAL)
+        return replace(evidence, kind=UNKNOWN, unread=now)
+    if gpu == "unknown" and not productive and not (evidence.wait is not None and evidence.wait.kind == "place"):
+        return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None, unread=now)  # it can be a wait for it
     if productive or gpu in ("busy", "moving"):
         return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
     began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
@@ -469,8 +479,10 @@ def _note_wait(evidence: Activity, wait: PythonWait | None, now: float) -> Activ
     return replace(evidence, wait=wait, awake=awake, locked_since=None)
 
 
-def _is_deadlock(evidence: Activity, now: float, limits: DetectorLimits) -> bool:
+def _is_deadlock(evidence: Activity, rates: UsageRates, now: float, limits: DetectorLimits) -> bool:
     """Return whether nothing could wake an idle tree (see PythonWait)."""
+    if rates.io is None:
+        return False  # something can read
     if evidence.census >= 0:  # a recent one, after this idleness began, in which nothing could wake a thread
         recent = evidence.census > (evidence.idle_since or 0.0) and evidence.census >= now - limits.stale_census
         reads = bool(evidence.remote) and evidence.wait is not None and evidence.wait.in_library
@@ -479,14 +491,19 @@ def _is_deadlock(evidence: Activity, now: float, limits: DetectorLimits) -> bool
 
 
 def _device_activity(evidence: Activity, now: float, limits: DetectorLimits) -> str:
-    """Return idle, busy, moving or wedged; a device that only other programs use is idle.
+    """Return idle, busy, moving, wedged or unknown; a device that only other programs use is idle.
 
-    Moving is busy with a power that is not known; wedged is busy, but far below the healthy power.
+    Moving is busy with a power that is not known; wedged is busy, but far below the healthy power; unknown is a device
+    that the run can use, and whose newest reading is old or shows neither rest nor work.
     """
     device = evidence.device
-    if device is None or device.used_by_run is False or now - evidence.device_seen > limits.stale_device:
+    if device is None or device.used_by_run is False:
         return "idle"
-    moving = device.moved if device.moved is not None else (device.utilisation or 0.0) >= limits.idle_gpu
+    moving = device.moved
+    if moving is None and device.utilisation is not None:
+        moving = device.utilisation >= limits.idle_gpu
+    if moving is None or now - evidence.device_seen > limits.stale_device:
+        return "unknown"
     if not moving:
         return "idle"
     if device.power is None or not evidence.power:

@@ -244,7 +244,7 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
     where = Circumstances(
         machine_slowdown=activity.machine_slowdown(seen, limits),
         strikes=detector_state.strikes,
-        remote=bool(seen.remote),
+        remote=seen.remote is not False,  # a host that is not seen can answer late
         blind=activity.is_device_unreadable(seen, now, limits),
     )
     bar = thresholds(judgement.row, detector_state.rows.get(judgement.row, Baseline()), where, limits)
@@ -257,7 +257,7 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
         (WORKING, gap, bar.working),
     ]  # fmt: skip
     fresh = activity.is_fresh(seen, now, limits)
-    if not fresh:
+    if not fresh or seen.kind == UNKNOWN:
         held.append((UNKNOWN, gap, bar.silence))
     over, threshold = next(((kind, due) for kind, lasted, due in held if lasted >= due), (None, 0.0))
 

@@ -537,7 +537,7 @@ LIBRARY = Library(
             "tensorflow.python.data.ops.shuffle_op": ("checkpoint.keras_hooks", "patch_shuffle"),
         },
     },
-    array_waits=("cpu", "numpy"),
+    array_waits=("cpu", "numpy", "_numpy", "_numpy_internal"),
     has_peers=_has_peers,
     stateless=(
         "DatasetV2", "IteratorSpec",  # the definition of a pipeline; its functions are walked, no iterator is state

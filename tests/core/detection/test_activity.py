@@ -20,7 +20,7 @@ def watched(seconds: float = 6.0, *, seen: Activity | None = None, **rates: obje
     fixed = {key: rates.pop(key) for key in ("census", "state", "remote", "main_site") if key in rates}
     for tick in range(int(seconds * 4) + 1):
         now = tick / 4
-        grown = {"cpu": 5.0, "io": 0, "minor_faults": 0, "major_faults": 0, "run_queue": 0.0}
+        grown = {"cpu": 5.0, "io": 0, "disk": 0, "minor_faults": 0, "major_faults": 0, "run_queue": 0.0}
         grown |= {name: grown[name] + rate * now for name, rate in rates.items()}
         grown = {name: value if name in ("cpu", "run_queue") else int(value) for name, value in grown.items()}
         grown |= dict.fromkeys(unknown)
@@ -82,6 +82,12 @@ def test_unknown_counters_are_no_evidence():
 
     assert seen.kind == activity.UNKNOWN
     assert not activity.is_fresh(seen, 1.0, LIMITS)
+
+
+def test_what_a_tree_reads_and_writes_is_seen_at_the_disk_if_nothing_else_counts_it_and_else_it_is_in_no_deadlock():
+    assert watched(unknown=("io",)).kind == activity.DEADLOCK
+    assert watched(unknown=("io",), disk=200_000.0).kind == activity.WORKING
+    assert watched(unknown=("io", "disk")).kind == activity.EXTERNAL
 
 
 def test_a_busy_tree_whose_page_faults_are_not_known_may_be_at_work():

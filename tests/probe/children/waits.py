@@ -13,8 +13,9 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
-from stallguard.probe import outbox, wire
+from stallguard.probe import libraries, outbox, wire
 from stallguard.probe.beats import Beats
 from stallguard.probe.patches import Patches
 from stallguard.probe.wait_evidence import WaitEvidence
@@ -116,6 +117,42 @@ def of_unknown_name():
     queue.SimpleQueue().get()
 
 
+class Array:
+    """An array whose value a device does not have yet: its method waits in C."""
+
+    item = staticmethod(lock.acquire)
+
+
+class Number:
+    """The same for Python's own conversions, which find a function in C by its slot."""
+
+
+Number.__float__ = Number.__bool__ = lock.acquire
+libraries.read("torch")
+torch = sys.modules["torch"] = types.ModuleType("torch")
+torch.__file__ = "/no/torch/__init__.py"
+
+
+def item():
+    Array().item()
+
+
+def number():
+    float(Number())
+
+
+def truth():
+    if Number():
+        pass
+
+
+def of_library(name, does):
+    """Return a function that lies in a file of torch."""
+    made = {"lock": lock, "near": near, "Array": Array, "Number": Number}
+    exec(compile(f"def {name}():\n    {does}\n", "/no/torch/cuda.py", "exec"), made)  # noqa: S102
+    return made[name]
+
+
 WAITS = {
     "lock": [
         acquire, lambda: enter(lock), lambda: enter(threading.Condition(lock)), never.wait, queue.Queue().get,
@@ -132,8 +169,14 @@ WAITS = {
         lambda: subprocess.run(["cat"], stdin=reading, check=False), lambda: enter(shared),
         receive_through_wrapper,
     ],
+    "library": [of_library("forward", "near.recv(10)")],
+    "device": [
+        item, number, of_library("synchronize", "near.recv(10)"), of_library("loss", "Array().item()"),
+        of_library("converted", "float(Number())"),
+    ],
     "none": [of_unknown_name],
 }  # fmt: skip
+WAITS["device" if sys.version_info >= (3, 11) else "none"].append(truth)
 threads = []
 for kind, functions in WAITS.items():
     for index, function in enumerate(functions):

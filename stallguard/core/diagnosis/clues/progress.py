@@ -51,7 +51,7 @@ waits_for_lock = Clue("waits_for_lock",
     "its thread waits for a lock, an event, a queue or another thread, without a timeout, for {duration}",
     lambda scene: _waits(scene, "lock"))
 waits_in_library = Clue("waits_in_library", "its thread stands in a call of the training library for {duration}",
-    lambda scene: _waits(scene, "library"))
+    lambda scene: _waits(scene, "library", "device"))
 spinning = Clue("spinning", "the processor is busy without reading or writing files and without new memory",
     lambda scene: scene.judgement.evidence == "spin")
 waits_for_busy_device = Clue("waits_for_busy_device",
@@ -113,10 +113,10 @@ def deadlocked(scene: Scene) -> Facts | None:
     return {"threads": EVERY_THREAD if known else EVERY_PYTHON_THREAD}
 
 
-def _waits(scene: Scene, kind: str) -> Facts | None:
+def _waits(scene: Scene, *kinds: str) -> Facts | None:
     """Return for how long the training's thread waits so, None if it does not, or has gone on since."""
     heartbeat = scene.history.heartbeat
-    if heartbeat is None or heartbeat.wait != kind or heartbeat.wait_at <= heartbeat.progress_at:
+    if heartbeat is None or heartbeat.wait not in kinds or heartbeat.wait_at <= heartbeat.progress_at:
         return None
     return {"duration": duration(scene.now - heartbeat.wait_at)}
 
@@ -130,7 +130,7 @@ def waits_outside(scene: Scene) -> bool:
     heartbeat = scene.history.heartbeat
     # The training's thread is in the library, which waits for a function of the script, and the frame of its thread is
     # known: it waits for a lock, or something can wake it.
-    called = scene.stacks("library_callback") and _waits(scene, "library") is not None
+    called = scene.stacks("library_callback") and _waits(scene, "library", "device") is not None
     if called and heartbeat is not None and heartbeat.wakers == 0:
         return False
     readings = [seen.reading for seen in scene.history.process[-3:] if seen.reading.census]
