@@ -82,7 +82,8 @@ class Device(Reading, frozen=True, tag="device"):
     ecc_errors: int | None = None  # memory errors that could not be corrected, since its driver was loaded
     xid: int | None = None  # number of the newest critical error that the driver reported (NVIDIA's Xid)
     xid_count: int | None = None  # how many there were since stallguard has read it
-    others: int | None = None  # processes that are not this run's and have a context on it
+    # Processes that are not this run's and have a context on it; on macOS, that computed since the reading before.
+    others: int | None = None
     lost: int | None = None  # devices of the run that the driver has lost: off the bus, or to be restarted
 
 

@@ -53,7 +53,8 @@ class DeviceSensor:
         trees = self._target.trees
         wanted = trees if len(trees) > 1 else {0: self._target.members}
         self._gpus = {pid: self._gpus.get(pid) or system.Gpu() for pid in wanted}
-        seen = [(pid, self._gpus[pid].read(members)) for pid, members in wanted.items()]
+        family = self._target.members
+        seen = [(pid, self._gpus[pid].read(members, family)) for pid, members in wanted.items()]
         return [replace(reading, pid=pid) for pid, reading in seen if reading is not None]
 
 

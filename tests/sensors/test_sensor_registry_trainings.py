@@ -86,8 +86,9 @@ class Gpu:
 
     worker = 11
 
-    def read(self, pids: Collection[int]) -> Device:
-        return Device(name="one for all", utilisation=0.9, moved=self.worker in pids, used_by_run=True)
+    def read(self, pids: Collection[int], family: Collection[int]) -> Device:
+        others = len({9, 10, 11, 12} - {*pids, *family})
+        return Device(name="one for all", utilisation=0.9, moved=self.worker in pids, used_by_run=True, others=others)
 
 
 def test_the_gpu_time_of_one_training_is_none_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,3 +104,4 @@ def test_the_gpu_time_of_one_training_is_none_of_another(monkeypatch: pytest.Mon
 
     assert [(reading.pid, reading.moved) for reading in whole + alone] == [(0, True), (0, True)]
     assert [(reading.pid, reading.moved) for reading in each] == [(11, True), (12, False)]
+    assert [reading.others for reading in whole + alone + each] == [1] * 4, "no process of the run is another program"

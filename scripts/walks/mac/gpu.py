@@ -91,8 +91,8 @@ def _look(scene: Scene, load: Load) -> verdicts.Look:
     time.sleep(EVERY)
     said = scene.tool("ioreg_clients_training", *IOREG, "-c", "AGXDeviceUserClient")
     ours = [client for client in parsers.clients(said.text) if client.pid == load.process.pid]
-    submitted = max((client.submitted for client in ours), default=0)
-    return verdicts.Look(time.monotonic(), load.batches, sum(client.gpu_time for client in ours), submitted)
+    submitted = max((client.submitted or 0 for client in ours), default=0)
+    return verdicts.Look(time.monotonic(), load.batches, sum(client.gpu_time or 0 for client in ours), submitted)
 
 
 def _dumped(load: Load) -> float | None:

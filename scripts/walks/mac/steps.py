@@ -109,7 +109,8 @@ def _clients(scene: Scene, one: GuardedRun) -> Clients:
     said = scene.tool("ioreg_clients_blocked", *IOREG, "-c", "AGXDeviceUserClient")
     known = parsers.clients(said.text)
     servers = {one.pid for one in psutil.process_iter(["name"]) if one.info["name"] == "WindowServer"}
-    times = ([client.gpu_time for client in known if client.pid in pids] for pids in (servers, {who.pid}))
+    counted = [(client.pid, client.gpu_time) for client in known if client.gpu_time is not None]
+    times = ([spent for pid, spent in counted if pid in pids] for pids in (servers, {who.pid}))
     return Clients(*(sum(found) if found else None for found in times))
 
 

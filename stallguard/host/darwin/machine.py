@@ -109,26 +109,33 @@ class AppleGpu:
         """Know nothing yet: the first reading cannot say whether anything moved."""
         self._before: dict[str, parse.Client] | None = None
 
-    def read(self, pids: Collection[int]) -> Device | None:
-        """Return the GPU's reading, with what the processes `pids` do on it; None if ioreg shows no GPU."""
+    def read(self, pids: Collection[int], family: Collection[int] = ()) -> Device | None:
+        """Return the GPU's reading, with what the processes `pids` do on it; None if ioreg shows no GPU.
+
+        `family`: further processes of the run, which are no others.
+        """
         gpus = parse.accelerators(_said([*IOREG, "-c", "IOAccelerator"]))
         if not gpus:
             return None
-        return self.reading(gpus, parse.clients(_said([*IOREG, "-c", "AGXDeviceUserClient"])), pids)
+        return self.reading(gpus, parse.clients(_said([*IOREG, "-c", "AGXDeviceUserClient"])), pids, family)
 
-    def reading(self, gpus: list[parse.Accelerator], clients: list[parse.Client], pids: Collection[int]) -> Device:
+    def reading(
+        self, gpus: list[parse.Accelerator], clients: list[parse.Client], pids: Collection[int],
+        family: Collection[int] = (),
+    ) -> Device:  # fmt: skip
         """Return the reading that the registry's nodes make; of several GPUs, Apple's own."""
         gpu = max(gpus, key=lambda one: ((one.kind or "").startswith("AGX"), one.utilisation or 0.0))
-        ours = {client.id: client for client in clients if client.pid in pids}
-        before, self._before = self._before, ours
+        before, self._before = self._before, {client.id: client for client in clients}
+        ours = [client for client in clients if client.pid in pids]
         moved: bool | None = None
-        # Each client is compared with itself: one that came or went makes the sum of all no measure.
-        if ours and before is not None:
-            pairs = [(before.get(name), client) for name, client in ours.items()]
-            moved = any(
-                now.submitted > 0 if then is None else now.gpu_time > then.gpu_time or now.submitted > then.submitted
-                for then, now in pairs
-            )
+        others: int | None = None
+        if before is not None and clients:
+            if ours:
+                moves = [_moved(before.get(client.id), client) for client in ours]
+                moved = True if any(moves) else None if None in moves else False
+            # The window server and other programs hold the GPU at all times: those that computed on it count.
+            strangers = [client for client in clients if client.pid not in pids and client.pid not in family]
+            others = len({client.pid for client in strangers if _moved(before.get(client.id), client)})
         return Device(
             name=gpu.model or gpu.kind,
             utilisation=gpu.utilisation,
@@ -136,7 +143,20 @@ class AppleGpu:
             memory=gpu.memory,
             recoveries=gpu.recoveries,
             used_by_run=bool(ours) if clients else None,
+            others=others,
         )
+
+
+def _moved(then: parse.Client | None, now: parse.Client) -> bool | None:
+    """Return whether a client computed since it was seen before; None if its work is not counted.
+
+    Each is compared with itself: one that came or went makes the sum of all no measure.
+    """
+    if now.gpu_time is None or now.submitted is None:
+        return None
+    if then is None or then.gpu_time is None or then.submitted is None:
+        return now.submitted > 0
+    return now.gpu_time > then.gpu_time or now.submitted > then.submitted
 
 
 class DarwinMachineWatch:

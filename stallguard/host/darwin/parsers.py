@@ -75,8 +75,8 @@ class Client(NamedTuple):
 
     id: str
     pid: int
-    gpu_time: int  # nanoseconds, all queues; good for "did it move", too coarse for more
-    submitted: int  # the newest submission, in a unit that is not documented
+    gpu_time: int | None  # nanoseconds, all queues; good for "did it move", too coarse for more; None: not shown
+    submitted: int | None  # the newest submission, in a unit that is not documented; None: not shown
 
 
 _CREATOR = re.compile(r'"pid (\d{1,10})[,"]')
@@ -91,8 +91,9 @@ def clients(text: str) -> list[Client]:
             usage = _PAIR.findall(node.get("AppUsage", ""))
             times = [int(value) for key, value in usage if key == "accumulatedGPUTime"]
             last = [int(value) for key, value in usage if key == "lastSubmittedTime"]
-            name = identity or f"#{number}"
-            found.append(Client(name, int(creator[1]), sum(times), max(last, default=0)))
+            name, is_counted = identity or f"#{number}", "AppUsage" in node
+            work = (sum(times), max(last, default=0)) if is_counted else (None, None)
+            found.append(Client(name, int(creator[1]), *work))
     return found
 
 

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -61,15 +61,17 @@ def cuda_cards() -> int | None:
 class NvidiaGpu:
     """The NVIDIA devices of this machine that a training uses, read as one."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open nothing yet: the driver is asked at the first reading.  `clock`: seconds."""
-        self._clock = clock
+    clock = staticmethod(time.monotonic)  # seconds; tests have another
+
+    def __init__(self) -> None:
+        """Open nothing yet: the driver is asked at the first reading."""
         self._seen = 0  # microseconds, newest sample of process utilisation that was read
         self._ours: set[int] = set()  # indices of the devices that our processes were last seen on
 
-    def read(self, pids: Collection[int]) -> Device | None:
+    def read(self, pids: Collection[int], family: Collection[int] = ()) -> Device | None:
         """Return the devices that the processes `pids` use, or all if none is known; None without NVML.
 
+        `family`: further processes of the run, which are no others.
         Raises OSError if no device can be read: the driver does not answer, or each is lost.
         """
         nvml = _nvml()
@@ -79,7 +81,7 @@ class NvidiaGpu:
             cards = {index: _card(nvml, index) for index in range(nvml.nvmlDeviceGetCount())}
         except nvml.NVMLError as error:
             raise _as_error(error) from error
-        now = self._clock()
+        now = self.clock()
         held: dict[int, set[int] | None] = {}
         refused: dict[int, OSError] = {}
         for index, card in cards.items():
@@ -107,7 +109,7 @@ class NvidiaGpu:
         return replace(
             _together([reading for reading in readings.values() if reading is not None]),
             moved=moved, compute=compute, used_by_run=mine,
-            others=None if mine is None else _count_others([held[index] for index in readings], pids),
+            others=None if mine is None else _count_others([held[index] for index in readings], {*pids, *family}),
             xid=next((xid for xid, _ in events if xid is not None), None),
             xid_count=_sum([count for _, count in events]), lost=len(lost),
         )  # fmt: skip

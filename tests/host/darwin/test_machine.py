@@ -107,6 +107,29 @@ def test_a_client_that_closed_is_no_movement_and_a_new_one_that_submitted_is(mac
     assert gpu.read([440]).moved is True
 
 
+def test_work_of_ours_that_is_not_counted_is_unknown_and_no_rest(mac: Mac) -> None:
+    mac.clients = mac.clients.replace('"AppUsage" = ({"API"="Metal","lastSubmittedTime"=3', '"Other" = ({"API"="M"=3')
+    gpu = AppleGpu()
+    gpu.read([440])
+    assert gpu.read([440]).moved is None
+    mac.clients = mac.clients.replace('lastSubmittedTime"=0', 'lastSubmittedTime"=5')
+    assert gpu.read([440]).moved is True
+
+
+def test_others_are_the_programs_that_computed_and_not_those_that_only_hold_the_gpu(mac: Mac) -> None:
+    gpu = AppleGpu()
+    assert gpu.read([7]).others is None  # one look cannot show movement
+    assert gpu.read([7]).others == 0
+    mac.clients = mac.clients.replace('accumulatedGPUTime"=76336458', 'accumulatedGPUTime"=76336459')
+    mac.clients = mac.clients.replace('lastSubmittedTime"=0', 'lastSubmittedTime"=5')
+    reading = gpu.read([7])  # both clients are of one process
+    assert (reading.others, reading.used_by_run, reading.moved) == (1, False, None)
+    mac.clients = mac.clients.replace('accumulatedGPUTime"=76336459', 'accumulatedGPUTime"=76336460')
+    assert gpu.read([444], family=[440]).others == 0
+    mac.clients = ""
+    assert gpu.read([7]).others is None
+
+
 @pytest.mark.usefixtures("mac")
 def test_a_process_without_a_client_is_not_on_the_gpu() -> None:
     reading = AppleGpu().read([12345])

@@ -131,6 +131,13 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return made
 
 
+def _at(now: list[float]) -> NvidiaGpu:
+    """Return a GPU on whose clock it is the first of these seconds."""
+    gpu = NvidiaGpu()
+    gpu.clock = lambda: now[0]
+    return gpu
+
+
 def _sample(pid: int, busy: int, at: int) -> Any:
     return SimpleNamespace(pid=pid, smUtil=busy, timeStamp=at)
 
@@ -155,7 +162,7 @@ def test_devices_that_are_all_lost_are_an_error_of_the_system_and_none_of_a_libr
 def test_a_lost_device_is_told_and_hides_no_other_one(driver: Driver) -> None:
     driver.running[0] = [42]
     now = [0.0]
-    gpu = NvidiaGpu(lambda: now[0])
+    gpu = _at(now)
     assert gpu.read([42]).lost == 0
     now[0], driver.lost, driver.xids[0] = 10.0, {0}, [79]
     reading = gpu.read([42])
@@ -163,7 +170,7 @@ def test_a_lost_device_is_told_and_hides_no_other_one(driver: Driver) -> None:
     assert (reading.xid, reading.xid_count) == (79, 1)
     driver.lost = {1}
     now[0] = 20.0
-    assert NvidiaGpu(lambda: now[0]).read([42]).utilisation == 0.03
+    assert _at(now).read([42]).utilisation == 0.03
 
 
 def test_a_lost_device_that_the_run_does_not_use_is_no_loss_of_it(driver: Driver) -> None:
@@ -242,7 +249,7 @@ def test_a_binding_without_the_newer_functions_reads_the_rest(driver: Driver, mo
 
 def test_what_the_device_does_is_read_beside_how_busy_it_is(driver: Driver) -> None:
     now = [0.0]
-    gpu = NvidiaGpu(lambda: now[0])
+    gpu = _at(now)
     reading = gpu.read([42])
     assert (reading.memory_utilisation, reading.power_limit, reading.ecc_errors) == (0.4, 600.0, 2)
     assert (reading.clock, reading.clock_limit, reading.slowed_by) == (1755, 1980, ())
@@ -275,7 +282,7 @@ def test_several_devices_of_a_run_are_one_reading(driver: Driver) -> None:
 
 def test_questions_that_take_long_are_asked_seldom_and_trainings_share_the_answers(driver: Driver) -> None:
     now = [0.0]
-    gpus = [NvidiaGpu(lambda: now[0]) for _ in range(3)]
+    gpus = [_at(now) for _ in range(3)]
     for gpu in gpus:
         gpu.read([42])
     assert (driver.asked.count("power"), driver.asked.count("errors"), driver.asked.count("running")) == (1, 1, 2)
@@ -293,7 +300,7 @@ def test_the_other_programs_on_the_device_are_counted_where_they_can_be_seen(
 ) -> None:
     monkeypatch.setattr(nvml, "sees_all_processes", lambda: sees_all)
     now = [0.0]
-    gpu = NvidiaGpu(lambda: now[0])
+    gpu = _at(now)
     assert gpu.read([42]).others == (0 if sees_all else None)  # of those in other containers none is shown
     now[0], driver.running[1] = 10.0, [42, 7, 8]
     assert gpu.read([42]).others == 2
