@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from gpu_zoo import recordings
 from gpu_zoo.options import Options, Part, Result, kept
 from harness.results import Goal, concluded
 from stallguard.host.linux import nvml
@@ -64,11 +65,18 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case [1]")
     parser.add_argument("--each", type=int, default=6, help="cases at the same time on one GPU [6]")
     parser.add_argument("--out", type=Path, default=Path("gpu-out"), help="directory of results and journals [gpu-out]")
+    parser.add_argument(
+        "--record", type=Path, nargs="+", metavar="JOURNAL", help="make OUT/recordings of such journals; run nothing"
+    )
     parser.add_argument("--results", type=Path, nargs="+", help="print the tables of these files; run nothing")
     asked = parser.parse_args()
     names, began = asked.part or list(MODULES), time.monotonic()
     if asked.results:
         return concluded(shown(names, kept(asked.results)))
+    if asked.record:
+        for path in asked.record:
+            print(recordings.recorded(path, asked.out / "recordings"))
+        return 0
     gpus = cards(asked.gpus)
     if isinstance(gpus, str):
         print(f"skipped: {gpus}")
