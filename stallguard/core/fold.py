@@ -124,6 +124,7 @@ def _on_heartbeat(run: Run, event: events.Heartbeat, limits: Limits) -> Step:
 def _noted(run: Run, event: events.ProbeNote, limits: Limits) -> Step:
     run, ended = shutdown.noted(advisories.checkpoint_noted(run, event), event, limits)
     run, changed = advisories.slices_noted(run, event, limits)
+    run = _urgent(run) if event.kind == history.RAISED else run
     if event.kind == history.BROKEN_LOSS:
         run, announced = advisories.loss_breaks(run, event)
         return run, [*changed, *announced]
@@ -151,9 +152,13 @@ def _left(run: Run, event: events.ProcessLeft, _limits: Limits) -> Step:
 
 
 def _matched(run: Run, event: events.Matched, _limits: Limits) -> Step:
+    return _urgent(run), [*messages.signature(event)]
+
+
+def _urgent(run: Run) -> Run:
+    """Return the run, with the mark that it is acted upon now if the most likely cause asks for that."""
     findings = diagnose.diagnose(run.history, run.detector_state.judgement, run.now)
-    run = with_attempt(run, urgent=run.current.urgent or policy.is_urgent(findings))
-    return run, [*messages.signature(event)]
+    return with_attempt(run, urgent=run.current.urgent or policy.is_urgent(findings))
 
 
 def _slept(run: Run, event: events.ClockGap, _limits: Limits) -> Step:

@@ -28,6 +28,7 @@ HEARD_SPACING, HEARD = 5.0, 60  # records of the probe: five minutes
 SIGNATURES = 64  # different lines of the output
 NOTES, BLOCKED, PAUSES = 16, 8, 16
 BROKEN_LOSS, FINITE_AGAIN = "nonfinite", "finite-again"  # kinds of the probe's notes (probe/losses.py)
+RAISED = "raised"  # kind of its notes on errors of the device (probe/raised.py)
 PAUSE = 10.0  # seconds from which a gap that ended is kept
 STAGES = 16
 GROWTH_POINTS, GROWTH_SPACING = 64, 5.0  # when full, each two points become one and the spacing doubles
@@ -51,6 +52,15 @@ class Match(msgspec.Struct, frozen=True):
     first: float
     last: float
     count: int = 1
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """The errors of a device that the script got, caught or not: the newest, when first and last, and how many."""
+
+    line: str
+    first: float
+    last: float
+    count: int
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -112,6 +122,7 @@ class History(msgspec.Struct, frozen=True):
     unkillable: events.Unkillable | None = None
     left: events.ProcessLeft | None = None
     exited: events.Exited | None = None
+    raised: Raised | None = None
     broken_loss: events.ProbeNote | None = None  # that the loss is not finite, if it is so now
     rows: int | None = None  # of a whole batch; None: the probe did not report them
     outside: str = ""  # how the attempt is watched from outside only (supervisor.attempt_watch)
@@ -192,11 +203,20 @@ def _matched(history: History, event: events.Matched) -> History:
     return replace(history, matched=(*rest[1 - SIGNATURES :], new))
 
 
+def _raised(known: Raised | None, event: events.ProbeNote) -> Raised | None:
+    if event.kind != RAISED:
+        return known
+    first = known.first if known is not None else event.at
+    count = whole_number(event.facts.get("count", "")) or 1
+    return Raised(cut(event.facts.get("error", ""), LINE), first, event.at, count)
+
+
 def _noted(history: History, event: events.ProbeNote) -> History:
     return replace(
         history,
         noted=(*history.noted[1 - NOTES :], event),
         broken_loss=event if event.kind == BROKEN_LOSS else history.broken_loss,
+        raised=_raised(history.raised, event),
         rows=(whole_number(event.facts["rows"]) or None) if "rows" in event.facts else history.rows,  # 0: not known
         dtype=event.facts.get("dtype", history.dtype),
         outside=event.facts.get("outside", history.outside),

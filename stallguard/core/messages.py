@@ -32,6 +32,7 @@ ALSO = 0.3  # confidence from which a second cause is announced too
 LINE = 120  # characters of a line of the output
 STREAM = "UNCLASSIFIED"  # the detector's row for progress of which no phase is known
 STOPPED = "the process was stopped (SIGSTOP)"
+REFUSED = "the GPU refuses this process after an error"
 NO_LIMIT = "no time limit holds here"
 LIKELY, PERHAPS = 0.75, 0.45
 SIGNALS = {
@@ -133,11 +134,13 @@ def silence(run: Run, training: Training | None = None) -> dict[str, str]:
     doing = "sleep" if sleeps else judgement.evidence
     what = STOPPED if stopped else DOING.get(doing, DOING["unknown"])
     allowed = limit(judgement.threshold)
+    told = f"no progress for {duration(judgement.gap)} {place(judgement.row, judgement.phase)}".rstrip()
+    if run.current.urgent and judgement.step not in ("suspect", "stalled", "stopped"):
+        told, what = REFUSED, "a batch that is counted now was not trained"
     whose = {"pid": str(training.pid)} if training.pid else {}
     whose |= {"judged": "stopped"} if stopped else {}
     return whose | {
-        "silence": f"{of_one(run, training.pid)}no progress for {duration(judgement.gap)} "
-        f"{place(judgement.row, judgement.phase)}".rstrip(),
+        "silence": of_one(run, training.pid) + told,
         "what": what,
         "gap": duration(judgement.gap),
         "phase": judgement.phase,

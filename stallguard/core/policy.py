@@ -453,6 +453,8 @@ def mathematics(slices: int, device: str, limits: PolicyLimits = DEFAULTS) -> st
 TIMES = {
     causes.DEVICE_WAIT: 2,
     causes.GPU_ERROR_STICKY: 2,
+    causes.GPU_MEMORY_FAULT: 2,
+    causes.GPU_LOST: 1,
     causes.OUT_OF_MEMORY_KILL: 2,
     causes.STUCK_IN_KERNEL: 1,
     causes.GPU_BUSY_AFTER_KILL: 1,

@@ -227,7 +227,7 @@ def _alike(wrapper: Function, original: Function) -> Function:
     As functools.update_wrapper; importing that costs milliseconds in a process that does not train.
     """
     for name in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__"):
-        if hasattr(original, name):
+        if getattr(original, name, None) is not None:  # a method of nanobind has None for some
             setattr(wrapper, name, getattr(original, name))
     wrapper.__dict__.update(getattr(original, "__dict__", {}))
     wrapper.__wrapped__ = original  # type: ignore[attr-defined]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from stallguard.core import messages
+from stallguard.core.actions import Announce
 from stallguard.core.diagnosis import causes
 from tests.core.scenarios import darwin, linux
 from tests.simulation.followed import Followed
@@ -37,13 +39,19 @@ FOLLOWS: dict[str, list[str]] = {
         "linux: list that grew, in a launcher", "linux: kill -9", "linux: kill -9, in a launcher", "linux: SIGSEGV",
         "linux: SIGSEGV, in a launcher", "linux: SIGSEGV at a known line, in a launcher",
         "linux: SIGSEGV, told by a shell", "linux: exit code without a word", "linux: kernel without end",
-        "linux: GPU lost", "linux: GPU reports an error",
+        "linux: GPU reports an error",
+        "linux: CUDA: illegal address",
+        "linux: CUDA: illegal address, in a thread of the library", "linux: CUDA: illegal address, caught",
+        "linux: CUDA: illegal address, caught and counted", "linux: CUDA: illegal address, caught and printed",
+        "linux: CUDA: illegal address, and a hang", "linux: CUDA: ECC", "linux: CUDA: ECC, caught", "linux: CUDA: NCCL",
+        "linux: CUDA: NCCL, waiting", "linux: CUDA: lost, says the output of a stall",
+        "linux: CUDA: ECC, counted by the driver", "linux: CUDA: ECC, counted, and a fault",
     ],
     HALF: [
         "darwin: F2 swap crawl", "darwin: F2 pressure only", "darwin: F5 memory", "darwin: F6 jetsam",
         "darwin: F6 killed with a word", "linux: limit reached silently", "linux: limit reached, in a launcher",
         "darwin: F6 clean exception", "darwin: F7 size", "linux: waits for memory", "linux: killed for memory",
-        "linux: killed for memory, counted", "linux: limit reached",
+        "linux: killed for memory, counted", "linux: limit reached", "linux: CUDA: out of memory",
     ],
     "ends with 0": [
         "darwin: exit hang",
@@ -53,12 +61,14 @@ FOLLOWS: dict[str, list[str]] = {
     ],
     "ends with 1": [
         "darwin: F12 library",
-        "linux: exception",
+        "linux: exception", "linux: CUDA: assert", "linux: CUDA: lost", "linux: CUDA: no device any more",
+        "linux: CUDA: lost after a fault",
     ],
     "ends with 124": [
         "darwin: F10 exiting for ever",
         "darwin: F10 survives SIGKILL",
-        "darwin: F8 mutex",
+        "darwin: F8 mutex", "linux: CUDA: assert, caught and counted",
+        "linux: CUDA: lost, says the driver", "linux: GPU lost",
     ],
     "ends with 143": [
         "linux: SIGTERM",
@@ -93,6 +103,13 @@ def test_the_table_tells_of_every_story() -> None:
 def test_what_follows_is_what_the_cause_asks_for(name: str) -> None:
     patience = QUIET if EXPECTED[name] == "nothing" else PATIENCE
     assert Followed(STORIES[name]()).follow(patience) == EXPECTED[name]
+
+
+def test_batches_that_are_counted_while_each_call_fails_are_not_called_healthy() -> None:
+    story = Followed(STORIES["linux: CUDA: illegal address, caught and counted"]()).replay()
+    [said] = [one for _, one in story.done if isinstance(one, Announce) and one.message == "training.stalled"]
+    assert said.facts["silence"] == messages.REFUSED
+    assert story.restarts
 
 
 def test_every_remedy_was_met() -> None:

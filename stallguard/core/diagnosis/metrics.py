@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from stallguard.core.diagnosis import signatures
 from stallguard.core.history import History, Match, TimedReading
 from stallguard.core.readings import Device, Process
 
@@ -183,8 +184,14 @@ def _slope(points: Sequence[tuple[float, int]]) -> float:
 
 
 def match(history: History, families: Sequence[str], since: float) -> Match | None:
-    """Return the newest line of one of `families` that the output showed at or after `since`."""
-    found = [seen for seen in history.matched if seen.family in families and seen.last >= since]
+    """Return the newest line of one of `families` that the output showed, or the script raised, from `since` on."""
+    known, raised = history.matched, history.raised
+    if raised is not None:
+        known += tuple(
+            Match(one.id, one.family, raised.line, raised.first, raised.last, raised.count)
+            for one in signatures.matches(raised.line)
+        )
+    found = [seen for seen in known if seen.family in families and seen.last >= since]
     return max(found, key=lambda seen: seen.last, default=None)
 
 

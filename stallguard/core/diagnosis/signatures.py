@@ -117,9 +117,12 @@ _MEMORY = (
         r"OOM when allocating tensor (?:with|of) shape|ran out of memory trying to allocate",
         "TensorFlow's allocator has no more memory", "strings of libtensorflow_cc 2.18.1"),
     Signature("cuda_oom", "GPU_OOM", (" memory",),
-        r"CUDA out of memory\. Tried to allocate|CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        r"CUDA out of memory\. Tried to allocate|CUDA_ERROR_OUT_OF_MEMORY: out of memory|CUDA error: out of memory",
         "no more memory on the NVIDIA device: a smaller batch helps",
         "gh:pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp, CUDA driver API: cudaErrorMemoryAllocation"),
+    Signature("cuda_library_oom", "GPU_OOM", (" error", "ailed"), r"CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED",
+        "a library of CUDA got no memory on the device: a smaller batch helps",
+        "gh:QwenLM/Qwen3/issues/873, gh:deepfakes/faceswap-playground/issues/292"),
     Signature("xla_oom", "GPU_OOM", (" memory",), r"RESOURCE_EXHAUSTED: Out of memory",
         "XLA (TensorFlow, JAX) has no more memory on the device", "gh:openxla/xla xla/tsl/framework/bfc_allocator.cc"),
     Signature("python_memory", "HOST_OOM", ("Error",), r"(?:^|[\s.])(?:_Array)?MemoryError\b",
@@ -133,6 +136,42 @@ _MEMORY = (
     Signature("shell_killed", "JETSAM", ("zsh: ", "Killed: 9"), r"zsh: killed|Killed: 9",
         "a shell reports a SIGKILL that stallguard did not send: macOS, for lack of memory",
         "gh:tensorflow/tensorboard/issues/5658, gh:candle-org/candle/issues/327"),
+)  # fmt: skip
+
+# An error of a kernel ends the CUDA context: each later call of the process returns it again, and only a new process
+# helps (CUDA runtime API, cudaError_t: "To continue using CUDA, the process must be terminated and relaunched").
+_CUDA = (
+    Signature("cuda_assert", "CUDA_ASSERT", (" error", "ERROR"),
+        r"CUDA error: device-side assert|CUDA_ERROR_ASSERT",
+        "a check inside a CUDA kernel failed: an index, a label or a probability is out of range",
+        "CUDA runtime API: cudaErrorAssert, gh:huggingface/trl/issues/2996"),
+    Signature("cuda_assert_line", "CUDA_ASSERT", ("ailed",), r"\.cuh?:\d+: .{0,300}Assertion .{1,200} failed",
+        "the check inside a CUDA kernel that failed: its file and condition", "gh:NVIDIA/garak/issues/199"),
+    Signature("cuda_fault", "CUDA_FAULT", (" error", "ERROR"),
+        r"CUDA error: (?:an illegal|unspecified launch|misaligned address|invalid program counter|hardware stack error"
+        r"|operation not supported on global/shared|the launch timed out|unknown error)"
+        r"|CUDA_ERROR_(?:ILLEGAL|LAUNCH_FAILED|LAUNCH_TIMEOUT|MISALIGNED|INVALID_PC|INVALID_ADDRESS_SPACE|HARDWARE)",
+        "a CUDA kernel failed; the process' context is lost",
+        "CUDA runtime API: cudaErrorIllegalAddress, cudaErrorLaunchFailure, gh:ModelTC/LightX2V/issues/480, "
+        "gh:openxla/xla/issues/15945"),
+    Signature("cuda_library", "CUDA_FAULT", (" error", "ailed"), r"CU(?:BLAS|DNN)_STATUS_EXECUTION_FAILED",
+        "a kernel of a CUDA library failed", "CUDA cuDNN API: CUDNN_STATUS_EXECUTION_FAILED"),
+    Signature("cuda_ecc", "GPU_MEMORY_FAULT", (" error", "ERROR"),
+        r"uncorrectable (?:ECC|NVLink) error|CUDA_ERROR_(?:ECC|NVLINK)_UNCORRECTABLE",
+        "the hardware of the GPU reported an error that it cannot correct",
+        "CUDA runtime API: cudaErrorECCUncorrectable, gh:vllm-project/vllm/issues/5222"),
+    Signature("gpu_lost", "GPU_LOST", ("GPU",),
+        r"Unable to determine the device handle for GPU|GPU is lost|GPU has fallen off the bus",
+        "the machine does not reach the GPU any more", "gh:JosephKJ/OWOD/issues/81, gh:haotian-liu/LLaVA/issues/1466"),
+    # Not "CUDA_ERROR_NO_DEVICE": TensorFlow prints it on each machine without a GPU.
+    Signature("cuda_no_device", "NO_DEVICE", (" error", "GPU"),
+        r"CUDA error: no CUDA-capable device|No CUDA GPUs are available",
+        "CUDA found no device", "CUDA runtime API: cudaErrorNoDevice, gh:AlexeyAB/darknet/issues/86"),
+    Signature("nccl", "NCCL", ("collective", " error", "ailed"),
+        r"Watchdog caught collective operation timeout|nccl(?:RemoteError|SystemError|UnhandledCudaError): "
+        r"|NCCL (?:error|operation).{0,300}(?:remote process exited|unhandled (?:cuda|system) error)",
+        "a collective operation did not end, or a process that takes part in it died",
+        "gh:pytorch/pytorch/issues/118369, gh:NVIDIA/nccl/issues/2076"),
 )  # fmt: skip
 
 _CRASHES = (
@@ -152,13 +191,6 @@ _CRASHES = (
         "gh:gcc-mirror/gcc libstdc++-v3/libsupc++/vterminate.cc"),
     Signature("python_fatal", "FATAL", (" error",), r"Fatal Python error: .{1,80}",
         "the interpreter's fatal error; the stacks follow", "gh:python/cpython Python/pylifecycle.c"),
-    Signature(
-        "cuda_error", "FATAL", (" error", "ERROR"),
-        r"CUDA error: (?:an illegal|device-side|unspecified launch)"
-        r"|CUDA_ERROR_(?:ILLEGAL|LAUNCH|ASSERT|HARDWARE|ECC|MISALIGNED)\w{0,40}",
-        "a CUDA kernel failed; the process' context is lost",
-        "CUDA runtime API: cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorAssert",
-    ),
     Signature("shell_abort", "FATAL", ("zsh: ",), r"zsh: (?:abort|segmentation fault|trace trap|bus error)",
         "a shell reports how the process ended: SIGABRT, SIGSEGV, SIGTRAP, SIGBUS",
         "gh:DeepLabCut/DeepLabCut/issues/2427, gh:apple/tensorflow_macos/issues/19"),
@@ -240,13 +272,15 @@ _PROGRESS = (
 )  # fmt: skip
 
 # Reasons come before the lines that only announce them: the first match of a line says most.
-TABLE: tuple[Signature, ...] = METAL + _MEMORY + _CRASHES + _PROGRESS
+TABLE: tuple[Signature, ...] = METAL + _MEMORY + _CUDA + _CRASHES + _PROGRESS
 
 
 # Families without a problem: for the journal only.
 QUIET = frozenset({"BENIGN", "PHASE", "PHASE_TRACE", "PHASE_GRACE", "PHASE_END", "INFO_MEM", "AFTERMATH"})
 # Families that say why a Metal command buffer failed; they stand inside a block that GPU_FAULT_HEADER opens.
 REASONS = frozenset({"GPU_FAULT", "GPU_FAULT_STICKY", "GPU_OOM", "GPU_WATCHDOG"})
+# After an error of these families CUDA refuses each further call of the process.
+ENDS_CONTEXT = ("CUDA_FAULT", "CUDA_ASSERT", "GPU_MEMORY_FAULT")
 TRACEBACK = "python_traceback"  # id and family of Python's traceback, which no single line shows
 SCRIPT_ERROR = "SCRIPT_ERROR"
 

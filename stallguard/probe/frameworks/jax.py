@@ -5,10 +5,18 @@ from __future__ import annotations
 import sys
 
 from ..libraries import Library
+from ..raised import RaisedErrors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from ..context import Context, Targets
+
+
+def targets(context: Context) -> Targets:
+    """Return the module that defines the error of a device."""
+    return {"jax.errors": lambda module: RaisedErrors(context).watch(getattr(module, "JaxRuntimeError", None))}
 
 
 def is_key(value: Any) -> bool:
@@ -45,6 +53,7 @@ LIBRARY = Library(
     trains=True,
     packages=("jax", "jaxlib"),
     companions=("flax", "optax"),
+    hooks=(targets,),
     array_waits=(
         "block_until_ready",
         "batched_block_until_ready",

@@ -13,6 +13,7 @@ import time
 from ..beats import BETWEEN, INPUT, STEP, TORCH
 from ..hooks import SaveHooks, around
 from ..libraries import Library
+from ..raised import RaisedErrors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def targets(context: Context) -> Targets:
     """Return the modules that define the optimizer and the DataLoader."""
     hooks = TorchHooks(context)
     return {
+        "torch": lambda module: RaisedErrors(context).watch(getattr(module, "AcceleratorError", None)),  # 2.8 and later
         "torch.optim.optimizer": hooks.patch_optimizer,
         "torch.utils.data.dataloader": hooks.patch_loader,
         "torch._tensor": hooks.patch_tensor,

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from stallguard.core.diagnosis import causes
 from stallguard.core.readings import Device, Files, Machine, Memory
+from tests.core.scenarios import device_errors
 from tests.core.scenarios.training import training
 from tests.simulation.program import GIB
 from tests.simulation.simulation import Simulation
@@ -369,8 +370,9 @@ MANY: dict[str, tuple[str, Callable[[], Simulation]]] = {
     "SIGTERM": (causes.ENDED_BY_REQUEST, sigterm), "SIGSEGV": (causes.NATIVE_CRASH, segfault),
     "SIGSEGV, told by a shell": (causes.NATIVE_CRASH, segfault_in_a_shell),
     "exception": (causes.SCRIPT_ERROR, exception), "kernel without end": (causes.DEVICE_WAIT, kernel_without_end),
-    "GPU lost": (causes.GPU_ERROR, gpu_lost), "GPU reports an error": (causes.GPU_ERROR, gpu_reports_an_error),
+    "GPU lost": (causes.GPU_LOST, gpu_lost), "GPU reports an error": (causes.GPU_ERROR, gpu_reports_an_error),
     "GPU kept cool": (causes.THROTTLED, gpu_kept_cool), "GPU shared": (causes.THROTTLED, gpu_shared),
     "exit code without a word": (causes.SILENT_EXIT, exit_code_without_a_word),
     "exit 0 in the middle": (causes.SILENT_EXIT, exit_0_in_the_middle), "finished": (causes.FINISHED, finished),
 }  # fmt: skip
+MANY |= {f"CUDA: {name}": row for name, row in device_errors.MANY.items()}

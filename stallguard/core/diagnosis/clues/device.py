@@ -19,6 +19,7 @@ RESTING_MEMORY, RESTING_ACTIVITY, RESTING_POWER = 0.02, 0.05, 0.25
 WORKING_MEMORY, WORKING_POWER = 0.10, 0.5
 SLOWED = 0.6  # of its highest clock: a power limit that takes less away is how a device is meant to work
 OURS = 0.5  # share of its busy time below which it works for other programs
+OFF_THE_BUS, MEMORY_FAULTS = 79, (48, 94, 95)  # numbers of critical errors (device_account.XIDS)
 HARMFUL = ("heat", "hardware")
 
 
@@ -106,10 +107,14 @@ def gpu_xid(scene: Scene) -> Facts | None:
 @clue("{errors} of the GPU's memory could not be corrected")
 def gpu_memory_errors(scene: Scene) -> Facts | None:
     did = what_it_did(scene)
-    return {"errors": counted(did.ecc_errors, "error")} if did is not None and did.ecc_errors else None
+    if did is None or not (did.ecc_errors or (did.xids and did.xid in MEMORY_FAULTS)):
+        return None
+    return {"errors": counted(did.ecc_errors or 1, "error")}
 
 
 @clue("the driver has lost {devices}: off the bus, or to be restarted")
 def gpu_lost(scene: Scene) -> Facts | None:
     did = what_it_did(scene)
-    return {"devices": counted(did.lost, "GPU")} if did is not None and did.lost else None
+    if did is None or not (did.lost or (did.xids and did.xid == OFF_THE_BUS)):
+        return None
+    return {"devices": counted(did.lost or 1, "GPU")}

@@ -179,6 +179,13 @@ def crashed(scene: Scene) -> Facts | None:
     return {"signal": name} if scene.exited is not None and name else None
 
 
+@clue("{how}")
+def failed(scene: Scene) -> Facts | None:
+    """It ended with an error, of Python or of native code."""
+    how = ended_badly.ask(scene) or crashed.ask(scene)
+    return {"how": how} if how else None
+
+
 @clue("the crash was in {line}")
 def crash_line(scene: Scene) -> Facts | None:
     end = scene.exited

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 
-from stallguard.core.diagnosis import metrics
+from stallguard.core.diagnosis import metrics, signatures
 from stallguard.core.diagnosis.clues import (
+    QUOTE,
     Clue,
     Facts,
     Scene,
@@ -15,11 +16,14 @@ from stallguard.core.diagnosis.clues import (
     gigabytes,
     machine,
     process,
+    progress,
     seen_line,
     seen_signature,
 )
 from stallguard.core.diagnosis.clues.progress import IN_STEP
+from stallguard.core.diagnosis.signatures import ENDS_CONTEXT
 from stallguard.core.history import History
+from stallguard.core.text import counted, cut
 from stallguard.core.verdicts import Judgement
 
 AT_THE_END = 2.0  # seconds that a line may take from the script to us
@@ -49,6 +53,12 @@ machine_died = seen_line("machine_died", "the system's panic report says: {line}
 host_memory = seen_line("host_memory", "an allocation failed: {line}", "HOST_OOM")
 PYTHON_ERROR = "Python ended with an error: "
 traceback = seen_line("traceback", PYTHON_ERROR + "{line}", "SCRIPT_ERROR")
+cuda_fault = seen_line("cuda_fault", "CUDA reported: {line}", "CUDA_FAULT")
+cuda_assert = seen_line("cuda_assert", "CUDA reported: {line}", "CUDA_ASSERT")
+gpu_memory_fault = seen_line("gpu_memory_fault", "CUDA reported: {line}", "GPU_MEMORY_FAULT")
+gpu_lost = seen_line("gpu_lost", "the output shows {line}", "GPU_LOST")
+nccl = seen_line("nccl", "the output shows {line}", "NCCL")
+device_error = seen_line("device_error", "the output shows {line}", *ENDS_CONTEXT, "GPU_LOST", "NCCL")
 filling = seen_line("filling", "a shuffle buffer is being filled", "PHASE_GRACE")
 
 
@@ -57,6 +67,40 @@ def memory_error(scene: Scene) -> bool:
     found = scene.line("SCRIPT_ERROR")
     named = found is not None and MEMORY_ERROR.search(found.line) is not None
     return named and scene.line("GPU_OOM", "HOST_OOM") is not None
+
+
+@clue("the output shows {line}")
+def no_device(scene: Scene) -> Facts | None:
+    """CUDA finds no device in an attempt that follows one which was not ended for that, and no user hid it."""
+    found = scene.line("NO_DEVICE")
+    had_one = scene.history.used_gpu or scene.history.attempt > 1
+    return {"line": cut(found.line.strip(), QUOTE)} if found and had_one and not scene.history.on_cpu else None
+
+
+REPEATED = 3  # times that an error was reported, in more than a moment: the script catches it and goes on
+RAISED_FOR, PRINTED_FOR = 5.0, 10.0  # seconds of such errors, as the probe saw them, and as the output shows them
+
+
+@clue("{how}")
+def context_lost(scene: Scene) -> Facts | None:
+    """CUDA refuses a process that lives: an error that ends the context came again and again, or nothing ended since.
+
+    That the script raised it is known from the probe, also while its batches are counted.  A line of the output can
+    be a text about something else, so no batch must have ended since the first.
+    """
+    history, found = scene.history, scene.line(*ENDS_CONTEXT)
+    if found is None or not progress.alive.test(scene):
+        return None
+    raised = history.raised
+    ends = raised is not None and any(one.family in ENDS_CONTEXT for one in signatures.matches(raised.line))
+    if raised is not None and ends and raised.count >= REPEATED and raised.last - raised.first >= RAISED_FOR:
+        return {"how": f"each call of the GPU raises that error: {counted(raised.count, 'time')} so far"}
+    ended = history.heartbeat.beat_at if history.heartbeat is not None else 0.0
+    if found.count >= REPEATED and found.last - found.first >= PRINTED_FOR and ended <= found.first + AT_THE_END:
+        return {"how": f"it was reported {counted(found.count, 'time')}, and no batch ended since"}
+    if progress.silent.test(scene) and found.last >= scene.judgement.since - AT_THE_END:
+        return {"how": "no batch ended since"}
+    return None
 
 
 @clue("Keras reported that its data ran out, and no batch followed")
