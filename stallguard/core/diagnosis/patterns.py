@@ -172,10 +172,10 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(causes.GPU_MEMORY_FAULT, "", 0.9, requires=(script.context_lost, script.gpu_memory_fault)),
     Pattern(causes.GPU_MEMORY_FAULT, "", 0.9, requires=(*GAP, device.gpu_memory_errors), excludes=EXPLAINED),
     # A line of the output alone does not end a process that lives.
-    Pattern(causes.GPU_LOST, "", 0.9, requires=(process.failed, script.gpu_lost)),
+    Pattern(causes.GPU_LOST, "", 0.9, requires=(process.failed, script.lost_line)),
     Pattern(causes.GPU_LOST, "", 0.9, requires=(process.failed, script.no_device)),
-    Pattern(causes.GPU_LOST, "", 0.9, requires=(*GAP, device.gpu_lost), supports=(script.gpu_lost, device.gpu_xid)),
-    Pattern(causes.GPU_LOST, "", 0.9, requires=(process.failed, device.gpu_lost), supports=(script.gpu_lost,)),
+    Pattern(causes.GPU_LOST, "", 0.9, requires=(*GAP, device.gpu_lost), supports=(script.lost_line, device.gpu_xid)),
+    Pattern(causes.GPU_LOST, "", 0.9, requires=(process.failed, device.gpu_lost), supports=(script.lost_line,)),
     Pattern(causes.NCCL, "", 0.85, requires=(process.failed, script.nccl)),
     Pattern(causes.NCCL, "", 0.7, requires=(*GAP, script.nccl), excludes=EXPLAINED),
     # ---- slow or wrong, but no gap: nothing here must explain a gap away --------------------------------------
