@@ -43,6 +43,7 @@ OWN = (
     Collector("environment", surroundings.environment, 0.5, 64 * KB),
     Collector("output", surroundings.output, 1.0, 256 * KB),
     Collector("records", surroundings.records, 1.0, MB),
+    Collector("device", surroundings.device, 1.0, 16 * KB),
     Collector("versions", surroundings.versions, 3.0, 64 * KB),
     Collector("processes", surroundings.processes, 3.0, 512 * KB),
     Collector("reports", surroundings.reports, 3.0, 2 * MB),

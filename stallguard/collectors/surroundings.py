@@ -26,6 +26,10 @@ import psutil
 
 from stallguard import __version__, host
 from stallguard.collectors import EvidenceContext, Facts, Nothing, Sheet
+from stallguard.core.device_account import account, described
+from stallguard.core.events import AnyEvent, Heartbeat, Sampled
+from stallguard.core.readings import Device
+from stallguard.errors import UNREADABLE
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import journal, rotation
 
@@ -108,6 +112,24 @@ def output(context: EvidenceContext, sheet: Sheet) -> None:
 def records(context: EvidenceContext, sheet: Sheet) -> None:
     """Write the last minutes of beats, samples and judgements: the end of the journal."""
     sheet.data("journal.jsonl", _tail(context, "journal.jsonl", min(RECORDS, sheet.left)))
+
+
+def device(context: EvidenceContext, sheet: Sheet) -> Facts:
+    """Write what the GPU did since the last progress, by the readings in the journal."""
+    decode = msgspec.json.Decoder(AnyEvent).decode
+    since, seen = 0.0, []
+    for line in _tail(context, "journal.jsonl", RECORDS).splitlines():
+        with contextlib.suppress(*UNREADABLE):
+            event = decode(line)
+            if isinstance(event, Heartbeat) and event.pid in (0, context.pid):
+                since = event.progress_at
+            elif isinstance(event, Sampled) and isinstance(event.reading, Device):
+                seen.append((event.at, event.reading))
+    did = account(((at, one) for at, one in seen if one.pid in (0, context.pid)), since, float("inf"))
+    if did is None:
+        raise Nothing("no reading of the GPU is newer than the last progress")
+    sheet.json("device.json", did)
+    return {"device": described(did)}
 
 
 def _tail(context: EvidenceContext, name: str, size: int) -> bytes:

@@ -119,7 +119,7 @@ def _rise(counts: Iterable[int | None]) -> int | None:
     return sum(max(0, later - before) for before, later in pairwise(known)) if known[1:] else None
 
 
-def words(made: DeviceAccount) -> str:
+def described(made: DeviceAccount) -> str:
     """Return the account as one line; empty if nothing is known."""
     parts = [
         made.utilisation and f"{_shares(made.utilisation)} busy",

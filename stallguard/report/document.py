@@ -18,8 +18,11 @@ from stallguard.config import DEFAULT
 from stallguard.config.table import key_of
 from stallguard.core import messages
 from stallguard.core.actions import Announce
+from stallguard.core.device_account import DeviceAccount, account
 from stallguard.core.diagnosis import causes
 from stallguard.core.events import ProbeConnected
+from stallguard.core.readings import Device
+from stallguard.core.text import whole_number
 from stallguard.errors import StallguardError
 from stallguard.launch import earlier_run
 from stallguard.report import (
@@ -102,6 +105,7 @@ class IncidentText(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = ""
     seen: str = ""
     known: tuple[KnownReport, ...] = ()
+    device: DeviceAccount | None = None  # what the GPU did from the last progress until something was done
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -235,8 +239,17 @@ def _incidents(
             name=sighting.name if sighting else "",
             seen=incident_history.seen_words(sighting, all_sighted, zone) if sighting else "",
             known=incident_history.known(sighting) if sighting else (),
+            device=_device(one, known) if one.kind == incidents.STALL else None,
         ))  # fmt: skip
     return shown
+
+
+def _device(one: Incident, known: journal_record.Record) -> DeviceAccount | None:
+    """Return what the GPU did while the training stood still; of several trainings, that of the one that stalled."""
+    pid, ended = whole_number(one.facts.get("pid")) or 0, one.ended or known.last
+    seen = ((at, reading) for at, reading in known.readings.get("device", ()) if isinstance(reading, Device))
+    wanted = ((at, reading) for at, reading in seen if not pid or reading.pid in (0, pid))
+    return account(wanted, one.began, min(ended, one.acted or ended))
 
 
 def _all_sighted(run: RunDir) -> list[Sighting]:

@@ -129,6 +129,8 @@ def _paragraphs(made: Document, trouble: IncidentText) -> Iterator[Iterable[str]
     yield [f"### {labels.name(trouble)}: {escaped(trouble.headline)}"]
     if trouble.where:
         yield [f"It {labels.STOOD[trouble.kind]} at {code(trouble.where)}."]
+    if did := labels.device(trouble):
+        yield [escaped(did)]
     versions = {**made.versions, "stallguard": __version__}.items()
     yield [
         f"- run: {code(made.run)}, attempt {trouble.attempt}, {labels.summary(trouble)}",

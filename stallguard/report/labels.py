@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from stallguard.core.device_account import described
 from stallguard.core.messages import category, exit_facts, percent
 from stallguard.core.text import HOW, count, counted, duration, far, loss_words, quantity
 from stallguard.core.time_spent import EFFECTIVE, LOST, ineffective
@@ -224,6 +225,12 @@ def span(timeline: Timeline) -> str:
 def same(trouble: IncidentText) -> str:
     """Return that an incident hung in the stacks of an earlier one."""
     return prose(sentence("same stacks", {"number": str(trouble.same_as)}))
+
+
+def device(trouble: IncidentText) -> str:
+    """Return what the GPU did in the gap; empty if nothing of it is known."""
+    said = described(trouble.device) if trouble.device else ""
+    return prose(sentence("device did", {"account": said})) if said else ""
 
 
 def kept(evidence: IncidentEvidence) -> list[tuple[str, str]]:

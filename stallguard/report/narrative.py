@@ -213,6 +213,7 @@ STORY = {
     "incident without name": "no name: its run kept too little for one",
     "same stacks": "its stacks are those of stall {number}",
     "no stacks": "no Python stacks: {why}",
+    "device did": "the GPU meanwhile: {account}",
     "story quiet": "never anything but zero: {names}",
     "whole batch": "the whole batch at once",
     "part batch": "1/{factor} of the batch at a time",

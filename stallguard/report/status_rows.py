@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from stallguard.core import messages
+from stallguard.core.device_account import account, described
 from stallguard.core.diagnosis import causes
 from stallguard.core.lifecycle import COLLECTING, FAILED, HOLDING, MEANING, RUNNING, STARTING, UNGUARDED
 from stallguard.core.messages import NO_LIMIT
 from stallguard.core.profile import Spot
+from stallguard.core.readings import Device
 from stallguard.core.text import HOW, WHILE, count, duration, loss_words, per_second, quantity
 from stallguard.core.time_spent import Spent, effective
 from stallguard.core.verdicts import Bottleneck
@@ -245,6 +247,13 @@ def footprint_of(snapshot: Snapshot) -> int | None:
     return size
 
 
+def device_words(device: Mapping[str, Any]) -> str:
+    """Return what the newest reading of the GPU says, with the critical errors of the run; empty without one."""
+    trail = [(0.0, Device(xid_count=0)), (1.0, msgspec.convert(device, Device))]
+    did = account(trail, 1.0, 1.0)
+    return described(did) if did else ""
+
+
 def _resources(snapshot: Snapshot) -> Rows:
     """Return what the training takes from the machine, and what is left of it."""
     readings = snapshot.get("readings", {})
@@ -253,14 +262,10 @@ def _resources(snapshot: Snapshot) -> Rows:
     cores, footprint = snapshot.get("rates", {}).get("cpu"), footprint_of(snapshot)
     processor = [f"{cores:.2f} cores"] if cores is not None else []
     processor += [f"{machine['idle']:.0%} of the machine idle"] if machine.get("idle") is not None else []
-    gpu = [f"{device['utilisation']:.0%} busy"] if device.get("utilisation") is not None else []
-    used, power = device.get("memory_bytes"), device.get("power_watts")
-    gpu += [f"{quantity(used, 'bytes')} in use"] if used is not None else []
-    gpu += [f"{power:.3g} W"] if power is not None else []
     held = [f"{quantity(footprint, 'bytes')} of the training"] if footprint else []
     if memory.get("available_bytes") is not None:
         held.append(f"{quantity(memory['available_bytes'], 'bytes')} available")
     held += [f"pressure {memory['pressure']}"] if memory.get("pressure") else []
     swapped = memory.get("swap_used_bytes")
     held += [f"{quantity(swapped, 'bytes')} swapped"] if swapped else []
-    return [("processor", ", ".join(processor)), ("GPU", ", ".join(gpu)), ("memory", ", ".join(held))]
+    return [("processor", ", ".join(processor)), ("GPU", device_words(device)), ("memory", ", ".join(held))]

@@ -187,6 +187,8 @@ def _trouble(equal: Sequence[IncidentText]) -> Iterator[RenderableType]:
     if trouble.before:
         yield _indented(Text("where its time went before it", style=DIM))
         yield from (_indented(Text(place, style=DIM), 4) for place in trouble.before)
+    if did := labels.device(trouble):
+        yield _indented(Text(did))
     for cause in trouble.causes:
         yield _indented(Text(cause.title).append(f"  {cause.word} ({cause.confidence:.0%})", DIM))
         yield from (_indented(_point(text, "+")) for text in cause.evidence)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stallguard.collectors import Nothing, Sheet, surroundings
+from stallguard.collectors.redact import Redactor
 from stallguard.collectors.surroundings import newer_reports, parse_report
 from tests import examples
+from tests.collectors.stuck import context
 
 MACOS = Path(__file__).parent.parent / "recordings/macos"
 
@@ -88,3 +92,27 @@ def test_only_reports_that_concern_us_and_are_new_are_taken_newest_first(tmp_pat
         os.utime(tmp_path / name, (1000 - age * 10, 1000 - age * 10))
     found = newer_reports([tmp_path, tmp_path / "absent"], since=975)
     assert [path.name for path in found] == ["gpuEvent-a.ips", "JetsamEvent-b.ips", "python3.11-c.ips"]
+
+
+def gathered(tmp_path, **more):
+    sheet = Sheet(tmp_path / "1", 1 << 20, Redactor({}))
+    facts = surroundings.device(context(tmp_path, run=tmp_path, **more), sheet)
+    return facts, json.loads((tmp_path / "1" / "device.json").read_bytes())
+
+
+def test_what_the_gpu_did_since_the_last_progress_is_kept(tmp_path):
+    (tmp_path / "1").mkdir()
+    shutil.copy(MACOS.parent / "journals" / "h200_torch_kernel_without_end.jsonl", tmp_path / "journal.jsonl")
+    lines = map(json.loads, (tmp_path / "journal.jsonl").read_bytes().splitlines())
+    pid = next(line["pid"] for line in lines if line["event"] == "probe.heartbeat")
+    facts, kept = gathered(tmp_path, pid=pid)
+    assert facts == {"device": "100% busy, 1.51 GB in use, 118 W"}
+    assert kept["utilisation"] == {"low": 1.0, "usual": 1.0, "high": 1.0}
+    assert "memory_utilisation" not in kept
+
+
+def test_without_a_reading_of_the_gpu_nothing_is_kept_and_it_is_said(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "journal.jsonl").write_text("cut off\n{}\n")
+    with pytest.raises(Nothing, match="GPU"):
+        gathered(tmp_path)

@@ -104,3 +104,16 @@ def test_a_bar_fills_with_the_silence():
 def test_hostile_last_words_are_text():
     [(_, text)] = [row for row in status_rows.rows(SNAPSHOT, "\x1b[2J\u202ex") if row[0] == "last words"]
     assert text == "\u241b[2J<U+202E>x"
+
+
+def gpu(device):
+    return dict(status_rows.rows({"state": "running", "readings": {"device": device}})).get("GPU")
+
+
+def test_the_gpu_is_shown_with_all_that_it_says_and_nothing_that_it_does_not():
+    device = {"utilisation": 1.0, "memory_utilisation": 0.0, "power_watts": 118.2, "power_limit_watts": 700.0}
+    assert gpu(device) == "100% busy, its memory 0% busy, 118 of 700 W"
+    more = device | {"clock_mhz": 345, "clock_limit_mhz": 1980, "others": 1, "xid_count": 2, "xid": 31, "ecc_errors": 4}
+    errors = "2 critical errors, the newest Xid 31 (a kernel used an invalid address)"
+    assert gpu(more).endswith(f"118 of 700 W, 345 of 1980 MHz, 1 other program on it, {errors}")
+    assert gpu({}) is None

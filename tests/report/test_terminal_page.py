@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import io
 import re
+import shutil
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,8 +16,11 @@ from stallguard.cli._console import print_blocks
 from stallguard.core.actions import Announce
 from stallguard.core.events import Exited, Launched
 from stallguard.report import document, terminal_page, timeline
+from stallguard.storage.paths import RunDir
 from tests.report.hostile import EVIL, SECRET, hostile
 from tests.report.nights import journal, night
+
+RECORDED = Path(__file__).parents[1] / "recordings" / "journals"
 
 
 def printed(run, width=100, **more):
@@ -141,3 +146,12 @@ def test_a_run_that_crashes_before_its_first_batch_shows_its_last_words_and_no_e
     assert "Throughput" not in text
     assert re.search(r"batches +none\n", text)
     assert " 0.0 s" not in text
+
+
+def test_what_the_gpu_did_in_a_stall_stands_above_its_causes(tmp_path):
+    run = RunDir(tmp_path / "runs" / "h200")
+    run.path.mkdir(parents=True)
+    shutil.copy(RECORDED / "h200_torch_kernel_without_end.jsonl", run.journal)
+    text = printed(run)
+    did = text.index("The GPU meanwhile: 100% busy, 1.51 GB in use, 118 W.")
+    assert did < text.rindex("its thread waits in one")

@@ -21,6 +21,8 @@ THREADS_MAX = 500
 FILES_MAX = 1000
 MAPS_MAX = 60  # lines of the summary
 MAPS_BYTES = 4 << 20
+# Without the numbers that identify a device.
+GPU_DETAILS = "MEMORY,UTILIZATION,ECC,TEMPERATURE,POWER,CLOCK,PIDS,PERFORMANCE"
 GDB = ("-ex", "set pagination off", "-ex", "thread apply all bt 40")
 
 
@@ -41,6 +43,7 @@ def tools(pid: int, since: float, _now: float) -> tuple[Tool, ...]:
         Tool("kernel", ("journalctl", "-k", "-n", "300", "--no-pager", f"--since=@{since:.0f}"), 5),
         Tool("kernel-ring", ("dmesg", "--ctime", "--level", "emerg,alert,crit,err,warn"), 2),
         Tool("gpu", ("nvidia-smi",), 5),
+        Tool("gpu-details", ("nvidia-smi", "-q", "-d", GPU_DETAILS), 5),
         Tool("gdb", ("gdb", "-nx", "-batch", "-p", process, *GDB), 60, 2 << 20, deep=True),
     )
     found = ((tool, shutil.which(tool.argv[0])) for tool in wanted)
