@@ -296,7 +296,7 @@ def by_keras():
     model.compile(keras.optimizers.SGD(0.05), "mse", jit_compile="auto")
     train = (Batches(workers=1),) if fault.name == "loader" else (x, y)
     how = {} if fault.name == "loader" else {"batch_size": ROWS}
-    model.fit(  # waits: step first validation streams host
+    model.fit(  # waits: step first validation streams host save/keras-jax
         *train, epochs=EPOCHS, shuffle=False, verbose=0, callbacks=[Places()],
         validation_data=(x[: 5 * ROWS], y[: 5 * ROWS]), **how,
     )  # fmt: skip

@@ -52,7 +52,7 @@ RIGHT = {
     ),
     "illegal": Right(_ERRORS | {causes.NATIVE_CRASH}, crashes=True),
     "assertion": Right(_ERRORS | {"cuda-assert"}, _GIVES_UP, frozenset({"equal", "failed"}), crashes=True),
-    "sticky": Right(_ERRORS, has_line=False),
+    "sticky": Right(_ERRORS | {causes.NATIVE_CRASH}, has_line=False),
     "stopped": Right(frozenset({causes.STOPPED}), frozenset({"notify"}), has_line=False),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ LIMIT, ROW_BYTES, ROWS = 2 << 30, 48 << 20, 64  # of `oom`: a batch of ROWS rows
 STOPPED = 75  # seconds that a stopped process stays stopped
 PTX = b"""
 .version 7.0
-.target sm_70
+.target sm_75
 .address_size 64
 .visible .entry busy(.param .u64 nanoseconds) {
   .reg .u64 %now, %end, %lasts; .reg .pred %more;
@@ -155,10 +155,12 @@ class OfTorch:
         self.kept = flags
 
     def host(self):
-        pause = ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p)
+        """Have a thread of the driver take a lock that this one holds."""
+        self.kept = locked()
+        lock = ctypes.cast(ctypes.CDLL(None).pthread_mutex_lock, ctypes.c_void_p)
         stream = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
         self.cuda.enter()
-        self.cuda.call("cuLaunchHostFunc", stream, pause, None)
+        self.cuda.call("cuLaunchHostFunc", stream, lock, self.kept)
 
     def copy(self):
         self.endless()
@@ -257,8 +259,16 @@ class OfJax:
         return lambda: float(product(one))
 
 
+def locked():
+    """Return a lock of the C library that is taken; unlike other waits no signal ends one for it."""
+    mutex = ctypes.create_string_buffer(256)
+    ctypes.CDLL(None).pthread_mutex_init(mutex, None)
+    ctypes.CDLL(None).pthread_mutex_lock(mutex)
+    return mutex
+
+
 def pause():
-    ctypes.CDLL(None).pause()  # waits: kernel host
+    ctypes.CDLL(None).pthread_mutex_lock(locked())  # waits: kernel host
 
 
 def burn(seconds):
@@ -414,6 +424,9 @@ class Fault:
 
     def holds(self, _rows):
         """Do nothing: another program takes the memory now."""
+
+    def loader(self, _rows):
+        """Do nothing here: see `starve`."""
 
     def during(self, what):
         end, number = time.monotonic() + self.plan["seconds"], 0

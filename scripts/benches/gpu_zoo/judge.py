@@ -80,11 +80,13 @@ def waiting_lines() -> dict[tuple[str, int], tuple[str, frozenset[str]]]:
 def is_right_line(case: Case, where: str) -> bool:
     """Return whether `where`, "file.py:12 in function", is a line in which this case waits."""
     match = re.match(r"(.*):(\d+) in ", where)
-    outer, words = waiting_lines().get((Path(match[1]).name, int(match[2])), ("", frozenset())) if match else ("", "")
+    outer, words = (
+        waiting_lines().get((Path(match[1]).name, int(match[2])), ("", frozenset())) if match else ("", frozenset())
+    )
     loop = "by_" + re.sub("-.*", "", case.framework)
     if not outer.startswith("by_"):  # in the fault itself: the loop does not matter
         return case.fault in words or (case.place == "callback" and "callback" in words)
-    return outer == loop and (case.place in words or case.fault in words)
+    return outer == loop and not words.isdisjoint({case.place, case.fault, f"{case.place}/{case.framework}"})
 
 
 def end(seen: Seen, plain: dict[str, Any]) -> str:

@@ -16,16 +16,20 @@ from typing import Any
 import msgspec
 
 from stallguard.core import fold
-from stallguard.core.actions import Collect, Signal
+from stallguard.core.actions import Announce, Collect, Signal
 from stallguard.core.events import AnyEvent
 from stallguard.core.limits import Limits
 from stallguard.storage.journal import INPUTS
 
 BEFORE, AFTER = 20.0, 3.0  # seconds
+LONGEST = 150.0  # seconds of a silence that nothing is done about: by then it would have been
 ALWAYS = frozenset({"attempt.started", "probe.connected", "output.matched", "attempt.exited", "evidence.ready"})
 LEFT_OUT = frozenset({"probe.profile", "probe.note", "clock.ticked"})
 PERIODS = (2.0, 1.0, 0.5, 0.0)  # seconds between two readings of a sensor, the thinnest first
+THINNED = frozenset({"probe.heartbeat", "output.matched"})
 SLOW = frozenset({"memory", "machine", "files"})  # sensors whose readings change little
+QUIET = 1.0  # the least of them if nothing is decided, so that nothing shows what thinning changes
+JUDGED = frozenset({"training.suspected", "training.stalled"})
 TICK = 0.7  # seconds
 SAME = 2.1  # seconds by which a decision can move: until the next reading
 DAY = "2026-01-01T00:00:00.000Z"
@@ -44,7 +48,7 @@ def window(lines: Sequence[Line]) -> tuple[float, float]:
     ats = sorted({at for _, at in progress if at})
     gaps = [(later - at, at, later) for at, later in itertools.pairwise(ats)]
     _, since, until = max(gaps, default=(0.0, ats[0] if ats else 0.0, ats[-1] if ats else 0.0))
-    return since - BEFORE, until + AFTER
+    return since - BEFORE, min(until + AFTER, since + LONGEST)
 
 
 def decided(lines: Sequence[Line]) -> list[tuple[float, str]]:
@@ -54,6 +58,7 @@ def decided(lines: Sequence[Line]) -> list[tuple[float, str]]:
     for event in events:
         run, actions = fold.advance(run, event, Limits())
         done += [(event.at, type(one).__name__) for one in actions if isinstance(one, Collect | Signal)]
+        done += [(event.at, one.message) for one in actions if isinstance(one, Announce) and one.message in JUDGED]
     return done
 
 
@@ -67,7 +72,8 @@ def thinned(lines: Sequence[Line], period: float) -> list[Line]:
     for line in lines:
         sensor = line.get("reading", {}).get("sensor", "")
         key = (sensor, line["event"], *(line.get(name) for name in ("pid", "beats", "changes", "trains", "wait")))
-        least = period * (5 if sensor in SLOW else 1) if sensor or line["event"] == "probe.heartbeat" else 0.0
+        is_slow = sensor in SLOW or line["event"] == "output.matched"
+        least = period * (5 if is_slow else 1) if sensor or line["event"] in THINNED else 0.0
         if line["clock"] - last.get(key, -least) >= least:
             last[key] = line["clock"]
             kept.append(line)
@@ -94,7 +100,8 @@ def recorded(path: Path, into: Path) -> str:
         return f"{path.name}: no training began"
     expected = decided(cut)
     period, chosen = next(
-        (period, one) for period in PERIODS if _is_same(decided(one := thinned(cut, period)), expected)
+        (period, one) for period in PERIODS
+        if (expected or period <= QUIET) and _is_same(decided(one := thinned(cut, period)), expected)
     )  # fmt: skip
     into.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in chosen)

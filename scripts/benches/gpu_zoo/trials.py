@@ -178,7 +178,7 @@ def _played(
                     return
                 case, repetition = queue.popleft()
             row: Result = {"part": case.part, "case": case.name, "fault": case.fault, "framework": case.framework}
-            if case.lasts > options.left:
+            if case.lasts > options.left - ENDING:
                 row["skipped"] = "no time was left"
             else:
                 try:
