@@ -45,7 +45,8 @@ class Runs(msgspec.Struct, frozen=True, omit_defaults=True):
     """The longest run of each class inside one gap, and the seconds of visible work, all in seconds.
 
     `place`: the part of a spin in which the training's thread stays in a few lines; `device`: for how long it waits for
-    a device that is busy at an even power.
+    a device that is busy at an even power; `rests`: for one whose memory and power rest; `idle_device`: for its own
+    device, which does nothing.
     """
 
     deadlock: float = 0.0
@@ -54,6 +55,8 @@ class Runs(msgspec.Struct, frozen=True, omit_defaults=True):
     work: float = 0.0
     place: float = 0.0
     device: float = 0.0
+    rests: float = 0.0
+    idle_device: float = 0.0
 
 
 def bucket(seconds: float) -> int:

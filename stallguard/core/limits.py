@@ -139,13 +139,22 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "a wedged NCCL job reports 100 % at 40 to 47 of 250 W (horovod #3611)")] = 0.4
     stale_census: Annotated[float, Row("s", "Age from which a census of the threads is not used.")] = 3.0
     stale_device: Annotated[float, Row("s", "Age from which a reading of the GPU or of the tree is not used.")] = 5.0
+    one_thread: Annotated[float, Row("cores", "Processor use below which one thread alone can be busy.",
+        "a thread that waits for a GPU uses one core, and the others of a runtime a little")] = 1.5
+    resting_memory: Annotated[float, Row("share", "Share of the time in which a resting GPU's memory is used, at most.",
+        "0 while an NVIDIA H200 ran a kernel without end")] = 0.05
+    resting_power: Annotated[float, Row("share", "Share of its limit that a resting GPU draws, at most.",
+        "a kernel without end draws 118 W of 700 W on an NVIDIA H200, smaller GPUs need more of their limit")] = 0.3
 
     # a thread that stands still in a phase with a known pace
     one_place: Annotated[float, Row("s",
         "Time that a busy thread can stay in a few lines, without new memory or files, in a phase with a known pace.",
     )] = 120.0
     busy_device: Annotated[float, Row("s",
-        "Time that a thread can wait in one call for a GPU that is busy at an even power, in such a phase.")] = 45.0
+        "Time that a thread can wait for a GPU that is busy at an even power, or does nothing, in these.")] = 45.0
+    hung_device: Annotated[float, Row("s",
+        "The same in other phases, for a GPU that is busy while its memory and its power rest.",
+        "a kernel of 20 s can be on purpose")] = 50.0
 
     # judging
     near: Annotated[float, Row("s", "Time without progress below which a stall is never suspected.",
@@ -188,7 +197,8 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # acting
     act_after: Annotated[float, Row("s",
         "Time without progress before action on a stall that can still end by itself.",
-        "waits for a device of 48 to 75 s have recovered by themselves")] = 120.0
+        "waits for a device of 48 to 75 s have recovered by themselves; five seconds less than two minutes, so that"
+        " the signal comes within these")] = 115.0
 
     # slow, not stalled
     slow_window: Annotated[float, Row("s", "Length of one measurement of the speed.")] = 10.0

@@ -43,6 +43,7 @@ DOING = {
     "external wait": "it waits for something outside, and the processor is idle",
     "sleep": "the script sleeps",
     "busy device": "it waits for the GPU, which reports only that it is busy",
+    "idle device": "it waits for the GPU, which does nothing",
     "spin": "the processor is busy, but nothing is read, written or new in memory",
     "working": "the processor is busy",
     "unknown": "what it does is not known",

@@ -59,7 +59,7 @@ class Times(NamedTuple):
 TIMES = {
     "deadlock": Times(5, 10, 10),  # nothing can wake the threads, or a lock in Python that no other thread can end
     "idle": Times(15, 30, 120),  # a device, a network, a script that sleeps
-    "busy device": Times(23, 45, 120),  # one call that waits for a GPU that reports that it is busy, at an even power
+    "busy device": Times(23, 45, 120),  # one call that waits for a GPU that is busy at an even power, or does nothing
     "spin": Times(60, 120, 120),  # a busy processor that touches no new memory
     "busy": Times(300, 600, 600),  # a busy processor
     "stopped": Times(5, 5, float("inf")),

@@ -13,7 +13,7 @@ from matrix_cells.simulated_cells import UNTRAINED, Cell
 from matrix_cells.simulated_play import Trouble
 
 NEVER = math.inf
-ACT_AFTER = TIMES["idle"].acted  # docs/configuration.md: detector.act_after
+ACT_AFTER = 115.0  # docs/configuration.md: detector.act_after
 LEARNING = 120.0  # docs/configuration.md: detector.learning, an idle processor in the first steps of a run
 REMOTE = 30.0  # docs/configuration.md: detector.remote_deadlock
 LOCAL = 0.4  # docs/configuration.md: detector.local

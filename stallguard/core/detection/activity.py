@@ -135,7 +135,8 @@ def own_timers(counts: dict[int, int]) -> int:
 
 
 DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
-BUSY_DEVICE = "busy device"  # of a verdict: its thread waits for a GPU that only reports that it is busy
+# Of a verdict: its thread waits for a GPU that only reports that it is busy, or that does nothing.
+BUSY_DEVICE, IDLE_DEVICE = "busy device", "idle device"
 
 _POINTS = 16  # readings kept beside the newest, at most; four a second fill half of this in the window
 _CENSUSES = 256  # sum of the weights of counted censuses above which all of them are halved
@@ -150,6 +151,7 @@ _CROWDING_SECONDS = 15.0  # time constant of the moving mean `crowding`
 _ONSET = 1.25
 # Power of a device that repeats one kernel without end is flat; that of a training moves with its steps.
 _FLAT = 0.15  # of its highest value
+_LATE_DEVICE = 6.0  # seconds into a gap from which on its readings are all of the gap: one each 2 s, of the time before
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
@@ -185,6 +187,10 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     # Since when a device is busy for it at an even power, and nothing else is.
     device_since: float | None = None
     power_range: tuple[float, float] = (0.0, 0.0)  # watts, since then
+    rests_since: float | None = None  # since when it is busy for it while its memory and its power rest
+    idle_device_since: float | None = None  # since when its own device does nothing, and one thread works at most
+    worked: bool = False  # a reading in a healthy step showed the device at work
+    unseen: bool = False  # the newest such reading did not show the run's own part of that work
     locked_since: float | None = None  # since when the frame shows a lock that no Python thread could release
     census: float = -1.0  # when the last census came
     # In healthy steps: number of sleeping and timed threads -> censuses that showed it.
@@ -264,10 +270,23 @@ def read_process(
     return replace(evidence, runs=runs)
 
 
-def read_device(evidence: Activity, reading: Device, now: float, *, stepping: bool) -> Activity:
-    """Return the evidence after a reading of the accelerator."""
+def read_device(
+    evidence: Activity, reading: Device, now: float, gap: float, *, stepping: bool, limits: DetectorLimits
+) -> Activity:
+    """Return the evidence after a reading of the accelerator, `gap` seconds after the last progress."""
     power = _moving_mean(evidence.power, reading.power) if stepping and reading.power else evidence.power
     evidence = replace(evidence, device=reading, device_seen=now, power=power)
+    works = bool(reading.moved) or (reading.utilisation or 0.0) >= limits.idle_gpu
+    if stepping and works:
+        evidence = replace(evidence, worked=True, unseen=reading.moved is False)
+    if _rests(evidence, reading, limits):  # though its power changes: other programs come and go
+        rests = (
+            evidence.rests_since if evidence.rests_since is not None else now - (gap if gap <= _LATE_DEVICE else 0.0)
+        )
+        return replace(evidence, rests_since=rests, power_range=(0.0, 0.0))
+    evidence = replace(evidence, rests_since=None)
+    if (reading.memory_utilisation or 0.0) > limits.resting_memory and not reading.others:
+        return replace(evidence, device_since=None, power_range=(0.0, 0.0))  # it reads or writes: it computes
     if evidence.device_since is None or not reading.power:
         return evidence
     low, high = evidence.power_range
@@ -280,6 +299,7 @@ def read_device(evidence: Activity, reading: Device, now: float, *, stepping: bo
 def begin_gap(evidence: Activity) -> Activity:
     """Return the evidence at the beginning of a new gap: every run starts again."""
     evidence = replace(evidence, wait=None, locked_since=None, device_since=None, power_range=(0.0, 0.0))
+    evidence = replace(evidence, rests_since=None, idle_device_since=None)
     return replace(evidence, idle_since=None, spin_since=None, unread=-1.0, kind=UNKNOWN, runs=Runs(), workers=0)
 
 
@@ -302,13 +322,17 @@ def current(evidence: Activity, began: float) -> Runs:
         since = deadlocked_from(idle, evidence.wait, evidence.locked_since)
         deadlock = evidence.seen - max(since, began, evidence.awake)
     spinning = 0.0 if spin is None else evidence.seen - max(spin, began)
-    place = device = 0.0
-    if evidence.wait is not None:
-        stands = evidence.seen - max(evidence.wait.since, began)
-        place = min(spinning, stands) if evidence.wait.in_place else 0.0
-        if evidence.device_since is not None and (evidence.wait.in_library or evidence.wait.in_call):
+    place = device = rests = idle_device = 0.0
+    if (wait := evidence.wait) is not None:
+        stands = evidence.seen - max(wait.since, began)
+        place = min(spinning, stands) if wait.in_place else 0.0
+        if evidence.device_since is not None and (wait.in_library or wait.in_call):
             device = min(stands, evidence.seen - evidence.device_since)
-    runs = (deadlock, external, spinning, evidence.runs.work, place, device)
+        if evidence.rests_since is not None and wait.for_device:
+            rests = min(stands, evidence.seen - evidence.rests_since)
+        if evidence.idle_device_since is not None and (wait.for_device or (wait.in_library and spinning > 0.0)):
+            idle_device = min(stands, evidence.seen - evidence.idle_device_since)
+    runs = (deadlock, external, spinning, evidence.runs.work, place, device, rests, idle_device)
     return Runs(*(max(0.0, run) for run in runs))
 
 
@@ -337,6 +361,11 @@ def is_device_idle(evidence: Activity, now: float, limits: DetectorLimits) -> bo
     device = evidence.device
     used = device is not None and bool(device.used_by_run)
     return used and _device_activity(evidence, now, limits) in ("idle", "wedged")
+
+
+def waits_for_device_alone(evidence: Activity) -> bool:
+    """Return whether the thread certainly waits for a device, and for no other Python thread that could act."""
+    return evidence.wait is not None and evidence.wait.for_device and evidence.wait.wakers <= 0
 
 
 def is_settled(evidence: Activity) -> bool:
@@ -447,10 +476,15 @@ def _classify(evidence: Activity, rates: UsageRates, now: float, gap: float, lim
     # spin.  If page faults are not known, as on a Mac after 2^31 of them, a busy processor counts as work.
     touches_memory = rates.faults is None or rates.faults >= limits.productive_faults
     productive = not quiet and (transfers or touches_memory or rates.major > 0)
+    seen_since = now - min(rates.seconds, gap)
     if productive or gpu in ("idle", "unknown"):
-        evidence = replace(evidence, device_since=None, power_range=(0.0, 0.0))
+        evidence = replace(evidence, device_since=None, power_range=(0.0, 0.0), rests_since=None)
     elif evidence.device_since is None:
-        evidence = replace(evidence, device_since=now - min(rates.seconds, gap))
+        evidence = replace(evidence, device_since=seen_since)
+    if productive or gpu != "idle" or rates.cpu >= limits.one_thread or not _has_device(evidence):
+        evidence = replace(evidence, idle_device_since=None)
+    elif evidence.idle_device_since is None:
+        evidence = replace(evidence, idle_device_since=seen_since)
     if quiet and gpu in ("idle", "unknown"):
         # The window was idle as a whole, so the idleness is as old as the window.
         since = evidence.idle_since
@@ -466,7 +500,7 @@ def _classify(evidence: Activity, rates: UsageRates, now: float, gap: float, lim
         return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None, unread=now)  # it can be a wait for it
     if productive or gpu in ("busy", "moving"):
         return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
-    began = evidence.spin_since if evidence.spin_since is not None else now - min(rates.seconds, gap)
+    began = evidence.spin_since if evidence.spin_since is not None else seen_since
     return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
 
 
@@ -490,6 +524,20 @@ def _is_deadlock(evidence: Activity, rates: UsageRates, now: float, limits: Dete
     return is_locked(evidence) and evidence.members == 1 and evidence.remote is not None
 
 
+def _has_device(evidence: Activity) -> bool:
+    """Return whether the device that is read is known to be the training's own."""
+    device = evidence.device
+    return device is not None and (bool(device.used_by_run) or (device.used_by_run is None and evidence.worked))
+
+
+def _rests(evidence: Activity, reading: Device, limits: DetectorLimits) -> bool:
+    """Return whether both its memory and its power are known to rest."""
+    if reading.memory_utilisation is None or not reading.power:
+        return False
+    most = max(limits.wedged_power * evidence.power, limits.resting_power * (reading.power_limit or 0.0))
+    return reading.memory_utilisation <= limits.resting_memory and reading.power <= most
+
+
 def _device_activity(evidence: Activity, now: float, limits: DetectorLimits) -> str:
     """Return idle, busy, moving, wedged or unknown; a device that only other programs use is idle.
 
@@ -500,7 +548,7 @@ def _device_activity(evidence: Activity, now: float, limits: DetectorLimits) -> 
     if device is None or device.used_by_run is False:
         return "idle"
     moving = device.moved
-    if moving is None and device.utilisation is not None:
+    if device.utilisation is not None and (moving is None or (moving is False and evidence.unseen)):
         moving = device.utilisation >= limits.idle_gpu
     if moving is None or now - evidence.device_seen > limits.stale_device:
         return "unknown"

@@ -139,7 +139,10 @@ def observe(detector_state: DetectorState, event: events.Event, limits: Detector
             detector_state = _observe_process(detector_state, reading, limits)
         case events.Sampled(reading=Device() as reading):
             stepping = detector_state.stepping and clock.now - detector_state.began < limits.window
-            seen = activity.read_device(detector_state.evidence, reading, clock.now, stepping=stepping)
+            seen = activity.read_device(
+                detector_state.evidence, reading, clock.now, clock.now - detector_state.began, stepping=stepping,
+                limits=limits,
+            )  # fmt: skip
             detector_state = replace(detector_state, evidence=seen)
         case events.Sampled(reading=Memory() as reading):
             slow = slowdown.note_memory(detector_state.slowdown, reading)

@@ -5,9 +5,9 @@
 1. An announced operation, and a busy program without a probe, are not judged: they open no gap.
 2. A stopped process (SIGSTOP, Ctrl-Z, a debugger) is a verdict of its own.
 3. A gap shorter than `limits.near`, and any gap in the grace period after a sleep, is too short to judge.
-4. Each class of evidence (deadlock, external wait, busy device, spin, working) is held against its threshold in this
-   row.  A class that has held without a break for its whole threshold is a stall; for half of it, a possible stall.
-   Idleness in a phase with a known pace is a possible stall earlier if its threshold is long.
+4. Each class of evidence (deadlock, external wait, busy or idle device, spin, working) is held against its threshold in
+   this row.  A class that has held without a break for its whole threshold is a stall; for half of it, a possible
+   stall.  Idleness in a phase with a known pace is a possible stall earlier if its threshold is long.
 5. Beats that go on while the device neither answers a poll nor moves are a stall of the device.
 
 `thresholds` says how long each class of evidence may last in a row, given what is normal for it.  The formulas combine
@@ -31,7 +31,16 @@ import msgspec
 from msgspec.structs import replace
 
 from stallguard.core.detection import activity
-from stallguard.core.detection.activity import BUSY_DEVICE, DEADLOCK, EXTERNAL, SPIN, UNKNOWN, WORKING, Activity
+from stallguard.core.detection.activity import (
+    BUSY_DEVICE,
+    DEADLOCK,
+    EXTERNAL,
+    IDLE_DEVICE,
+    SPIN,
+    UNKNOWN,
+    WORKING,
+    Activity,
+)
 from stallguard.core.detection.slowdown import Slowdown
 from stallguard.core.events import Heartbeat
 from stallguard.core.learned import Baseline, quantiles, recent
@@ -192,6 +201,9 @@ DEVICE_MULTIPLE = 5.0  # of the device's longest healthy gap, below which its si
 # Sources that count calls: the device may run these later, so their beats do not show that it follows.
 _ASYNCHRONOUS = ("callbacks", "on_batch", "function", "tape", "optimizer")
 
+# With these a script can train for hours in one call of which no batch is seen: of JAX, lax.scan.
+_WHOLE_GRAPHS = frozenset(("jax", "tensorflow", "mlx"))
+
 # Gaps from which a multiple may be smaller: of the median, of an extreme, of the longest wait.
 _KNOWN, _WELL_KNOWN, _WAITED = 256, 512, 16
 
@@ -246,6 +258,7 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
         strikes=detector_state.strikes,
         remote=seen.remote is not False,  # a host that is not seen can answer late
         blind=activity.is_device_unreadable(seen, now, limits),
+        whole_graphs=not _WHOLE_GRAPHS.isdisjoint(detector_state.about),
     )
     bar = thresholds(judgement.row, detector_state.rows.get(judgement.row, Baseline()), where, limits)
     runs = activity.current(seen, detector_state.began)
@@ -253,8 +266,9 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
     # `working` is a stall even if the process works; without a usable reading the bar is `silence`.
     held = [
         (DEADLOCK, runs.deadlock, bar.deadlock), (EXTERNAL, runs.external, bar.external),
-        (BUSY_DEVICE, runs.device, bar.device), (SPIN, runs.place, bar.place), (SPIN, runs.spin, bar.spin),
-        (WORKING, gap, bar.working),
+        (BUSY_DEVICE, runs.device, bar.device), (BUSY_DEVICE, runs.rests, bar.hung),
+        (IDLE_DEVICE, runs.idle_device, bar.device if activity.waits_for_device_alone(seen) else bar.place),
+        (SPIN, runs.place, bar.place), (SPIN, runs.spin, bar.spin), (WORKING, gap, bar.working),
     ]  # fmt: skip
     fresh = activity.is_fresh(seen, now, limits)
     if not fresh or seen.kind == UNKNOWN:
@@ -283,14 +297,17 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
     # What is seen now, and the threshold that it would pass first.
     present = {
         DEADLOCK: bar.deadlock, EXTERNAL: bar.external, SPIN: bar.place if runs.place else bar.spin,
-        WORKING: bar.device if runs.device else bar.working,
+        WORKING: bar.working,
     }  # fmt: skip
+    on_device = [due for kind, lasted, due in held if lasted > 0.0 and kind in (BUSY_DEVICE, IDLE_DEVICE)]
+    present |= {kind: min(present[kind], *on_device) for kind in (SPIN, WORKING) if on_device}
     judgement = replace(
         judgement, evidence=seen.kind if fresh else UNKNOWN, threshold=present.get(seen.kind, bar.silence)
     )
     near = [kind for kind, lasted, due in held if lasted >= due * limits.suspect_share]
     if near or runs.external >= bar.idle:
-        kind = BUSY_DEVICE if BUSY_DEVICE in near else judgement.evidence
+        on_its_device = [kind for kind in near if kind in (BUSY_DEVICE, IDLE_DEVICE)]
+        kind = on_its_device[0] if on_its_device and seen.kind not in (DEADLOCK, EXTERNAL) else judgement.evidence
         suspected = replace(judgement, step=move(judgement.step, "suspect"), evidence=kind, gap=gap)
         return replace(detector_state, judgement=suspected)
     return _weigh_device(replace(detector_state, judgement=judgement), limits)
@@ -347,7 +364,8 @@ def _pulse(detector_state: DetectorState) -> bool | None:
 class Thresholds(msgspec.Struct, frozen=True, omit_defaults=True):
     """Watched seconds after which each class is a stall; `silence`: without usable evidence.
 
-    `place` and `device`: see baseline.Runs; `idle`: of idleness after which a stall is possible, though not judged yet.
+    `place` and `device`: see learned.Runs; `hung`: of its `rests`; `idle`: of idleness after which a stall is possible,
+    though not judged yet.
     """
 
     deadlock: float
@@ -357,6 +375,7 @@ class Thresholds(msgspec.Struct, frozen=True, omit_defaults=True):
     silence: float
     place: float
     device: float
+    hung: float
     idle: float
 
 
@@ -367,6 +386,7 @@ class Circumstances(msgspec.Struct, frozen=True):
     strikes: float = 1.0  # >= 1, doubled by every alarm that proved wrong
     remote: bool = False  # the job talks to other hosts
     blind: bool = False  # an accelerator is in use that cannot be read
+    whole_graphs: bool = False  # a library is loaded that can compute a whole training in one call
 
 
 def thresholds(name: str, base: Baseline, where: Circumstances, limits: DetectorLimits) -> Thresholds:
@@ -395,15 +415,18 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     silence = max(limits.no_evidence if known and name in IN_STEP else floor, usual) * where.machine_slowdown
 
     place, device = spin, working
+    hung = max(limits.hung_device, usual if name in PACED else 0.0) * where.machine_slowdown
     if known and name in PACED:
         place = max(limits.one_place, body, multiple * base.spin) * where.machine_slowdown
-        device = max(limits.busy_device, usual) * where.machine_slowdown
+        device = hung = max(limits.busy_device, usual) * where.machine_slowdown
+    elif where.whole_graphs and name not in (*PACED, FIRST):
+        hung = working
 
     # Strikes scale all classes; then a more specific class never takes longer than a less specific one.
-    raw = (deadlock, external, spin, working, silence, place, device)
-    deadlock, external, spin, working, silence, place, device = (value * where.strikes for value in raw)
+    raw = (deadlock, external, spin, working, silence, place, device, hung)
+    deadlock, external, spin, working, silence, place, device, hung = (value * where.strikes for value in raw)
     spin, silence, external = min(spin, working), min(silence, working), min(external, working)
-    place, device = min(place, spin), min(device, working)
+    place, device, hung = min(place, spin), min(device, working), min(hung, working)
     deadlock = min(deadlock, external)
     if learning and name in IN_STEP:
         deadlock, external = max(deadlock, limits.learning), max(external, limits.learning)
@@ -414,5 +437,5 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     idle = external * limits.suspect_share
     if known and name in PACED and not proves_nothing:
         idle = min(idle, max(limits.one_place * limits.suspect_share, usual))
-    judged = (deadlock, external, spin, working, silence, place, device, idle)
+    judged = (deadlock, external, spin, working, silence, place, device, hung, idle)
     return Thresholds(*(value * limits.patience for value in judged))

@@ -62,6 +62,9 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(causes.DEVICE_WAIT, "F1", 0.7, requires=(*GAP, progress.waits_for_busy_device),
         supports=(progress.waits_in_library, progress.pulses, machine.gpu_busy, device.gpu_rests), against=OTHERWISE,
         excludes=EXPLAINED),
+    # It spins, or sleeps, for a GPU to which nothing comes: a function of the host that its work waits for.
+    Pattern(causes.DEVICE_WAIT, "F1", 0.7, requires=(*GAP, progress.waits_for_idle_device),
+        supports=(progress.waits_in_library, progress.pulses, machine.gpu_idle), excludes=EXPLAINED),
     # The same in the first steps, before their pace is known.
     Pattern(causes.DEVICE_WAIT, "F1", 0.45,
         requires=(*GAP, progress.waits_in_library, machine.uses_gpu, machine.gpu_busy), proofs=(process.metal_frames,),
@@ -90,9 +93,9 @@ PATTERNS: tuple[Pattern, ...] = (
         excludes=(*EXPLAINED, process.metal_frames)),
     Pattern(causes.BUSY_LOOP, "F8", 0.45, requires=(*GAP, process.cpu_busy),
         supports=(progress.spinning, process.one_core, process.no_io, process.user_frames, progress.in_step),
-        against=(progress.working, progress.waits_for_busy_device, progress.compiling, progress.no_pulses,
-            progress.saving, progress.waits_for_batch, process.compile_frames, process.input_frames, process.paging,
-            script.filling)),
+        against=(progress.working, progress.waits_for_busy_device, progress.waits_for_idle_device, progress.compiling,
+            progress.no_pulses, progress.saving, progress.waits_for_batch, process.compile_frames,
+            process.input_frames, process.paging, script.filling)),
     Pattern(causes.INPUT_STARVATION, "F8", 0.5, requires=(*GAP, process.input_frames),
         supports=(progress.waits_for_batch, progress.much_input, process.cpu_idle, script.filling,
             process.workers_died),

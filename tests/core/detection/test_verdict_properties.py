@@ -62,7 +62,7 @@ def test_an_external_wait_gets_two_minutes_of_silence_in_all():
     silent_since = scene.now
     scene.silent_until("stalled", "no census")
 
-    assert detector.act_at(scene.detector_state, LIMITS) == pytest.approx(silent_since + 120, abs=1.5)
+    assert detector.act_at(scene.detector_state, LIMITS) == pytest.approx(silent_since + LIMITS.act_after, abs=1.5)
 
 
 def test_a_tree_that_went_to_work_again_is_not_acted_upon():
@@ -102,7 +102,7 @@ def test_patience_scales_notice_verdict_and_act_together():
     assert scene.silent_until("suspect", "no census") == pytest.approx(30, abs=1)
     scene.silent_until("stalled", "no census")
     assert scene.now - silent_since == pytest.approx(60, abs=1)
-    assert detector.act_at(scene.detector_state, limits) == pytest.approx(silent_since + 240, abs=3)
+    assert detector.act_at(scene.detector_state, limits) == pytest.approx(silent_since + 2 * LIMITS.act_after, abs=3)
 
 
 def test_a_stopped_or_healthy_process_is_never_acted_upon():

@@ -310,6 +310,12 @@ def kernel_without_end() -> Simulation:
     return cuda(cores=1.0, **SPINS).silent(100, frame=("library", 0))
 
 
+def host_callback_without_end() -> Simulation:
+    """Its thread polls the driver for work that waits for a function of the host; the device does nothing."""
+    rests = {**SPINS, "device_utilisation": 0.0, "device_moved": False, "device_compute": 0.0}
+    return cuda(cores=1.0, **rests).silent(100, frame=("device", 0))
+
+
 def gpu_lost() -> Simulation:
     story = cuda(cores=0.0)
     story.system.device = replace(TRAINS, utilisation=None, moved=None, power=None, used_by_run=None, lost=1)
@@ -370,6 +376,7 @@ MANY: dict[str, tuple[str, Callable[[], Simulation]]] = {
     "SIGTERM": (causes.ENDED_BY_REQUEST, sigterm), "SIGSEGV": (causes.NATIVE_CRASH, segfault),
     "SIGSEGV, told by a shell": (causes.NATIVE_CRASH, segfault_in_a_shell),
     "exception": (causes.SCRIPT_ERROR, exception), "kernel without end": (causes.DEVICE_WAIT, kernel_without_end),
+    "host callback without end": (causes.DEVICE_WAIT, host_callback_without_end),
     "GPU lost": (causes.GPU_LOST, gpu_lost), "GPU reports an error": (causes.GPU_ERROR, gpu_reports_an_error),
     "GPU kept cool": (causes.THROTTLED, gpu_kept_cool), "GPU shared": (causes.THROTTLED, gpu_shared),
     "exit code without a word": (causes.SILENT_EXIT, exit_code_without_a_word),

@@ -57,6 +57,8 @@ spinning = Clue("spinning", "the processor is busy without reading or writing fi
 waits_for_busy_device = Clue("waits_for_busy_device",
     "its thread waits in one place for the GPU, which is busy at an even power, and nothing else happens",
     lambda scene: scene.judgement.evidence == "busy device")
+waits_for_idle_device = Clue("waits_for_idle_device", "its thread waits in one place for the GPU, which does nothing",
+    lambda scene: scene.judgement.evidence == "idle device")
 working = Clue("working", "it still reads, writes or touches new memory",
     lambda scene: scene.judgement.evidence == "working")
 never_trained = Clue("never_trained", "no batch was trained",

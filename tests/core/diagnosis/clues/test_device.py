@@ -94,7 +94,7 @@ def _device_wait(*found: Finding) -> Finding:
 
 def test_a_busy_device_that_rests_makes_the_wait_for_it_surer_and_one_that_works_less_sure() -> None:
     rests = _device_wait(*linux.kernel_without_end().findings())
-    works = linux.cuda(cores=1.0).silent(100, frame=("library", 0))
+    works = linux.cuda(cores=1.0, device_others=1).silent(100, frame=("library", 0))  # or another program does
     unknown = linux.cuda(cores=1.0, device_memory_utilisation=None, device_power_limit=None, device_sm_activity=None)
     working, left_open = (
         _device_wait(*works.findings()),
