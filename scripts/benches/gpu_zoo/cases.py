@@ -26,6 +26,7 @@ TORCH, JAX, KERAS = ("torch", "keras-torch", "trainer", "lightning"), ("jax", "k
 PLACES = ("step", "callback", "validation", "first", "save")
 IN_STEP, EPOCH = (290, 340), 1  # where it happens: the first and last step of which one is drawn, and the epoch
 START, RESTART, ACTED = 25.0, 20.0, 125.0  # seconds that parts of a run take on a machine of 16 cores a GPU
+LONGER = {"loader": 5.0, "svd": 2.0}  # as many times as long as `seconds`: of several waits, of a guess
 # What no fault of ours makes, but an interpreter without GPU shows in its place.
 ON_CPU = frozenset({causes.HOST_DEADLOCK, causes.OUTSIDE_WAIT, causes.BUSY_LOOP, causes.UNKNOWN, causes.SCRIPT_ERROR})
 
@@ -86,7 +87,7 @@ class Case(NamedTuple):
     def lasts(self) -> float:
         """Seconds that a run of it needs at most, if nothing goes wrong."""
         if self.part == "healthy":
-            return START + 1.5 * self.seconds + RESTART
+            return START + LONGER.get(self.fault, 1.1) * self.seconds + RESTART
         if self.right.crashes:
             return START + 3 * RESTART
         return START + ACTED + RESTART
