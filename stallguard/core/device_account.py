@@ -152,5 +152,10 @@ def _shares(span: Span) -> str:
 
 
 def _of(span: Span, limit: float | None) -> str:
-    value = f"{span.usual:.0f}" if span.high - span.low <= SAME * span.high else f"{span.low:.0f} to {span.high:.0f}"
-    return f"{value} of {limit:.0f}" if limit else value
+    same = span.high - span.low <= SAME * span.high
+    value = _number(span.usual) if same else f"{_number(span.low)} to {_number(span.high)}"
+    return f"{value} of {_number(limit)}" if limit else value
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits
