@@ -4,8 +4,9 @@
 
 Needs an NVIDIA GPU and, here, msgspec and pynvml (package nvidia-ml-py); PYTHON, which trains, needs PyTorch
 and trains Keras 3 on it where it has Keras.  Prints one JSON object a reading: seconds since the start, what the
-child did at that moment, the device's and the process' readings.  Exits 1 where the device was not seen at work,
-2 where it cannot be read at all.
+child did at that moment, the device's and the process' readings; and at the end, on standard error, what the device did
+in each phase, and what each question to the driver cost.  Exits 1 where the device was not seen at work, 2 where it
+cannot be read at all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from stallguard.core.device_account import account, described
 from stallguard.host import system
 from stallguard.sensors import Target
 from stallguard.sensors.sensor_registry import DeviceSensor, ProcessSensor
@@ -88,6 +91,24 @@ def training(seconds: float, python: str) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(child.pid, signal.SIGKILL)
 
 
+def timed(module: Any, spent: dict[str, list[float]]) -> None:
+    """Let each question of a binding to the driver note its seconds in `spent`."""
+
+    def watched(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return ask(*arguments)
+            finally:
+                spent[name].append(time.perf_counter() - began)
+
+        return call
+
+    for name in dir(module):
+        if name.startswith(("nvmlDevice", "nvmlGpm", "nvmlEvent")) and callable(getattr(module, name)):
+            setattr(module, name, watched(name, getattr(module, name)))
+
+
 class Probe:
     """Takes readings until the child ends, and notes what it said it was doing."""
 
@@ -96,6 +117,11 @@ class Probe:
         target, clock = Target(root=child.pid), system
         self._process, self._device = ProcessSensor(target, clock), DeviceSensor(target)
         self.doing = "import"
+        self.spent: defaultdict[str, list[float]] = defaultdict(list)  # seconds of each question to the driver
+        with contextlib.suppress(ImportError):
+            import pynvml  # type: ignore[import-untyped,unused-ignore]
+
+            timed(pynvml, self.spent)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -112,7 +138,10 @@ class Probe:
         begun = time.monotonic()
         while self._child.poll() is None:
             doing = self.doing
-            process, device = self._process.read(), next(iter(self._device.read()), None)
+            process = self._process.read()
+            asked = time.perf_counter()
+            device = next(iter(self._device.read()), None)
+            self.spent["a whole reading"].append(time.perf_counter() - asked)
             at = round(time.monotonic() - begun, 2)
             yield {"at": at, "doing": doing, "device": device, "process": process}
             time.sleep(EVERY)
@@ -124,7 +153,8 @@ def main() -> int:
     python = sys.argv[2] if sys.argv[2:] else sys.executable
     seen: dict[str, list[Any]] = {}
     with training(seconds, python) as child:
-        for reading in Probe(child).readings():
+        probe = Probe(child)
+        for reading in probe.readings():
             print(msgspec.json.encode(reading).decode(), flush=True)
             if reading["device"] is not None:
                 seen.setdefault(reading["doing"], []).append(reading["device"])
@@ -133,18 +163,18 @@ def main() -> int:
         return 2
     for doing, devices in seen.items():
         print(doing, summary(devices), file=sys.stderr)
+    for name, took in sorted(probe.spent.items(), key=lambda item: -sum(item[1])):
+        usual = sorted(took)[len(took) // 2]
+        print(f"{1000 * usual:8.3f} ms, at most {1000 * max(took):8.3f} ms, {len(took)} times  {name}", file=sys.stderr)
     worked = max((device.utilisation or 0.0 for device in seen.get("train", [])), default=0.0)
     return 0 if worked > 0 else 1
 
 
 def summary(devices: list[Any]) -> str:
     """Return a phase's readings in a line."""
-    moved = [device.moved for device in devices]
-    watts = [device.power for device in devices if device.power is not None]
-    busy = [device.utilisation for device in devices if device.utilisation is not None]
-    mine = {device.used_by_run for device in devices}
-    power = f"{min(watts):.0f}-{max(watts):.0f} W" if watts else "power unknown"
-    return f"{len(devices)} readings, busy {busy}, {power}, moved {moved}, mine {mine}"
+    did = account(((float(at), device) for at, device in enumerate(devices)), 0.0, float("inf"))
+    moved, mine = [device.moved for device in devices], {device.used_by_run for device in devices}
+    return f"{len(devices)} readings: {described(did) if did else 'nothing'}; moved {moved}, mine {mine}"
 
 
 if __name__ == "__main__":

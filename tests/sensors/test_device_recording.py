@@ -46,4 +46,5 @@ def test_a_host_that_waits_leaves_its_device_idle(path: Path) -> None:
 def test_a_spinning_kernel_is_busy_at_a_fraction_of_the_works_power(path: Path) -> None:
     spin, work = during(path, "spin"), during(path, "train")
     assert max(device.utilisation or 0 for device in spin) > 0.5
+    assert max(device.memory_utilisation or 0 for device in spin) <= 0.02  # of recordings that have it
     assert min(device.power or 0 for device in spin) < max(device.power or 0 for device in work)
