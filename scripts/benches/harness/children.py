@@ -22,7 +22,9 @@ def environment(home: Path | None = None, /, **more: str) -> dict[str, str]:
     """Return the variables of a child, without those of this machine's stallguard.  `home`: where its runs are kept."""
     user = {name: value for name, value in os.environ.items() if not name.startswith("STALLGUARD_")}
     kept = {"STALLGUARD_HOME": str(home)} if home else {}
-    return {**user, "PYTHONPATH": str(ROOT), **kept, **more}
+    # Libraries can be on the path of this process alone, for want of an environment.
+    path = os.pathsep.join(filter(None, (str(ROOT), user.get("PYTHONPATH"))))
+    return {**user, "PYTHONPATH": path, **kept, **more}
 
 
 def started(
