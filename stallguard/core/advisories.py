@@ -5,6 +5,7 @@
   that would train something else are not made (probe/microbatch/compare.py); then a smaller batch is no remedy for this
   script, in this attempt and in later ones, unless the script takes its size as an option.
 - What sizes and devices change in the training results, attempt by attempt (policy.mathematics).
+- That no batch of a loop is counted, and which line the script lacks.
 - That the checkpoints of a training cannot be written: since when, why, and what a kill would cost.
 
 Pure, as core.fold.
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from stallguard.core import lifecycle, messages, policy
 from stallguard.core.actions import Action, Announce, Diagnosed, SlowedBy
 from stallguard.core.bottlenecks import bottlenecks
-from stallguard.core.diagnosis import diagnose
+from stallguard.core.diagnosis import diagnose, metrics
 from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS
 from stallguard.core.events import Heartbeat, ProbeNote, Profiled
 from stallguard.core.limits import Limits, PolicyLimits
@@ -156,6 +157,36 @@ def unsaved_sentence(run: Run) -> str:
 def unsaved_reason(run: Run) -> str:
     """Return why no checkpoint of the present attempt could be written, "" if none failed."""
     return run.current.unsaved[-1].why if run.current.unsaved else ""
+
+
+# Loops of which no hook sees a batch, and what a script adds after each step of one.
+OWN_COUNT = {
+    "jax": ("JAX", "state = step(state, batch); stallguard.beat()"),
+    "mlx": ("MLX", "mx.eval(model.parameters(), optimizer.state); stallguard.beat()"),
+}
+UNCOUNTED = "uncounted"  # in Review.announced
+SAID_AFTER, BESIDE_OTHERS = 45.0, 180.0  # seconds of a process; beside TensorFlow or PyTorch, which can still train
+AT_WORK = 0.3  # cores: it computes, and does not wait for a download or a queue
+
+
+def uncounted_loop(run: Run, event: Heartbeat) -> tuple[Run, list[Action]]:
+    """Return the run after a record without batches, with an announcement if it can be a loop that is not counted.
+
+    Keras counts itself on each backend, so with it no batch means that none was trained yet.
+    """
+    training = next((one for one in run.current.trainings if one.pid == event.pid and not one.over), None)
+    if training is None or training.history.greeted is None or UNCOUNTED in run.current.review.announced:
+        return run, []
+    versions, since = training.history.greeted.versions, event.at - training.began
+    found = [OWN_COUNT[name] for name in OWN_COUNT if name in versions and not {"keras", "tf_keras"} & set(versions)]
+    least = BESIDE_OTHERS if {"torch", "tensorflow"} & set(versions) else SAID_AFTER
+    works = training.history.used_gpu or (metrics.cpu(training.history, event.at, least) or 0.0) >= AT_WORK
+    if not found or since < least or not works or event.phase == "finishing":
+        return run, []
+    review = replace(run.current.review, announced=(*run.current.review.announced, UNCOUNTED))
+    (library, code), whose = found[0], messages.of_one(run, event.pid)
+    facts = {"whose": whose, "library": library, "code": code, "duration": messages.duration(since)}
+    return with_attempt(run, review=review), [Announce("training.uncounted", facts)]
 
 
 CUT, WHOLE = "micro", "whole"  # kinds of the probe's notes

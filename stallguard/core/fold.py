@@ -115,7 +115,7 @@ def _greeted(run: Run, event: events.ProbeConnected, _limits: Limits) -> Step:
 
 def _on_heartbeat(run: Run, event: events.Heartbeat, limits: Limits) -> Step:
     if not event.beats:
-        return run, []
+        return advisories.uncounted_loop(run, event)
     run, announced = advisories.loop_stays_whole(run, event, limits)
     run, not_saved = advisories.unsaved_loop(run, event, limits)
     return move(run, "progress"), [*announced, *not_saved]

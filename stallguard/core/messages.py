@@ -257,7 +257,7 @@ def totals(run: Run, beats: int, now: float, code: int = 0, why: str = "") -> di
     trouble += f", {broken.text}" if broken is not None else ""
     time = lost_time(spent) if has_failed(code, why, run.current.script_code) else effective_time(spent)
     trouble += f"; {time}" if time else ""
-    return {"batches": str(beats), "duration": duration(time_spent.total(spent)), "trouble": trouble}
+    return {"batches": str(beats or "no counted"), "duration": duration(time_spent.total(spent)), "trouble": trouble}
 
 
 def cured(run: Run) -> str:

@@ -245,17 +245,17 @@ GPU_INTERACTIVITY = _cause("gpu-interactivity", "macOS ended work of the GPU bec
 # The next four: an error of CUDA ends all work of the process on the GPU, also if the script goes on.
 LAUNCH_BLOCKING = Advice("the line of the traceback can be a later one: see which call it is",
     "CUDA_LAUNCH_BLOCKING=1 stallguard run ...")
-CUDA_FAULT = _cause("cuda-fault", "a kernel failed on the GPU, and ended all further work of the process there",
+CUDA_FAULT = _cause("cuda-fault", "a kernel failed on the GPU, which refuses this process since then",
     Remedy((SAME,), "CUDA refuses this process after such an error; it serves a new one"),
     advice=(LAUNCH_BLOCKING._replace(text="if it comes back at the same place, see which call it is"),
         Advice("find the kernel that reads or writes outside of its memory", "compute-sanitizer python train.py")),
     urgent=True)
-CUDA_ASSERT = _cause("cuda-assert", "the script gave the GPU an index, a label or a probability that is out of range",
+CUDA_ASSERT = _cause("cuda-assert", "the script gave the GPU an index or a label that is out of range",
     no_restart(STOP, "an index or a label is out of range, and the same data would fail again"),
     advice=(Advice("check the labels and indices: from 0, and less than the number of classes or rows"),
         LAUNCH_BLOCKING),
     urgent=True, any_batch_size=True)
-GPU_MEMORY_FAULT = _cause("gpu-memory-fault", "the hardware of the GPU reported an error that it cannot correct",
+GPU_MEMORY_FAULT = _cause("gpu-memory-fault", "the GPU reported an error that it cannot correct",
     Remedy((SAME,), "the driver sets faulty memory aside, and a new process gets other memory"),
     advice=(Advice("see its counters; if they rise again after a reset, replace the GPU",
         "nvidia-smi --query --display=ECC,ROW_REMAPPER"),),
@@ -263,7 +263,7 @@ GPU_MEMORY_FAULT = _cause("gpu-memory-fault", "the hardware of the GPU reported 
 GPU_LOST = _cause("gpu-lost", "the machine does not reach its GPU any more",
     no_restart(STOP, "no process of this machine reaches the GPU any more"),
     advice=(Advice("restart the machine; if it comes back, check power, heat and seat of the GPU"),))
-NCCL = _cause("nccl", "processes that train together lost each other: one died, or did not take part",
+NCCL = _cause("nccl", "processes that train together lost each other",
     Remedy((SAME, SAME), "new processes find each other again"),
     advice=(Advice("look for the process that failed first: the others only wait for it"),
         Advice("have NCCL print what it does", "NCCL_DEBUG=INFO stallguard run ...")))

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from ..libraries import Library
 
-LIBRARY = Library("mlx", computes=True, array_waits=("eval", "item", "synchronize", "tolist"), distributions=("mlx",))
+LIBRARY = Library("mlx", trains=True, array_waits=("eval", "item", "synchronize", "tolist"), distributions=("mlx",))
