@@ -12,7 +12,9 @@ keep a script's tensors alive.  In other code the instruction shows the name of 
 the script or its library has imported that (TensorFlow, torch and JAX do).  A call, or a test of truth, that needs a
 value of a device is "device", in the library's code too.  What is not recognised is "call", if the
 thread stays at one instruction of code that is not the library's, and "place", if it stays in the same few lines: a
-loop that never ends.  In a training of several processes a call of the library can wait for another: it is "io".
+loop that never ends.  A loop that is always found at the same call, since only that releases the interpreter's lock,
+shows that it goes on (main_thread.py).  In a training of several processes a call of the library can wait for another:
+it is "io".
 
 A thread in a lock without a timeout cannot act by itself, every other thread can.  Exceptions are threads that sleep
 with a timeout at the same place in nearly all samples of a healthy training (the monitor of a progress bar), because
@@ -30,7 +32,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import libraries, patches, wire
+from . import libraries, main_thread, patches, wire
 from .native_threads import service_idents
 
 TYPE_CHECKING = False
@@ -130,6 +132,7 @@ class WaitEvidence:
         self._calls: dict[tuple[int, int], tuple[CodeType, int]] = {}
         self._places: dict[int, Place] = {}  # where each thread stood at the last look
         self._habits: dict[int, Habit] = {}
+        self._main = main_thread.Progress()
         self._waits = self._samples = 0  # healthy samples of the training's thread: in a lock, and all
         here = self.look.__code__.co_filename
         self._own = os.path.dirname(here) + os.sep
@@ -161,8 +164,11 @@ class WaitEvidence:
             self._lines.clear()
         elif self._stays_in_place(frame, now):
             kind, since = (CALL if stays and self._since <= self._place_since else PLACE), self._place_since
-        if kind in (LIBRARY, DEVICE) and has_peers():
-            kind = IO
+        if kind in (LIBRARY, DEVICE):
+            if self._main.has_run(thread):  # it comes to this instruction again and again
+                since = self._since = now
+            if has_peers():
+                kind = IO
         if stays or kind != NONE:
             # A save of ours is no wait of the script.
             self._store(NONE if kind == _PROBE else kind, since, wakers)

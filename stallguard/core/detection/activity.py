@@ -363,9 +363,18 @@ def is_device_idle(evidence: Activity, now: float, limits: DetectorLimits) -> bo
     return used and _device_activity(evidence, now, limits) in ("idle", "wedged")
 
 
-def waits_for_device_alone(evidence: Activity) -> bool:
-    """Return whether the thread certainly waits for a device, and for no other Python thread that could act."""
-    return evidence.wait is not None and evidence.wait.for_device and evidence.wait.wakers <= 0
+def waits_for_idle_device(evidence: Activity) -> str:
+    """Return which of verdict.Thresholds holds for a wait for a device that does nothing.
+
+    `device` if it certainly waits for that.  `call` if it worked for this training before; `place` if it need not have,
+    or if another Python thread could end the wait.
+    """
+    wait = evidence.wait
+    if wait is None or wait.wakers > 0:
+        return "place"
+    if wait.for_device:
+        return "device"
+    return "call" if evidence.worked else "place"
 
 
 def is_settled(evidence: Activity) -> bool:

@@ -267,7 +267,7 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
     held = [
         (DEADLOCK, runs.deadlock, bar.deadlock), (EXTERNAL, runs.external, bar.external),
         (BUSY_DEVICE, runs.device, bar.device), (BUSY_DEVICE, runs.rests, bar.hung),
-        (IDLE_DEVICE, runs.idle_device, bar.device if activity.waits_for_device_alone(seen) else bar.place),
+        (IDLE_DEVICE, runs.idle_device, getattr(bar, activity.waits_for_idle_device(seen))),
         (SPIN, runs.place, bar.place), (SPIN, runs.spin, bar.spin), (WORKING, gap, bar.working),
     ]  # fmt: skip
     fresh = activity.is_fresh(seen, now, limits)
@@ -305,6 +305,7 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
         judgement, evidence=seen.kind if fresh else UNKNOWN, threshold=present.get(seen.kind, bar.silence)
     )
     near = [kind for kind, lasted, due in held if lasted >= due * limits.suspect_share]
+    near += [BUSY_DEVICE] if runs.rests >= bar.rests else []
     if near or runs.external >= bar.idle:
         on_its_device = [kind for kind in near if kind in (BUSY_DEVICE, IDLE_DEVICE)]
         kind = on_its_device[0] if on_its_device and seen.kind not in (DEADLOCK, EXTERNAL) else judgement.evidence
@@ -364,7 +365,8 @@ def _pulse(detector_state: DetectorState) -> bool | None:
 class Thresholds(msgspec.Struct, frozen=True, omit_defaults=True):
     """Watched seconds after which each class is a stall; `silence`: without usable evidence.
 
-    `place` and `device`: see learned.Runs; `hung`: of its `rests`; `idle`: of idleness after which a stall is possible,
+    `place` and `device`: see learned.Runs; `call`: of `idle_device` in a call that can also compute;
+    `hung`: of `rests`.  `rests` and `idle`: of a device at rest, and of idleness, after which a stall is possible,
     though not judged yet.
     """
 
@@ -375,7 +377,9 @@ class Thresholds(msgspec.Struct, frozen=True, omit_defaults=True):
     silence: float
     place: float
     device: float
+    call: float
     hung: float
+    rests: float
     idle: float
 
 
@@ -419,14 +423,18 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     if known and name in PACED:
         place = max(limits.one_place, body, multiple * base.spin) * where.machine_slowdown
         device = hung = max(limits.busy_device, usual) * where.machine_slowdown
-    elif where.whole_graphs and name not in (*PACED, FIRST):
-        hung = working
+    call = place
+    if known and name in IN_STEP and not where.whole_graphs:
+        call = max(limits.hung_device, usual) * where.machine_slowdown
 
     # Strikes scale all classes; then a more specific class never takes longer than a less specific one.
-    raw = (deadlock, external, spin, working, silence, place, device, hung)
-    deadlock, external, spin, working, silence, place, device, hung = (value * where.strikes for value in raw)
+    raw = (deadlock, external, spin, working, silence, place, device, call, hung)
+    deadlock, external, spin, working, silence, place, device, call, hung = (value * where.strikes for value in raw)
     spin, silence, external = min(spin, working), min(silence, working), min(external, working)
     place, device, hung = min(place, spin), min(device, working), min(hung, working)
+    call, rests = min(call, place), hung * limits.suspect_share
+    if where.whole_graphs and name not in (*PACED, FIRST):
+        hung = working
     deadlock = min(deadlock, external)
     if learning and name in IN_STEP:
         deadlock, external = max(deadlock, limits.learning), max(external, limits.learning)
@@ -437,5 +445,5 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     idle = external * limits.suspect_share
     if known and name in PACED and not proves_nothing:
         idle = min(idle, max(limits.one_place * limits.suspect_share, usual))
-    judged = (deadlock, external, spin, working, silence, place, device, hung, idle)
+    judged = (deadlock, external, spin, working, silence, place, device, call, hung, rests, idle)
     return Thresholds(*(value * limits.patience for value in judged))

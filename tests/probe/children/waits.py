@@ -146,6 +146,18 @@ def truth():
         pass
 
 
+class Ordered:
+    """Compared with anything, it gives such a number."""
+
+    def __gt__(self, other):
+        return Number()
+
+
+def compared():
+    if Ordered() > 1:
+        pass
+
+
 def of_library(name, does):
     """Return a function that lies in a file of torch."""
     made = {"lock": lock, "near": near, "Array": Array, "Number": Number}
@@ -176,7 +188,7 @@ WAITS = {
     ],
     "none": [of_unknown_name],
 }  # fmt: skip
-WAITS["device" if sys.version_info >= (3, 11) else "none"].append(truth)
+WAITS["device" if sys.version_info >= (3, 11) else "none"] += [truth, compared]
 threads = []
 for kind, functions in WAITS.items():
     for index, function in enumerate(functions):
