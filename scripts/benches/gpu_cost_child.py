@@ -196,14 +196,13 @@ def save(kind, seconds, megabytes, file):
     block = BLOCK if DEVICE == "cuda" else BLOCK // 4
     layers = max(1, round(float(megabytes) * 1e6 / (block * block * 4)))
     training = KINDS[kind]([block] * (layers + 1))  # the first one is small
-    guard = getattr(sys.modules.get("_stallguard_probe"), "probe", None)
-    times, saves = [], []
-    after_step = saved_by_script(training, file + ".state", guard) if kind == "torch" else lambda: saves_of(guard)
+    times, counts = [], []
+    after_step = saved_by_script(training, file + ".state") if kind == "torch" else saves
     end = time.monotonic() + float(seconds)
 
     def tick():
         training.wait()
-        saves.append(after_step())
+        counts.append(after_step())
         times.append(time.monotonic())
         if times[-1] > end:
             raise Over
@@ -212,22 +211,23 @@ def save(kind, seconds, megabytes, file):
         training.train(32, 10**9, tick)
     except Over:
         with open(file, "w") as out:
-            json.dump({"times": times, "saves": saves}, out)
+            json.dump({"times": times, "saves": counts}, out)
 
 
-def saves_of(guard):
-    """Return how many checkpoints the guard, or the script by torch.save, has finished."""
-    return guard.context.get("saves") if guard else 0
+def saves():
+    """Return how many checkpoints were finished, by the guard or by torch.save, as the probe counts them."""
+    # Not kept in a variable: the guard follows what a callback reaches, and its own objects are no state of a script.
+    return sys.modules["_stallguard_probe"].probe.context.get("saves") if stallguard.guarded() else 0
 
 
-def saved_by_script(training, path, guard):
+def saved_by_script(training, path):
     """Have the training save itself from now on; return what does so after a step and returns how often it has."""
-    if guard:
+    if stallguard.guarded():
         stallguard.checkpoint(training.save, training.load)
 
         def beat():
             stallguard.beat()
-            return saves_of(guard)
+            return saves()
 
         return beat
     every, began, count = float(os.environ["SAVE_EVERY"]), time.monotonic(), [0]

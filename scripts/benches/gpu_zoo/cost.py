@@ -30,6 +30,7 @@ from typing import Any
 
 import psutil
 
+from exactness import statements
 from gpu_zoo.options import Options, Part, Result
 from gpu_zoo.places import Job, chosen, spread, variables
 from harness.children import BENCHES, Child, ended, guarding, started
@@ -40,7 +41,7 @@ CHILD = str(BENCHES / "gpu_cost_child.py")
 KINDS = ("torch", "jax", "keras-torch", "keras-jax")
 TARGETS = (1, 3, 10)  # ms a step
 PAIRS = 10  # unless --repeat says otherwise
-SETTLE, TURN, TURNS = 0.4, 1.5, 2  # seconds before a turn is timed; of a turn; of each process and step time in a pair
+SETTLE, TURN, TURNS = 0.3, 1.2, 2  # seconds before a turn is timed; of a turn; of each process and step time in a pair
 LEAST, CLOSE = 64, 0.05  # rows of the smallest batch, and of which a batch is a multiple; miss of a target
 START, ANSWER = 150.0, 120.0  # seconds that a child has to be ready; to answer, with JAX's compilation
 SLOW_DOWN, STOP = 0.5, 1.0  # goals, at most: percent; seconds
@@ -113,8 +114,9 @@ class Trainee:
     def end(self) -> None:
         if hasattr(self, "_channel"):
             self.stop(signal.SIGCONT)
-            self._channel.shutdown(socket.SHUT_RDWR)
-            self._lines.close()
+            with contextlib.suppress(OSError):  # the child has ended
+                self._channel.shutdown(socket.SHUT_RDWR)
+                self._lines.close()
             self._channel.close()
         ended(self.child, 20, 10)
 
@@ -311,11 +313,13 @@ def saved(job: Job, gpu: int | None) -> list[Result]:
         if not (place / "times.json").exists():
             raise RuntimeError(f"no times ({code}): {(place / 'output.txt').read_text(errors='replace')[-600:]}")
         seen = json.loads((place / "times.json").read_text())
+        said = [one.text for one in statements.all_in((place / "runs" / "latest").resolve())] if guarded else []
     stops = stops_of(seen["times"], seen["saves"])
     times = [b - a for a, b in itertools.pairwise(seen["times"])]
     return [{
         "part": "save", "case": job.kind, "guarded": guarded, "gpu": gpu, "megabytes": megabytes, "stops": stops,
         "step": statistics.median(times), "longest": max(times[len(times) // 20 :]), "steps": len(times),
+        "said": said,
     }]  # fmt: skip
 
 
