@@ -280,6 +280,19 @@ def test_several_devices_of_a_run_are_one_reading(driver: Driver) -> None:
     assert (reading.clock, reading.clock_limit) == (345, 1980)  # the slowest paces all
 
 
+def test_a_sum_of_which_one_part_is_unknown_is_unknown(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.running[0] = [42]
+
+    def of_one(device: int) -> int:
+        if device == 0:
+            raise driver.NVMLError(NOT_SUPPORTED)
+        return 512_000
+
+    monkeypatch.setattr(driver, "nvmlDeviceGetPowerUsage", of_one)
+    reading = NvidiaGpu().read([42])
+    assert (reading.power, reading.power_limit) == (None, 1300.0)
+
+
 def test_questions_that_take_long_are_asked_seldom_and_trainings_share_the_answers(driver: Driver) -> None:
     now = [0.0]
     gpus = [_at(now) for _ in range(3)]
