@@ -81,7 +81,8 @@ FOLLOWS: dict[str, list[str]] = {
         "darwin: F9 panic", "darwin: F11 CPU training", "darwin: F11 no GPU found", "darwin: F11 slow optimizer",
         "darwin: F11 rebuilt each batch", "darwin: F11 Rosetta", "darwin: F13 loss", "darwin: stopped",
         "linux: SIGSTOP", "linux: retraced", "linux: starved batches", "linux: neighbours", "linux: long save",
-        "linux: long compile", "linux: data ended", "linux: GPU kept cool", "linux: GPU shared",
+        "linux: long compile", "linux: data ended", "linux: CUDA: out of memory, handled by the script",
+        "linux: GPU kept cool", "linux: GPU shared",
     ],
 }  # fmt: skip
 

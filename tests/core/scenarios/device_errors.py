@@ -98,6 +98,9 @@ MANY: dict[str, tuple[str, Callable[[], Simulation]]] = {
     ),
     "NCCL": (causes.NCCL, lambda: aborts("Watchdog caught collective operation timeout", "nccl")),
     "NCCL, waiting": (causes.NCCL, waits_for_a_peer),
+    "out of memory, handled by the script": (
+        causes.GPU_OUT_OF_MEMORY, lambda: h100().line("cuda_oom", "retrying: CUDA out of memory.").train(60)
+    ),
     "out of memory": (
         causes.GPU_OUT_OF_MEMORY, lambda: raises("torch.OutOfMemoryError: CUDA out of memory.", "cuda_oom")
     ),
