@@ -285,7 +285,8 @@ def read_device(
         )
         return replace(evidence, rests_since=rests, power_range=(0.0, 0.0))
     evidence = replace(evidence, rests_since=None)
-    if (reading.memory_utilisation or 0.0) > limits.resting_memory and not reading.others:
+    others = bool(reading.others) and reading.power is not None  # it can be their work: then the power decides
+    if (reading.memory_utilisation or 0.0) > limits.resting_memory and not others:
         return replace(evidence, device_since=None, power_range=(0.0, 0.0))  # it reads or writes: it computes
     if evidence.device_since is None or not reading.power:
         return evidence
@@ -366,15 +367,13 @@ def is_device_idle(evidence: Activity, now: float, limits: DetectorLimits) -> bo
 def waits_for_idle_device(evidence: Activity) -> str:
     """Return which of verdict.Thresholds holds for a wait for a device that does nothing.
 
-    `device` if it certainly waits for that.  `call` if it worked for this training before; `place` if it need not have,
-    or if another Python thread could end the wait.
+    `device` if it certainly waits for that; `call` if it can also compute; `place` if another Python thread could end
+    the wait.
     """
     wait = evidence.wait
     if wait is None or wait.wakers > 0:
         return "place"
-    if wait.for_device:
-        return "device"
-    return "call" if evidence.worked else "place"
+    return "device" if wait.for_device else "call"
 
 
 def is_settled(evidence: Activity) -> bool:

@@ -285,7 +285,7 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
         # Certain: all threads wait for each other and no GPU is in use that could wake one, or a worker process of the
         # input pipeline has died.  A lock of Python is no wait for a GPU: what waits for that is a call of the library.
         # Certain verdicts are acted upon at once, others after about two minutes of silence.
-        uses_gpu = seen.device is not None and bool(seen.device.used_by_run)
+        uses_gpu = seen.device is not None and seen.device.used_by_run is not False
         certain = (over == DEADLOCK and (not uses_gpu or activity.is_locked(seen))) or seen.workers > 0
         step = move(judgement.step, "stalled")
         # Where all classes have one threshold, the gap passes it first: it is still called by what is seen in it.
