@@ -151,6 +151,8 @@ _CROWDING_SECONDS = 15.0  # time constant of the moving mean `crowding`
 _ONSET = 1.25
 # Power of a device that repeats one kernel without end is flat; that of a training moves with its steps.
 _FLAT = 0.15  # of its highest value
+# Seconds in which a program that shares its GPU with ten others had its turn: the readings between show it idle.
+_TURNS = 20.0
 _LATE_DEVICE = 6.0  # seconds into a gap from which on its readings are all of the gap: one each 2 s, of the time before
 
 
@@ -187,7 +189,9 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     # Since when a device is busy for it at an even power, and nothing else is.
     device_since: float | None = None
     power_range: tuple[float, float] = (0.0, 0.0)  # watts, since then
-    rests_since: float | None = None  # since when it is busy for it while its memory and its power rest
+    # Since when it is busy for it while its memory and its power rest; `rested`: when a reading last showed that.
+    rests_since: float | None = None
+    rested: float = -1.0
     idle_device_since: float | None = None  # since when its own device does nothing, and one thread works at most
     worked: bool = False  # a reading in a healthy step showed the device at work
     unseen: bool = False  # the newest such reading did not show the run's own part of that work
@@ -283,7 +287,8 @@ def read_device(
         rests = (
             evidence.rests_since if evidence.rests_since is not None else now - (gap if gap <= _LATE_DEVICE else 0.0)
         )
-        return replace(evidence, rests_since=rests, power_range=(0.0, 0.0))
+        is_idle = _device_activity(evidence, now, limits) == "idle"
+        return replace(evidence, rests_since=rests, rested=evidence.rested if is_idle else now, power_range=(0.0, 0.0))
     evidence = replace(evidence, rests_since=None)
     others = bool(reading.others) and reading.power is not None  # it can be their work: then the power decides
     if (reading.memory_utilisation or 0.0) > limits.resting_memory and not others:
@@ -329,7 +334,7 @@ def current(evidence: Activity, began: float) -> Runs:
         place = min(spinning, stands) if wait.in_place else 0.0
         if evidence.device_since is not None and (wait.in_library or wait.in_call):
             device = min(stands, evidence.seen - evidence.device_since)
-        if evidence.rests_since is not None and wait.for_device:
+        if evidence.rests_since is not None and wait.in_library:
             rests = min(stands, evidence.seen - evidence.rests_since)
         if evidence.idle_device_since is not None and (wait.for_device or (wait.in_library and spinning > 0.0)):
             idle_device = min(stands, evidence.seen - evidence.idle_device_since)
@@ -486,7 +491,9 @@ def _classify(evidence: Activity, rates: UsageRates, now: float, gap: float, lim
     productive = not quiet and (transfers or touches_memory or rates.major > 0)
     seen_since = now - min(rates.seconds, gap)
     if productive or gpu in ("idle", "unknown"):
-        evidence = replace(evidence, device_since=None, power_range=(0.0, 0.0), rests_since=None)
+        evidence = replace(evidence, device_since=None, power_range=(0.0, 0.0))
+        if productive or gpu == "unknown" or now - evidence.rested > _TURNS:
+            evidence = replace(evidence, rests_since=None)
     elif evidence.device_since is None:
         evidence = replace(evidence, device_since=seen_since)
     if productive or gpu != "idle" or rates.cpu >= limits.one_thread or not _has_device(evidence):

@@ -133,10 +133,13 @@ def early(where: str) -> Alone:
     return scene.train(0.4) if where == "first steps" else scene.enter(where)
 
 
+@pytest.mark.parametrize("frame", [VALUE, ("library", 0)])
 @pytest.mark.parametrize("where", EARLY)
-def test_a_hung_gpu_is_noticed_in_27_s_and_judged_in_55_where_no_pace_is_known(where: str) -> None:
+def test_a_hung_gpu_is_noticed_in_27_s_and_judged_in_55_where_no_pace_is_known(
+    where: str, frame: tuple[str, int]
+) -> None:
     scene = early(where)
-    noticed, judged, acted = times(scene, HUNG)
+    noticed, judged, acted = times(scene, HUNG, frame)
 
     assert noticed <= 27
     assert judged <= 55
@@ -149,7 +152,7 @@ def test_a_hung_gpu_is_noticed_in_27_s_and_judged_in_55_where_no_pace_is_known(w
     [
         (replace(HUNG, memory_utilisation=None), VALUE), (replace(HUNG, power=None), VALUE),
         (replace(HUNG, power_limit=None), VALUE), (replace(HUNG, memory_utilisation=0.2), VALUE),
-        (replace(HUNG, power=350.0), VALUE), (HUNG, ("library", 0)), (HUNG, ("call", 0)), (None, VALUE),
+        (replace(HUNG, power=350.0), VALUE), (HUNG, ("call", 0)), (None, VALUE),
     ],
 )  # fmt: skip
 def test_nothing_is_hung_that_is_not_known_to_rest(device: Device | None, frame: tuple[str, int]) -> None:
