@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from detection import nights, tables
+from detection import gpu_traces, nights, tables
 from detection.effective import DEFAULT, IMPORT, OFTEN, FourStalls
 from detection.peers import Akka, Cassandra, FiveTimesLongest, Fixed, Seen, SixTimesSlowest
 from detection.plans import KINDS, Plan
@@ -117,3 +117,13 @@ def test_a_false_alarm_costs_a_restart():
 
     assert (account.needless, account.stalls) == (2, 0)
     assert account.spent.restart == 2 * (8.0 + 20.0 + 1.0)
+
+
+@pytest.mark.costly
+def test_trainings_on_a_gpu_repeat_themselves_and_their_healthy_waits_end_while_the_sick_do_not() -> None:
+    first = gpu_traces.played(20, 1, seed=3, processes=1)
+
+    assert first == gpu_traces.played(20, 1, seed=3, processes=2)
+    assert {one.kind for one in first} == {*gpu_traces.HEALTHY, *gpu_traces.SICK}
+    assert all(one.judged == np.inf for one in first if one.kind in gpu_traces.HEALTHY)
+    assert all(one.noticed <= 30 and one.acted <= 120 for one in first if one.kind in gpu_traces.SICK)

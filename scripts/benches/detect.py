@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from detection import effective, real, simulation, slow, tables, traces
+from detection import effective, gpu_traces, real, simulation, slow, tables, traces
 from detection.detectors import KINDS_OF_STALL
 from detection.plans import WAYS_OF_WAITING
 from detection.simulation import OURS, OURS_BLIND, Scores, World
@@ -349,6 +349,34 @@ def _night_goals(scores: Scores, *, peers: bool) -> list[Goal]:
     return goals
 
 
+# ---- trainings on a GPU ------------------------------------------------------------------------------------
+
+EVERY = 6.0  # hours of a training on a GPU in which one of the healthy episodes is assumed
+SICK_EACH = 12  # episodes of each sick kind
+IN_TIME = {"noticed": 30.0, "judged": 60.0, "acted": 120.0}  # seconds
+
+
+def on_gpus(hours: float, seed: int) -> list[Goal]:
+    """Count alarms of waits for a GPU that end by themselves; return how soon one that does not is found."""
+    found = gpu_traces.played(round(hours / EVERY), SICK_EACH, seed, PROCESSES)
+    rows = []
+    for kind in (*gpu_traces.HEALTHY, *gpu_traces.SICK):
+        of_kind = [one for one in found if one.kind == kind]
+        alarms = sum(one.judged < np.inf for one in of_kind)
+        slowest = [f"{max(getattr(one, name) for one in of_kind):.1f}" for name in IN_TIME]
+        rows.append((kind, str(len(of_kind)), str(alarms), *(slowest if kind in gpu_traces.SICK else ("-",) * 3)))
+    print(f"trainings on a GPU, a healthy wait each {EVERY:g} h assumed: {hours:,.0f} h")
+    head = ("a wait for the GPU", "episodes", "called a stall", *(f"{name} after, slowest, s" for name in IN_TIME))
+    print(table(head, rows))
+    healthy = [one for one in found if one.kind in gpu_traces.HEALTHY]
+    goals = [Goal("healthy waits for a GPU called a stall", float(sum(one.judged < np.inf for one in healthy)), 0.0)]
+    sick = [one for one in found if one.kind in gpu_traces.SICK]
+    return goals + [
+        Goal(f"a GPU that never answers, {name} after, slowest, s", max(getattr(one, name) for one in sick), most)
+        for name, most in IN_TIME.items()
+    ]
+
+
 # ---- patience --------------------------------------------------------------------------------------------
 
 
@@ -433,6 +461,7 @@ def main() -> int:
         lambda: real_stalls(recordings),
         lambda: planted(well, rng),
         lambda: nights(well, asked.hours, asked.seed),
+        lambda: on_gpus(asked.hours, asked.seed),
         lambda: curve(well, min(asked.hours, asked.curve), asked.seed),
         lambda: slowdowns(well, 10, asked.seed),
         lambda: costs(well),
