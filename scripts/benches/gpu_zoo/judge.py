@@ -12,8 +12,8 @@ from gpu_zoo.cases import ON_CPU, Case
 from gpu_zoo.options import Result
 from harness.children import BENCHES
 
-NOTICED, EVIDENCE = 30.0, 60.0  # seconds at most
-ACTED = 121.0  # two minutes of silence, and the second between two looks
+NOTICED, EVIDENCE, ACTED = 30.0, 60.0, 120.0  # seconds at most
+SAID = 60.0  # seconds of a loop that nothing counts, after which that must be said, at most
 STARTED = 0.5  # seconds by which a clock that is read in another process can differ
 SOURCES = (BENCHES / "gpu_child.py", BENCHES / "gpu_zoo" / "faults_child.py")
 Line = dict[str, Any]  # of a journal
@@ -129,6 +129,8 @@ def _healthy(seen: Seen) -> Result:
 def _sick(case: Case, seen: Seen, plain: dict[str, Any]) -> Result:
     if seen.fault is None:
         return {"wrong": [f"it did not happen; exit code {seen.code}"]}
+    if case.framework.endswith("-silent"):
+        return _uncounted(seen)
     right, found = case.right, times(seen.lines, seen.fault["clock"])
     explained = diagnoses(seen.lines)
     cause = explained[0]["findings"][0]["cause"] if explained and explained[0].get("findings") else ""
@@ -159,6 +161,15 @@ def _sick(case: Case, seen: Seen, plain: dict[str, Any]) -> Result:
         "cause": cause, "confidence": explained[0]["findings"][0]["confidence"] if cause else 0.0, "where": where,
         "remedy": f"{action}{f' 1/{slices}' if slices > 1 else ''}", "end": ended, "wrong": wrong,
     }  # fmt: skip
+
+
+def _uncounted(seen: Seen) -> Result:
+    """Judge a loop that nothing counts: no silence of it can be told from its work, so this must be said in time."""
+    started = next(line["clock"] for line in seen.lines if line["event"] == "attempt.started")
+    said = next((line["clock"] - started for line in seen.lines if line["event"] == "training.uncounted"), None)
+    stalled = any(line["event"] == "training.stalled" for line in seen.lines)
+    wrong = [] if said is not None and said <= SAID else [f"that it is not counted was said after {_seconds(said)}"]
+    return {"end": end(seen, {}), "remedy": "said", "wrong": wrong + ["it was judged"] * stalled}
 
 
 def _seconds(value: float | None) -> str:

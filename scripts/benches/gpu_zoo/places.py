@@ -43,9 +43,9 @@ def variables(kind: str, gpu: int | None) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "KERAS_BACKEND": kind.partition("-")[2] or "torch",
         "CUDA_VISIBLE_DEVICES": "" if gpu is None else str(gpu),
-        "JAX_PLATFORMS": "cpu" if gpu is None else "cuda",
+        "JAX_PLATFORMS": "cpu" if gpu is None else "cuda,cpu",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # else the first process takes three quarters of the GPU's memory
-        "GPU_CHILD_DEVICE": "cpu" if gpu is None else "cuda",
+        "GPU_CHILD_DEVICE": "cpu" if gpu is None else "cuda,cpu",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TOKENIZERS_PARALLELISM": "false",
     }

@@ -42,7 +42,7 @@ def variables(case: Case, gpu: int | None) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "" if gpu is None else str(gpu), "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         "KERAS_BACKEND": "jax" if "jax" in case.framework else "torch", "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "XLA_PYTHON_CLIENT_MEM_FRACTION": ".05", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-        "TOKENIZERS_PARALLELISM": "false", "JAX_PLATFORMS": "cpu" if gpu is None else "cuda",
+        "TOKENIZERS_PARALLELISM": "false", "JAX_PLATFORMS": "cpu" if gpu is None else "cuda,cpu",
         **({} if gpu is None else {"XLA_FLAGS": "--xla_gpu_deterministic_ops=true"}),
     }  # fmt: skip
 

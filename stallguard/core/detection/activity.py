@@ -336,8 +336,10 @@ def current(evidence: Activity, began: float) -> Runs:
             device = min(stands, evidence.seen - evidence.device_since)
         if evidence.rests_since is not None and wait.in_library:
             rests = min(stands, evidence.seen - evidence.rests_since)
-        if evidence.idle_device_since is not None and (wait.for_device or (wait.in_library and spinning > 0.0)):
+        if evidence.idle_device_since is not None and wait.in_library:
             idle_device = min(stands, evidence.seen - evidence.idle_device_since)
+            if not wait.for_device:  # one that slept, and has just woken up, has not spun so long
+                idle_device = min(idle_device, spinning)
     runs = (deadlock, external, spinning, evidence.runs.work, place, device, rests, idle_device)
     return Runs(*(max(0.0, run) for run in runs))
 

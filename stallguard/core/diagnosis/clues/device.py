@@ -20,6 +20,7 @@ WORKING_MEMORY, WORKING_POWER = 0.10, 0.5
 SLOWED = 0.6  # of its highest clock: a power limit that takes less away is how a device is meant to work
 OURS = 0.5  # share of its busy time below which it works for other programs
 OFF_THE_BUS, MEMORY_FAULTS = 79, (48, 94, 95)  # numbers of critical errors (device_account.XIDS)
+OF_PROGRAMS = (13, 31, 43, 45, 109)  # those that a program makes: the others on the device go on
 HARMFUL = ("heat", "hardware")
 
 
@@ -100,6 +101,8 @@ def gpu_slowed(scene: Scene) -> Facts | None:
 def gpu_xid(scene: Scene) -> Facts | None:
     did = what_it_did(scene)
     if did is None or not did.xids or did.used_by_run is False:
+        return None
+    if did.xid in OF_PROGRAMS and did.others != 0:  # the driver does not say of which program on the device
         return None
     return {"errors": counted(did.xids, "critical error"), "number": xid_words(did.xid)}
 
