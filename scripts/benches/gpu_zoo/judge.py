@@ -164,7 +164,7 @@ def _sick(case: Case, seen: Seen, plain: dict[str, Any]) -> Result:
 
 
 def _uncounted(seen: Seen) -> Result:
-    """Judge a loop that nothing counts: no silence of it can be told from its work, so this must be said in time."""
+    """Judge a loop that nothing counts: its silence looks like its work, so this must be said in time."""
     started = next(line["clock"] for line in seen.lines if line["event"] == "attempt.started")
     said = next((line["clock"] - started for line in seen.lines if line["event"] == "training.uncounted"), None)
     stalled = any(line["event"] == "training.stalled" for line in seen.lines)

@@ -334,7 +334,8 @@ def current(evidence: Activity, began: float) -> Runs:
         place = min(spinning, stands) if wait.in_place else 0.0
         if evidence.device_since is not None and (wait.in_library or wait.in_call):
             device = min(stands, evidence.seen - evidence.device_since)
-        if evidence.rests_since is not None and wait.in_library:
+        # Some copies from a GPU hold the interpreter's lock (`torch.save`): then no frame shows the call.
+        if evidence.rests_since is not None and (wait.in_library or wait.kind == HELD):
             rests = min(stands, evidence.seen - evidence.rests_since)
         if evidence.idle_device_since is not None and wait.in_library:
             idle_device = min(stands, evidence.seen - evidence.idle_device_since)

@@ -77,7 +77,7 @@ PATTERNS: tuple[Pattern, ...] = (
         against=(process.metal_frames, process.input_frames, progress.in_step, progress.waits_for_batch,
             progress.saving, progress.no_pulses, progress.waits_outside, machine.swapping, machine.slept,
             script.data_ended),
-        excludes=EXPLAINED),
+        excludes=(*EXPLAINED, progress.waits_for_busy_device, progress.waits_for_idle_device)),
     Pattern(causes.OUTSIDE_WAIT, "F8", 0.45, requires=(*GAP, process.cpu_idle, progress.waits_outside),
         proofs=(process.callback_waits,), supports=(process.waits_in_script, progress.outside_step, progress.pulses),
         against=(process.input_frames, process.lock_frames, process.workers_died, progress.in_step,
@@ -209,7 +209,7 @@ PATTERNS: tuple[Pattern, ...] = (
         against=(progress.deadlocked, process.cpu_idle, process.no_io), excludes=(process.stopped,)),
     Pattern(causes.COMPILING, "", 0.4, requires=(*GAP, progress.compiling),
         proofs=(process.compile_frames,), supports=(process.cpu_busy, progress.working), against=(progress.spinning,),
-        excludes=(process.stopped, process.cpu_idle)),
+        excludes=(process.stopped, process.cpu_idle, progress.waits_for_busy_device)),
     Pattern(causes.DATA_ENDED, "", 0.75, requires=(*GAP, script.data_ended)),
     # ---- at the end, and after it ---------------------------------------------------------------------------------
     Pattern(causes.EXIT_HANG, "F8", 0.8, requires=(*GAP, progress.finishing),
