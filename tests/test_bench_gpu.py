@@ -110,6 +110,24 @@ def test_every_case_that_hangs_has_a_line_that_is_right(case: Case) -> None:
     assert not right.has_line or right.crashes or any(judge.is_right_line(case, where) for where in places)
 
 
+@pytest.mark.parametrize(("after", "right"), [(46, True), (61, False), (None, False)])
+def test_a_loop_that_nothing_counts_must_be_said_to_be_so_in_a_minute_and_is_not_judged(
+    after: float | None, right: bool
+) -> None:
+    case = named("jax-silent-kernel-step-spin")
+    said = [] if after is None else [line(after - 20, "training.uncounted")]
+    lines = [line(-20, "attempt.started"), *said]
+    assert (verdict(lines, case, None, None) == []) == right
+    assert verdict([*lines, line(90, "training.stalled")], case, None, None)[-1] == "it was judged"
+
+
+def test_a_recording_has_the_silence_and_not_the_end_of_a_run_that_ended_well() -> None:
+    beats = [line(clock - AT, "probe.heartbeat", progress_clock=clock) for clock in (1.0, 30.0, 110.0, 200.0, 202.0)]
+    ended = line(110.0, "attempt.exited", code=0)
+    assert recordings.window([*beats, ended])[0] == 110.0 - recordings.BEFORE
+    assert recordings.window([*beats, {**ended, "code": 1}])[0] == 202.0 - recordings.BEFORE
+
+
 def test_a_healthy_run_is_wrong_with_any_alarm_and_right_with_a_suspicion() -> None:
     case = named("torch-long-step-spin")
     quiet = [line(-50, "attempt.started"), line(9, "training.suspected"), line(20, "training.cleared")]

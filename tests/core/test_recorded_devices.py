@@ -1,9 +1,9 @@
 """Recordings of trainings on a GPU, sick and healthy, decided again: as they were, at other step times, knowing less.
 
 A new recording is a file in tests/recordings/devices, as scripts/benches/gpu_zoo/recordings.py writes it, and a line in
-SICK or HEALTHY.  Those of `h200-` are whole recordings of `scripts/bench gpu` on an NVIDIA H200 that up to 13 other
-stalled trainings shared.  The others are made by hand of the journal h200_torch_kernel_without_end: its training is
-real, and what follows is what such a card would have read.
+SICK or HEALTHY.  Those of `h200-` are of `scripts/bench gpu` on an NVIDIA H200 that up to 13 other trainings of the
+bench shared.  The others are made by hand of the journal h200_torch_kernel_without_end: its training is real, and what
+follows is what such a card would have read.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ NOTICED, JUDGED, ENDED = 30.0, 60.0, 120.0
 HEALTHY = (
     "torch-evaluation-callback", "torch-evaluation-callback-memory", "torch-long-step", "torch-shared-step",
     "torch-svd-callback", "torch-unreadable-step", "torch-long-first", "jax-compile-step",
+    # These computed in one call of numpy, while other programs kept the card busy: an alarm was raised.
+    "h200-keras-torch-svd-callback-spin", "h200-keras-jax-svd-callback-spin",
+    "h200-torch-evaluation-callback-spin", "h200-jax-evaluation-callback-spin", "h200-trainer-evaluation-callback-spin",
+    "h200-keras-jax-compile-step-spin", "h200-lightning-loader-first-spin", "h200-torch-long-step-spin",
 )  # fmt: skip
 SCALES = (0.3, 1.0, 3.0, 10.0)  # of the time of a step
 TICK = 0.7  # seconds; the watched clock adds a second at most for each event

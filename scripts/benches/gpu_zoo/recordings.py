@@ -41,7 +41,7 @@ def window(lines: Sequence[Line]) -> tuple[float, float]:
     progress = [
         (line["clock"], line.get("progress_clock", 0.0)) for line in lines if line["event"] == "probe.heartbeat"
     ]
-    acted = next((line["clock"] for line in lines if line["event"] in ("attempt.stopping", "attempt.exited")), None)
+    acted = next((line["clock"] for line in lines if _is_end(line)), None)
     if acted is not None:
         last = max((at for clock, at in progress if clock <= acted), default=acted)
         return last - BEFORE, acted + AFTER
@@ -49,6 +49,11 @@ def window(lines: Sequence[Line]) -> tuple[float, float]:
     gaps = [(later - at, at, later) for at, later in itertools.pairwise(ats)]
     _, since, until = max(gaps, default=(0.0, ats[0] if ats else 0.0, ats[-1] if ats else 0.0))
     return since - BEFORE, min(until + AFTER, since + LONGEST)
+
+
+def _is_end(line: Line) -> bool:
+    """Return whether something was done, or went wrong: a script that ends well is left at its own time."""
+    return line["event"] == "attempt.stopping" or (line["event"] == "attempt.exited" and line.get("code") != 0)
 
 
 def decided(lines: Sequence[Line]) -> list[tuple[float, str]]:

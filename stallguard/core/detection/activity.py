@@ -192,6 +192,7 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     # Since when it is busy for it while its memory and its power rest; `rested`: when a reading last showed that.
     rests_since: float | None = None
     rested: float = -1.0
+    computed: float = -1.0  # when a reading last showed the run's own work on it
     idle_device_since: float | None = None  # since when its own device does nothing, and one thread works at most
     worked: bool = False  # a reading in a healthy step showed the device at work
     unseen: bool = False  # the newest such reading did not show the run's own part of that work
@@ -279,7 +280,8 @@ def read_device(
 ) -> Activity:
     """Return the evidence after a reading of the accelerator, `gap` seconds after the last progress."""
     power = _moving_mean(evidence.power, reading.power) if stepping and reading.power else evidence.power
-    evidence = replace(evidence, device=reading, device_seen=now, power=power)
+    computed = now if reading.moved else evidence.computed
+    evidence = replace(evidence, device=reading, device_seen=now, power=power, computed=computed)
     works = bool(reading.moved) or (reading.utilisation or 0.0) >= limits.idle_gpu
     if stepping and works:
         evidence = replace(evidence, worked=True, unseen=reading.moved is False)
@@ -332,10 +334,12 @@ def current(evidence: Activity, began: float) -> Runs:
     if (wait := evidence.wait) is not None:
         stands = evidence.seen - max(wait.since, began)
         place = min(spinning, stands) if wait.in_place else 0.0
-        if evidence.device_since is not None and (wait.in_library or wait.in_call):
+        # A call that can also compute says nothing if the card can be busy for other programs alone.
+        for_card = wait.for_device or not _can_be_of_others(evidence)
+        if evidence.device_since is not None and for_card and (wait.in_library or wait.in_call):
             device = min(stands, evidence.seen - evidence.device_since)
         # Some copies from a GPU hold the interpreter's lock (`torch.save`): then no frame shows the call.
-        if evidence.rests_since is not None and (wait.in_library or wait.kind == HELD):
+        if evidence.rests_since is not None and for_card and (wait.in_library or wait.kind == HELD):
             rests = min(stands, evidence.seen - evidence.rests_since)
         if evidence.idle_device_since is not None and wait.in_library:
             idle_device = min(stands, evidence.seen - evidence.idle_device_since)
@@ -546,6 +550,13 @@ def _has_device(evidence: Activity) -> bool:
     """Return whether the device that is read is known to be the training's own."""
     device = evidence.device
     return device is not None and (bool(device.used_by_run) or (device.used_by_run is None and evidence.worked))
+
+
+def _can_be_of_others(evidence: Activity) -> bool:
+    """Return whether the work that the device shows can be that of other programs: of late none was the run's own."""
+    device = evidence.device
+    computes = evidence.computed >= 0.0 and evidence.seen - evidence.computed <= _TURNS
+    return device is not None and device.others != 0 and not computes
 
 
 def _rests(evidence: Activity, reading: Device, limits: DetectorLimits) -> bool:

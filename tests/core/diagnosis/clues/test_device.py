@@ -82,6 +82,16 @@ def test_errors_count_from_the_last_reading_before_the_gap() -> None:
     assert said(device.gpu_xid, linux.TRAINS, replace(error, used_by_run=False)) is None
 
 
+@pytest.mark.parametrize("number", device.OF_PROGRAMS)
+def test_an_error_that_a_program_makes_is_no_clue_if_another_program_can_have_made_it(number: int) -> None:
+    error = replace(linux.TRAINS, xid=number, xid_count=1)
+    assert said(device.gpu_xid, linux.TRAINS, replace(error, others=0)) is not None
+    for others in (1, None):
+        assert said(device.gpu_xid, linux.TRAINS, replace(error, others=others)) is None
+        fell = replace(error, xid=device.OFF_THE_BUS, others=others)
+        assert said(device.gpu_xid, linux.TRAINS, fell) is not None
+
+
 def test_a_lost_device_is_said() -> None:
     assert said(device.gpu_lost, Device(lost=2)) == "the driver has lost 2 GPUs: off the bus, or to be restarted"
     assert said(device.gpu_lost, Device(lost=0)) is None
@@ -103,6 +113,16 @@ def test_a_busy_device_that_rests_makes_the_wait_for_it_surer_and_one_that_works
     assert rests.confidence > left_open.confidence > working.confidence
     assert any("its memory rests" in sentence for sentence in rests.evidence)
     assert any("the GPU works" in sentence for sentence in working.against)
+
+
+@pytest.mark.parametrize("stacks", ["lock", "compile"])
+@pytest.mark.parametrize("phase", ["between", "first run"])
+def test_a_wait_for_the_device_is_neither_a_lock_nor_a_compilation(stacks: str, phase: str) -> None:
+    """A blocking wait is a futex, as a lock is; the first batch counts as compiling."""
+    story = linux.cuda(**linux.SPINS, cores=0.0).enter(phase)
+    found = [one.cause for one in story.silent(100, frame=("device", 0)).stacks(stacks).findings()]
+    assert found[0] == causes.DEVICE_WAIT
+    assert not {causes.HOST_DEADLOCK, causes.COMPILING} & set(found)
 
 
 def test_a_mac_has_none_of_these_figures_and_no_sentence_of_them() -> None:
