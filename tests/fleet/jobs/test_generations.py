@@ -15,6 +15,7 @@ from stallguard.fleet.store import joblog, records
 from stallguard.fleet.store.joblog import Fenced, perform
 from stallguard.fleet.store.records import Damaged, Holder, Position
 from stallguard.storage.paths import RunDir
+from tests.damage import change_last_byte
 
 HOLDER = Holder(host="h", boot="b", pid=1, nonce="n")
 
@@ -149,11 +150,7 @@ def test_what_can_change_bits_is_named(now, says):
 
 @pytest.mark.parametrize(
     "harm",
-    [
-        lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"),
-        lambda path: path.write_bytes(path.read_bytes()[:-1]),
-        lambda path: path.unlink(),
-    ],
+    [change_last_byte, lambda path: path.write_bytes(path.read_bytes()[:-1]), lambda path: path.unlink()],
     ids=["changed", "cut", "gone"],
 )
 def test_a_damaged_file_is_refused_and_leaves_nothing(checkpoints, folder, tmp_path, harm):

@@ -19,6 +19,7 @@ import pytest
 
 from stallguard.fleet.store import records
 from stallguard.fleet.store.opening import open_store
+from tests.damage import change_last_byte
 from tests.host.children import is_alive
 
 pytestmark = pytest.mark.live
@@ -205,7 +206,7 @@ def test_if_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_that_is_
     others = {file.name for file in older.files}
     (name, *_) = [file.name for file in newest.files if file.name not in others]
     file = lab.place / "store" / records.data_key("count", newest.number, name)
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    change_last_byte(file)
     second = lab.start("b", "--max-time", "10s", steps=4000)
     assert second.wait(PATIENCE) == 75, lab.text(second)
     said = lab.text(second)

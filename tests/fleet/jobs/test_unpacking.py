@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from stallguard.fleet.jobs import packing, unpacking
 from stallguard.fleet.store.records import Damaged
+from tests.damage import change_last_byte
 
 ROOT = Path(__file__).parents[3]
 
@@ -97,7 +98,7 @@ def test_two_jobs_of_the_same_code_have_folders_of_their_own(tmp_path):
 
 def test_another_content_than_that_of_the_digest_is_refused_and_leaves_nothing(tmp_path, home):
     code, file, *_ = packed(tmp_path, train_py="x")
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    change_last_byte(file)
     with pytest.raises(Damaged, match="does not match its digest"):
         unpacking.unpack(file, code.digest, "job")
     assert left(home) == []

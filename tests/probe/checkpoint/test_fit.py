@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from stallguard.probe.checkpoint import announcements
+from tests.damage import change_last_byte
 from tests.probe.checkpoint.restarts import Restarts
 from tests.probe.receiver import ROOT
 
@@ -90,7 +91,7 @@ def test_a_damaged_checkpoint_costs_the_batches_since_the_one_before(script):
     script.attempt("tfdata", kill="0,2,3")
     fit = next(script.checkpoints.glob("*/fit-0001"))
     newest = fit / (fit / "CURRENT").read_text() / "tensors.bin"
-    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+    change_last_byte(newest)
     resumed = script.attempt("tfdata", resume=True)
     assert resumed.rows == undisturbed.rows
     assert resumed.trained == batches(0, 2 * STEPS + 2)
