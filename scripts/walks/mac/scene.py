@@ -17,7 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from mac import pairs
 from mac.recordings import Recording
+
+ROOT = Path(__file__).resolve().parents[3]
 
 POLL = 0.25  # seconds between two looks
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -79,6 +82,8 @@ class Scene:
         self.tracebacks: list[str] = []
         self.files: dict[str, str] = {}  # more to keep, by name
         self.uid = os.getuid()
+        # For the checks of Metal: interpreters by their pair, "tensorflow 2.18.1 + tensorflow-metal 1.2.0".
+        self.metal_pythons = pairs.metal_pythons(ROOT, Path(sys.executable))
 
     def keeping(self, kept: Path, home: Path) -> Scene:
         """Return this with another home of stallguard, and of files; what is said is kept in the same places."""
