@@ -4,7 +4,7 @@ Prints a table of what held, and leaves one zip (mac/archive.py).  `--import` ma
 where something did not hold, 2 where the walk cannot work here, or there is no such check or zip.  What is installed is
 removed again.  On Linux and on Intel Macs, the checks are made that can be made there.
 
-What takes longer than about 20 minutes is asked for before the walk begins.  `--sleep`, `--logout` and `--three-days`
+What takes longer than about 25 minutes is asked for before the walk begins.  `--sleep`, `--logout` and `--three-days`
 make one such check alone; what the last two leave is looked at by each later walk, until it is over.  It is below
 `live/` in the home of stallguard, and `--clean` removes it.
 """

@@ -12,7 +12,21 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from mac import files, frameworks, gpu, jobs, kernel, longer, machine, night, orphans, sockets, steps, terminal
+from mac import (
+    files,
+    frameworks,
+    gpu,
+    jobs,
+    kernel,
+    longer,
+    machine,
+    metal_exact,
+    night,
+    orphans,
+    sockets,
+    steps,
+    terminal,
+)
 from mac.scene import Scene
 from mac.table import FAILED, UNASKED, Row, unknown
 
@@ -67,6 +81,10 @@ CHECKS = (
           "two minutes of a busy GPU and perhaps the fan", APPLE, seconds=120),
     Check("steps", "guard a training on the GPU: a dump, a step of three minutes, a step that never ends",
           steps.checks, "four minutes of a busy GPU; then lines in this window", APPLE, seconds=270),
+    Check("metal-resume", "kill a fit on the GPU and resume it, five times; compare its weights to the bit",
+          metal_exact.resume, "three minutes of a GPU at work", APPLE, seconds=170),
+    Check("metal-slices", "train batches on the GPU whole and in slices; compare weights and memory",
+          metal_exact.slices, "a minute of a busy GPU", APPLE, seconds=60),
     Check("job", "install a job, replace it, kill stallguard under it, let it finish, stop it, remove it", night.job,
           'macOS says "Background Items Added"; everything is removed again', seconds=100),
     Check("bootout", "kill stallguard under a job, and have launchd end the job", jobs.bootout, AGAIN, seconds=40),
