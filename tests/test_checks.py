@@ -29,7 +29,7 @@ def checker(name: str):
 
 
 language, links, messages = checker("language"), checker("links"), checker("messages")
-mirror = checker("mirror")
+claims, mirror = checker("claims"), checker("mirror")
 
 
 @pytest.mark.parametrize(
@@ -148,3 +148,44 @@ def test_the_pictures_of_the_readme_load_nothing():
         text = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
         assert "url(http" not in text
         assert f"docs/images/{name}.svg" in (ROOT / "README.md").read_text()
+
+
+def test_each_sentence_about_macos_has_a_proof_that_exists_or_a_mark(claims):
+    assert list(claims.faults(claims.said(ROOT), claims.claims(ROOT), ROOT)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("It runs. On a Mac it\nsleeps. It wakes. Linux differs.", ["On a Mac it sleeps.", "It wakes."]),
+        ("| a | b |\n|---|---|\n| x | Metal |\n| y | z |", ["| x | Metal |"]),
+        ("| a | on a Mac |\n|---|---|\n| x | y |", ["| a | on a Mac | |---|---| | x | y |"]),
+        ("- One.\n- Two with `pmset`.\n- Three.", ["- Two with `pmset`."]),
+        ("## Metal\n\nOne.\n\n    code\n\n## Else\n\nTwo.", ["One.", "code"]),
+        ("<!-- x:begin -->\nA Mac.\n<!-- x:end -->\nMachines.", []),
+    ],
+)
+def test_what_is_said_about_macos_is_found_sentence_by_sentence(claims, text, found):
+    assert list(claims.sentences(text)) == found
+
+
+def test_a_claim_without_a_sentence_a_proof_or_a_mark_is_a_fault(claims, tmp_path):
+    for folder in ("docs", "tests", "scripts/walks/mac", "scripts/benches"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "README.md").write_text("A Mac sleeps. It wakes. †\n\nA Mac talks. †\n")
+    (tmp_path / "tests/test_a.py").write_text("def test_b() -> None: ...\n")
+    (tmp_path / "scripts/walks/mac/checks.py").write_text('CHECKS = ["gpu"]\n')
+
+    def faults(*rows: tuple[str, str]) -> list[str]:
+        table = [claims.Claim(text, "README.md", (proof,)) for text, proof in rows]
+        return [one.split(": ", 1)[1] for one in claims.faults(claims.said(tmp_path), table, tmp_path)]
+
+    good = [("sleeps", "test:tests/test_a.py::test_b"), ("wakes", "nothing"), ("talks", "nothing")]
+    legend = f"it does not say what † means: {claims.LEGEND}"
+    assert faults(*good) == [legend]
+    assert faults(*good[1:])[0].endswith("has this sentence: A Mac sleeps.")
+    assert faults(("sleeps", "nothing"), *good[1:])[0] == "nothing proves it, and it lacks the mark †: A Mac sleeps."
+    assert faults(*good[:1], ("wakes", "walk:gpu"), good[2])[0] == "a row has a proof of it: It wakes. †"
+    assert "it does not say: flies" in faults(*good, ("flies", "walk:gpu"))
+    for proof in ("test:tests/test_a.py::test_c", "recording:x", "walk:cpu", "bench:x", "source:x", "hearsay"):
+        assert any(one.startswith(f"{proof}: ") for one in faults(("sleeps", proof), *good[1:])), proof

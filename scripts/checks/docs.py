@@ -63,8 +63,10 @@ def verb_table() -> str:
 
 
 def diagram() -> str:
-    """Return the lifecycle as a Mermaid block."""
-    return f"```mermaid\n{lifecycle.diagram()}\n```"
+    """Return the lifecycle as a Mermaid block, and the moves that it leaves out."""
+    moves = ", ".join(f"*{trigger}* to {target}" for trigger, target in sorted(lifecycle.shared().items()))
+    states = ", ".join(state for state in lifecycle.MEANING if state in lifecycle.ALIVE - {lifecycle.UNGUARDED})
+    return f"```mermaid\n{lifecycle.diagram()}\n```\n\nNot drawn: {moves}, from each of {states}."
 
 
 def json_reference() -> str:

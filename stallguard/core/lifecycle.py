@@ -108,10 +108,19 @@ def next_state(state: str, trigger: str) -> str:
     return TRANSITIONS[state].get(trigger, state)
 
 
+def shared() -> dict[str, str]:
+    """Return the moves of each state in which a supervised child lives."""
+    rows = [TRANSITIONS[state] for state in ALIVE - {UNGUARDED}]
+    return {trigger: target for trigger, target in rows[0].items() if all(row.get(trigger) == target for row in rows)}
+
+
 def diagram() -> str:
-    """Return the table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {NEW}"]
+    """Return the table as a Mermaid state diagram, without the moves that many states share."""
+    lines, left_out = ["stateDiagram-v2", f"    [*] --> {NEW}"], shared()
     for state, moves in TRANSITIONS.items():
-        lines += [f"    {state} --> {target}: {trigger}" for trigger, target in moves.items()]
+        own = moves.items() - (left_out.items() if state in ALIVE - {UNGUARDED} else set())
+        lines += [
+            f"    {state} --> {target}: {trigger}" for trigger, target in moves.items() if (trigger, target) in own
+        ]
         lines += [f"    {state} --> [*]"] if state in ENDED else []
     return "\n".join(lines)

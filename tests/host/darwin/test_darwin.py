@@ -33,6 +33,11 @@ def test_sleep_is_in_no_age_on_a_mac_also_if_pythons_own_clock_counts_it(mac_of_
     assert (darwin.monotonic(), darwin.asleep()) == (100.5, 3899.5)
 
 
+def test_runs_are_kept_where_macos_keeps_the_data_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/Users/me")
+    assert darwin.user_data() == Path("/Users/me/Library/Application Support")
+
+
 def test_the_probe_names_the_same_clock(mac_of_tomorrow: None) -> None:
     source = Path(stallguard.probe.__file__).with_name("beats.py")
     choices = [one for one in ast.parse(source.read_text()).body if "platform" in ast.unparse(one).partition(":")[0]]

@@ -131,6 +131,12 @@ def test_others_are_the_programs_that_computed_and_not_those_that_only_hold_the_
 
 
 @pytest.mark.usefixtures("mac")
+def test_the_power_of_a_macs_gpu_and_the_load_of_its_memory_are_unknown_and_not_zero() -> None:
+    reading = AppleGpu().read([440])
+    assert (reading.power, reading.power_limit, reading.memory_utilisation) == (None, None, None)
+
+
+@pytest.mark.usefixtures("mac")
 def test_a_process_without_a_client_is_not_on_the_gpu() -> None:
     reading = AppleGpu().read([12345])
     assert (reading.used_by_run, reading.moved) == (False, None)

@@ -271,3 +271,10 @@ def test_a_process_that_ran_mostly_in_the_background_is_known_as_such(kernel: Ke
     kernel.add(30)
     readings = [process_tree.DarwinTree(pid).read() for pid in (10, 20, 30)]
     assert [(one.nice, one.background) for one in readings] == [(5, True), (0, False), (0, None)]
+
+
+def test_where_threads_wait_and_what_a_quota_held_back_is_not_read(kernel: Kernel) -> None:
+    kernel.add(10)
+    reading = process_tree.DarwinTree(10).read()
+    assert (reading.census, reading.throttled) == (None, None)
+    assert process_tree.census([10]) is None
