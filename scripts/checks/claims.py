@@ -62,7 +62,7 @@ def claims(root: Path) -> list[Claim]:
 
 
 def blocks(text: str) -> Iterator[str]:
-    """Yield headings, paragraphs, items of lists, rows of tables (all as one if the head names macOS), lines of code."""
+    """Yield headings, paragraphs, items, rows of tables (all as one if the head names macOS) and lines of code."""
     paragraph: list[str] = []
     table: list[str] = []
     for line in [*_BETWEEN.sub("", text).splitlines(), ""]:
