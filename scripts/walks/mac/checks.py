@@ -21,6 +21,7 @@ from mac import (
     longer,
     machine,
     metal_exact,
+    metal_wait,
     night,
     orphans,
     sockets,
@@ -105,6 +106,10 @@ CHECKS = (
           ANYWHERE, seconds=90),
     Check("tests", "run the tests of tests/live, without the drill", machine.live_tests, "a minute more of all that",
           seconds=60),
+    Check("metal-wait", "have a step wait in Metal without end: is it found, named and ended; does the GPU go on?",
+          metal_wait.checks, "a picture that stands still for a moment", APPLE, 240,
+          "a program waits for an event of the GPU that never comes, and is ended after two minutes; should the GPU "
+          "not compute afterwards, the Mac needs a restart: save your work"),
     Check("suite", "run the whole suite without the Metal plug-in", machine.suite, "up to half an hour of work",
           ANYWHERE, 1800, "the whole test suite takes up to half an hour more"),
 )  # fmt: skip

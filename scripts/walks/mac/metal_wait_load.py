@@ -1,0 +1,70 @@
+"""A fit of Keras one step of which waits in Metal without end: `metal_wait_load.py ONCE HOW`.
+
+The file ONCE says that a process has waited already: the next one does not.  HOW: `metal`, or `pause`, a call of the C
+library that never returns either.  The process ends itself after BOUND seconds in any case.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# The signal's default ends a process in the kernel, also inside a call.
+BOUND = 400
+signal.alarm(BOUND)
+
+import metal_calls  # type: ignore[import-not-found]  # noqa: E402 - the bound comes first
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+once, how = Path(sys.argv[1]), sys.argv[2]
+keras = tf.keras
+STEPS, BEFORE, PAUSE = 300, 150, 0.05  # steps in all, steps before the wait; seconds that each rests
+print("gpus", len(tf.config.list_physical_devices("GPU")), flush=True)
+
+
+def wait() -> None:
+    """Wait without end; if a way to wait returns, say how it ended, and take the next."""
+    if how == "pause":
+        ctypes.CDLL(None).pause()
+    metal = metal_calls.Metal()
+    for way in (metal.wait_in_a_command_buffer, metal.wait_for_an_event):
+        began = time.monotonic()
+        print("waits", way.__name__, flush=True)
+        print(f"returned after {time.monotonic() - began:.0f} s:", way(), flush=True)
+
+
+class Waiting(keras.Model):  # type: ignore[misc,name-defined] # frameworks are untyped here
+    """A model one step of which waits."""
+
+    steps = 0
+
+    def __init__(self) -> None:
+        """Make its only layer."""
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs: Any) -> Any:
+        """Compute."""
+        return self.dense(inputs)
+
+    def train_step(self, data: Any) -> Any:
+        """Take an ordinary step, and wait where it is time."""
+        logs = super().train_step(data)
+        self.steps += 1
+        time.sleep(PAUSE)
+        if self.steps == BEFORE and not once.exists():
+            once.touch()
+            print(f"waiting since {time.time():.3f}", flush=True)
+            wait()
+        return logs
+
+
+model = Waiting()
+model.compile("sgd", "mse", run_eagerly=True)
+model.fit(np.ones((STEPS, 4), "float32"), np.ones((STEPS, 1), "float32"), batch_size=1, verbose=0)
+print("all steps are done", flush=True)
