@@ -36,3 +36,8 @@ print(sys.executable)" 2>/dev/null && return 0
     done
     return 1
 }
+
+on_mac() { [ "$(uname -s)" = Darwin ]; }
+if on_mac; then
+    . "$root/scripts/_mac.sh"
+fi

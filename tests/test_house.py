@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -83,12 +84,14 @@ def test_the_oldest_psutil_allowed_has_what_is_called():
 def test_continuous_integration_installs_no_plug_in_for_a_gpu_that_cannot_compute(tmp_path, without, extras):
     """`pip` of this environment is a program that notes its words: nothing is installed."""
     (tmp_path / "scripts").mkdir()
-    for name in ("setup", "_env.sh"):
+    for name in ("setup", "_env.sh", "_mac.sh"):
         (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
     (tmp_path / "scripts/setup").chmod(0o755)
     (tmp_path / "pyproject.toml").write_text("")
     python = tmp_path / "python"
-    note = f'case "$1" in -c) echo {python};; *) echo "$*" >> {tmp_path}/said; mkdir -p {tmp_path}/.venv/bin'
+    # On a Mac it is asked for its version and processor too.
+    answer = f"{'11 ' + platform.machine() if sys.platform == 'darwin' else ''} {python}"
+    note = f'case "$1" in -c) echo {answer};; *) echo "$*" >> {tmp_path}/said; mkdir -p {tmp_path}/.venv/bin'
     python.write_text(f"#!/bin/sh\n{note}; ln -sf {python} {tmp_path}/.venv/bin/python;; esac\n")
     python.chmod(0o755)
     env = {"PATH": "/usr/bin:/bin", "PYTHON": str(python), "WITHOUT_METAL": without}
@@ -144,7 +147,7 @@ def test_setup_refuses_a_python_that_is_too_old(tmp_path):
     old.chmod(0o755)
     project = tmp_path / "project"
     (project / "scripts").mkdir(parents=True)
-    for name in ("setup", "_env.sh"):
+    for name in ("setup", "_env.sh", "_mac.sh"):
         (project / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
     (project / "scripts/setup").chmod(0o755)
     (project / "pyproject.toml").write_text("")
@@ -153,7 +156,8 @@ def test_setup_refuses_a_python_that_is_too_old(tmp_path):
         check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "no Python from 3.11 to 3.13 among: " in done.stderr
+    refused = f"PYTHON={old} cannot be used: " if sys.platform == "darwin" else "no Python from 3.11 to 3.13 among: "
+    assert refused in done.stderr
     assert not (project / ".venv").exists()
 
 

@@ -1,7 +1,8 @@
 """Walk a Mac through all that stallguard relies on: scripts/live [--only NAME]... [--zip FILE] | --import ZIP.
 
 Prints a table of what held, and leaves one zip (mac/archive.py).  `--import` makes tests of such a zip.  Exit code 1
-where something did not hold, 2 where the walk cannot work here, or there is no such check or zip.  What is installed is
+where something did not hold, 2 where there is no such check or zip, or where the walk cannot work here, which the shell
+script scripts/live has said: it starts this with a Python that can have Metal, if one can be had.  What is installed is
 removed again.  On Linux and on Intel Macs, the checks are made that can be made there.
 
 What takes longer than about 25 minutes is asked for before the walk begins.  `--sleep`, `--logout` and `--three-days`
@@ -18,14 +19,13 @@ import os
 import platform
 import select
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mac import archive, checks, longer, pending, recordings, refusals, table, taken_over
+from mac import archive, checks, longer, pairs, pending, recordings, table, taken_over
 from mac.recordings import Mac
 from mac.scene import Scene, interruptible, no_answer, undisturbed
 from mac.table import Row
@@ -105,12 +105,11 @@ def main(words: list[str] | None = None) -> int:
         wanted = checks.unattended(wanted)
     if not options.only:
         wanted = (*wanted, *checks.longer_ones(asked, begun))
-    if why := _refusals(unattended=options.unattended):
-        say("\n".join(f"scripts/live: {line}" for line in why))
-        return 2
     home = Path(tempfile.mkdtemp(prefix=".stallguard-walk-", dir=Path.home()))
     answers = no_answer if options.unattended else ask
     scene = Scene(home, environment(os.environ, home), say, ask=answers, place=place)
+    if options.plugin:
+        scene.metal_pythons = pairs.metal_pythons(ROOT, Path(sys.executable), pairs.BESIDE)
     try:
         if options.clean:
             say("\n".join(longer.clean(scene)) or "there is nothing to remove")
@@ -126,12 +125,13 @@ OPTIONS = {"--sleep": "sleep-a-minute", "--logout": "logout", "--three-days": "t
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="scripts/live", description="Walk a Mac through all that stallguard relies on."
-    )
+        prog="scripts/live", description="Walk a Mac through all that stallguard relies on.", allow_abbrev=False
+    )  # scripts/live reads the options too
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only this check (repeatable)")
     parser.add_argument(
         "--unattended", action="store_true", help="only what needs no GPU and what no user notices; asks nothing"
     )
+    parser.add_argument("--plugin", action="store_true", help="also with the community's plug-in, which is built here")
     for option, name in OPTIONS.items():
         check = next(one for one in checks.LONGER if one.name == name)
         parser.add_argument(option, action="store_true", dest=name.replace("-", "_"), help=check.says)
@@ -142,14 +142,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--zip", type=Path, metavar="FILE", help="where the zip goes (stallguard-live-MACHINE.zip)")
     parser.add_argument("--import", type=Path, metavar="ZIP", dest="zip_in", help="make tests of the zip of a walk")
     return parser
-
-
-def _refusals(*, unattended: bool) -> list[str]:
-    if sys.platform != "darwin":
-        return []
-    developer = subprocess.run(["/usr/bin/xcode-select", "-p"], capture_output=True, check=False).returncode
-    session = subprocess.run(["/bin/launchctl", "managername"], capture_output=True, text=True, check=False).stdout
-    return refusals.refusals(ROOT, Path.home(), developer, session, unattended=unattended)
 
 
 def _taken_over(path: Path) -> int:

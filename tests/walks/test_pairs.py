@@ -15,17 +15,19 @@ def environment(place: Path, *installed: str) -> Path:
 
 
 def test_each_pair_is_walked_once_with_the_walks_own_first(tmp_path):
-    from mac.pairs import metal_pythons
+    from mac.pairs import BESIDE, metal_pythons
 
     own = environment(tmp_path / ".venv", "tensorflow-2.16.2", "tensorflow_macos-2.16.2", "tensorflow_metal-1.2.0")
     newer = environment(tmp_path / ".venvs/metal218", "tensorflow-2.18.1", "tensorflow_metal-1.2.0", "numpy-1.26.4")
     other = environment(tmp_path / ".venvs/metalplugin", "tensorflow-2.21.0", "tensorflow_metal_plugin-0.4.1")
 
-    assert list(metal_pythons(tmp_path, own).items()) == [
+    expected = [
         ("tensorflow 2.16.2 + tensorflow-metal 1.2.0", str(own)),
         ("tensorflow 2.18.1 + tensorflow-metal 1.2.0", str(newer)),
         ("tensorflow 2.21.0 + tensorflow-metal-plugin 0.4.1", str(other)),
     ]
+    assert list(metal_pythons(tmp_path, own, BESIDE).items()) == expected
+    assert list(metal_pythons(tmp_path, own).items()) == expected[:2], "--plugin was not asked for"
 
 
 @pytest.mark.parametrize("installed", [(), ("tensorflow-2.18.1",), ("tensorflow_metal-1.2.0",)])

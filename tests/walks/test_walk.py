@@ -165,26 +165,6 @@ def test_unattended_nothing_is_done_that_a_user_notices_or_that_needs_a_gpu():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("where", "developer", "session", "why"),
-    [
-        ("src/stallguard", 0, "Aqua\n", ""),
-        ("Documents/stallguard", 0, "Aqua\n", "inside Documents"),
-        ("src/stallguard", 2, "Aqua\n", "xcode-select --install"),
-        ("src/stallguard", 0, "Background\n", "not logged in at the screen"),
-    ],
-)
-def test_where_a_walk_cannot_work_that_is_said_first(where, developer, session, why):
-    from mac.refusals import refusals
-
-    home = Path("/Users/ada")
-    told = refusals(home / where, home, developer, session)
-    assert len(told) == bool(why)
-    assert why in "".join(told)
-    alone = refusals(home / where, home, developer, session, unattended=True)
-    assert alone == [line for line in told if "xcode-select" in line]
-
-
 @pytest.mark.whole
 def test_under_a_terminal_a_script_behaves_as_without_stallguard(tmp_path):
     from mac import terminal

@@ -22,14 +22,15 @@ def pair(names: Sequence[str]) -> str:
     return " + ".join([f"tensorflow {tensorflow}", *plugins]) if tensorflow and plugins else ""
 
 
-def metal_pythons(root: Path, own: Path) -> dict[str, str]:
+def metal_pythons(root: Path, own: Path, beside: Sequence[Path] = BESIDE[:1]) -> dict[str, str]:
     """Return the path of each interpreter with a pair, by the name of the pair.
 
-    `own`: the interpreter of the walk.  It is the only entry, under the name "no plug-in", if there is no pair at all,
-    as on Linux: a check then finds out by itself that there is no GPU.
+    `own`: the interpreter of the walk; `beside`: other environments, that of the community's plug-in only if asked for.
+    `own` is the only entry, under the name "no plug-in", if there is no pair at all, as on Linux: a check then finds
+    out by itself that there is no GPU.
     """
     found: dict[str, str] = {}
-    for python in (own, *(root / place / "bin" / "python" for place in BESIDE)):
+    for python in (own, *(root / place / "bin" / "python" for place in beside)):
         if name := pair(list(_installed(python.parent.parent))):
             found.setdefault(name, str(python))
     return found or {"no plug-in": str(own)}
