@@ -10,7 +10,7 @@ from stallguard.agent.job import AgentJob, Schedule
 FILE = Path(__file__).parent.parent.parent / "launchd" / "com.stallguard.night.plist"
 JOB = AgentJob(
     name="night",
-    python="/Users/me/.local/share/uv/tools/stallguard/bin/python",
+    python="/Users/me/.local/share/uv/tools/stallguard-train/bin/python",
     run=(
         "--stop-at", "07:30", "--python", "/Users/me/train/.venv/bin/python",
         "--", "/Users/me/train/train.py", "--epochs", "200",

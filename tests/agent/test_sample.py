@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import plistlib
 import re
+import tomllib
 
 from stallguard.agent import launchd
 from stallguard.agent.launchctl_answers import ANSWERS
@@ -15,6 +16,12 @@ README = FILE.with_name("README.md").read_text()
 
 def test_the_sample_is_what_the_code_renders():
     assert FILE.read_bytes() == launchd.render(JOB), "renew it: python -m tests.agent.sample"
+
+
+def test_the_sample_starts_the_python_that_uv_makes_for_this_distribution():
+    """`uv tool install .` makes DATA/uv/tools/NAME, by the name of the distribution."""
+    name = tomllib.loads((FILE.parent.parent / "pyproject.toml").read_text())["project"]["name"]
+    assert plistlib.loads(FILE.read_bytes())["ProgramArguments"][0].endswith(f"/uv/tools/{name}/bin/python")
 
 
 def test_the_sample_is_valid_by_launchds_manual():
