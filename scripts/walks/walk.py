@@ -5,7 +5,7 @@ where something did not hold, 2 where there is no such check or zip, or where th
 script scripts/live has said: it starts this with a Python that can have Metal, if one can be had.  What is installed is
 removed again.  On Linux and on Intel Macs, the checks are made that can be made there.
 
-What takes longer than about 25 minutes is asked for before the walk begins.  `--sleep`, `--logout` and `--three-days`
+What takes longer than about 28 minutes is asked for before the walk begins.  `--sleep`, `--logout` and `--three-days`
 make one such check alone; what the last two leave is looked at by each later walk, until it is over.  It is below
 `live/` in the home of stallguard, and `--clean` removes it.
 """

@@ -215,6 +215,29 @@ def test_a_loop_that_loses_steps_does_not_hold_and_one_without_the_gpu_is_no_ans
     assert frameworks.verdict(loop, 1, done("mps", 50), "darwin").verdict == FAILED
 
 
+def test_a_loop_that_is_not_counted_must_be_said_to_be():
+    from mac import frameworks
+
+    loop = frameworks.LOOPS[-1]
+    assert (loop.module, loop.counts) == ("mlx.core", False)
+    said = "device gpu\nstallguard: no batch was counted in the first 46 s, and a silence\n"
+    assert frameworks.verdict(loop, 0, said, "darwin").verdict == UNASKED
+    assert frameworks.verdict(loop, 0, "device gpu\n", "darwin").verdict == FAILED
+    assert frameworks.verdict(loop, 1, said, "darwin").verdict == FAILED
+
+
+@pytest.mark.live
+def test_an_unchanged_loop_of_torch_is_counted_step_by_step(real, monkeypatch, other_python):
+    from mac import frameworks
+
+    [loop] = (one for one in frameworks.LOOPS if one.name == "PyTorch, unchanged,")
+    assert "stallguard" not in loop.source
+    monkeypatch.setattr(frameworks, "LOOPS", (loop,))
+    monkeypatch.setattr(frameworks, "candidates", lambda _home, _env: [other_python("torch")])
+    [row] = frameworks.checks(real)
+    assert (row.verdict, row.figure) == (HELD, "exit code 0, 50 of 50 steps on cpu")
+
+
 def test_the_loops_are_programs(real):
     from mac import frameworks
 

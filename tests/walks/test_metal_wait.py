@@ -95,5 +95,5 @@ def test_a_step_that_waits_is_ended_and_the_second_attempt_does_not_wait(tmp_pat
     found, named, acted = metal_wait.checks(scene, "pause")
 
     assert (found.verdict, acted.verdict) == (HELD, HELD), (found, acted)
-    assert "metal_wait_load.py:" in named.figure
+    assert "waiting_load.py:" in named.figure
     assert acted.figure.endswith("2 attempts, exit code 0")

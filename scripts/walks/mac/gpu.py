@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -49,7 +48,7 @@ class Load:
 def at_work(scene: Scene) -> Iterator[Load]:
     """Have a training at work until the block ends."""
     stacks = scene.home / "load.stacks"
-    words = [sys.executable, str(LOAD), str(stacks)]
+    words = [next(iter(scene.metal_pythons.values())), str(LOAD), str(stacks)]
     with subprocess.Popen(words, env=scene.env, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Load(process, stacks)

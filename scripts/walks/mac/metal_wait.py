@@ -19,7 +19,7 @@ from mac.scene import Scene, until
 from mac.table import Row, unknown
 from mac.verdicts_wait import Seen
 
-CALLS, LOAD = Path(__file__).with_name("metal_calls.py"), Path(__file__).with_name("metal_wait_load.py")
+CALLS, LOAD = Path(__file__).with_name("metal_calls.py"), Path(__file__).with_name("waiting_load.py")
 IMPORT = 180.0  # seconds for the framework, and the steps before the wait
 RUN = 300.0  # seconds from the wait to the end of the second attempt: it is acted upon after 115 s
 FILL = 30.0  # seconds for a small computation on the GPU

@@ -41,7 +41,8 @@ class Clients(NamedTuple):
 def checks(scene: Scene) -> Iterator[Row]:
     """Guard one training through a dump, the long step and the blocked one."""
     dumped = scene.home / "dumped"
-    words = ("run", "--observe", "--python", sys.executable, *QUIET, str(LOAD), str(dumped), str(LONG), str(SIZE))
+    python = next(iter(scene.metal_pythons.values()))
+    words = ("run", "--observe", "--python", python, *QUIET, str(LOAD), str(dumped), str(LONG), str(SIZE))
     with started(scene, *words) as one:
         until(lambda: one.beats > FEW or one.process.poll() is not None, IMPORT)
         if one.beats <= FEW:

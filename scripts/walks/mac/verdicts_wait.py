@@ -17,7 +17,7 @@ FOUND, ACTED = 45.0, 120.0
 SLACK = 15.0  # seconds for the readings
 ENDING = 30.0  # seconds for the evidence, and for a training that ignores SIGTERM because its main thread is in C
 CAUSE = "device-wait"
-LINES = ("metal_wait_load.py:", "metal_calls.py:")
+LINES = ("waiting_load.py:", "metal_calls.py:")
 
 
 class Seen(NamedTuple):

@@ -1,7 +1,8 @@
-"""A fit of Keras one step of which waits in Metal without end: `metal_wait_load.py ONCE HOW`.
+"""A fit of Keras one step of which waits without end: `waiting_load.py ONCE HOW [BLOCK]`.
 
 The file ONCE says that a process has waited already: the next one does not.  HOW: `metal`, or `pause`, a call of the C
-library that never returns either.  The process ends itself after BOUND seconds in any case.
+library that never returns either.  With BLOCK it trains until that file is there, and waits then; without, it waits
+after some steps, and a process that does not wait comes to its end.  It ends itself after BOUND seconds in any case.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from pathlib import Path
 from typing import Any
 
 # The signal's default ends a process in the kernel, also inside a call.
-BOUND = 400
+BOUND = 600
 signal.alarm(BOUND)
 
 import metal_calls  # type: ignore[import-not-found]  # noqa: E402 - the bound comes first
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-once, how = Path(sys.argv[1]), sys.argv[2]
+once, how, block = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]) if sys.argv[3:] else None
 keras = tf.keras
 STEPS, BEFORE, PAUSE = 300, 150, 0.05  # steps in all, steps before the wait; seconds that each rests
+BATCH = 64
 print("gpus", len(tf.config.list_physical_devices("GPU")), flush=True)
 
 
@@ -35,7 +37,7 @@ def wait() -> None:
     for way in (metal.wait_in_a_command_buffer, metal.wait_for_an_event):
         began = time.monotonic()
         print("waits", way.__name__, flush=True)
-        print(f"returned after {time.monotonic() - began:.0f} s:", way(), flush=True)
+        print(f"returned after {time.monotonic() - began:.0f} s: {way()}", flush=True)
 
 
 class Waiting(keras.Model):  # type: ignore[misc,name-defined] # frameworks are untyped here
@@ -44,20 +46,20 @@ class Waiting(keras.Model):  # type: ignore[misc,name-defined] # frameworks are 
     steps = 0
 
     def __init__(self) -> None:
-        """Make its only layer."""
+        """Make its layers."""
         super().__init__()
-        self.dense = keras.layers.Dense(1)
+        self.inner, self.outer = keras.layers.Dense(512, activation="relu"), keras.layers.Dense(1)
 
     def call(self, inputs: Any) -> Any:
         """Compute."""
-        return self.dense(inputs)
+        return self.outer(self.inner(inputs))
 
     def train_step(self, data: Any) -> Any:
         """Take an ordinary step, and wait where it is time."""
         logs = super().train_step(data)
         self.steps += 1
         time.sleep(PAUSE)
-        if self.steps == BEFORE and not once.exists():
+        if (self.steps == BEFORE if block is None else block.exists()) and not once.exists():
             once.touch()
             print(f"waiting since {time.time():.3f}", flush=True)
             wait()
@@ -66,5 +68,6 @@ class Waiting(keras.Model):  # type: ignore[misc,name-defined] # frameworks are 
 
 model = Waiting()
 model.compile("sgd", "mse", run_eagerly=True)
-model.fit(np.ones((STEPS, 4), "float32"), np.ones((STEPS, 1), "float32"), batch_size=1, verbose=0)
+rows, epochs = STEPS * BATCH, 1 if block is None else 1_000_000
+model.fit(np.ones((rows, 64), "float32"), np.ones((rows, 1), "float32"), BATCH, epochs=epochs, verbose=0)
 print("all steps are done", flush=True)
