@@ -21,7 +21,7 @@ from stallguard.core import time_spent
 from stallguard.core.time_spent import Spent
 from stallguard.errors import CANNOT_RUN, StallguardError, ending, has_failed
 from stallguard.host import system
-from stallguard.probe import settings
+from stallguard.probe import disk_order, settings
 from stallguard.storage import private
 from stallguard.storage.paths import RunDir
 
@@ -172,29 +172,29 @@ def write(path: Path, value: msgspec.Struct) -> None:
         draft.unlink(missing_ok=True)
         with open(draft, "wb", opener=private.opener) as file:
             file.write(_text(value))
-            _sync(file)
+            _order(file)
         draft.replace(path)
     except OSError:
         draft.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    _keep_names(path.parent)
 
 
 def _text(value: msgspec.Struct) -> bytes:
     return jsontext.exact(value, indent=2) + b"\n"
 
 
-def _sync(file: BinaryIO) -> None:
+def _order(file: BinaryIO) -> None:
     file.flush()
-    os.fsync(file.fileno())
+    disk_order.order(file.fileno())
 
 
-def _sync_directory(path: Path) -> None:
+def _keep_names(path: Path) -> None:
     # If the file system cannot sync directories, the file itself is written all the same.
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
+            disk_order.keep(descriptor)
         finally:
             os.close(descriptor)
 
@@ -203,7 +203,7 @@ def keep_room(run: RunDir) -> None:
     """Reserve the disk space of the outcome.  Raises OSError."""
     with open(_room(run), "wb", opener=private.opener) as file:
         file.write(b" " * ROOM)
-        _sync(file)
+        _order(file)
 
 
 def conclude(run: RunDir, end: Outcome) -> None:
@@ -227,8 +227,9 @@ def _write_into(room: Path, text: bytes, path: Path) -> None:
         if len(text) > ROOM:
             raise OSError(errno.ENOSPC, "the reserved space is too small")
         file.write(text)
-        _sync(file)
+        _order(file)
     room.replace(path)
+    _keep_names(path.parent)
 
 
 def _room(run: RunDir) -> Path:

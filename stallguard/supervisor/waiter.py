@@ -84,6 +84,14 @@ def main(path: str, connection: int, pipe: int) -> None:
             time.sleep(EVERY)
     if kept >= 0:
         os.pwrite(kept, code, 0)
+        _keep(kept)
+
+
+def _keep(kept: int) -> None:
+    """Have the code on the disk, as probe.disk_order, which a program without stallguard's path cannot import."""
+    try:
+        fcntl.fcntl(kept, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined,unused-ignore]
+    except (AttributeError, OSError):  # Linux has none; a file system of macOS can refuse it
         os.fsync(kept)
 
 

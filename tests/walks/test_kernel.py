@@ -263,3 +263,37 @@ def test_a_notification_counts_if_its_user_has_seen_it(real, monkeypatch, answer
     real.ask = lambda _question: answer
     [row] = machine.desktop_notification(real)
     assert (row.verdict, len(sent)) == (verdict, 1)
+
+
+MILLISECONDS = {"fsync": [0.001, 0.002], "F_BARRIERFSYNC": [0.004, 0.009], "F_FULLFSYNC": [0.019, 0.04]}
+
+
+def test_a_disk_that_has_both_commands_holds_and_says_what_each_costs(real):
+    from mac import verdicts_kernel as say
+
+    row = say.disk_order(MILLISECONDS, {name: [0.001] for name in MILLISECONDS})
+    assert row.verdict == HELD
+    assert row.figure == (
+        "fsync 1.5 ms (up to 2.0), F_BARRIERFSYNC 6.5 ms (up to 9.0), F_FULLFSYNC 29.5 ms (up to 40.0)"
+    )
+
+
+@pytest.mark.parametrize("of", ["file", "folder"])
+def test_a_disk_that_refuses_one_does_not_hold_and_names_the_error(of, real):
+    from mac import verdicts_kernel as say
+
+    whole, refusing = {name: [0.001] for name in MILLISECONDS}, {**MILLISECONDS, "F_BARRIERFSYNC": "EINVAL"}
+    row = say.disk_order(*((refusing, whole) if of == "file" else (whole, refusing)))
+    assert row.verdict == FAILED
+    assert "EINVAL" in row.figure
+
+
+def test_the_walk_asks_the_disk_itself(real):
+    """Linux has fsync alone, and refuses the numbers of macOS."""
+    from mac import files
+
+    (row,) = files.disk_order(real)
+    assert re.match(r"fsync [\d.]+ ms \(up to [\d.]+\), F_BARRIERFSYNC ", row.figure)
+    assert list(real.home.iterdir()) == []
+    if sys.platform == "linux":
+        assert row.verdict == FAILED

@@ -66,6 +66,7 @@ CHECKS = (
           needs=ANYWHERE, seconds=25),
     Check("files", "create, rename and overwrite checkpoints: does the files sensor notice?", files.checks,
           needs=ANYWHERE, seconds=20),
+    Check("disk", "sync 20 MB in each of the three ways that macOS has, and time them", files.disk_order),
     Check("sockets", "look where control sockets are, and how old temporary files get here", sockets.checks,
           needs=ANYWHERE),
     Check("terminal", "run a script under a terminal: bytes, colours, size, Ctrl-C, -S, -Z, a pipe that closes",

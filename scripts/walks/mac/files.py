@@ -1,4 +1,6 @@
-"""The checks of the files sensor: does it notice a checkpoint that is created, renamed into place, overwritten?
+"""The checks of files: what the disk promises, and the files sensor.
+
+Does it notice a checkpoint that is created, renamed into place, overwritten?
 
 The sensor is the product's: FSEvents on macOS, inotify on Linux.  FSEvents reports no close, and names a file by its
 real path, so the same is asked of a working directory that is a symbolic link.
@@ -7,6 +9,9 @@ real path, so the same is asked of a working directory that is a symbolic link.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 import time
@@ -15,8 +20,10 @@ from pathlib import Path
 
 from mac.scene import Scene
 from mac.table import Row, judged
+from mac.verdicts_kernel import disk_order as order_row
 from stallguard.core.readings import Files
 from stallguard.host import system
+from stallguard.probe import disk_order as commands
 from stallguard.sensors import Target
 from stallguard.sensors.file_activity import FilesSensor
 
@@ -24,7 +31,41 @@ PATIENCE = 20.0  # seconds for the sensor to notice
 LOOK = 0.5  # seconds between two readings, as while a stall is suspected
 SETTLED = 2.0  # seconds without a change, after which an overwritten file is distinguished from a new one
 LARGER = 3000  # bytes of the file that is overwritten
+WRITES, PIECE = 20, 1_000_000  # of each way to sync; bytes: the weights of a small model
+SYNCS = {"fsync": None, "F_BARRIERFSYNC": commands.BARRIER, "F_FULLFSYNC": commands.FULL}
 FRESH = 5.0  # seconds: the age of what has just been written
+
+
+def disk_order(scene: Scene) -> Iterator[Row]:
+    """Time each way to sync a file, and ask whether a folder can be synced so, as for a checkpoint."""
+    path = scene.home / "written"
+    with path.open("wb") as file:
+        of_file = {name: _timed(file.fileno(), command, os.urandom(PIECE)) for name, command in SYNCS.items()}
+    path.unlink()
+    folder = os.open(scene.home, os.O_RDONLY)
+    try:
+        of_folder = {name: _timed(folder, command, b"") for name, command in SYNCS.items()}
+    finally:
+        os.close(folder)
+    yield order_row(of_file, of_folder)
+
+
+def _timed(descriptor: int, command: int | None, piece: bytes) -> list[float] | str:
+    """Return the seconds of each sync after a write of `piece`, or the name of the error that refuses it."""
+    taken = []
+    for _ in range(WRITES if piece else 1):
+        if piece:
+            os.write(descriptor, piece)
+        began = time.perf_counter()
+        try:
+            if command is None:
+                os.fsync(descriptor)
+            else:
+                fcntl.fcntl(descriptor, command)
+        except OSError as error:
+            return errno.errorcode.get(error.errno or 0, str(error))
+        taken.append(time.perf_counter() - began)
+    return taken
 
 
 def checks(scene: Scene) -> Iterator[Row]:

@@ -6,6 +6,8 @@ Must not ask anything.
 from __future__ import annotations
 
 import re
+import statistics
+from collections.abc import Mapping, Sequence
 
 from mac.table import Row, judged, unknown
 from stallguard.host.darwin import parsers as parse
@@ -91,3 +93,23 @@ def thermal(pressure: int | None, notifyutil: str, pmset: str) -> Row:
     agrees = warned in ("nominal", None) or level > 0
     return judged("thermal pressure", pressure == level and agrees, f"ours {pressure}, notifyd {level}, pmset {warned}",
                   "throttling is seen before pmset warns", "stallguard reads another level than macOS has")  # fmt: skip
+
+
+def disk_order(of_file: Mapping[str, Sequence[float] | str], of_folder: Mapping[str, Sequence[float] | str]) -> Row:
+    """Whether this disk has the commands that order and keep, for files and folders, and what each costs.
+
+    Seconds of each sync by its name, or the name of the error that refuses it.
+    """
+    figures = [f"{name} {_cost(taken)}" for name, taken in of_file.items()]
+    refused = [f"{name} of a folder: {taken}" for name, taken in of_folder.items() if isinstance(taken, str)]
+    holds = not refused and not any(isinstance(taken, str) for taken in of_file.values())
+    return judged("disk: order", holds, ", ".join(figures + refused),
+                  "after a panic CURRENT names a whole checkpoint",
+                  "stallguard syncs with the next best command that is not refused")  # fmt: skip
+
+
+def _cost(taken: Sequence[float] | str) -> str:
+    """Return the median and the longest of some seconds in words, or the error."""
+    return (
+        taken if isinstance(taken, str) else f"{1e3 * statistics.median(taken):.1f} ms (up to {1e3 * max(taken):.1f})"
+    )

@@ -20,11 +20,12 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from stallguard.fleet.store import LinkInStore, StoreError
+from stallguard.probe import disk_order
 
 CONTENT = "content"  # the file in the directory of an exclusive key
 DRAFTS = ".drafts"
@@ -48,7 +49,7 @@ class FolderStore:
             made = place.folder([draft], drafts, make=True)
             try:
                 place.write(CONTENT, made, data)
-                _sync(made)
+                _sync(made, disk_order.order)
                 place.move(draft, parts)
             except OSError as error:
                 if place.content(parts) is None:
@@ -95,7 +96,7 @@ class FolderStore:
             with file.open("rb") as source, place.new(draft, place.drafts()) as target:
                 shutil.copyfileobj(source, target, PIECE)
                 target.flush()
-                os.fsync(target.fileno())
+                disk_order.order(target.fileno())
             place.move(draft, parts)
 
     def get(self, key: str, file: Path) -> bool:
@@ -219,7 +220,7 @@ class _Opened:
         with self.new(name, folder) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            disk_order.order(file.fileno())
 
     def move(self, draft: str, parts: Sequence[str]) -> None:
         """Give a draft its name; raises OSError."""
@@ -264,10 +265,10 @@ def _refuse_link(name: str, folder: int) -> None:
             raise LinkInStore(f"{name} is a symbolic link, and stallguard makes none in a store and follows none")
 
 
-def _sync(folder: int) -> None:
-    """Make a rename in `folder` survive a loss of power, if the file system can do that."""
+def _sync(folder: int, sync: Callable[[int], None] = disk_order.keep) -> None:
+    """Make a rename in `folder` survive a loss of power, or `sync` it otherwise, if the file system can do that."""
     try:
-        os.fsync(folder)
+        sync(folder)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # SMB syncs no directory
             raise

@@ -10,9 +10,10 @@ After a kill at any instant the previous one is readable.
 A generation whose values are not finite has an empty file of the name wire.NOT_FINITE: the newest one without it is
 kept, because nothing else is worth going back to.
 
-A generation is written under a temporary name, fsynced (files, then folder), renamed, and then named in CURRENT.  The
-previous one is kept, and the newest one made between two epochs: a training that cannot resume inside an epoch resumes
-from it.  Errors of the disk are raised; the caller turns them into a note.
+A generation is written under a temporary name, fsynced (files, then folder), renamed, and then named in CURRENT, each
+step on the disk before the next (probe.disk_order): a power failure costs the newest one at most.  The previous one is
+kept, and the newest one made between two epochs: a training that cannot resume inside an epoch resumes from it.  Errors
+of the disk are raised; the caller turns them into a note.
 
 A checkpoint of a fit is facts and byte buffers; every byte is verified before use.
 
@@ -31,7 +32,7 @@ import shutil
 import zlib
 from typing import TYPE_CHECKING, Any, Callable
 
-from .. import wire
+from .. import disk_order, wire
 from . import announcements
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ class Generations:
         pointer = os.path.join(self.folder, kind)
         with open(pointer + ".tmp", "w", encoding="ascii", opener=no_link) as file:
             file.write(name)
-            flush(file)
+            file.flush()
+            disk_order.order(file.fileno())
         os.replace(pointer + ".tmp", pointer)
         sync_folder(self.folder)
 
@@ -187,16 +189,16 @@ def no_link(path: Any, flags: int) -> int:
 
 
 def flush(file: Any) -> None:
-    """Write a file's bytes to the disk."""
+    """Write a file's bytes out; they are on the disk before all that follows the next `disk_order.order`."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: str) -> None:
-    """Make renames in `folder` survive a power failure."""
+    """Have what was flushed, and the names in `folder`, on the disk before what is written later."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        disk_order.order(descriptor)
     finally:
         os.close(descriptor)
 
