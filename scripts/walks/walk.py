@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import getpass
 import os
 import platform
 import select
@@ -22,21 +21,21 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mac import archive, checks, longer, pairs, pending, recordings, table, taken_over
+from mac import archive, checks, claims, longer, owner, pairs, pending, sending, table, taken_over
 from mac.recordings import Mac
 from mac.scene import Scene, interruptible, no_answer, undisturbed
 from mac.table import Row
 
-from stallguard.collectors.redact import Redactor
 from stallguard.host.darwin.machine import facts
 from stallguard.storage import paths
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS, LIVE = ROOT / "tests" / "recordings" / "macos", ROOT / "tests" / "live"
 ANSWER = 60.0  # seconds for an answer; a walk must end also if its user has gone
+LOOK = 900.0  # seconds for the answer to what is looked at first
 PAUSE = 4.0  # seconds between what may be noticed being said and done: time for Ctrl-C
 
 
@@ -50,13 +49,13 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def ask(question: str) -> bool | None:
+def ask(question: str, seconds: float = ANSWER) -> bool | None:
     """Ask the user at the terminal; None if there is none, or no answer comes in time."""
     if not sys.stdin.isatty():
         return None
     print(f"{question} [y/N] ", end="", flush=True)
-    if not select.select([sys.stdin], [], [], ANSWER)[0]:
-        say(f"\nno answer within {ANSWER:.0f} s")
+    if not select.select([sys.stdin], [], [], seconds)[0]:
+        say(f"\nno answer within {seconds:.0f} s")
         return None
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -70,22 +69,15 @@ def this_machine(scene: Scene) -> Mac:
     return Mac(str(known["version"]), build, str(known["chip"]))
 
 
-def kept(scene: Scene, mac: Mac, rows: Sequence[Row], path: Path) -> None:
-    """Write the zip of a walk."""
+def seen(scene: Scene, mac: Mac, rows: Sequence[Row]) -> dict[str, str]:
+    """Return the files of a walk, by name, as they were seen: with all names."""
     more = dict(scene.files)
     for journal in sorted(scene.home.glob("kept/runs/*/journal.jsonl")):
         more[f"journals/{journal.parent.name}/journal.jsonl"] = journal.read_text(errors="replace")
     if scene.tracebacks:
         more["tracebacks.txt"] = "\n".join(scene.tracebacks)
     today = dt.date.today().isoformat()  # noqa: DTZ011 - the user's day
-    files = archive.contents(mac, today, rows, list(scene.recordings.values()), scene.words, more)
-    archive.write(path, files, clean())
-
-
-def clean() -> Callable[[str], str]:
-    """Return the function that removes names, numbers and secrets of this machine and its user."""
-    names = (getpass.getuser(), platform.node().partition(".")[0])
-    return recordings.cleaner(Redactor(os.environ, home=str(Path.home())).text, names)
+    return archive.contents(mac, today, rows, list(scene.recordings.values()), scene.words, more)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -146,11 +138,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _taken_over(path: Path) -> int:
     try:
-        done = taken_over.take_over(archive.read(path), RECORDINGS, LIVE)
-    except (OSError, archive.Damaged) as error:
+        walked, known = archive.read(path), claims.read(LIVE / "claims.toml")
+        done = taken_over.take_over(walked, RECORDINGS, LIVE)
+    except (OSError, archive.Damaged, claims.Unreadable) as error:
         say(f"scripts/live: {error}")
         return 2
-    say("\n".join(done))
+    say("\n".join([*done, "", *claims.lines(claims.judged(known, walked.rows))]))
     return 0
 
 
@@ -164,11 +157,15 @@ def _walked(scene: Scene, wanted: Sequence[checks.Check], path: Path | None, *, 
             return 1
         say(f"{len(agreed)} checks, about {checks.estimate(agreed, here)} min\n")
         rows = checks.walk(scene, agreed, lambda: time.sleep(PAUSE), here) + rows
+    say("\n" + "\n".join(table.lines(rows)))
     path = path or Path.cwd() / f"stallguard-live-{mac.folder}.zip"
     with undisturbed():
-        kept(scene, mac, rows, path)
-    say("\n" + "\n".join(table.lines(rows)))
-    say(f"\n{table.summary(rows)}; what was seen is in {path}; send it, or: scripts/live --import {path}")
+        masks = sending.of_this_machine(ROOT, Path.home(), owner.names())
+        files = masks.files(seen(scene, mac, rows))
+    agreed_to = (lambda _: True) if yes else (lambda question: ask(question, LOOK)) if scene.ask is ask else scene.ask
+    with interruptible():
+        told = sending.offer(files, path, scene.home / "to-send", say, agreed_to)
+    say(f"\n{table.summary(rows)}; {told}")
     return table.code(rows)
 
 

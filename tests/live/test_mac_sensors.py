@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -58,7 +59,10 @@ def test_the_machine_and_its_memory_are_known() -> None:
     memory, facts = system.memory(), system.facts()
     assert memory.pressure in ("normal", "warn", "critical")
     assert None not in (memory.total, memory.available, memory.swap_used, memory.swap_outs, memory.compressed)
-    assert memory.total == psutil.virtual_memory().total == facts["memory"]
+    assert memory.total == facts["memory"]
+    # psutil 7.2.2 cannot read the memory of newer systems: "(ipc/mig) array not large enough" (its issue 2853).
+    with contextlib.suppress(RuntimeError):
+        assert memory.total == psutil.virtual_memory().total
     assert facts["rosetta"] is False
     watch = system.MachineWatch()
     watch.read(0.0, (), 0.0)

@@ -59,6 +59,9 @@ def scene(tmp_path, monkeypatch, launchd):
     def run(words, seconds, env, cwd) -> Said:
         if words[0] == "launchctl":
             return Said(*launchd.ask(words[1:]), 0.0)
+        if "-file" in words[:-1] and words[-1] not in made.answers and "-mayDie" in made.answers:
+            Path(words[-1]).write_text(made.answers["-mayDie"].text)  # `sample`: its report is not what it prints
+            return Said(0, "Sampling process for 1 second", 1.0)
         return agent(words[5:]) if words[3:5] == ("stallguard", "agent") else made.answers.get(words[-1], absent)
 
     announced = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -35,7 +36,7 @@ def zipped(tmp_path):
         Mac("26.1", "25B78", "Apple M4"), "2026-11-22", rows, tools, words, {"tracebacks.txt": "gpu"}
     )
     path = tmp_path / "walk.zip"
-    archive.write(path, files, lambda text: text.replace("ada", "user"))
+    archive.write(path, {name: text.replace("ada", "user") for name, text in files.items()})
     return path
 
 
@@ -97,6 +98,12 @@ def test_a_failed_row_is_a_test_that_is_skipped_with_what_was_seen(zipped, tmp_p
         ({"rows.json": "{", "machine.json": "{}", "commands.json": "[]"}, "JSONDecodeError"),
         ({"../../etc/passwd": "x"}, "a strange name"),
         ({"/etc/passwd": "x"}, "a strange name"),
+        ({"tools/..": "x"}, "a strange name"),
+        ({"a\\..\\b": "x"}, "a strange name"),
+        ({"rows.json": "[" * 100_000, "machine.json": "{}", "commands.json": "[]"}, "RecursionError"),
+        ({"rows.json": "[]", "machine.json": "[]", "commands.json": "[]"}, "TypeError"),
+        ({"rows.json": "[]", "machine.json": "{}", "commands.json": '[{"file": 3}]'}, "AttributeError"),
+        ({f"tools/{number}": "" for number in range(2001)}, "larger than any walk's"),
     ],
 )
 def test_a_file_that_is_no_zip_of_a_walk_is_refused_in_a_sentence(tmp_path, files, why):
@@ -108,6 +115,41 @@ def test_a_file_that_is_no_zip_of_a_walk_is_refused_in_a_sentence(tmp_path, file
             made.writestr(name, text)
     with pytest.raises(archive.Damaged, match=f"is no zip of scripts/live: .*{why}"):
         archive.read(path)
+
+
+def test_a_zip_that_grows_beyond_all_walks_is_refused_before_it_is_unpacked(tmp_path):
+    from mac import archive
+
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        for name in ("rows.json", "machine.json"):
+            made.writestr(name, b"0" * (archive.MOST_BYTES // 2 + 1))
+    with pytest.raises(archive.Damaged, match="larger than any walk's"):
+        archive.read(path)
+
+
+@pytest.mark.parametrize("place", range(0, 900, 7))
+def test_a_zip_with_a_damaged_byte_is_read_or_refused_as_damaged(zipped, tmp_path, place):
+    from mac import archive
+
+    data = bytearray(zipped.read_bytes())
+    data[place % len(data)] ^= 0xFF
+    (tmp_path / "damaged.zip").write_bytes(data)
+    with contextlib.suppress(archive.Damaged):
+        archive.read(tmp_path / "damaged.zip")
+
+
+def test_words_of_a_foreign_zip_make_no_further_lines_and_can_be_written(tmp_path):
+    from mac import archive, taken_over
+
+    row = {"check": "a\n## b", "expected": "", "seen": "\ud800", "verdict": "failed", "means": ""}
+    machine = {"version": "1\n## x/", "build": "\ud800", "chip": "", "day": "x"}
+    files = {"rows.json": json.dumps([row]), "commands.json": "[]", "machine.json": json.dumps(machine)}
+    archive.write(tmp_path / "odd.zip", files)
+    walked = archive.read(tmp_path / "odd.zip")
+    assert (walked.rows[0].check, walked.rows[0].figure, walked.mac.version) == ("a ## b", "?", "1 ## x/")
+    (tmp_path / "data").mkdir()
+    taken_over.take_over(walked, tmp_path / "data", tmp_path)
 
 
 def test_no_name_of_a_machine_leads_out_of_the_recordings():
@@ -131,6 +173,7 @@ def test_the_command_makes_a_zip_here_and_refuses_what_is_none(tmp_path):
         rows = json.loads(zipped.read("rows.json"))
         text = "".join(zipped.read(name).decode() for name in zipped.namelist())
         assert any(name.startswith("journals/") for name in zipped.namelist())
+    assert "journals/ (" in made.stdout, "the contents are listed"
     assert {row["verdict"] for row in rows} <= {"held", "unknown"}
     assert str(tmp_path) not in text
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".stallguard-walk")] == []

@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,21 +74,48 @@ def test_one_check_can_be_made_alone_and_an_unknown_one_is_named():
         chosen(["slep"])
 
 
-def test_recordings_name_their_mac_and_their_command_and_no_user():
+def test_recordings_name_their_mac_and_their_command():
     from mac import recordings
     from mac.recordings import Mac, Recording
 
-    clean = recordings.cleaner(lambda text: text.replace("/Users/ada", "~"), ("ada", "adas-mini", "m"))
-    said = clean(
-        '/Users/ada/x ada@adas-mini m1 "IOPlatformSerialNumber" = "C02ABC" 4f2a8c1e-0000-1111-2222-333344445555'
-    )
     mac = Mac("26.1", "25B78", "Apple M4 Pro")
     text = recordings.section(mac, "2026-11-21", [Recording("a.txt", "pmset -g log | grep x", 0, 0.12, "")])
 
-    assert said == f'~/x user@user m1 "IOPlatformSerialNumber" = [serial] {recordings.NO_UUID}'
     assert mac.folder == "26.1-25b78-m4-pro"
     assert "macOS 26.1 (25B78), Apple M4 Pro, 2026-11-21" in text
     assert "| a.txt | `pmset -g log \\| grep x` | 0 | 0.12 |" in text
+
+
+def test_a_sample_leaves_no_copy_and_its_report_is_kept(tmp_path):
+    from mac import machine
+    from mac.scene import Said, Scene
+
+    asked = []
+
+    def run(words, seconds, env, cwd):
+        asked.append(words)
+        Path(words[words.index("-file") + 1]).write_text("Call graph:")  # as the tool does; its output is of progress
+        return Said(0, "Sampling process 7 for 1 second", 1.0)
+
+    scene = Scene(tmp_path, {}, print, run)
+    assert machine.sampled(scene, "sample_x", 7, 1).text == scene.recordings["sample_x"].text == "Call graph:"
+    assert asked[0][:4] == ("/usr/bin/sample", "7", "1", "-mayDie")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_sleeps_only_times_and_kinds_are_kept():
+    from mac import machine
+
+    log = "".join(
+        f"2026-09-{day:02} 22:29:58 -0700 {kind:20}\tEntering Sleep due to 'Quillon Player'\n"
+        for day in range(1, 31) for kind in ("Sleep", "Assertions", "Wake")
+    )  # fmt: skip
+    words = machine.SLEEPS.replace("/usr/bin/pmset -g log", "cat").replace("/usr/bin/", "")
+    done = subprocess.run(["/bin/sh", "-c", words], input=log, capture_output=True, text=True, check=True)
+    kept = done.stdout.splitlines()
+    assert (len(kept), kept[-1]) == (20, "2026-09-30 22:29:58 -0700 Wake")
+    assert "Quillon" not in done.stdout
+    assert "Assertions" not in done.stdout
 
 
 def test_a_second_walk_of_the_same_mac_takes_the_place_of_the_first(tmp_path):

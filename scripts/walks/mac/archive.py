@@ -9,15 +9,17 @@
     tracebacks.txt   of checks that failed themselves
     junit-*.xml      of the tests
 
-No name of the user or of the machine, no serial number and no secret is in it (recordings.cleaner).  A zip can come
-from any user: `read` takes only names and sizes that a walk makes.
+No name of the user, of the machine, of its network, of a display or of another program, no serial number and no secret
+is in it (masks).  A zip can come from any user: `read` takes only names and sizes that a walk makes.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -28,6 +30,18 @@ VERDICTS = {HELD: "held", FAILED: "failed", UNASKED: "unknown"}
 MOST_FILES, MOST_BYTES = 2000, 200 << 20  # of a zip that is read
 JOURNAL = 4_000_000  # characters at the end of a journal
 MANY = 5_000_000  # characters of any other file
+NAME = re.compile(r"[\w+-][\w .,+=@()-]*(?:/[\w+-][\w .,+=@()-]*){0,2}")  # journals/RUN/FILE at most
+WHAT = {
+    "rows.json": "each check: what was expected, what was seen, the verdict",
+    "machine.json": "version and build of the system, chip, day",
+    "commands.json": "the commands that were run, with exit codes and seconds",
+    "tools": "what the tools of the system said",
+    "stallguard": "what stallguard said",
+    "journals": "the journals of the runs that the walk made",
+    "tracebacks.txt": "errors of the walk's own checks",
+    "junit": "results of the tests",
+    "dump": "the list of an evidence bundle's parts",
+}  # by the first word of a file's name
 
 
 class Damaged(Exception):
@@ -76,11 +90,26 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1) + "\n"
 
 
-def write(path: Path, files: Mapping[str, str], clean: Callable[[str], str]) -> None:
-    """Write the zip; each text is cleaned.  Raises OSError."""
+def listing(files: Mapping[str, str]) -> list[str]:
+    """Return what is in the zip as lines of text: name, size, what it is; the files of a folder are one line."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(files):
+        groups.setdefault(name.partition("/")[0], []).append(name)
+    rows = []
+    for first, names in groups.items():
+        count = f"{first}/ ({len(names)} files)" if "/" in names[0] else first
+        size = sum(len(files[name].encode(errors="replace")) for name in names)
+        told = WHAT.get(first) or WHAT.get(re.split(r"\W", first)[0], "more that a check kept")
+        rows.append((count, f"{size / 1024:,.1f} KiB", told))
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return [f"{name.ljust(widths[0])}  {size.rjust(widths[1])}  {told}" for name, size, told in rows]
+
+
+def write(path: Path, files: Mapping[str, str]) -> None:
+    """Write the zip.  Raises OSError."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
         for name, text in sorted(files.items()):
-            made.writestr(name, clean(text))
+            made.writestr(name, text.encode(errors="replace"))
 
 
 def read(path: Path) -> Walked:
@@ -91,21 +120,32 @@ def read(path: Path) -> Walked:
         machine: dict[str, Any] = json.loads(texts["machine.json"])
         known = {value: name for name, value in VERDICTS.items()}
         rows = [
-            Row(str(one["check"]), known[one["verdict"]], str(one["seen"]), str(one["means"]), str(one["expected"]))
+            Row(_word(one["check"]), known[one["verdict"]], _word(one["seen"]), _word(one["means"]),
+                _word(one["expected"]))
             for one in json.loads(texts["rows.json"])
-        ]
+        ]  # fmt: skip
         commands = json.loads(texts["commands.json"])
         tools = [
             Recording(
-                PurePosixPath(one["file"]).name, str(one["command"]), int(one["exit_code"]), float(one["seconds"]),
+                PurePosixPath(one["file"]).name, _word(one["command"]), int(one["exit_code"]), float(one["seconds"]),
                 texts[one["file"]],
             )
             for one in commands if one["file"].startswith("tools/")
         ]  # fmt: skip
-    except (zipfile.BadZipFile, ValueError, LookupError, TypeError, AttributeError) as error:
+        mac = Mac(_word(machine["version"]), _word(machine["build"]), _word(machine["chip"]))
+        return Walked(mac, _word(machine["day"]), rows, tools)
+    except FOREIGN as error:
         raise Damaged(f"{path} is no zip of scripts/live: {type(error).__name__}: {error}") from error
-    mac = Mac(str(machine["version"]), str(machine["build"]), str(machine["chip"]))
-    return Walked(mac, str(machine["day"]), rows, tools)
+
+
+# All that zipfile and json raise at a file that is damaged, encrypted, compressed in another way, or of other values.
+FOREIGN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, LookupError, TypeError, AttributeError,
+           OverflowError)  # fmt: skip
+
+
+def _word(value: object) -> str:
+    """Return a value as text of one line that can be written: a zip's JSON can hold half a surrogate."""
+    return " ".join(str(value).encode(errors="replace").decode().split())
 
 
 def _texts(kept: zipfile.ZipFile) -> dict[str, str]:
@@ -114,8 +154,8 @@ def _texts(kept: zipfile.ZipFile) -> dict[str, str]:
         raise ValueError("it is larger than any walk's")
     found = {}
     for member in members:
-        parts = PurePosixPath(member.filename).parts
-        if not parts or len(parts) > 3 or ".." in parts or parts[0] == "/":  # noqa: PLR2004 - journals/RUN/FILE
+        if not NAME.fullmatch(member.filename):
             raise ValueError(f"a strange name: {member.filename!r}")
-        found[member.filename] = kept.read(member)[:MANY].decode(errors="replace")
+        with kept.open(member) as file:
+            found[member.filename] = file.read(MANY).decode(errors="replace")
     return found

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mac import verdicts
+from mac import machine, verdicts
 from mac.scene import Scene, until
 from mac.table import FAILED, UNASKED, Row
 from stallguard.host.darwin import libproc, parsers
@@ -82,7 +82,7 @@ def work(scene: Scene) -> Iterator[Row]:
         yield verdicts.moves(looks)
         yield verdicts.unit(looks, libproc.seconds_a_tick())
         yield verdicts.stacks([seconds for _ in range(DUMPS) if (seconds := _dumped(load))], DUMPS)
-        said = scene.tool("sample_training", "/usr/bin/sample", str(load.process.pid), "2", "-mayDie", seconds=60)
+        said = machine.sampled(scene, "sample_training", load.process.pid, 2)
         yield verdicts.sample("of a training", said.text, said.code, said.seconds)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mac import verdicts, verdicts_kernel
-from mac.scene import Scene, until
+from mac.scene import Said, Scene, until
 from mac.table import Row, judged, unknown
 from stallguard import awake
 from stallguard.host import system
@@ -29,7 +29,10 @@ from stallguard.notify.message import TEST, notification
 ROOT = Path(__file__).resolve().parents[3]
 IDLE = "import time; print(flush=True); time.sleep(120)"
 HOLDS = f"held = bytearray(b'a') * (200 << 20); {IDLE}"  # a footprint that rounding does not hide
-SLEEPS = "/usr/bin/pmset -g log | /usr/bin/grep -E ' (Sleep|Wake|DarkWake) ' | /usr/bin/tail -200"
+# Times and kinds alone: the reasons name programs, and a longer list says when its user is at the machine.
+SLEEPS = (
+    "/usr/bin/pmset -g log | /usr/bin/awk '$4 ~ /^(Sleep|Wake|DarkWake)$/ {print $1, $2, $3, $4}' | /usr/bin/tail -20"
+)
 
 
 @contextlib.contextmanager
@@ -105,12 +108,25 @@ def pythons(home: Path, which: Callable[[str], str | None] = shutil.which) -> di
     return found
 
 
+def sampled(scene: Scene, name: str, pid: int, seconds: int) -> Said:
+    """Sample a process; its report is kept as `name`.txt.  Without -file, a copy would stay in /tmp."""
+    report = scene.home / f"{name}.sample.txt"
+    words = (str(pid), str(seconds), "-mayDie", "-file", str(report))
+    said = scene.tool(name, "/usr/bin/sample", *words, seconds=60)
+    if report.exists():
+        text = report.read_text(errors="replace")
+        report.unlink()
+        scene.recordings[name] = scene.recordings[name]._replace(text=text)
+        said = said._replace(text=text)
+    return said
+
+
 def samples(scene: Scene) -> Iterator[Row]:
     """Sample an idle process of every Python that is here."""
     for name, python in pythons(Path.home()).items():
         with idle(python) as child:
             file = "sample_" + "".join(letter for letter in name.lower() if letter.isalnum())
-            said = scene.tool(file, "/usr/bin/sample", str(child.pid), "1", "-mayDie", seconds=60)
+            said = sampled(scene, file, child.pid, 1)
             yield verdicts.sample(name, said.text, said.code, said.seconds)
 
 
