@@ -142,7 +142,7 @@ new() {
 case "$*" in
 -c*) echo "$MINOR $this $0" ;;
 "-m pip --version") [ "$PIP" = yes ] ;;
-"-m pip download "*) [ "$PIP" = yes ] || exit 1; note ask; online ;;
+"-m pip download "*) [ "$PIP" = yes ] || exit 1; note ask; online; whole "$*" ;;
 "-m pip install "*--target*)
     note fetch uv; online
     mkdir -p "$CLONE/.venvs/uv/bin"; cp_uv "$CLONE/.venvs/uv/bin/uv" ;;

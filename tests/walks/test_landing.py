@@ -35,6 +35,11 @@ def test_a_second_walk_asks_and_installs_nothing(tmp_path):
     assert [line.split()[0] for line in log] == ["run"]
 
 
+def test_the_first_walk_asks_the_network_once_and_says_once_what_it_downloads(tmp_path):
+    _, said, log = Simulated(Mac(), tmp_path).live()
+    assert (said.count("downloads about"), log.count("ask")) == (1, 1)
+
+
 def test_an_environment_that_was_made_without_metal_is_made_again_with_it(tmp_path):
     mac = Simulated(Mac(), tmp_path)
     assert mac.live(WITHOUT_METAL="1")[0].pairs == frozenset()
@@ -42,10 +47,13 @@ def test_an_environment_that_was_made_without_metal_is_made_again_with_it(tmp_pa
 
 
 def test_without_the_second_pair_the_walk_goes_on_with_the_first(tmp_path):
-    outcome, said, log = Simulated(Mac(), tmp_path).live(SIM_BROKEN="tensorflow==2.18.1")
-    assert outcome.code == 0
-    assert "the walk goes on without .venvs/metal218" in said
-    assert log[-1].startswith("run ")
+    mac = Simulated(Mac(), tmp_path)
+    for first in (True, False):
+        outcome, said, log = mac.live(SIM_BROKEN="tensorflow==2.18.1" if first else "download")  # later: no network
+        assert outcome.code == 0
+        assert "the walk goes on without .venvs/metal218" in said
+        assert log[-1].startswith("run ")
+        assert any(line.startswith("install") for line in log) == first
 
 
 def test_pip_installs_if_uv_is_not_configured_for_this_network_and_pip_is(tmp_path):
