@@ -5,9 +5,9 @@ where something did not hold, 2 where there is no such check or zip, or where th
 script scripts/live has said: it starts this with a Python that can have Metal, if one can be had.  What is installed is
 removed again.  On Linux and on Intel Macs, the checks are made that can be made there.
 
-What takes longer than about 28 minutes is asked for before the walk begins.  `--sleep`, `--logout` and `--three-days`
-make one such check alone; what the last two leave is looked at by each later walk, until it is over.  It is below
-`live/` in the home of stallguard, and `--clean` removes it.
+What takes longer than about 32 minutes is asked for before the walk begins.  `--sleep`, `--night`, `--logout` and
+`--three-days` make one such check alone; what the last two leave is looked at by each later walk, until it is over.
+It is below `live/` in the home of stallguard, and `--clean` removes it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,12 @@ def main(words: list[str] | None = None) -> int:
             shutil.rmtree(home, ignore_errors=True)
 
 
-OPTIONS = {"--sleep": "sleep-a-minute", "--logout": "logout", "--three-days": "three-days"}  # and their checks
+OPTIONS = {
+    "--sleep": "sleep-a-minute",
+    "--night": "scheduled-night",
+    "--logout": "logout",
+    "--three-days": "three-days",
+}  # and their checks
 
 
 def _parser() -> argparse.ArgumentParser:

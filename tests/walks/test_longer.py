@@ -308,3 +308,73 @@ def test_unused_files_are_left_where_macos_removes_them():
     finally:
         for file in files:
             file.unlink(missing_ok=True)
+
+
+def night(**other):
+    from mac.verdicts_longer import Night, scheduled
+
+    at = BEGAN.replace(hour=19)
+    usual = {"source": "ac", "battery": False, "wake": at.timestamp() - 60, "at": at, "woke": at.timestamp() - 58,
+             "started": at.isoformat(), "state": "finished"}  # fmt: skip
+    return list(scheduled(Night(**usual | other)))
+
+
+def test_a_night_by_schedule_needs_a_wake_and_a_start():
+    wake = BEGAN.replace(hour=19).timestamp() - 60
+    [row] = night()
+    assert (row.check, row.verdict) == ("night by schedule (ac)", HELD)
+    assert row.figure == "woke +2 s from its schedule; the job started +0 s from its minute, finished"
+    assert night(started="")[0].verdict == FAILED
+    assert night(state="failed")[0].verdict == FAILED
+    assert night(started=BEGAN.replace(hour=19, minute=3).isoformat())[0].verdict == FAILED
+    assert night(woke=wake + 120)[0].verdict == FAILED
+    assert night(woke=wake - 30)[0].verdict == UNASKED, "a user has pressed a key"
+    assert night(woke=None)[0].verdict == UNASKED
+
+
+def test_a_night_on_the_other_source_of_power_is_left_open():
+    rows = night(battery=True, source="battery")
+    assert [(row.check, row.verdict) for row in rows] == [
+        ("night by schedule (battery)", HELD), ("night by schedule (ac)", UNASKED),
+    ]  # fmt: skip
+    assert rows[1].means == "plug it in, and run scripts/live --night once more"
+    assert len(night(battery=None, source=None)) == 1
+
+
+def test_without_root_no_night_is_scheduled_and_the_mac_does_not_sleep(scene):
+    from mac import longer
+
+    [row] = longer.scheduled(scene)
+    assert (row.verdict, "sudo -v; scripts/live --night" in row.means) == (UNASKED, True)
+    assert "pmset_sleepnow" not in scene.recordings
+
+
+@pytest.mark.parametrize("asleep", [True, False])
+def test_a_scheduled_night_leaves_neither_a_job_nor_a_wake(scene, launchd, monkeypatch, asleep):
+    from mac import longer
+    from mac.scene import Said
+
+    fake, called, state = scene._run, [], {"asleep": 0.0}
+
+    def run(words, seconds, env, cwd):
+        if "/usr/bin/pmset" not in words:
+            return fake(words, seconds, env, cwd)
+        called.append(words[words.index("/usr/bin/pmset") + 1 :])
+        if words[-1] == "sleepnow" and asleep:
+            state["asleep"] += 60.0
+            scene.time += 60.0
+        return Said(0, "Now drawing from 'AC Power'" if words[-1] == "ps" else "", 0.0)
+
+    scene.time = time.time()
+    monkeypatch.setattr(scene, "_run", run)
+    monkeypatch.setattr(scene, "now", lambda: scene.time)
+    monkeypatch.setattr(longer.system, "asleep", lambda: state["asleep"])
+    monkeypatch.setattr(longer, "SAY", 0.0)
+    monkeypatch.setattr(longer, "FALLS", 0.1)
+    rows = list(longer.scheduled(scene))
+
+    assert rows[0].check == "night by schedule (ac)"
+    assert rows[0].verdict == UNASKED, "the Mac woke too early, or did not sleep"
+    schedule = [words for words in called if words[0] == "schedule"]
+    assert schedule[1] == ("schedule", "cancel", *schedule[0][1:])
+    assert launchd.state["jobs"] == {}

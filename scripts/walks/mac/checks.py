@@ -85,9 +85,9 @@ CHECKS = (
     Check("steps", "guard a training on the GPU: a dump, a step of three minutes, a step that never ends",
           steps.checks, "four minutes of a busy GPU; then lines in this window", APPLE, seconds=270),
     Check("metal-resume", "kill a fit on the GPU and resume it, five times; compare its weights to the bit",
-          metal_exact.resume, "three minutes of a GPU at work", APPLE, seconds=170),
+          metal_exact.resume, "some minutes of a GPU at work", APPLE, seconds=340),
     Check("metal-slices", "train batches on the GPU whole and in slices; compare weights and memory",
-          metal_exact.slices, "a minute of a busy GPU", APPLE, seconds=60),
+          metal_exact.slices, "two minutes of a busy GPU", APPLE, seconds=120),
     Check("shared-gpu", "guard a training while another process saturates the GPU, and block it then",
           shortage.shared, "two minutes of a busy GPU", APPLE, 115),
     Check("short-memory", "guard a training while macOS says that memory is short: it needs root, else it is left out",
@@ -125,6 +125,9 @@ CHECKS = (
 LONGER = (
     Check("sleep-a-minute", "put the Mac to sleep under a guarded training; you wake it", longer.sleep, seconds=150,
           asks="the Mac sleeps for as long as you let it: save your work, wait a minute, press a key"),
+    Check("scheduled-night", "put the Mac to sleep; a schedule wakes it, and a job starts", longer.scheduled,
+          seconds=240, asks="the Mac sleeps for two minutes and wakes by itself; save your work, and leave it alone; "
+          "`sudo -v` before lets it set the wake"),
     Check("logout", "leave a job with an adopted training, and look at it after a logout", longer.logout, seconds=40,
           asks="a job stays until you have logged out and in and called scripts/live again"),
     Check("three-days", "leave a nightly job and a long run for three days", longer.days, needs=ANYWHERE, seconds=20,

@@ -1,4 +1,4 @@
-"""The checks that take longer than a walk: a minute asleep, a logout, three days.
+"""The checks that take longer than a walk: a minute asleep, a short night by schedule, a logout, three days.
 
 A logout and three days end in a later call of scripts/live: what is begun is in pending.py's file.  All that they
 install and write is below `scene.place`, in the home of stallguard, and `clean` removes it.
@@ -26,8 +26,10 @@ from mac import jobs, pending, verdicts_longer
 from mac.guarded import BEATS, QUIET, end_orphan, names, started
 from mac.night import COMES, Night
 from mac.scene import Scene, undisturbed, until
+from mac.shortage import AS_ROOT
 from mac.table import Row, unknown
 from stallguard.host import system
+from stallguard.host.darwin import parsers
 from stallguard.host.darwin.machine import PMSET
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.storage import run_files
@@ -35,11 +37,13 @@ from stallguard.storage.paths import SOCKET_PATH_MAX, RunDir
 from stallguard.storage.run_files import Identity
 
 LOGOUT, NIGHTS, DAYS = "scripts-live-logout", "scripts-live-nights", "scripts-live-days"  # the jobs
+WOKEN = "scripts-live-woken"
 FALLS = 180.0  # seconds awake for the Mac to fall asleep and wake
 LEAST = 10.0  # seconds of a sleep that says something
 SAY = 8.0  # seconds to read what is going to happen
 BEFORE = 20  # batches before the sleep, and after it
 HOUR = 3  # of the nightly starts
+NIGHT, BEFORE_JOB = 90, 60  # seconds: from going to sleep to the job, at least; from waking to the job
 TINY = """
 import time
 import stallguard
@@ -76,6 +80,43 @@ def sleep(scene: Scene) -> Iterator[Row]:
             clock.asleep() - first, one.names("clock.gap"), len(one.names("training.stalled")), went_on=went_on
         )
         yield verdicts_longer.awake(before, after, one.process.pid)
+
+
+def scheduled(scene: Scene) -> Iterator[Row]:
+    """Put the Mac to sleep; pmset wakes it, and a job starts at its minute.  Needs root for `pmset schedule`."""
+    at = jobs.due(dt.datetime.fromtimestamp(scene.now()).astimezone() + dt.timedelta(seconds=NIGHT))
+    wake = at - dt.timedelta(seconds=BEFORE_JOB)
+    event = ("wakeorpoweron", f"{wake:%m/%d/%y %H:%M:%S}")  # pmset(1): the user's local time
+    power = scene.tool("pmset_ps_night", *PMSET, "ps").text
+    set_up = scene.tool("pmset_schedule", *AS_ROOT, "/usr/bin/pmset", "schedule", *event)
+    if set_up.code:
+        yield verdicts_longer.unscheduled(set_up.text)
+        return
+    try:
+        script = scene.home / "woken.py"
+        script.write_text(TINY)
+        said = jobs.install(scene, WOKEN, "--at", f"{at:%H:%M}", "--", str(script))
+        if said.code:
+            yield jobs.refused("night by schedule", said)
+            return
+        scene.say(f"      the Mac sleeps now, and wakes by itself at {wake:%H:%M:%S}: leave it alone")
+        time.sleep(SAY)
+        first = system.asleep()
+        scene.tool("pmset_sleepnow", "/usr/bin/pmset", "sleepnow")
+        slept = until(lambda: system.asleep() - first > LEAST, FALLS)
+        woke = scene.now() if slept else None
+        until(lambda: jobs.status(scene, WOKEN).get("run_state") not in ("", None, "running"), FALLS if slept else 0.0)
+        scene.tool("pmset_log_night", "/bin/sh", "-c", "/usr/bin/pmset -g log | /usr/bin/tail -60", seconds=120)
+        file = scene.kept / "agents" / f"{WOKEN}.json"
+        started = json.loads(file.read_text()).get("started", "") if file.exists() else ""
+        yield from verdicts_longer.scheduled(
+            verdicts_longer.Night(parsers.power(power), parsers.has_battery(power), wake.timestamp(), at, woke, started,
+                                  str(jobs.status(scene, WOKEN).get("run_state") or ""))
+        )  # fmt: skip
+    finally:
+        jobs.uninstall(scene, WOKEN)
+        with undisturbed():
+            scene.tool("pmset_schedule_cancel", *AS_ROOT, "/usr/bin/pmset", "schedule", "cancel", *event)
 
 
 def logout(scene: Scene) -> Iterator[Row]:

@@ -38,6 +38,52 @@ def awake(before: str, after: str, pid: int) -> Row:
                   "after a sleep the Mac can fall asleep under the training")  # fmt: skip
 
 
+WAKES = 90.0  # seconds by which a scheduled wake can be late
+
+
+class Night(NamedTuple):
+    """What is known of a short night.  `source`: ac or battery; `wake`, `woke`: seconds; `at`: the job's minute.
+
+    `woke`: None if the Mac did not sleep; `started`: what the job's state says; `state`: of its run.
+    """
+
+    source: str | None
+    battery: bool | None
+    wake: float
+    at: dt.datetime
+    woke: float | None
+    started: str
+    state: str
+
+
+def unscheduled(said: str) -> Row:
+    """Return the row of a night for which macOS takes no schedule."""
+    why = f"`pmset schedule` needs root: {' '.join(said.split())[-120:]}; with it: sudo -v; scripts/live --night"
+    return unknown("night by schedule", why)
+
+
+def scheduled(night: Night) -> Iterator[Row]:
+    """Yield whether a Mac that slept woke by its schedule, and its job started; and which source of power is left."""
+    check, expected = f"night by schedule ({night.source or 'power not known'})", "it wakes, and the job starts"
+    if night.woke is None:
+        yield unknown(check, "the Mac did not sleep", expected=expected)
+    elif night.woke < night.wake - NEAR_SECONDS:
+        yield unknown(check, "something else woke the Mac before: leave it alone",
+                      f"{night.wake - night.woke:.0f} s too early", expected)  # fmt: skip
+    else:
+        late = (dt.datetime.fromisoformat(night.started) - night.at).total_seconds() if night.started else None
+        shown = (
+            "no start" if late is None else f"the job started {late:+.0f} s from its minute, {night.state or 'no run'}"
+        )
+        woken = night.woke - night.wake
+        holds = late is not None and abs(late) <= WAKES and night.state == "finished" and woken <= WAKES
+        yield judged(check, holds, f"woke {woken:+.0f} s from its schedule; {shown}", expected,
+                     "a night by schedule does not happen")  # fmt: skip
+    if night.battery and night.source in ("ac", "battery"):
+        other, how = ("battery", "unplug it") if night.source == "ac" else ("ac", "plug it in")
+        yield unknown(f"night by schedule ({other})", f"{how}, and run scripts/live --night once more")
+
+
 class Logout(NamedTuple):
     """What is known of a job after a logout.
 
