@@ -139,6 +139,10 @@ def test_the_doctor_and_the_drill_are_believed(scene, tools):
     announced = {"verdict": "good", "facts": {"environment": {"deep": {"devices": ["/physical_device:GPU:0"]}}}}
     tools[sys.executable] = Said(0, f"loading\n{json.dumps(announced)}\n", 1.0)
     assert verdicts(scene, "doctor", "drill") == {"doctor": "held", "drill": "held"}
+    scene.metal_pythons = {"pinned": sys.executable, "recommended": "/beside/python"}
+    tools["/beside/python"] = Said(0, json.dumps({"verdict": "good"}), 1.0)
+    assert verdicts(scene, "doctor") == {"doctor": "held", "doctor: recommended": "did not hold"}
+    scene.metal_pythons = {"pinned": sys.executable}
     tools[sys.executable] = Said(125, "stallguard itself failed", 1.0)
     assert verdicts(scene, "doctor", "drill") == {"doctor": "did not hold", "drill": "did not hold"}
 

@@ -191,14 +191,15 @@ def desktop_notification(scene: Scene) -> Iterator[Row]:
 
 
 def doctor(scene: Scene) -> Iterator[Row]:
-    """Have stallguard's own doctor compute on the GPU."""
-    said = scene.stallguard("doctor", "--json", "--deep", "--python", sys.executable, seconds=300)
-    answer = json.loads(said.text[max(said.text.find("{"), 0) :] if said.code in (0, 1) else "{}")
-    devices = answer.get("facts", {}).get("environment", {}).get("deep", {}).get("devices", [])
-    figure = f"{answer.get('verdict', f'exit code {said.code}')}; {', '.join(devices) or 'no device'}"
-    yield judged("doctor", any("GPU" in name for name in devices), figure,
-                 "the training environment computes on Metal",
-                 "no Metal device: the checks of the GPU at work cannot be asked")  # fmt: skip
+    """Have stallguard's own doctor compute on the GPU with each pair of TensorFlow and plug-in."""
+    for number, (pair, python) in enumerate(scene.metal_pythons.items()):
+        said = scene.stallguard("doctor", "--json", "--deep", "--python", python, seconds=300)
+        answer = json.loads(said.text[max(said.text.find("{"), 0) :] if said.code in (0, 1) else "{}")
+        devices = answer.get("facts", {}).get("environment", {}).get("deep", {}).get("devices", [])
+        figure = f"{answer.get('verdict', f'exit code {said.code}')}; {', '.join(devices) or 'no device'}; {pair}"
+        yield judged("doctor" if not number else f"doctor: {pair}", any("GPU" in name for name in devices), figure,
+                     "the training environment computes on Metal",
+                     "no Metal device: the checks of the GPU at work cannot be asked")  # fmt: skip
 
 
 def drill(scene: Scene) -> Iterator[Row]:
