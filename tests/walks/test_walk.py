@@ -188,8 +188,8 @@ def test_unattended_nothing_is_done_that_a_user_notices_or_that_needs_a_gpu():
     from mac.checks import CHECKS, unattended
 
     assert [check.name for check in unattended(CHECKS)] == [
-        "memory", "footprint", "heat", "thermal", "sleep", "processes", "kqueue", "bursts", "files", "sockets",
-        "terminal", "pythons", "orphan", "samples", "caffeinate",
+        "memory", "footprint", "heat", "thermal", "sleep", "processes", "kqueue", "bursts", "files", "disk",
+        "sockets", "terminal", "pythons", "orphan", "samples", "caffeinate",
     ]  # fmt: skip
 
 
