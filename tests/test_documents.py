@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,17 @@ import pytest
 from stallguard.cli.run import RunCommand
 from stallguard.cli.verbs import HELP, OLD_FORMS, cli
 from stallguard.core.bottleneck_kinds import KINDS
-from stallguard.core.diagnosis.causes import CAUSES, FINISH, STOP, Remedy, title
-from stallguard.doctor.environment_checks import PIN
+from stallguard.core.diagnosis.causes import (
+    CAUSES,
+    COMMUNITY,
+    FINISH,
+    PIN,
+    PIN_LIMITS,
+    PIN_PYTHONS,
+    STOP,
+    Remedy,
+    title,
+)
 
 ROOT = Path(__file__).parents[1]
 REPORTED, ENDS = "Reported, without a restart", "The run ends"
@@ -60,7 +68,15 @@ def test_each_kind_of_slowness_has_one_row() -> None:
 
 def test_the_readme_installs_the_pair_that_the_doctor_names() -> None:
     lines = [line for line in (ROOT / "README.md").read_text("utf-8").splitlines() if "tensorflow-metal==" in line]
-    assert [shlex.split(line) for line in lines] == [shlex.split(PIN)]
+    assert [line.strip() for line in lines] == [PIN]
+    text = " ".join((ROOT / "README.md").read_text("utf-8").replace("`", "").split())
+    assert f"With {PIN_PYTHONS}, these do: {PIN} " in text
+    assert f"{PIN_LIMITS}." in text
+    assert COMMUNITY.removeprefix("the community's ") in text
+
+
+def test_the_readme_is_read_in_five_minutes():
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 1000
 
 
 def texts() -> Iterator[tuple[str, str]]:

@@ -6,7 +6,11 @@ Which versions load together is data.  Sources: Apple's table (the page of tenso
 TensorFlow each plug-in was released; its upper ends were checked by comparing, in the wheels for arm64, the symbols
 that libmetal_plugin.dylib wants with those that TensorFlow exports: from 2.20 on, 27 and more are missing for every
 plug-in, from 2.18 on one is missing for 1.1.0.  `import tensorflow` loads all of tensorflow-plugins/ without a try, so
-a wrong pair ends it.
+a wrong pair ends it.  For which Pythons there are wheels: the files of each package on the index, for macOS on arm64.
+
+What tensorflow-metal-plugin needs is what its own documents say (README.md, setup.py and plugin_init.cc of 0.4.1): it
+is built against one TensorFlow, and offers no GPU to another; dyld declines it before macOS 15.  stallguard is not
+tested with it, so it is never said to be all right.  Earlier versions of it name no such limits.
 """
 
 from __future__ import annotations
@@ -17,29 +21,45 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from stallguard.core.diagnosis.causes import COMMUNITY, PIN, PIN_LIMITS, PIN_PYTHONS
 from stallguard.doctor.facts import CheckText, Installed, MachineFacts, fail, note, ok, warn
 
 Release = tuple[int, ...]
 
-PIN = "pip install 'tensorflow==2.18.1' 'tensorflow-metal==1.2.0'"
-PLUGIN_PYTHONS = ((3, 9), (3, 12))  # for which tensorflow-metal 1.2.0 has wheels
+APPLES, COMMUNITYS = "tensorflow-metal", "tensorflow-metal-plugin"
+UNINSTALL = f"pip uninstall {APPLES} {COMMUNITYS}"
 
 
 class VersionRange(NamedTuple):
-    """The TensorFlow releases that a plug-in loads beside.  `broken_after`: what follows is known to fail."""
+    """The TensorFlow releases that a plug-in loads beside.
+
+    `broken_after`: what follows is known to fail.  `pythons`: the first and last with a wheel, if that is known.
+    """
 
     first: Release
     last: Release
     broken_after: bool = False
+    pythons: tuple[Release, Release] | None = None
 
 
 FOR_ONE = {  # plug-ins that were released for one TensorFlow, by its second number
     "0.1.2": 5, "0.2.0": 6, "0.3.0": 7, "0.4.0": 8, "0.5.0": 9, "0.6.0": 10, "0.7.0": 11, "0.8.0": 12, "1.0.0": 13,
 }  # fmt: skip
 PLUGINS = {plugin: VersionRange((2, minor), (2, minor)) for plugin, minor in FOR_ONE.items()} | {
-    "1.1.0": VersionRange((2, 14), (2, 17), broken_after=True),
-    "1.2.0": VersionRange((2, 16), (2, 19), broken_after=True),
+    "1.1.0": VersionRange((2, 14), (2, 17), broken_after=True, pythons=((3, 9), (3, 11))),
+    "1.2.0": VersionRange((2, 16), (2, 19), broken_after=True, pythons=((3, 9), (3, 12))),
 }
+
+
+class CommunityNeeds(NamedTuple):
+    """What a version of tensorflow-metal-plugin needs.  `pythons`: for which that TensorFlow has a wheel."""
+
+    tensorflow: Release
+    macos: Release
+    pythons: tuple[Release, Release]
+
+
+COMMUNITY_PLUGINS = {"0.4.1": CommunityNeeds((2, 21), (15,), ((3, 10), (3, 13)))}
 
 
 class VersionTrap(NamedTuple):
@@ -142,7 +162,7 @@ def rosetta(facts: MachineFacts) -> Iterator[CheckText]:
     here = facts.environment.installed
     if here is None or not facts.is_metal:
         return
-    if here.translated or here.machine == "x86_64":
+    if _is_for_intel(here):
         cure = "make the environment with a Python for arm64 (python.org, Homebrew in /opt/homebrew, uv)"
         yield fail("the interpreter is for Intel and runs under Rosetta: slow, and without the GPU", cure)
 
@@ -163,30 +183,73 @@ def frameworks(facts: MachineFacts) -> Iterator[CheckText]:
 
 
 def plugin(facts: MachineFacts) -> Iterator[CheckText]:
-    """On a Mac: does tensorflow-metal load beside this TensorFlow?"""
+    """On a Mac: does a plug-in for the GPU load beside this TensorFlow?"""
     here = facts.environment.installed
     version = tensorflow_version(here.packages) if here else ""
-    if here is None or not version or not facts.is_metal:
+    if here is None or not version or facts.system != "Darwin":
         return
-    metal = here.packages.get("tensorflow-metal")
-    if metal:
-        words = f"TensorFlow {version} with tensorflow-metal {metal}"
-        match pair(version, metal):
-            case "loads":
-                yield ok(f"{words}: load together")
-            case "breaks":
-                cure = f"{PIN}; or train on the processor: pip uninstall tensorflow-metal"
-                yield fail(f"{words}: `import tensorflow` fails, the plug-in does not load with this version", cure)
-            case _:
-                cure = f"{PIN}; or test it with --deep"
-                yield warn(f"{words}: a combination that is not known to load", cure)
+    both = [f"{name} {here.packages[name]}" for name in (APPLES, COMMUNITYS) if name in here.packages]
+    if not facts.is_metal:
+        if both:
+            yield warn(f"{' and '.join(both)}: not known to load on a Mac without Apple silicon", UNINSTALL)
+    elif _is_for_intel(here):  # rosetta() says so
+        return
+    elif len(both) > 1:
+        what = (
+            f"{' and '.join(both)}: both are the file tensorflow-plugins/libmetal_plugin.dylib; unknown which is there"
+        )
+        yield warn(what, f"{UNINSTALL}; then {PIN}")
+    elif APPLES in here.packages:
+        yield _of_apple(here, version)
+    elif both:
+        yield _of_community(here, version, release(str(facts.about.get("version") or "")))
     elif here.plugins:
         yield note(f"TensorFlow will load {', '.join(here.plugins)}, which belongs to no known package")
     else:
-        cure = PIN
-        if here.version[:2] > PLUGIN_PYTHONS[1]:
-            cure = f"the plug-in has no wheel for this Python; with Python 3.11: {PIN}"
+        cure = (
+            PIN if _has_wheel(here, PLUGINS["1.2.0"].pythons) else f"{PIN_LIMITS}; with Python 3.11: {PIN}; {COMMUNITY}"
+        )
         yield warn(f"no tensorflow-metal: TensorFlow {version} will train on the processor", cure)
+
+
+def _of_apple(here: Installed, version: str) -> CheckText:
+    metal = here.packages[APPLES]
+    words = f"TensorFlow {version} with tensorflow-metal {metal}"
+    match pair(version, metal):
+        case "loads" if _has_wheel(here, PLUGINS[metal].pythons):
+            return ok(f"{words}: load together")
+        case "breaks":
+            cure = f"with {PIN_PYTHONS}: {PIN}; or train on the processor: pip uninstall tensorflow-metal; {COMMUNITY}"
+            return fail(f"{words}: `import tensorflow` fails, the plug-in does not load with this version", cure)
+        case _:
+            cure = f"with {PIN_PYTHONS}: {PIN}; or test it with --deep"
+            return warn(f"{words} on Python {_dotted(here.version[:2])}: a combination that is not known to load", cure)
+
+
+def _of_community(here: Installed, version: str, macos: Release) -> CheckText:
+    """`macos`: its version; empty if that is not known, which is not taken for a new one."""
+    theirs = here.packages[COMMUNITYS]
+    words, needs = f"TensorFlow {version} with {COMMUNITYS} {theirs}", COMMUNITY_PLUGINS.get(theirs)
+    other = f"{COMMUNITY}; or with {PIN_PYTHONS}: {UNINSTALL}, then {PIN}"
+    if needs is None:
+        return warn(f"{words}: a combination that is not known to load", f"test it with --deep; {other}")
+    if macos and macos < needs.macos:
+        return fail(f"{words}: the plug-in does not load on macOS {_dotted(macos)}", other)
+    if release(version)[:2] != needs.tensorflow:
+        what = f"{words}: it was built for TensorFlow {_dotted(needs.tensorflow)}, and offers no GPU to another"
+        return warn(what, other)
+    if not macos or not _has_wheel(here, needs.pythons):
+        where = f"Python {_dotted(here.version[:2])}, macOS {_dotted(macos) or 'unknown'}"
+        return warn(f"{words}: a combination that is not known to load ({where})", f"test it with --deep; {other}")
+    return note(f"{words}: fits by its documents, and is not tested with stallguard", "test it with --deep")
+
+
+def _has_wheel(here: Installed, pythons: tuple[Release, Release] | None) -> bool:
+    return pythons is None or pythons[0] <= here.version[:2] <= pythons[1]
+
+
+def _is_for_intel(here: Installed) -> bool:
+    return bool(here.translated) or here.machine == "x86_64"
 
 
 def keras(facts: MachineFacts) -> Iterator[CheckText]:

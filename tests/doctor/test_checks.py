@@ -27,6 +27,20 @@ CASES = [
     ("plug-in", WARN, "on the processor", "pip install", packages(MAC, tensorflow_metal=None)),
     ("plug-in", WARN, "on the processor", "with Python 3.11", spoiled(
         packages(MAC, tensorflow_metal=None), environment__installed__version=(3, 13, 1))),
+    ("plug-in", WARN, "tensorflow-metal 1.2.0 and tensorflow-metal-plugin 0.4.1: both are the file", "2.18.1", packages(
+        MAC, tensorflow_metal_plugin="0.4.1")),
+    ("plug-in", FAIL, "does not load on macOS 14.7", "macOS 15 or later", spoiled(packages(
+        MAC, tensorflow="2.21.0", tensorflow_metal=None, tensorflow_metal_plugin="0.4.1"),
+        about={**MAC.about, "version": "14.7"})),
+    ("plug-in", WARN, "offers no GPU to another", "TensorFlow 2.21", packages(
+        MAC, tensorflow_metal=None, tensorflow_metal_plugin="0.4.1")),
+    ("plug-in", WARN, "not known to load", "--deep", packages(
+        MAC, tensorflow="2.21.0", tensorflow_metal=None, tensorflow_metal_plugin="0.2.0")),
+    ("plug-in", NOTE, "fits by its documents", "--deep", spoiled(packages(
+        MAC, tensorflow="2.21.0", tensorflow_metal=None, tensorflow_metal_plugin="0.4.1"),
+        about={**MAC.about, "version": "15.1"})),
+    ("plug-in", WARN, "without Apple silicon", "uninstall", spoiled(
+        MAC, about={"machine": "x86_64", "cores": 8, "rosetta": None})),
     ("plug-in", NOTE, "libother.dylib", "", spoiled(
         packages(MAC, tensorflow_metal=None), environment__installed__plugins=("libother.dylib",))),
     ("keras", FAIL, "tf-keras is not installed", "tf-keras==2.18", spoiled(

@@ -116,8 +116,18 @@ KEPT = Advice("see what the script keeps of each batch: a list, a dictionary, a 
     when="nothing_named_grows")
 SEGMENTS = Advice("until the leak is found, restart on purpose before memory runs out",
     "stallguard run --segments 2h ...")
-PINS = Advice("use versions that load together (Python 3.10 to 3.12)",
-    'pip install "tensorflow==2.18.1" "tensorflow-metal==1.2.0"')
+# README.md and `doctor` say the same.  Sources: the files of both packages on the index; the documents of
+# tensorflow-metal-plugin 0.4.1; gh:tensorflow/tensorflow/pull/126360.
+PIN = "pip install 'tensorflow==2.18.1' 'tensorflow-metal==1.2.0'"
+PIN_PYTHONS = "Python 3.9 to 3.12"
+PIN_LIMITS = (
+    "tensorflow-metal 1.2.0 does not load with TensorFlow 2.20 or later, and has no wheel for Python 3.13 or later"
+)
+COMMUNITY = (
+    "the community's tensorflow-metal-plugin 0.4.1, which pip builds from source, "
+    "needs TensorFlow 2.21 and macOS 15 or later"
+)
+PINS = Advice(f"use versions that load together, with {PIN_PYTHONS} ({PIN_LIMITS}; {COMMUNITY})", PIN)
 WITHOUT_PLUGIN = Advice("or train on the CPU", "pip uninstall tensorflow-metal")
 ON_CPU = (
     Advice("the same training on the CPU shows whether the GPU is the cause",
