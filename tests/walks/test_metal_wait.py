@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HELD, FAILED, UNASKED = "held", "did not hold", "not asked"
-CAME_BACK = "returned after 5 s: status 5, Caused GPU Timeout Error"
+CAME_BACK = "wait_in_a_command_buffer returned after 5 s: status 5, Caused GPU Timeout Error"
 
 
 def verdicts(**other):
@@ -55,7 +56,12 @@ def test_each_part_can_fail_alone(seen, expected):
 
 
 def test_a_wait_that_macos_ends_is_no_stall_and_no_failure():
-    [row] = verdicts(stalled=None, restarted=None, attempts=1, returned=(CAME_BACK, "returned after 0 s: there is no"))
+    [row] = verdicts(
+        stalled=None,
+        restarted=None,
+        attempts=1,
+        returned=(CAME_BACK, "wait_for_an_event returned after 0 s: there is no"),
+    )
     assert (row.verdict, row.figure.startswith(CAME_BACK)) == (UNASKED, True)
     [row] = verdicts(began=None, said="ModuleNotFoundError")
     assert (row.verdict, row.means) == (UNASKED, "the fit did not come to its wait: ModuleNotFoundError")
@@ -97,3 +103,53 @@ def test_a_step_that_waits_is_ended_and_the_second_attempt_does_not_wait(tmp_pat
     assert (found.verdict, acted.verdict) == (HELD, HELD), (found, acted)
     assert "waiting_load.py:" in named.figure
     assert acted.figure.endswith("2 attempts, exit code 0")
+
+
+def test_how_a_wait_ended_is_not_in_the_output(tmp_path):
+    """An error of the GPU there is a known line: the cause would be that error, not the wait that follows."""
+    from mac import metal_wait
+
+    class Run:
+        run, output, events = None, "waiting since 100.000\n", ()
+        process = type("Ended", (), {"poll": staticmethod(lambda: 0)})
+
+        def names(self, _event):
+            return []
+
+    once = tmp_path / "once"
+    once.write_text(f"{CAME_BACK}\n")
+    seen = metal_wait._seen(Run(), once)
+    assert (seen.began, seen.returned) == (100.0, (CAME_BACK,))
+    assert metal_wait._seen(Run(), tmp_path / "none").returned == ()
+
+
+RETURNING = """
+class Metal:
+    def wait_in_a_command_buffer(self):
+        return "status 5, Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)"
+
+    def wait_for_an_event(self):
+        return "there is no such call"
+
+if __name__ == "__main__":
+    print("the GPU filled 4096 bytes")
+"""
+
+
+@pytest.mark.tf
+@pytest.mark.live
+def test_a_metal_that_ends_each_wait_leaves_the_fit_to_its_end(tmp_path, monkeypatch):
+    from mac import metal_wait
+    from mac.scene import Scene
+
+    for name in ("LOAD", "CALLS"):
+        monkeypatch.setattr(metal_wait, name, Path(shutil.copy(getattr(metal_wait, name), tmp_path)))
+    metal_wait.CALLS.write_text(RETURNING)
+    env = {**os.environ, "STALLGUARD_HOME": str(tmp_path / "kept"), "PYTHONPATH": str(ROOT)}
+    scene = Scene(tmp_path, env, lambda _line: None)
+    scene.metal_pythons = {"main": sys.executable}
+    waited, usable = metal_wait.checks(scene)
+
+    assert (waited.verdict, usable.verdict) == (UNASKED, HELD), (waited, usable)
+    assert "wait_in_a_command_buffer returned after 0 s: status 5" in waited.figure
+    assert "no such call" in waited.figure

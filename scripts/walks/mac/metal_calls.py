@@ -22,8 +22,6 @@ GRAPHICS = "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics"
 COMPLETED = 4  # MTLCommandBufferStatusCompleted
 LENGTH, BYTE = 4096, 0x5A  # of the buffer that is filled
 HOUR = 3_600_000  # milliseconds
-# The types of what is returned and of the arguments, after the receiver and the selector.
-METHODS: dict[str, tuple[Any, tuple[Any, ...]]] = {}
 
 
 class Range(ctypes.Structure):
@@ -32,7 +30,8 @@ class Range(ctypes.Structure):
     _fields_ = (("location", c_uint64), ("length", c_uint64))
 
 
-METHODS |= {
+# The types of what is returned and of the arguments, after the receiver and the selector.
+METHODS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "newCommandQueue": (c_void_p, ()),
     "newSharedEvent": (c_void_p, ()),
     "commandBuffer": (c_void_p, ()),

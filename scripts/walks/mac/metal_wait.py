@@ -34,24 +34,25 @@ def checks(scene: Scene, how: str = "metal") -> Iterator[Row]:
         if before.code:
             yield unknown("Metal call that never returns", f"Metal does not compute here: {before.text.strip()[-200:]}")
             return
-    words = ("run", "--python", python, *QUIET, str(LOAD), str(scene.home / "metal-waited"), how)
+    once = scene.home / "metal-waited"
+    words = ("run", "--python", python, *QUIET, str(LOAD), str(once), how)
     with started(scene, *words) as one:
         until(lambda: "waiting since" in one.output or one.process.poll() is not None, IMPORT)
         until(lambda: one.process.poll() is not None, RUN)
-        yield from verdicts_wait.waited(_seen(one), darwin=sys.platform == "darwin")
+        yield from verdicts_wait.waited(_seen(one, once), darwin=sys.platform == "darwin")
     if how == "metal":
         after = scene.tool("metal_fill_after", python, str(CALLS), seconds=FILL)
         yield verdicts_wait.usable(after.code, after.text, after.seconds)
 
 
-def _seen(one: GuardedRun) -> Seen:
+def _seen(one: GuardedRun, once: Path) -> Seen:
     text, events = one.output, one.events
     began = re.search(r"^waiting since ([\d.]+)$", text, re.MULTILINE)
     findings = [event["findings"] for event in events if event.get("event") == "incident.diagnosed"]
     evidence = one.names("evidence.collected")
     return Seen(
         began=float(began[1]) if began else None,
-        returned=tuple(re.findall(r"^returned after .*$", text, re.MULTILINE)),
+        returned=tuple(once.read_text(errors="replace").splitlines()) if once.exists() else (),
         suspected=_first(events, "training.suspected"),
         stalled=_first(events, "training.stalled"),
         restarted=_first(events, "attempt.restarting"),

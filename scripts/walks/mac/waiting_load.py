@@ -1,6 +1,7 @@
 """A fit of Keras one step of which waits without end: `waiting_load.py ONCE HOW [BLOCK]`.
 
-The file ONCE says that a process has waited already: the next one does not.  HOW: `metal`, or `pause`, a call of the C
+The file ONCE says that a process has waited already: the next one does not.  How a wait has ended is written there,
+not printed: an error of the GPU in the output would explain what follows.  HOW: `metal`, or `pause`, a call of the C
 library that never returns either.  With BLOCK it trains until that file is there, and waits then; without, it waits
 after some steps, and a process that does not wait comes to its end.  It ends itself after BOUND seconds in any case.
 """
@@ -35,9 +36,9 @@ def wait() -> None:
         ctypes.CDLL(None).pause()
     metal = metal_calls.Metal()
     for way in (metal.wait_in_a_command_buffer, metal.wait_for_an_event):
-        began = time.monotonic()
-        print("waits", way.__name__, flush=True)
-        print(f"returned after {time.monotonic() - began:.0f} s: {way()}", flush=True)
+        began, ended = time.monotonic(), way()
+        with once.open("a") as file:
+            print(f"{way.__name__} returned after {time.monotonic() - began:.0f} s: {ended}", file=file)
 
 
 class Waiting(keras.Model):  # type: ignore[misc,name-defined] # frameworks are untyped here
