@@ -143,7 +143,6 @@ def begun(memory: JobMemory, run: str, now: Moment) -> JobMemory:
 
 
 BEFORE = 1  # minutes that the machine wakes before its job
-AWAKE = 300.0  # seconds; a job that starts so soon after a wake-up finds the machine awake
 A_DAY = 24 * 60  # minutes
 
 
@@ -174,10 +173,15 @@ def words(moment: Moment, system: str) -> str:
 AWAKE_ON_LINUX = "keep the machine from suspending before that time (logind.conf: IdleAction=ignore)"
 
 
-def wake_command(time: str) -> str:
-    """Return the command that makes a Mac wake shortly before `time` of day; it replaces an earlier `pmset repeat`."""
+def wake_command(time: str, after: float | None = None) -> str:
+    """Return the command that makes a Mac wake shortly before `time` of day; it replaces an earlier `pmset repeat`.
+
+    `after`: seconds of idleness after which the Mac sleeps.  One that would be asleep again by then (`pmset sleep 1`)
+    wakes at the time itself: launchd starts on waking what was due in sleep.
+    """
     hour, minute = units.clock(time)
-    early = (hour * 60 + minute - BEFORE) % A_DAY
+    stays = after is None or after > BEFORE * 60
+    early = (hour * 60 + minute - (BEFORE if stays else 0)) % A_DAY
     return f"sudo pmset repeat wakeorpoweron MTWRFSU {early // 60:02}:{early % 60:02}:00"
 
 
@@ -198,7 +202,7 @@ def _wakes_before(time: str, wakes: tuple[str, ...], after: float) -> bool:
         (hour * 60 + minute - wake_hour * 60 - wake_minute) % A_DAY
         for wake_hour, wake_minute in map(units.clock, wakes)
     )
-    return any(minutes * 60 < max(after, AWAKE) for minutes in since)
+    return any(minutes * 60 < after for minutes in since)
 
 
 def warning(schedule: Schedule, system: str, sleep: Sleep | None, wakes: tuple[str, ...]) -> list[str]:
@@ -206,7 +210,7 @@ def warning(schedule: Schedule, system: str, sleep: Sleep | None, wakes: tuple[s
     time = asleep_at(schedule, sleep, wakes)
     if time is None or sleep is None or sleep.after is None:
         return []
-    cure = wake_command(time) if system == LAUNCHD else AWAKE_ON_LINUX
+    cure = wake_command(time, sleep.after) if system == LAUNCHD else AWAKE_ON_LINUX
     after, late = sleep.after / 60, LATE.seconds // 3600
     text = (
         f"this machine sleeps after {after:.0f} min of idleness: a job that finds it asleep at {time} starts on "

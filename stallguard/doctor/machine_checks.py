@@ -126,7 +126,8 @@ def sleep(facts: MachineFacts) -> Iterator[CheckText]:
     for name, times in facts.jobs:
         time = due_starts.asleep_at(Schedule(at=times), settings, facts.preferences.wakes)
         if time is not None:
-            cure = due_starts.wake_command(time) if facts.system == "Darwin" else due_starts.AWAKE_ON_LINUX
+            wakes = due_starts.wake_command(time, settings.after)
+            cure = wakes if facts.system == "Darwin" else due_starts.AWAKE_ON_LINUX
             yield warn(f"{minutes}: if it is asleep at {time}, the job {name} does not start then", cure)
 
 

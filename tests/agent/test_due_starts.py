@@ -252,12 +252,19 @@ def test_a_mac_that_sleeps_gets_the_command_that_wakes_it():
         (NIGHTLY, Sleep(0.0), ()),
         (NIGHTLY, Sleep(None), ()),
         (NIGHTLY, None, ()),
-        (NIGHTLY, Sleep(60.0), ("22:59",)),
+        (NIGHTLY, Sleep(120.0), ("22:59",)),
+        (NIGHTLY, Sleep(60.0), ("23:00",)),
         (Schedule(login=True), Sleep(600.0), ()),
     ],
 )
 def test_a_machine_that_is_awake_at_the_hour_gets_no_warning(schedule, sleep, wakes):
     assert due_starts.warning(schedule, LAUNCHD, sleep, wakes) == []
+
+
+def test_a_mac_that_sleeps_after_a_minute_is_woken_at_the_hour_itself():
+    """It wakes at 22:59, is idle for a minute, and can be asleep again at 23:00."""
+    (line,) = due_starts.warning(NIGHTLY, LAUNCHD, Sleep(60.0), ("22:59",))
+    assert line.endswith("sudo pmset repeat wakeorpoweron MTWRFSU 23:00:00")
 
 
 def test_a_wake_up_hours_before_is_no_help():

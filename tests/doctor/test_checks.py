@@ -98,6 +98,8 @@ CASES = [
     ("sleep", WARN, "after 10 min", "run.let_sleep", spoiled(MAC, preferences__sleep=Sleep(600.0), let_sleep=True)),
     ("sleep", WARN, "asleep at 23:00, the job night", "pmset repeat wakeorpoweron MTWRFSU 22:59:00", spoiled(
         MAC, preferences__sleep=Sleep(600.0), jobs=(("night", ("23:00",)),))),
+    ("sleep", WARN, "after 1 min of idleness: if it is asleep at 23:00", "MTWRFSU 23:00:00", spoiled(
+        MAC, preferences__sleep=Sleep(60.0), preferences__wakes=("22:59",), jobs=(("night", ("23:00",)),))),
     ("disk", FAIL, "0.5 GB free for runs", "ends a training", spoiled(
         MAC, places=(PlaceFacts("runs", "/r", True, GB // 2, 1),))),
     ("disk", WARN, "5.0 GB free", "free space", spoiled(MAC, places=(PlaceFacts("runs", "/r", True, 5 * GB, 1),))),

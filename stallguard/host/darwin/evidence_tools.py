@@ -18,6 +18,8 @@ PREDICATE = (
     '(process == "kernel" AND (eventMessage CONTAINS "GPURestart" OR eventMessage CONTAINS "signalHardwareError" '
     'OR eventMessage CONTAINS "memorystatus")) OR (processID == {pid} AND eventMessage CONTAINS "IOGPU")'
 )
+# sysctl can end at the first name that it does not know, so one that not every system has is the last: macOS 13 has no
+# iogpu.wired_limit_mb.
 MEMORY = (
     "kern.memorystatus_vm_pressure_level", "kern.memorystatus_level", "vm.swapusage", "vm.compressor_bytes_used",
     "vm.compressor_segment_limit", "vm.compressor_segment_buffer_size", "vm.loadavg", "hw.memsize", "hw.model",

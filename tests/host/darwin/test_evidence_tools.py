@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.collectors import BUDGET
-from stallguard.host.darwin import evidence_tools
+from stallguard.host.darwin import evidence_tools, machine
 
 
 def darwin_tools(since=0.0, now=0.0):
@@ -40,3 +40,9 @@ def test_the_unified_log_is_asked_for_little():
     assert "--info" not in log
     assert log[-1].startswith('(process == "kernel" AND ')
     assert "processID == 4242" in log[-1]
+
+
+def test_what_one_macos_lacks_hides_nothing_that_each_has():
+    """sysctl(8) of a Mac can end at the first name that is unknown; macOS 13 has no iogpu.wired_limit_mb."""
+    assert darwin_tools()["memory"].argv[-1] == "iogpu.wired_limit_mb"
+    assert "iogpu.wired_limit_mb" not in machine.MEMORY_NAMES
