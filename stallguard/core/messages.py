@@ -44,6 +44,7 @@ DOING = {
     "sleep": "the script sleeps",
     "busy device": "it waits for the GPU, which reports only that it is busy",
     "idle device": "it waits for the GPU, which does nothing",
+    "shared device": "the GPU is busy, and nothing shows whether for this training or for another program",
     "spin": "the processor is busy, but nothing is read, written or new in memory",
     "working": "the processor is busy",
     "unknown": "what it does is not known",

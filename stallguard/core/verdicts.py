@@ -14,7 +14,7 @@ class Judgement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `step` is what a user sees: healthy, suspect, stalled, recovering, stopped (SIGSTOP), exited, off.
     `evidence` is the class of what the process tree did inside the gap: deadlock, external wait, spin,
-    working, unknown.  `gap` and `threshold` are seconds on the watched clock.
+    working, shared device, unknown.  `gap` and `threshold` are seconds on the watched clock.
     """
 
     step: str = "off"

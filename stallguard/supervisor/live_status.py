@@ -50,7 +50,8 @@ class Judged(msgspec.Struct, frozen=True, omit_defaults=True):
     step: str = "off"  # healthy, suspect, stalled, recovering, stopped (SIGSTOP), exited, off
     row: str = "FIRST"  # of the detector's table: which limits hold
     phase: str = "importing"  # of the training
-    # What the process does: deadlock, external wait, busy device, idle device, spin, working, unknown.
+    # What the process does: deadlock, external wait, busy device, idle device, shared device,
+    # spin, working, unknown.
     evidence: str = "unknown"
     gap: float = 0.0  # seconds without progress, on a clock that stands still while the machine sleeps
     threshold: float | None = 0.0  # seconds of silence that are a stall; null: no time limit holds

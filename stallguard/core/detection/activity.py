@@ -1,21 +1,19 @@
-"""What the process tree did inside the gap: deadlock, external wait, spin, working, or unknown.
+"""What the process tree did inside the gap: deadlock, external wait, spin, working, shared device, or unknown.
 
 A gap alone is not a stall; what the process does meanwhile decides.  The class is made from the trailing window of
 readings, and each class keeps since when it has held without a break.  An idle tree in which no thread can wake up by
 itself is a deadlock; any other idleness is an external wait.  The wait sites of all threads show which of the two it is
 (the census, on Linux), and so does the Python frame in which the training's thread waits (PythonWait).
 
-The probe looks at the frames of all Python threads (probe/wait_evidence.py).  For an idle tree there are two sources:
-
-- the census: the wait sites of all threads of the tree, on Linux (host/linux/thread_census.py); macOS has none;
-- the frame: what the training's thread waits for, and whether another Python thread could end that wait.
+For an idle tree there are two sources: the census of the wait sites (host/linux/thread_census.py; macOS has none), and
+the frame, which shows what the training's thread waits for, and whether another Python thread could end that wait
+(probe/wait_evidence.py).
 
 With a census, the census decides, and the frame can only speak against a deadlock: a script that sleeps, reads from a
 socket or waits with a timeout is none, even if the census took its thread for one of the runtime's own timers, nor is
 a function of the script that the library called in another thread, and that does so. The same holds for a call of the
-training library in a job with a connection to another host, because the library can be reading its data there with
-threads of its own. The reverse does not hold: a lock in the frame does not outweigh a thread of the census that
-something could wake. So two sources give fewer false alarms than one.
+training library in a job with a connection to another host: the library can read its data there in threads of its own.
+The reverse does not hold: a lock in the frame does not outweigh a thread of the census that something could wake.
 
 Without a census the frame decides alone, and it does not show native threads.  They need not be seen, because a lock of
 Python is released by Python code.  That code runs in a Python thread, which has a frame, or in a native thread that
@@ -33,73 +31,12 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from stallguard.core.detection.python_wait import HELD, PythonWait, deadlocked_from
 from stallguard.core.learned import Runs
 from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
 
-# Kinds of waits (probe/wire.py, WAITS) that end by themselves, or by something outside.
-AWAKE = frozenset(("timed", "sleep", "io"))
-HELD = "held"  # no kind of the probe's: none of its records comes, because no Python thread can run
-_LATE = 2.5  # seconds after which a change in the frames is known here at the latest: two looks and a record
-
-
-class PythonWait(msgspec.Struct, frozen=True):
-    """What the training's thread waits for while it stands still.
-
-    `since`: watched seconds; `kind`: of probe/wire.py, WAITS; `wakers`: Python threads that could end the wait, -1: not
-    known.
-    """
-
-    kind: str
-    since: float
-    wakers: int = -1
-
-    @property
-    def locked(self) -> bool:
-        """Whether it waits for a lock, and no Python thread could release it."""
-        return self.kind == "lock" and self.wakers == 0
-
-    @property
-    def in_library(self) -> bool:
-        """Whether it stands in a call of the training library, which can read data or wait for a device."""
-        return self.kind == "library" or self.for_device
-
-    @property
-    def for_device(self) -> bool:
-        """Whether it stands in a call that certainly waits for a device."""
-        return self.kind == "device"
-
-    @property
-    def in_place(self) -> bool:
-        """Whether it stays in a few lines for a reason that is not known: a loop, or a call in C."""
-        return self.kind == "place" or self.in_call
-
-    @property
-    def in_call(self) -> bool:
-        """Whether it stays at one instruction for a reason that is not known, or no Python thread can run."""
-        return self.kind in ("call", HELD)
-
-    @property
-    def wakes(self) -> bool:
-        """Whether something could wake it: time, another process or host, or another Python thread.
-
-        A call of the library too: it can wait for a function of the script in another thread, which sleeps.
-        """
-        return self.kind in AWAKE or (self.kind in ("lock", "library", "device") and self.wakers > 0)
-
-
-def deadlocked_from(idle: float, wait: PythonWait | None, locked: float | None) -> float:
-    """Return from when a deadlock counts, in a tree that is idle since `idle` (watched seconds).
-
-    `locked`: since when the frame has shown a lock that no Python thread could release.  The frame shows when that wait
-    began, and two readings of the tree can lie a second apart: so idleness that is seen a little later is as old.
-    """
-    if wait is None or locked is None:
-        return idle
-    return max(idle - _LATE, wait.since, locked - _LATE)
-
-
-# Wait sites (readings.Process.census) at which something other than the tree's own threads can wake a thread.
+# Wait sites (Process.census) at which something other than the tree's own threads can wake a thread.
 _WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
 _RARE = 0.05  # share of censuses that can show fewer timers than the runtime has
 
@@ -135,6 +72,8 @@ def own_timers(counts: dict[int, int]) -> int:
 
 
 DEADLOCK, EXTERNAL, SPIN, WORKING, UNKNOWN = "deadlock", "external wait", "spin", "working", "unknown"
+# Its GPU is busy, and nothing shows whether with its work or with another program's: as long as work.
+SHARED = "shared device"
 # Of a verdict: its thread waits for a GPU that only reports that it is busy, or that does nothing.
 BUSY_DEVICE, IDLE_DEVICE = "busy device", "idle device"
 
@@ -153,6 +92,8 @@ _ONSET = 1.25
 _FLAT = 0.15  # of its highest value
 # Seconds in which a program that shares its GPU with ten others had its turn: the readings between show it idle.
 _TURNS = 20.0
+_UNEXPLAINED = 0.1  # least of Activity.unexplained that is work; a Mac's counters and utilisation are of other times
+_WEIGHT_OF_REST = 0.2  # of a new value in that mean
 _LATE_DEVICE = 6.0  # seconds into a gap from which on its readings are all of the gap: one each 2 s, of the time before
 
 
@@ -196,6 +137,9 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     idle_device_since: float | None = None  # since when its own device does nothing, and one thread works at most
     worked: bool = False  # a reading in a healthy step showed the device at work
     unseen: bool = False  # the newest such reading did not show the run's own part of that work
+    # Share of the time in which the device worked then, and nothing shows for whom: a mean; `explained`: for others.
+    unexplained: float | None = None
+    explained: bool = False
     locked_since: float | None = None  # since when the frame shows a lock that no Python thread could release
     census: float = -1.0  # when the last census came
     # In healthy steps: number of sleeping and timed threads -> censuses that showed it.
@@ -270,7 +214,7 @@ def read_process(
         deadlock=max(longest.deadlock, held.deadlock),
         external=max(longest.external, held.external),
         spin=max(longest.spin, held.spin),
-        work=longest.work + (passed if evidence.kind == WORKING and gap > _WORK_FROM else 0.0),
+        work=longest.work + (passed if evidence.kind in (WORKING, SHARED) and gap > _WORK_FROM else 0.0),
     )
     return replace(evidence, runs=runs)
 
@@ -284,7 +228,7 @@ def read_device(
     evidence = replace(evidence, device=reading, device_seen=now, power=power, computed=computed)
     works = bool(reading.moved) or (reading.utilisation or 0.0) >= limits.idle_gpu
     if stepping and works:
-        evidence = replace(evidence, worked=True, unseen=reading.moved is False)
+        evidence = _note_work(evidence, reading)
     if _rests(evidence, reading, limits):  # though its power changes: other programs come and go
         rests = (
             evidence.rests_since if evidence.rests_since is not None else now - (gap if gap <= _LATE_DEVICE else 0.0)
@@ -391,9 +335,6 @@ def waits_for_idle_device(evidence: Activity) -> str:
 def is_settled(evidence: Activity) -> bool:
     """Return whether it is known what all threads do: it takes a few censuses after some have started or ended."""
     return not evidence.threads or evidence.alive == evidence.threads
-
-
-# ---- parts ----------------------------------------------------------------------------------------------
 
 
 def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
@@ -521,7 +462,8 @@ def _classify(evidence: Activity, rates: UsageRates, now: float, gap: float, lim
     if gpu == "unknown" and not productive and not (evidence.wait is not None and evidence.wait.kind == "place"):
         return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None, unread=now)  # it can be a wait for it
     if productive or gpu in ("busy", "moving"):
-        return replace(evidence, kind=WORKING, idle_since=None, spin_since=None)
+        owned = productive or _is_shown_to_work(evidence)
+        return replace(evidence, kind=WORKING if owned else SHARED, idle_since=None, spin_since=None)
     began = evidence.spin_since if evidence.spin_since is not None else seen_since
     return replace(evidence, kind=SPIN, idle_since=None, spin_since=began)
 
@@ -552,6 +494,23 @@ def _has_device(evidence: Activity) -> bool:
     return device is not None and (bool(device.used_by_run) or (device.used_by_run is None and evidence.worked))
 
 
+def _note_work(evidence: Activity, reading: Device) -> Activity:
+    """Return the evidence after a device worked in a healthy step: one that trains on the processor can hold it too."""
+    if reading.moved or reading.utilisation is None or reading.others_compute is None:
+        return replace(evidence, worked=True, unseen=reading.moved is False, unexplained=None, explained=False)
+    rest, before = reading.utilisation - reading.others_compute, evidence.unexplained
+    rest = rest if before is None else before + (rest - before) * _WEIGHT_OF_REST
+    is_ours = rest >= _UNEXPLAINED
+    unseen = is_ours and reading.moved is False
+    return replace(evidence, worked=is_ours, unseen=unseen, unexplained=rest, explained=not is_ours)
+
+
+def _is_shown_to_work(evidence: Activity) -> bool:
+    """Return whether it is known that a busy device works for the run."""
+    device = evidence.device
+    return device is not None and (bool(device.moved) or (bool(device.used_by_run) and device.others == 0))
+
+
 def _can_be_of_others(evidence: Activity) -> bool:
     """Return whether the work that the device shows can be that of other programs: of late none was the run's own."""
     device = evidence.device
@@ -576,7 +535,9 @@ def _device_activity(evidence: Activity, now: float, limits: DetectorLimits) -> 
     device = evidence.device
     if device is None or device.used_by_run is False:
         return "idle"
-    moving = device.moved
+    moving = (
+        False if device.moved is None and evidence.explained and device.others_compute is not None else device.moved
+    )
     if device.utilisation is not None and (moving is None or (moving is False and evidence.unseen)):
         moving = device.utilisation >= limits.idle_gpu
     if moving is None or now - evidence.device_seen > limits.stale_device:

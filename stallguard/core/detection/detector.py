@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from stallguard.core import events, learned
 from stallguard.core.detection import activity, slowdown, verdict
 from stallguard.core.detection import verdict as rows
-from stallguard.core.detection.activity import HELD, SPIN, UNKNOWN, Activity, PythonWait
+from stallguard.core.detection.activity import SPIN, UNKNOWN, Activity
+from stallguard.core.detection.python_wait import HELD, PythonWait
 from stallguard.core.detection.verdict import DetectorState, move
 from stallguard.core.learned import Baseline, Learned, settle
 from stallguard.core.limits import DetectorLimits
@@ -40,6 +41,7 @@ LATE = 0.5  # of the silence that is suspected: older progress, when its record 
 # What was learned holds for one version of each library that trains: another changes the time of a step.  The hello has
 # besides those
 _NO_LIBRARIES = ("python", "machine")
+_WITH_OWN_GPU = frozenset(("torch", "mlx"))  # of a Mac: nothing hides it from them
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -139,6 +141,8 @@ def observe(detector_state: DetectorState, event: events.Event, limits: Detector
             detector_state = _observe_process(detector_state, reading, limits)
         case events.Sampled(reading=Device() as reading):
             stepping = detector_state.stepping and clock.now - detector_state.began < limits.window
+            if reading.used_by_run is None and _hides_device(detector_state):
+                reading = replace(reading, used_by_run=False)
             seen = activity.read_device(
                 detector_state.evidence, reading, clock.now, clock.now - detector_state.began, stepping=stepping,
                 limits=limits,
@@ -215,6 +219,12 @@ def wanted(detector_state: DetectorState, limits: DetectorLimits) -> Wanted:
 
 
 # ---- what the process is ------------------------------------------------------------------------------------
+
+
+def _hides_device(detector_state: DetectorState) -> bool:
+    """Return whether the GPU is hidden from all libraries of the training, by order of a remedy."""
+    about = detector_state.about
+    return about.get("device") == "cpu" and _WITH_OWN_GPU.isdisjoint(about)
 
 
 def _compare(detector_state: DetectorState, about: dict[str, str]) -> DetectorState:

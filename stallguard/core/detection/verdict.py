@@ -36,6 +36,7 @@ from stallguard.core.detection.activity import (
     DEADLOCK,
     EXTERNAL,
     IDLE_DEVICE,
+    SHARED,
     SPIN,
     UNKNOWN,
     WORKING,
@@ -297,10 +298,10 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
     # What is seen now, and the threshold that it would pass first.
     present = {
         DEADLOCK: bar.deadlock, EXTERNAL: bar.external, SPIN: bar.place if runs.place else bar.spin,
-        WORKING: bar.working,
+        WORKING: bar.working, SHARED: bar.working,
     }  # fmt: skip
     on_device = [due for kind, lasted, due in held if lasted > 0.0 and kind in (BUSY_DEVICE, IDLE_DEVICE)]
-    present |= {kind: min(present[kind], *on_device) for kind in (SPIN, WORKING) if on_device}
+    present |= {kind: min(present[kind], *on_device) for kind in (SPIN, WORKING, SHARED) if on_device}
     judgement = replace(
         judgement, evidence=seen.kind if fresh else UNKNOWN, threshold=present.get(seen.kind, bar.silence)
     )

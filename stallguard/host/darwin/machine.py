@@ -11,6 +11,7 @@ import os
 import platform
 import select
 import sys
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -105,9 +106,12 @@ def has_battery() -> bool | None:
 class AppleGpu:
     """The Mac's GPU; keeps its clients' counters, because moving is a difference."""
 
+    clock = staticmethod(time.monotonic)  # seconds; tests have another
+
     def __init__(self) -> None:
         """Know nothing yet: the first reading cannot say whether anything moved."""
         self._before: dict[str, parse.Client] | None = None
+        self._read_at = 0.0
 
     def read(self, pids: Collection[int], family: Collection[int] = ()) -> Device | None:
         """Return the GPU's reading, with what the processes `pids` do on it; None if ioreg shows no GPU.
@@ -126,16 +130,23 @@ class AppleGpu:
         """Return the reading that the registry's nodes make; of several GPUs, Apple's own."""
         gpu = max(gpus, key=lambda one: ((one.kind or "").startswith("AGX"), one.utilisation or 0.0))
         before, self._before = self._before, {client.id: client for client in clients}
+        now = self.clock()
+        passed, self._read_at = now - self._read_at, now
         ours = [client for client in clients if client.pid in pids]
         moved: bool | None = None
         others: int | None = None
+        others_compute: float | None = None
         if before is not None and clients:
             if ours:
                 moves = [_moved(before.get(client.id), client) for client in ours]
                 moved = True if any(moves) else None if None in moves else False
             # The window server and other programs hold the GPU at all times: those that computed on it count.
             strangers = [client for client in clients if client.pid not in pids and client.pid not in family]
-            others = len({client.pid for client in strangers if _moved(before.get(client.id), client)})
+            moves = [_moved(before.get(client.id), client) for client in strangers]
+            computed = {client.pid for client, move in zip(strangers, moves, strict=True) if move}
+            others = len(computed) or (None if None in moves else 0)
+            seconds = sum(_computed(before.get(client.id), client) for client in strangers)
+            others_compute = min(1.0, seconds / passed) if passed > 0.0 else None
         return Device(
             name=gpu.model or gpu.kind,
             utilisation=gpu.utilisation,
@@ -144,7 +155,18 @@ class AppleGpu:
             recoveries=gpu.recoveries,
             used_by_run=bool(ours) if clients else None,
             others=others,
+            others_compute=others_compute,
         )
+
+
+def _computed(then: parse.Client | None, now: parse.Client) -> float:
+    """Return the seconds for which a client is known to have computed since it was seen before; 0 if none are known.
+
+    So the sum of all is the least that they computed: what is missing in it can be of any program.
+    """
+    if then is None or then.gpu_time is None or now.gpu_time is None:
+        return 0.0
+    return max(0, now.gpu_time - then.gpu_time) / 1e9
 
 
 def _moved(then: parse.Client | None, now: parse.Client) -> bool | None:

@@ -99,11 +99,13 @@ def test_a_busy_tree_whose_page_faults_are_not_known_may_be_at_work():
     ("device", "kind"),
     [
         (Device(moved=True, used_by_run=True), activity.WORKING),
-        (Device(utilisation=0.9, used_by_run=True), activity.WORKING),
-        (Device(utilisation=0.9), activity.WORKING),
+        (Device(utilisation=0.9, used_by_run=True, others=0), activity.WORKING),
+        (Device(utilisation=0.9, used_by_run=True, others=1), activity.SHARED),
+        (Device(utilisation=0.9, used_by_run=True), activity.SHARED),
+        (Device(utilisation=0.9), activity.SHARED),
     ],
 )
-def test_a_gpu_that_computes_for_the_run_is_work_though_its_power_is_not_known(device, kind):
+def test_a_gpu_that_can_compute_for_the_run_is_no_rest_though_its_power_is_not_known(device, kind):
     for cores in (0.0, 1.0):  # a host that sleeps until the step is over, or that polls
         seen = Activity(timers={2: 8}, own_timers=2, level=1.0, device=device, device_seen=5.0)
         assert watched(seen=seen, cpu=cores).kind == kind

@@ -130,6 +130,22 @@ def test_others_are_the_programs_that_computed_and_not_those_that_only_hold_the_
     assert gpu.read([7]).others is None
 
 
+def test_the_work_of_others_is_a_share_of_the_time_and_what_is_not_shown_is_not_known(
+    mac: Mac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AppleGpu, "clock", iter(range(0, 100, 2)).__next__)
+    gpu = AppleGpu()
+    assert gpu.read([7]).others_compute is None
+    assert gpu.read([7]).others_compute == 0.0
+    mac.clients = mac.clients.replace('accumulatedGPUTime"=76336458', 'accumulatedGPUTime"=1076336458')
+    assert gpu.read([7]).others_compute == 0.5
+    mac.clients = mac.clients.replace('accumulatedGPUTime"=1076336458', 'accumulatedGPUTime"=2076336458')
+    assert gpu.read([440]).others_compute == 0.0  # that was ours
+    mac.clients = mac.clients.replace("AppUsage", "Other")
+    reading = gpu.read([7])
+    assert (reading.others, reading.others_compute) == (None, 0.0)  # the least that they computed
+
+
 @pytest.mark.usefixtures("mac")
 def test_the_power_of_a_macs_gpu_and_the_load_of_its_memory_are_unknown_and_not_zero() -> None:
     reading = AppleGpu().read([440])

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from stallguard.core.detection.activity import AWAKE
 from stallguard.core.detection.activity import waits_outside as shows_waker
+from stallguard.core.detection.python_wait import AWAKE
 from stallguard.core.detection.verdict import DEVICE, UNCLASSIFIED
 from stallguard.core.diagnosis import metrics
 from stallguard.core.diagnosis.clues import Clue, Facts, Scene, clue, percent
