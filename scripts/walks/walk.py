@@ -73,7 +73,8 @@ def seen(scene: Scene, mac: Mac, rows: Sequence[Row]) -> dict[str, str]:
     """Return the files of a walk, by name, as they were seen: with all names."""
     more = dict(scene.files)
     for journal in sorted(scene.home.glob("kept/runs/*/journal.jsonl")):
-        more[f"journals/{journal.parent.name}/journal.jsonl"] = journal.read_text(errors="replace")
+        if not journal.parent.is_symlink():  # latest
+            more[f"journals/{journal.parent.name}/journal.jsonl"] = journal.read_text(errors="replace")
     if scene.tracebacks:
         more["tracebacks.txt"] = "\n".join(scene.tracebacks)
     today = dt.date.today().isoformat()  # noqa: DTZ011 - the user's day
@@ -132,7 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     for option, name in OPTIONS.items():
         check = next(one for one in checks.LONGER if one.name == name)
         parser.add_argument(option, action="store_true", dest=name.replace("-", "_"), help=check.says)
-    parser.add_argument("--yes", action="store_true", help="agree to all that takes longer")
+    parser.add_argument(
+        "--yes", action="store_true", help="agree to all that takes longer, and that the zip is written"
+    )
     parser.add_argument(
         "--clean", action="store_true", help="remove what --logout and --three-days have left, and do nothing else"
     )
@@ -167,9 +170,13 @@ def _walked(scene: Scene, wanted: Sequence[checks.Check], path: Path | None, *, 
     with undisturbed():
         masks = sending.of_this_machine(ROOT, Path.home(), owner.names())
         files = masks.files(seen(scene, mac, rows))
-    agreed_to = (lambda _: True) if yes else (lambda question: ask(question, LOOK)) if scene.ask is ask else scene.ask
+    wait = LOOK if scene.ask is ask else 0.0  # unattended: there is no user
+
+    def may_write(question: str) -> bool | None:
+        return True if yes else ask(question, wait) if wait else None
+
     with interruptible():
-        told = sending.offer(files, path, scene.home / "to-send", say, agreed_to)
+        told = sending.offer(files, path, scene.home / "to-send", say, may_write)
     say(f"\n{table.summary(rows)}; {told}")
     return table.code(rows)
 

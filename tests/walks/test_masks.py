@@ -286,3 +286,24 @@ def test_a_name_that_is_a_word_of_the_outputs_is_masked_only_where_a_name_stands
 )  # fmt: skip
 def test_what_has_a_form_of_its_own_is_masked_by_it(text, masked):
     assert masks(Names()).clean(text) == masked
+
+
+def test_secrets_are_removed_from_json_too_and_it_stays_json():
+    run = {
+        "argv": ["train.py", "--password", "hunter2hunter2", "-v"],
+        "api_key": "abcdefgh",
+        "url": "http://a:bcdefg@c",
+    }
+    clean = masks().clean(json.dumps(run))
+    assert not {"hunter2hunter2", "abcdefgh", "bcdefg"} & set(re.findall(r"[a-z0-9]+", clean))
+    assert json.loads(clean)["argv"] == ["train.py", "--password", "[removed: secret]", "-v"]
+
+
+PIECES = st.sampled_from(AROUND.splitlines()) | st.text(max_size=40)
+
+
+@given(st.lists(PIECES, max_size=12).map("\n".join))
+def test_no_text_is_too_odd_and_what_is_masked_once_stays_as_it_is(text):
+    ours = masks()
+    clean = ours.clean(text)
+    assert ours.clean(clean).count("program-") == clean.count("program-")

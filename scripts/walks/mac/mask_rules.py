@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from mac.mask_paths import APPLES, Of, command, path, paths, program
@@ -51,7 +52,8 @@ def by_key(key: str, value: Any, of: Of, above: tuple[str, ...] = ()) -> Any:
         if key == "_name":
             return value if value == BUILT_IN else of("display", text)
         return None if OF_A_DISPLAY.fullmatch(key) else 0 if isinstance(value, int) else mark("display")
-    if SERIAL_KEY.fullmatch(key):
+    kind = kind_of(key)
+    if kind == "serial":
         return (0 if isinstance(value, int) else of("serial", text)) if text.strip("0x<>") else None
     if isinstance(value, int):
         return None
@@ -61,10 +63,13 @@ def by_key(key: str, value: Any, of: Of, above: tuple[str, ...] = ()) -> Any:
         return program(text, of)
     if key == "who" and "heavy" in above:
         return _scripts(text, of)
-    for kind, keys in KINDS.items():
-        if keys.fullmatch(key):
-            return program(text, of) if kind == "program" else of(kind, text)
-    return None
+    return None if not kind else program(text, of) if kind == "program" else of(kind, text)
+
+
+@cache
+def kind_of(key: str) -> str:
+    """Return of which kind of name the value under this key is; "" if it is none."""
+    return "serial" if SERIAL_KEY.fullmatch(key) else next((kind for kind in KINDS if KINDS[kind].fullmatch(key)), "")
 
 
 # ---- by the line
@@ -172,7 +177,7 @@ RULES: tuple[tuple[str, Callable[[re.Match[str], Of], str]], ...] = (
     (r"^([ \t]+(?:(?:Details|Localized|Resources|Created for)[^:\n]*: ?|Localized=))(.*)$", _detail),
     (r"^([ \t]*id=\d+ .*?\bdescription=)(.*?)( owner=)(.*)$", _held_by_kernel),
     # pmset -g
-    (r"(prevented by )([^()\n]*)(\))", _prevented),
+    (r"(prevented by )([^()\n]{0,2000})(\))", _prevented),
     # sample, vmmap, footprint
     ((r"^((?:Process|Parent Process|Responsible(?: Process)?|Identifier|Coalition):[ \t]+)(.+?)"
      r"((?:[ \t]+\[[\d?]+\])?[ \t]*)$"), _named),
@@ -180,16 +185,21 @@ RULES: tuple[tuple[str, Callable[[re.Match[str], Of], str]], ...] = (
     # log show, and what xnu writes there
     ((r"^((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+(?:[+-]\d{4})?[ \t]+(?:[A-Z][a-z]?[ \t]+)?)(\S(?:.{0,80}?\S)?)"
      r"(\[\d+(?::[0-9a-f]+)?\])"), _named),
-    (r"(\bpid \d+ \[)(.+?)(\](?=[ :,.]|$))", _named),
-    (r"(\bkilling_\w+ \[)(.+?)(\] \()", _named),
-    (r"(\bmemorystatus: )(\S.*?)( exceeded mem limit)", _named),
-    (r"(\bprocess )(\S.*?)( ?\[\d+\])", _named),
+    (r"(\bpid \d+ \[)(.{1,80}?)(\](?=[ :,.]|$))", _named),
+    (r"(\bkilling_\w+ \[)(.{1,80}?)(\] \()", _named),
+    (r"(\bmemorystatus: )(\S.{0,80}?)( exceeded mem limit)", _named),
+    (r"(\bprocess )(\S.{0,80}?)( ?\[\d+\])", _named),
     # stallguard's doctor
     (r"^(\S[^(\n]*?)((?: \(.*\))?)(: [\d.]+ cores busy, )", _doctors),
     (r"^(also running: )(.*)$", _also),
     # of any tool
-    ((r"(\"?(?:[\w() -]*?[Ss]erial[ _-]?(?:[Nn]umber|[Nn]o)?\d?(?: \(system\))?|IOPlatformUUID|Provisioning UDID"
-     r"|[\w-]*(?:edid|EDID))\"?[ \t]*[=:][ \t]*)(\"[^\"\n]*\"|<[^>\n]*>|[^\s,;}]+)"), _serial),
+    (
+        (
+            r"((?:[Ss]erial(?:[ _-]?(?:[Nn]umber|[Nn]o))?\d?(?: \(system\))?|IOPlatformUUID|Provisioning UDID|edid"
+            r"|EDID)\"?[ \t]*[=:][ \t]*)(\"[^\"\n]*\"|<[^>\n]*>|[^\s,;}]+)"
+        ),
+        _serial,
+    ),
     (r"\b(?!0{8}-0{4}-0{4}-0{4}-)[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b", _uuid),
     (r"(?<![0-9A-Fa-f:-])(?!02:00:00:00:)[0-9A-Fa-f]{2}([:-])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}(?![0-9A-Fa-f:-])",
      _ethernet),

@@ -19,7 +19,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -30,6 +30,7 @@ from stallguard.collectors.redact import is_secret_name, mark
 
 SHORTEST = 3  # letters of a name that is looked for everywhere; of a program: one more
 WORD = re.compile(r"[^\W\d_]{2,}")
+TOKEN = re.compile(r"[^\W_]+")
 MASK = re.compile(r"(?:user|machine|network|serial|program|display|volume|folder|address|device|label)-\d+")
 XML_NODE = re.compile(
     r"(?P<key><key>(?P<name>[^<]*)</key>\s*)?<(?P<tag>string|integer|data|date)>(?P<value>[^<]*)</(?P=tag)>"
@@ -43,8 +44,8 @@ class Secrets(Protocol):
     def text(self, text: str) -> str:
         """Return a text without its secrets."""
 
-    def value(self, value: Any) -> Any:
-        """Return a JSON value without its secrets."""
+    def arguments(self, words: Sequence[str]) -> list[str]:
+        """Return the words of a command line without its secrets."""
 
 
 class Masks:
@@ -59,9 +60,8 @@ class Masks:
         self._words = frozenset(word.casefold() for word in words)
         self._given: dict[tuple[str, str], str] = {}
         self._counts: Counter[str] = Counter()
-        self._everywhere: dict[str, str] = {}  # masks, by the names that are masked wherever they are
-        self._folded: dict[str, str] = {}  # the same by the names in lower case
-        self._pattern: re.Pattern[str] | None = None
+        # The names that are masked wherever they are, and their masks, by their first letters and digits.
+        self._everywhere: dict[str, dict[str, str]] = {}
         self._text = lru_cache(maxsize=1 << 16)(self._masked)
         for kind, name in known:
             self._know(name.strip(), self.of(kind, name.strip()), SHORTEST)
@@ -85,8 +85,7 @@ class Masks:
         if len(name) < shortest or not re.search(r"[^\W\d_]", name) or self._is_of_words(name):
             return
         for spelling in spellings(name):
-            self._everywhere.setdefault(spelling, masked)
-        self._pattern = None
+            self._everywhere.setdefault(first_token(spelling), {}).setdefault(spelling, masked)
 
     def _is_of_words(self, name: str) -> bool:
         """Return whether a name consists of words that are needed: python3, the user, gpu-batch."""
@@ -94,7 +93,7 @@ class Masks:
             part in self._words
             or (len(part) == 1 and part.isascii())
             or (part.isalpha() and (inner := WORD.findall(part)) and all(word in self._words for word in inner))
-            for part in re.findall(r"[^\W_]+", name.casefold())
+            for part in TOKEN.findall(name.casefold())
         )
 
     def files(self, files: Mapping[str, str]) -> dict[str, str]:
@@ -123,17 +122,18 @@ class Masks:
 
     def names(self, text: str) -> str:
         """Return a text without the names that are masked wherever they are."""
-        if self._pattern is None and self._everywhere:
-            self._folded = {name.casefold(): masked for name, masked in reversed(self._everywhere.items())}
-            longest = sorted(self._everywhere, key=len, reverse=True)
-            found = "|".join(map(re.escape, longest))
-            self._pattern = re.compile(rf"(?<![^\W_])(?P<name>{found})(?:['\u2019]?s)?(?![^\W_])", re.IGNORECASE)
-        if self._pattern is None:
+        there = set(TOKEN.findall(text.casefold()))
+        there |= {token.removesuffix("s") for token in there}
+        found = [name for token in there & self._everywhere.keys() for name in self._everywhere[token]]
+        if not found:
             return text
-        return self._pattern.sub(lambda one: self._folded.get(one["name"].casefold(), mark("name")), text)
+        longest = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
+        pattern = re.compile(rf"(?<![^\W_])(?P<name>{longest})(?:['\u2019]?s)?(?![^\W_])", re.IGNORECASE)
+        masked = {name.casefold(): self._everywhere[first_token(name)][name] for name in reversed(found)}
+        return pattern.sub(lambda one: masked.get(one["name"].casefold(), mark("name")), text)
 
     def _json(self, value: Any, text: str) -> str:
-        clean = self._value(self._secrets.value(value), "", ())
+        clean = self._value(value, "", ())
         if clean == value:
             return text
         end = "\n" if text.endswith("\n") else ""
@@ -144,11 +144,13 @@ class Masks:
         if isinstance(value, dict):
             return {self._key(name): self._value(item, name, (*above, key)) for name, item in value.items()}
         if isinstance(value, list):
+            if all(isinstance(item, str) for item in value) and any(item.startswith("-") for item in value):
+                value = self._secrets.arguments(value)
             return [self._value(item, key, above) for item in value]
         named = mask_rules.by_key(key, value, self.of, above)
-        if named is not None:
-            return named
-        return self.text(value) if isinstance(value, str) else value
+        if named is not None or not isinstance(value, str):
+            return value if named is None else named
+        return mark("secret") if is_secret_name(key) else self.text(value)
 
     def _key(self, name: str) -> str:
         return name if name.casefold() in self._words else self.text(name)
@@ -193,6 +195,12 @@ def spellings(name: str) -> Iterator[str]:
         yield re.sub(r"[^\w-]+", "-", re.sub("['\u2019]", "", form)).strip("-") or form
 
 
+def first_token(name: str) -> str:
+    """Return the first letters and digits of a name, in lower case."""
+    found = TOKEN.search(name.casefold())
+    return found[0] if found else ""
+
+
 def parts(text: str) -> Iterator[tuple[str, Any]]:
     """Yield (text, value) of each JSON object or array that begins and ends with a line, (text, None) of the rest."""
     decoder, at, plain = json.JSONDecoder(), 0, 0
@@ -218,7 +226,7 @@ def vocabulary(texts: Iterable[str]) -> frozenset[str]:
     """Return the words of these texts, each part of a name in camel case too."""
     found: set[str] = set()
     for text in texts:
-        for word in re.findall(r"[^\W_]+", text):
+        for word in TOKEN.findall(text):
             found.add(word.casefold())
             found.update(part.casefold() for part in re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![a-z])", word))
     return frozenset(found)
