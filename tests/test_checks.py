@@ -174,7 +174,7 @@ def test_a_claim_without_a_sentence_a_proof_or_a_mark_is_a_fault(claims, tmp_pat
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "README.md").write_text("A Mac sleeps. It wakes. †\n\nA Mac talks. †\n")
     (tmp_path / "tests/test_a.py").write_text("def test_b() -> None: ...\n")
-    (tmp_path / "scripts/walks/mac/checks.py").write_text('CHECKS = ["gpu"]\n')
+    (tmp_path / "scripts/walks/mac/gpu.py").write_text('ROWS = ["gpu"]\n')
 
     def faults(*rows: tuple[str, str]) -> list[str]:
         table = [claims.Claim(text, "README.md", (proof,)) for text, proof in rows]

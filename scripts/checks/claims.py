@@ -6,8 +6,8 @@ by kind of proof; `--list` the sentences without a row.
 
 Kinds of proof, strongest first: `test:FILE::NAME`, one of ours that fails if our code does not do what the claim says;
 `bench:NAME`, which makes the figure; `recording:FILE`, what a Mac printed (tests/recordings/macos); `source:ADDRESS`, a
-public source; `walk:NAME`, a check or a row of `scripts/live`, which is a question until the walk was made;
-`nothing`.
+public source; `walk:NAME`, a row of `scripts/live` (* stands for any letters), which is a question until the walk was
+made; `nothing`.
 
 Left out is what is generated: docs/cli.md and docs/journal.md from the code, docs/known-problems.md from public
 reports that it names, and what stands between markers.
@@ -21,6 +21,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,17 +121,22 @@ def missing(proof: str, root: Path) -> str:
     if kind == "recording":
         return "" if (root / "tests/recordings/macos" / what).is_file() else "there is no such recording"
     if kind == "walk":
-        return "" if what in walk_names(root) else "scripts/live has no such check or row"
+        rows = walk_rows(root)
+        return "" if any(fnmatchcase(row, what) or fnmatchcase(what, row) for row in rows) else "no walk has such a row"
     if kind == "source":
         return "" if what.startswith("https://") else "it is no address"
     return "" if proof == "nothing" else "there is no such kind of proof"
 
 
-def walk_names(root: Path) -> set[str]:
-    """Return the names of the checks of scripts/live and of their rows: they are texts in its modules."""
-    trees = [ast.parse(path.read_text("utf-8")) for path in (root / "scripts/walks/mac").glob("*.py")]
+def walk_rows(root: Path) -> set[str]:
+    """Return the names of the rows of scripts/live, * for a part that varies: they are texts in its modules."""
+    modules = [path for path in (root / "scripts/walks/mac").glob("*.py") if path.name != "checks.py"]
+    trees = [ast.parse(path.read_text("utf-8")) for path in modules]
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    texts = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    made = {"".join(str(one.value) if isinstance(one, ast.Constant) else "*" for one in text.values) for text in texts}
+    plain = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return plain | {name for name in made if len(name.replace("*", "")) > 3}  # noqa: PLR2004 - else it fits any name
 
 
 def faults(found: Sequence[tuple[str, str]], rows: Sequence[Claim], root: Path) -> Iterator[str]:
