@@ -201,6 +201,15 @@ def test_nothing_of_a_name_is_left_and_each_has_the_same_mask_everywhere():
     assert json.loads(clean["journals/x/journal.jsonl"].splitlines()[0])["machine"]["busiest"][0] == first
 
 
+def test_each_place_is_found_by_itself_also_if_the_name_could_be_any_word(monkeypatch):
+    from mac.masks import Masks
+
+    monkeypatch.setattr(Masks, "_know", lambda *_: None)  # as with a name that is also a word of the outputs
+    for file, text in outputs(PLAIN).items():
+        left = words(" ".join(PLAIN)) & words(masks().clean(text)) - {"disk", "ipad", "helper", "s"}
+        assert not left, (file, left)
+
+
 def test_json_stays_json_and_lists_stay_property_lists():
     before, clean = outputs(PLAIN), masks().files(outputs(PLAIN))
     found = json.loads(clean["tools/displays.json"])["SPDisplaysDataType"][0]
@@ -210,6 +219,8 @@ def test_json_stays_json_and_lists_stay_property_lists():
     header, body = clean["tools/jetsam.ips"].split("\n", 1)
     assert (json.loads(header)["bug_type"], json.loads(body)["processes"][0]["rpages"]) == ("298", 12)
     assert plistlib.loads(clean["tools/ioreg.plist"].encode())[0]["AppUsage"] == [{"accumulatedGPUTime": 7}]
+    mixed = '<?xml version="1.0"?>\n<plist version="1.0"><string>R &amp; D &lt;x&gt; ~/Wexcombe/y</string></plist>'
+    assert plistlib.loads(masks().clean(mixed).encode(), fmt=plistlib.FMT_XML) == "R & D <x> ~/folder-1/folder-2"
     assert Xml.fromstring(clean["junit-tests.xml"])[0].attrib["tests"] == "1"  # noqa: S314 - our own text
     assert parsers.displays(clean["tools/displays.json"]) == parsers.displays(before["tools/displays.json"])
 
