@@ -139,7 +139,7 @@ NAMES = st.text(st.one_of(LETTERS, st.sampled_from(" '\u2019\"&<>-._")), min_siz
     lambda name: " ".join(name.split())
 ).filter(lambda name: re.search(r"[^\W\d_]", name) and not re.search(r"(?:^|\s)-", name))  # fmt: skip
 SHORT = st.text("abcdefghijklmnopqrstuvwxyz0123456789._-", min_size=1, max_size=12).filter(
-    lambda name: name[0].isalpha()
+    lambda name: name[0].isalpha() and name != "root"
 )
 # Unique names: a name that is also another's has one mask, and the output differs from that of two.
 MACS = st.builds(

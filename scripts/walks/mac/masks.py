@@ -65,7 +65,7 @@ class Masks:
         self._text = lru_cache(maxsize=1 << 16)(self._masked)
         for kind, name in known:
             self._know(name.strip(), self.of(kind, name.strip()), SHORTEST)
-            for part in WORD.findall(name) if kind == "user" else ():
+            for part in name.split() if kind == "user" else ():
                 self._know(part, self.of(kind, name.strip()), SHORTEST)
 
     def of(self, kind: str, name: str) -> str:
