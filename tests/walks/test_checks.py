@@ -106,6 +106,7 @@ def test_a_training_at_work_is_watched_and_asked_for_its_stacks(scene, tools, mo
     rows = verdicts(scene, "work")
 
     assert rows == {
+        "gpu at work": "held",
         "gpu clients": "held", "lastSubmittedTime": "held", "faulthandler": "held", "sample of a training": "held",
     }  # fmt: skip
 

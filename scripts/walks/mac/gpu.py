@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mac import machine, verdicts
 from mac.scene import Scene, until
-from mac.table import FAILED, UNASKED, Row
+from mac.table import FAILED, UNASKED, Row, judged
 from stallguard.host.darwin import libproc, parsers
 from stallguard.host.darwin.machine import IOREG
 
@@ -78,6 +78,8 @@ def work(scene: Scene) -> Iterator[Row]:
             seen = "no answer" if load.gpus is None else f"{load.gpus} GPUs, {load.batches} batches"
             yield Row("gpu at work", verdict, seen, "put tensorflow-metal into .venv: Python 3.11 or 3.12 has wheels")
             return
+        yield judged("gpu at work", holds=True, figure=f"{load.gpus} GPUs, {load.batches} batches",
+                     means="this pair of TensorFlow and plug-in trains on the GPU")  # fmt: skip
         looks = [_look(scene, load) for _ in range(round(WATCH / EVERY))]
         yield verdicts.moves(looks)
         yield verdicts.unit(looks, libproc.seconds_a_tick())
