@@ -113,11 +113,12 @@ SHAPES = (
 _PASSWORD = re.compile(r"://[^\s:@/]*+:([^\s@/]++)@")
 _URL = re.compile(r"(?<=://)[^\s\"'<>]++")
 # `--name value`, `--name=value`, "--name", "value"; then name=value, name: value, "name": value, x["name"] = value,
-# name == value, and name "value"; with quotes and semicolon.
+# name == value, and name "value"; with quotes and semicolon.  A name has 1,000 letters at most: it can begin after each
+# hyphen, and without a limit each beginning would be read to the end of "a-a-a-...".
 _NAME = re.compile(
     r"""(?<![\w-])--?(?P<option>[A-Za-z][\w.-]*+)"""
     r"""(?:\\*["'],\s*(?=\\*["'])|(?:\\*["'])?(?:[ \t]*[=,][ \t]*|[ \t]+))(?!-)"""
-    r"""|(?<![\w.])(?P<name>[^\W\d][\w.-]*+)"""
+    r"""|(?<![\w.])(?P<name>[^\W\d][\w.-]{0,1000}+)"""
     r"""(?:(?:\\*["'])?(?:\[?\])?[ \t]*(?:=>|:=|!?=+|:(?!//))[ \t]*|[ \t]+(?=["'][^"'\n]*+["'];))"""
 )
 # Only single characters are repeated possessively: Python before 3.11.5 matches repeated groups wrongly (gh-106052).
