@@ -82,9 +82,10 @@ class Masks:
 
     def _know(self, name: str, masked: str, shortest: int) -> None:
         """Mask a name everywhere, if that destroys no other word."""
-        for spelling in spellings(name):  # one can be much shorter: the host "\u0156>>." is called "R"
-            too_short = len(spelling) < shortest or not re.search(r"[^\W\d_]", spelling)
-            if not too_short and not self._is_of_words(spelling):
+        if len(name) < shortest or not re.search(r"[^\W\d_]", name) or self._is_of_words(name):
+            return
+        for spelling in spellings(name):
+            if len(spelling) >= shortest:  # one can be much shorter: the host "\u0156>>." is called "R"
                 self._everywhere.setdefault(first_token(spelling), {}).setdefault(spelling, masked)
 
     def _is_of_words(self, name: str) -> bool:
