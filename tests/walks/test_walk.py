@@ -248,3 +248,16 @@ def test_no_one_is_asked_for_what_cannot_be_done_here():
 
     done, rows = agreed([Check("long", "look", list, needs=MAC, asks="an hour")], pytest.fail, ANYWHERE)
     assert ([check.name for check in done], rows) == (["long"], [])
+
+
+def test_the_checks_of_metal_come_before_those_of_launchd_in_the_minutes_that_are_promised():
+    from mac.checks import APPLE, CHECKS, estimate
+
+    promised = re.search(r"in the\s+first (\d+) minutes", (ROOT / "CONTRIBUTING.md").read_text())
+    names = [check.name for check in CHECKS]
+    first = CHECKS[: names.index("job")]
+
+    assert {"work", "steps", "metal-resume", "metal-slices", "shared-gpu", "short-memory"} <= {
+        one.name for one in first
+    }
+    assert estimate(first, APPLE) <= int(promised[1])
