@@ -64,7 +64,7 @@ def verb_table() -> str:
 
 def diagram() -> str:
     """Return the lifecycle as a Mermaid block, and the moves that it leaves out."""
-    moves = ", ".join(f"*{trigger}* to {target}" for trigger, target in sorted(lifecycle.shared().items()))
+    moves = ", ".join(f"*{trigger}* to {target}" for trigger, target in sorted(lifecycle.common_moves().items()))
     states = ", ".join(state for state in lifecycle.MEANING if state in lifecycle.ALIVE - {lifecycle.UNGUARDED})
     return f"```mermaid\n{lifecycle.diagram()}\n```\n\nNot drawn: {moves}, from each of {states}."
 

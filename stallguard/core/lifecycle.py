@@ -108,7 +108,7 @@ def next_state(state: str, trigger: str) -> str:
     return TRANSITIONS[state].get(trigger, state)
 
 
-def shared() -> dict[str, str]:
+def common_moves() -> dict[str, str]:
     """Return the moves of each state in which a supervised child lives."""
     rows = [TRANSITIONS[state] for state in ALIVE - {UNGUARDED}]
     return {trigger: target for trigger, target in rows[0].items() if all(row.get(trigger) == target for row in rows)}
@@ -116,7 +116,7 @@ def shared() -> dict[str, str]:
 
 def diagram() -> str:
     """Return the table as a Mermaid state diagram, without the moves that many states share."""
-    lines, left_out = ["stateDiagram-v2", f"    [*] --> {NEW}"], shared()
+    lines, left_out = ["stateDiagram-v2", f"    [*] --> {NEW}"], common_moves()
     for state, moves in TRANSITIONS.items():
         own = moves.items() - (left_out.items() if state in ALIVE - {UNGUARDED} else set())
         lines += [

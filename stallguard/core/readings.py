@@ -74,7 +74,7 @@ class Device(Reading, frozen=True, tag="device"):
     # Share of its multiprocessors that had work, 0..1, by the performance counters (NVIDIA's from Hopper on).
     sm_activity: float | None = None
     compute: float | None = None  # share of the time in which this run's own processes computed on it, 0..1
-    others_compute: float | None = None  # the same of all other processes, by their own counters (macOS)
+    others_compute: float | None = None  # at least, of all other processes, by their own counters (macOS)
     power_limit: float | None = msgspec.field(default=None, name="power_limit_watts")  # the most that it can draw
     clock: int | None = msgspec.field(default=None, name="clock_mhz")  # of its multiprocessors, now
     clock_limit: int | None = msgspec.field(default=None, name="clock_limit_mhz")  # the highest that it can have

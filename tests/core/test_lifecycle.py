@@ -43,6 +43,6 @@ def test_the_diagram_shows_every_move_but_those_that_all_living_states_share() -
     picture, living = life.diagram(), life.ALIVE - {life.UNGUARDED}
 
     moves = sum(len(row) for row in life.TRANSITIONS.values())
-    assert picture.count("-->") == moves - len(life.shared()) * len(living) + 1 + len(life.ENDED)
-    assert life.shared() == {"ended": life.DONE, "restart": life.BACKOFF, "internal error": life.UNGUARDED}
+    assert picture.count("-->") == moves - len(life.common_moves()) * len(living) + 1 + len(life.ENDED)
+    assert life.common_moves() == {"ended": life.DONE, "restart": life.BACKOFF, "internal error": life.UNGUARDED}
     assert "holding --> running: recovered" in picture

@@ -17,8 +17,10 @@ SCREEN, FULL = 0.001, 0.9  # shares of the time: the window server of a quiet sc
 
 
 class MacGpu:
-    """`census`: of its clients: readable, unreadable, ours (work not shown), none (nobody's work shown).
+    """The GPU of a simulated Mac.
 
+    `census`: what its list of clients shows: "readable": the work of each; "unreadable": nothing; "ours": the work of
+    each but the training's; "none": the clients, and no work.
     `holds`: the training has a client; `others`: share of the time in which another program wants the GPU.
     """
 
@@ -27,8 +29,7 @@ class MacGpu:
         self.computes = False  # the training, now
         self._spent = {WINDOWS: 1.0, BROWSER: 1.0, OURS: 0.0}  # seconds of GPU time
         self._now = 0.0
-        self._reader = AppleGpu()
-        self._reader.clock = lambda: self._now  # type: ignore[method-assign]
+        self._reader = AppleGpu(lambda: self._now)
 
     def read(self) -> Device:
         """Let the time of a reading pass; return what is read then.  Who wants more than there is shares it."""

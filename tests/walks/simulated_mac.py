@@ -122,6 +122,14 @@ PAIRS = {
     "metal218": "tensorflow==2.18.1 tensorflow-metal==1.2.0",
     "metalplugin": "tensorflow-metal-plugin==0.4.1",
 }
+# Of both fake programs: make an interpreter of this path and minor version, for the other processor or not.
+NEW = """
+new() {
+    mkdir -p "$(dirname "$1")"
+    printf '#!/bin/sh\\nMINOR=%s FOREIGN=%s PIP=%s\\n. %s/python.sh\\n' "$2" "$3" yes "$SIM" > "$1"
+    chmod +x "$1"
+}
+"""
 PYTHON = """
 other=arm64; [ "$SHELL_KIND" = intel ] || other=x86_64
 case $SHELL_KIND in
@@ -134,11 +142,6 @@ if [ "$FOREIGN" = yes ]; then
     this=$other
 fi
 online() { [ "$NETWORK" = yes ] || { echo "ERROR: [Errno 8] nodename nor servname provided" >&2; exit 1; }; }
-new() {
-    mkdir -p "$(dirname "$1")"
-    printf '#!/bin/sh\\nMINOR=%s FOREIGN=%s PIP=%s\\n. %s/python.sh\\n' "$2" "$3" yes "$SIM" > "$1"
-    chmod +x "$1"
-}
 case "$*" in
 -c*) echo "$MINOR $this $0" ;;
 "-m pip --version") [ "$PIP" = yes ] ;;
@@ -153,11 +156,6 @@ esac
 """
 UV = """
 online() { [ "$NETWORK" = yes ] || { echo "error: dns error" >&2; exit 1; }; }
-new() {
-    mkdir -p "$(dirname "$1")"
-    printf '#!/bin/sh\\nMINOR=%s FOREIGN=%s PIP=%s\\n. %s/python.sh\\n' "$2" "$3" yes "$SIM" > "$1"
-    chmod +x "$1"
-}
 case "$*" in
 "pip install --help") [ "$OLD" = yes ] || echo "      --group <GROUP>" ;;
 "venv --help") [ "$OLD" = yes ] || echo "  -c, --clear" ;;
@@ -215,7 +213,7 @@ class Simulated:
             f'note() {{ echo "$*" >> {self.place}/log; }}\n'
             f'cp_uv() {{ cat {self.place}/uv > "$1"; chmod +x "$1"; }}\n'
         )
-        (self.place / "facts.sh").write_text(facts)
+        (self.place / "facts.sh").write_text(facts + NEW)
         (self.place / "python.sh").write_text(f". {self.place}/facts.sh\n{PYTHON}")
         for name, old in (("uv", "no"), ("uv-old", "yes")):
             self._write(self.place / name, f"OLD={old}\n. {self.place}/facts.sh\n{UV}")

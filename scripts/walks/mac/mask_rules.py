@@ -217,7 +217,7 @@ COMPILED = tuple((re.compile(pattern, re.MULTILINE), do) for pattern, do in RULE
 def text(text: str, of: Of) -> str:
     """Return a tool's text with masks where names stand."""
     for pattern, do in COMPILED:
-        text = pattern.sub(lambda one, do=do: do(one, of), text)  # type: ignore[misc]
+        text = pattern.sub(lambda one, do=do: do(one, of), text)  # type: ignore[misc] # a default has no type in a lambda
     return paths(_tables(text, of), of)
 
 

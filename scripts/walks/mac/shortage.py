@@ -104,7 +104,9 @@ def _simulated(scene: Scene, words: Sequence[str]) -> tuple[int, str]:
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                 errors="replace", timeout=3 * SHORT, check=False, cwd=scene.home,
             )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except OSError as error:
             return 127, str(error)
+        except subprocess.TimeoutExpired as error:
+            return 127, f"{error}; it was ended: if macOS goes on to report short memory, restart the Mac"
     scene.files["memory_pressure_simulated.txt"] = done.stdout
     return done.returncode, done.stdout

@@ -12,7 +12,7 @@ import platform
 import select
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from stallguard.core.readings import Device, Machine, Memory
@@ -106,10 +106,9 @@ def has_battery() -> bool | None:
 class AppleGpu:
     """The Mac's GPU; keeps its clients' counters, because moving is a difference."""
 
-    clock = staticmethod(time.monotonic)  # seconds; tests have another
-
-    def __init__(self) -> None:
-        """Know nothing yet: the first reading cannot say whether anything moved."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Know nothing yet: the first reading cannot say whether anything moved.  `clock`: seconds."""
+        self._clock = clock
         self._before: dict[str, parse.Client] | None = None
         self._read_at = 0.0
 
@@ -130,7 +129,7 @@ class AppleGpu:
         """Return the reading that the registry's nodes make; of several GPUs, Apple's own."""
         gpu = max(gpus, key=lambda one: ((one.kind or "").startswith("AGX"), one.utilisation or 0.0))
         before, self._before = self._before, {client.id: client for client in clients}
-        now = self.clock()
+        now = self._clock()
         passed, self._read_at = now - self._read_at, now
         ours = [client for client in clients if client.pid in pids]
         moved: bool | None = None

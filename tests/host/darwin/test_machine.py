@@ -130,11 +130,8 @@ def test_others_are_the_programs_that_computed_and_not_those_that_only_hold_the_
     assert gpu.read([7]).others is None
 
 
-def test_the_work_of_others_is_a_share_of_the_time_and_what_is_not_shown_is_not_known(
-    mac: Mac, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(AppleGpu, "clock", iter(range(0, 100, 2)).__next__)
-    gpu = AppleGpu()
+def test_the_work_of_others_is_a_share_of_the_time_and_what_is_not_shown_is_not_known(mac: Mac) -> None:
+    gpu = AppleGpu(iter(range(0, 100, 2)).__next__)
     assert gpu.read([7]).others_compute is None
     assert gpu.read([7]).others_compute == 0.0
     mac.clients = mac.clients.replace('accumulatedGPUTime"=76336458', 'accumulatedGPUTime"=1076336458')
