@@ -10,7 +10,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -61,10 +61,9 @@ def cuda_cards() -> int | None:
 class NvidiaGpu:
     """The NVIDIA devices of this machine that a training uses, read as one."""
 
-    clock = staticmethod(time.monotonic)  # seconds; tests have another
-
-    def __init__(self) -> None:
-        """Open nothing yet: the driver is asked at the first reading."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open nothing yet: the driver is asked at the first reading.  `clock`: seconds."""
+        self._clock = clock
         self._seen = 0  # microseconds, newest sample of process utilisation that was read
         self._ours: set[int] = set()  # indices of the devices that our processes were last seen on
 
@@ -81,7 +80,7 @@ class NvidiaGpu:
             cards = {index: _card(nvml, index) for index in range(nvml.nvmlDeviceGetCount())}
         except nvml.NVMLError as error:
             raise _as_error(error) from error
-        now = self.clock()
+        now = self._clock()
         held: dict[int, set[int] | None] = {}
         refused: dict[int, OSError] = {}
         for index, card in cards.items():

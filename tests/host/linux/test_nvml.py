@@ -133,9 +133,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 def _at(now: list[float]) -> NvidiaGpu:
     """Return a GPU on whose clock it is the first of these seconds."""
-    gpu = NvidiaGpu()
-    gpu.clock = lambda: now[0]
-    return gpu
+    return NvidiaGpu(lambda: now[0])
 
 
 def _sample(pid: int, busy: int, at: int) -> Any:
