@@ -89,10 +89,14 @@ def main(path: str, connection: int, pipe: int) -> None:
 
 def _keep(kept: int) -> None:
     """Have the code on the disk, as probe.disk_order, which a program without stallguard's path cannot import."""
-    try:
-        fcntl.fcntl(kept, fcntl.F_FULLFSYNC)  # type: ignore[attr-defined,unused-ignore]
-    except (AttributeError, OSError):  # Linux has none; a file system of macOS can refuse it
-        os.fsync(kept)
+    if sys.platform == "darwin":
+        try:
+            fcntl.fcntl(kept, fcntl.F_FULLFSYNC)
+        except OSError:  # a file system can refuse it
+            pass
+        else:
+            return
+    os.fsync(kept)
 
 
 def _made(path: str) -> int:

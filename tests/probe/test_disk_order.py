@@ -14,6 +14,7 @@ from stallguard.fleet.store.folder_store import FolderStore
 from stallguard.probe import disk_order
 from stallguard.probe.checkpoint.generations import CheckpointStore
 from stallguard.storage import run_files
+from stallguard.supervisor import waiter
 from tests.storage.test_run_files import END
 
 ASKED = {disk_order.BARRIER: "barrier", disk_order.FULL: "full"}
@@ -120,6 +121,20 @@ def test_a_file_system_that_refuses_gets_the_next_best(disk, tmp_path, answers, 
         disk_order.order(file.fileno())
         disk_order.keep(file.fileno())
     assert seen.done == [f"{order} file", f"{keep} file"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "way"),
+    [({}, "full"), *((dict.fromkeys(ASKED, refusal), "fsync") for refusal in disk_order.REFUSALS), (None, "fsync")],
+)
+def test_the_exit_code_of_a_detached_training_survives(disk, tmp_path, monkeypatch, answers, way):
+    seen = disk(answers)
+    with (tmp_path / "exit").open("wb") as file, monkeypatch.context() as mac:
+        if answers is not None:
+            mac.setattr(sys, "platform", "darwin")
+            mac.setattr(fcntl, "F_FULLFSYNC", disk_order.FULL, raising=False)
+        waiter._keep(file.fileno())
+    assert seen.done == [f"{way} exit"]
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+from stallguard.core.diagnosis.causes import PIN
 
 ROOT = Path(__file__).parents[2]
 REAL = "sh cat cksum sed dirname basename rm mkdir sleep grep tr sort head tail cut ls awk mktemp readlink paste chmod"
@@ -119,7 +122,7 @@ def _foreign(mac: Mac, number: int) -> bool:
 # The words by which the installation of a pair is known.
 PAIRS = {
     "main": ".[tensorflow,metal]",
-    "metal218": "tensorflow==2.18.1 tensorflow-metal==1.2.0",
+    "metal218": " ".join(re.findall(r"'([^']+)'", PIN)),  # what `stallguard doctor` recommends
     "metalplugin": "tensorflow-metal-plugin==0.4.1",
 }
 # Of both fake programs: make an interpreter of this path and minor version, for the other processor or not.
