@@ -45,7 +45,7 @@ def variables(kind: str, gpu: int | None) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "" if gpu is None else str(gpu),
         "JAX_PLATFORMS": "cpu" if gpu is None else "cuda,cpu",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # else the first process takes three quarters of the GPU's memory
-        "GPU_CHILD_DEVICE": "cpu" if gpu is None else "cuda,cpu",
+        "GPU_CHILD_DEVICE": "cpu" if gpu is None else "cuda",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TOKENIZERS_PARALLELISM": "false",
     }
