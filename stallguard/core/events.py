@@ -109,6 +109,8 @@ class Heartbeat(Event, frozen=True, tag="probe.heartbeat"):
     wait: str = ""
     wait_at: float = msgspec.field(default=0.0, name="wait_clock")  # since when
     wakers: int = -1  # other Python threads that could end that wait; -1: not known
+    micro: int = 0  # micro-batches, if the library makes several of a batch
+    total: int = 0  # batches of this fit in all, those of earlier attempts included; 0: not known
 
 
 class ProbeNote(Event, frozen=True, tag="probe.note"):

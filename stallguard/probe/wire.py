@@ -1,6 +1,6 @@
 """The record that the probe sends and the supervisor reads: its layout, and the one codec for it.
 
-A record is 41 little-endian signed 64-bit numbers (328 bytes; one datagram should stay below 512 on macOS), the same in
+A record is 43 little-endian signed 64-bit numbers (344 bytes; one datagram should stay below 512 on macOS), the same in
 the mapped page and in a datagram:
 
     slot  0 magic        "STLG" << 32 | version
@@ -29,6 +29,8 @@ the mapped page and in a datagram:
          38 wakers       other Python threads that could end that wait; -1: not known
          39 command      written by the supervisor into the page, read by the hooks: index into COMMANDS
          40 stacks       written by the supervisor too: how often it asked for the stacks
+         41 micro        micro-batches, if the library makes several of a batch and says so; else 0
+         42 total        batches of this fit in all, those of earlier attempts included; 0: not known
 
 Every number is absolute, so a lost record does no harm.  A number not known is -1, a time not known is 0.
 All times are CLOCK_MONOTONIC nanoseconds, one clock for every process of the machine.
@@ -45,15 +47,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION = 2
+VERSION = 3
 MAGIC = (0x53544C47 << 32) | VERSION
 FIELDS = (
     "magic token pid sequence sent_ns kind beats beat_ns phase phase_ns progress_ns changes longest_ns "
     "longest_phase fits fit_beats epoch epochs batch batches checks traces iterations iterations_ns poll_ns "
     "source hooks flags saves slices loss_bits input_ns step_ns expect_ns skipped "
-    "began_ns wait wait_ns wakers command stacks"
+    "began_ns wait wait_ns wakers command stacks micro total"
 ).split()
-SLOTS = 41
+SLOTS = 43
 SIZE = SLOTS * 8
 SLOT = {name: index for index, name in enumerate(FIELDS)}
 _CODEC = struct.Struct("<%dq" % SLOTS)

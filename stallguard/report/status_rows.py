@@ -206,6 +206,9 @@ def progress(heartbeat: Snapshot, rate: float | None) -> str:
         f"epoch {heartbeat['epoch'] + 1}{of_epochs}",
         f"batch {count(max(heartbeat.get('batch', 0), 0), '', '').strip()}{of_batches}",
     ]
+    done, total, micro = _done(heartbeat), heartbeat.get("total", 0), heartbeat.get("micro", 0)
+    parts += [f"{count(done, '', '').strip()} of {count(total, '', '').strip()} in all"] if 0 < done <= total else []
+    parts += [count(micro, "micro-batch", "micro-batches")] if micro else []
     left = remaining(heartbeat, rate)
     parts += [f"{duration(left)} to go"] if left else []
     parts += [loss] if (loss := _loss(heartbeat)) else []
@@ -222,11 +225,14 @@ def _loss(heartbeat: Snapshot) -> str:
 
 def remaining(heartbeat: Snapshot, rate: float | None) -> float | None:
     """Return the seconds until the last batch of this fit at the present rate; None if it is not known."""
-    epochs, size = heartbeat.get("epochs", -1), heartbeat.get("batches", -1)
-    if not rate or epochs <= 0 or size <= 0:
-        return None
-    done = heartbeat["epoch"] * size + max(heartbeat.get("batch", 0), 0)
-    return max(0.0, float(epochs * size - done) / rate)
+    total = heartbeat.get("total", 0) or max(heartbeat.get("epochs", -1), 0) * max(heartbeat.get("batches", -1), 0)
+    return max(0.0, float(total - _done(heartbeat)) / rate) if rate and total else None
+
+
+def _done(heartbeat: Snapshot) -> int:
+    """Return the batches of this fit, those of earlier attempts included."""
+    done: int = max(heartbeat["epoch"], 0) * max(heartbeat.get("batches", -1), 0) + max(heartbeat.get("batch", 0), 0)
+    return done
 
 
 def _time(snapshot: Snapshot) -> Rows:

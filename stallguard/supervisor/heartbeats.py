@@ -69,7 +69,8 @@ _BYE = wire.KINDS.index("bye")
 _COMMAND = struct.Struct("<q")
 _TIMES = ("beat", "phase", "progress", "sent", "iterations", "poll", "wait")
 _COUNTS = (
-    "pid beats changes fits fit_beats epoch epochs batch batches checks traces iterations saves slices skipped wakers"
+    "pid beats changes fits fit_beats epoch epochs batch batches checks traces iterations saves slices skipped wakers "
+    "micro total"
 ).split()
 # The same object as the default value: msgspec omits a field only if it holds that object.
 _ZERO = Heartbeat(at=0.0, attempt=0).beat_at

@@ -95,6 +95,14 @@ def test_what_is_left_is_known_only_with_a_pace_and_an_end():
     assert status_rows.remaining(heartbeat | {"epochs": -1}, 2.5) is None
 
 
+def test_the_last_epoch_of_a_training_that_ends_at_a_step_is_shorter():
+    heartbeat = {"epoch": 1, "epochs": 3, "batch": 10, "batches": 40, "total": 90, "micro": 200}
+
+    assert status_rows.remaining(heartbeat, 2.0) == (90 - 50) / 2.0
+    words = status_rows.progress(heartbeat, 2.0)
+    assert words == "epoch 2 of 3, batch 10 of 40, 50 of 90 in all, 200 micro-batches, 20 s to go"
+
+
 def test_a_bar_fills_with_the_silence():
     assert status_rows.silence_bar(SNAPSHOT).count("█") == 1
     assert status_rows.silence_bar(STALLED) == "█" * status_rows.BAR

@@ -27,8 +27,8 @@ from stallguard.supervisor.heartbeats import HeartbeatListener
 TOKEN = 0x1234_5678_9ABC_DEF
 SOUND = 10_000  # records whose batches can still be posted
 PIDS = 64  # programs that a receiver follows before it begins anew
-_RECORD = struct.Struct("<41q")
-KINDS, PHASES, SOURCES, WAITS = 5, 14, 10, 9  # of wire.VERSION 2, counted by hand
+_RECORD = struct.Struct("<43q")
+KINDS, PHASES, SOURCES, WAITS = 5, 14, 10, 9  # of wire.VERSION 3, counted by hand
 
 
 class Receiver:
