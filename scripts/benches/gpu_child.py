@@ -84,7 +84,8 @@ def by_torch():
     def step(x, y, number):
         fault.at("first")
         optimizer.zero_grad()
-        loss = (model(x) - y).square().mean()
+        # The first product of matrices allocates memory for the library that computes it, which waits for the device.
+        loss = (model(x) - y).square().mean()  # waits: first
         fault.at("step", number, len(x))
         loss.backward()
         optimizer.step()

@@ -12,7 +12,7 @@ import zlib
 from _blake2 import blake2b
 from typing import Any
 
-from ..frameworks import torch
+from ..frameworks import jax, torch
 
 _NAME = re.compile(r"[A-Za-z]\w*(?:\[\w+\])?\Z", re.ASCII)  # of a dtype; numpy parses more than names
 
@@ -43,8 +43,8 @@ def unpack(meta: list[list[Any]], blobs: list[memoryview]) -> list[Any]:
 def value_of(variable: Any, keep: bool = False) -> Any:
     """Return a variable's or tensor's value as a numpy array that can share its memory.
 
-    `keep`: the array must not change while training goes on.  TensorFlow's values need no copy for that: an update of
-    a variable copies its buffer if there is another reference to it.
+    `keep`: the array must not change while training goes on.  Two need no copy for that: TensorFlow's values, because
+    an update of a variable copies its buffer if there is another reference to it, and what was read from a GPU.
     """
     numpy = sys.modules["numpy"]
     value = getattr(variable, "value", variable)  # Keras 3: a property; TensorFlow: a method
@@ -53,12 +53,12 @@ def value_of(variable: Any, keep: bool = False) -> Any:
     if hasattr(value, "read_value"):  # Keras 3 contains a variable of TensorFlow
         value = value.read_value()
     if hasattr(value, "detach"):
-        value = torch.array_of(value.detach().cpu())
-        return value.copy() if keep else value
+        array = torch.array_of(value.detach().cpu())
+        return array.copy() if keep and value.device.type == "cpu" else array
     view = getattr(value, "_numpy", None)
     if view is not None:
         return numpy.asarray(view())
-    return numpy.array(value) if keep else numpy.asarray(value)
+    return numpy.array(value) if keep and not jax.is_on_gpu(value) else numpy.asarray(value)
 
 
 def is_finite(array: Any, infinite: bool = False) -> bool:

@@ -35,6 +35,12 @@ def key_of(kind: str, data: Any) -> Any:
     return sys.modules["jax"].random.wrap_key_data(data, impl=kind)
 
 
+def is_on_gpu(value: Any) -> bool:
+    """Return whether a value is an array of JAX in the memory of a GPU: reading it makes a copy."""
+    devices = getattr(value, "devices", None)
+    return callable(devices) and all(one.platform != "cpu" for one in devices())
+
+
 def _is_tensor(value: Any) -> bool:
     return hasattr(type(value), "__array__") and hasattr(value, "shape") and not is_key(value)
 

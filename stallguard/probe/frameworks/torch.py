@@ -17,13 +17,14 @@ from ..raised import RaisedErrors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Callable, Optional
 
     from ..context import Context, Targets
     from ..patches import Function
 
 SAVES = {"torch.serialization": ("", "save", "load")}
 _BITS = {1: "uint8", 2: "int16"}  # types of both torch and numpy, by bytes
+_metal_seen: list[bool] = []  # not empty: a loss on a Mac's GPU was seen in this process
 LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
 
 
@@ -100,6 +101,8 @@ class TorchHooks:
             if self._on_device is None:
                 self._tensor.item = self._tensor.item  # the class inherits it
                 self.context.wrap(self._tensor, "item", self.item)
+                if tensor.device.type == "mps":
+                    _metal_seen.append(True)
             self._on_device = tensor.detach()
             return
         now = time.monotonic()
@@ -262,6 +265,51 @@ def _set_state(state: Any) -> None:
         torch.set_rng_state(torch.from_numpy(state.copy()))
 
 
+def _generators_of(name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """Return what reads and what sets the generators of all devices of a kind: what dropout on a GPU draws from.
+
+    Their states are in the memory of the processor (for CUDA a seed and an offset): neither waits for the device.
+    """
+
+    def read() -> Any:
+        devices = getattr(sys.modules["torch"], name, None)
+        if devices is None or not devices.is_initialized():
+            return None
+        return [one.numpy() for one in devices.get_rng_state_all()]
+
+    def write(states: Any) -> None:
+        torch = sys.modules["torch"]
+        devices: Any = getattr(torch, name, None)
+        if devices is None:
+            return
+        for number, state in enumerate(states[: devices.device_count()]):  # applied when the device starts, if not yet
+            devices.set_rng_state(torch.from_numpy(state.copy()), number)
+
+    return read, write
+
+
+def _uses_metal(torch: Any) -> bool:
+    """Return whether this process computes on a Mac's GPU; the question itself must not start Metal.
+
+    The generator exists in Python if it was asked for.  Dropout draws from it in C++: then only the device of Keras
+    shows, or that of a tensor whose gradient a loop computed.
+    """
+    keras = sys.modules.get("keras.src.backend.torch.core")
+    used = getattr(getattr(torch, "mps", None), "_default_mps_generator", None)
+    return used is not None or bool(_metal_seen) or getattr(keras, "DEFAULT_DEVICE", None) == "mps"
+
+
+def _metal_state() -> Any:
+    torch = sys.modules["torch"]
+    return torch.mps.get_rng_state().numpy() if _uses_metal(torch) else None
+
+
+def _set_metal_state(state: Any) -> None:
+    torch = sys.modules["torch"]
+    if getattr(torch, "mps", None) is not None and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(torch.from_numpy(state.copy()))
+
+
 def _state_of(value: Any) -> Any:
     is_generator = type(value).__name__ == "Generator" and type(value).__module__ == "torch._C"
     return value.get_state().numpy() if is_generator else None
@@ -328,6 +376,11 @@ LIBRARY = Library(
     tensor_of=_restored,
     distributions=("torch",),
     runs_keras=True,
-    generators={"torch": (_state, _set_state)},
+    generators={
+        "torch": (_state, _set_state),
+        "torch.cuda": _generators_of("cuda"),
+        "torch.xpu": _generators_of("xpu"),
+        "torch.mps": (_metal_state, _set_metal_state),
+    },
     own_generators=(_state_of, _with_state),
 )

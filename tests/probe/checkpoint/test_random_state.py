@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import random
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,3 +42,73 @@ def test_a_generator_that_moved_is_distinguished_from_one_that_did_not():
     after = random_state.capture()
     assert random_state.same(before, after, "python")
     assert not random_state.same(before, after, "numpy")
+
+
+class Generator:
+    """The generator of a device, as torch has it: its state is a tensor in the processor's memory."""
+
+    def __init__(self, seed):
+        self.state = np.array([seed, 0, 0, 7], np.uint8)
+
+    def draw(self):
+        self.state = self.state + np.uint8(1)
+        return self.state.tolist()
+
+
+def tensor(array):
+    return SimpleNamespace(numpy=lambda: array)
+
+
+def devices_of(generators):
+    """Return what torch.cuda and torch.xpu are to those who read and set their generators."""
+    return SimpleNamespace(
+        is_initialized=lambda: True, device_count=lambda: len(generators),
+        get_rng_state_all=lambda: [tensor(one.state) for one in generators],
+        set_rng_state=lambda state, number: setattr(generators[number], "state", state.numpy()),
+    )  # fmt: skip
+
+
+def metal_of(generator, started):
+    """Return what torch.mps is; `generator` is None if asking for it would start Metal."""
+
+    def asked():
+        assert generator is not None, "Metal was started by the question"
+        return tensor(generator.state)
+
+    setting = lambda state: setattr(generator, "state", state.numpy())  # noqa: E731
+    return SimpleNamespace(
+        _default_mps_generator=generator if started else None, get_rng_state=asked, set_rng_state=setting
+    )
+
+
+@pytest.mark.parametrize("name", ["cuda", "xpu", "mps"])
+def test_generators_of_devices_go_on_where_they_were(monkeypatch, name):
+    """Dropout on a GPU draws from them: without their state a resumed training ends with other weights."""
+    generators = [Generator(3), Generator(5)] if name != "mps" else [Generator(3)]
+    backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: True))
+    torch = SimpleNamespace(from_numpy=tensor, backends=backends)
+    setattr(torch, name, metal_of(generators[0], started=True) if name == "mps" else devices_of(generators))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    states = through_json(random_state.capture())
+    wanted = [one.draw() for one in generators]
+    for one in generators:
+        one.draw()
+    random_state.restore(states)
+    assert [one.draw() for one in generators] == wanted
+
+
+def test_generators_of_devices_that_were_not_used_are_not_asked_for(monkeypatch):
+    """The first question for that of a Mac's GPU starts Metal, which must not be used on both sides of a fork."""
+    unused = SimpleNamespace(is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(mps=metal_of(None, started=False), cuda=unused))
+    assert not {"torch.cuda", "torch.mps", "torch.xpu"} & {*random_state.capture()}
+
+
+def test_a_checkpoint_of_a_machine_with_more_devices_is_read(monkeypatch):
+    torch = SimpleNamespace(from_numpy=tensor, cuda=devices_of([Generator(3), Generator(5)]))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    states = through_json(random_state.capture())
+    only = Generator(9)
+    torch.cuda = devices_of([only])
+    random_state.restore(states)
+    assert only.state.tolist() == Generator(3).state.tolist()

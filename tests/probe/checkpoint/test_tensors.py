@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -52,3 +54,46 @@ def test_values_are_finite_unless_one_is_not(values, dtype, trained, other):
     array = np.array([float(value) if isinstance(value, str) else value for value in values]).astype(dtype)
     assert tensors.is_finite(array) == trained
     assert tensors.is_finite(array, infinite=True) == other
+
+
+class OfTorch:
+    """A tensor of torch in the memory of a device; `cpu` returns itself if it lies in that of the processor."""
+
+    dtype = "torch.float32"
+
+    def __init__(self, values, device):
+        self.values, self.device = values, SimpleNamespace(type=device)
+        self.detach = self.resolve_conj = self.resolve_neg = lambda: self
+        self.cpu = lambda: self if device == "cpu" else OfTorch(values.copy(), "cpu")
+        self.numpy = lambda: self.values
+
+
+class OfJax:
+    """An array of JAX; `values`: what `__array__` returns, without a copy if it lies in the processor's memory."""
+
+    def __init__(self, values, device):
+        self.read = values if device == "cpu" else values.copy()
+        self.devices = lambda: [SimpleNamespace(platform=device)]
+
+    def __array__(self, dtype=None, copy=None):
+        return self.read.copy() if copy else self.read
+
+
+@pytest.mark.parametrize("kind", [OfTorch, OfJax])
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+def test_a_value_that_is_kept_is_copied_once(kind, device):
+    """A copy of what was copied from a GPU doubles the time for which a checkpoint stops the training."""
+    values = np.arange(4.0)
+    one = kind(values, device)
+    kept = tensors.value_of(one, keep=True)
+    assert kept.tolist() == values.tolist()
+    assert not np.shares_memory(kept, values)
+    if kind is OfJax:
+        assert np.shares_memory(kept, one.read) == (device != "cpu")
+
+
+def test_a_value_of_torch_that_is_kept_is_not_copied_after_it_left_the_gpu():
+    one = OfTorch(np.arange(4.0), "cuda")
+    left = one.cpu()
+    one.cpu = lambda: left
+    assert np.shares_memory(tensors.value_of(one, keep=True), left.values)
