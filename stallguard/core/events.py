@@ -40,6 +40,7 @@ class Launched(Event, frozen=True, tag="attempt.started"):
     device: str = "default"  # default, or cpu if the GPU is hidden
     resumed: bool = False  # there were checkpoints, and it got them
     unresumed: str = ""  # why it could not use the checkpoints that there were
+    foreign: bool = False  # stallguard did not start it: it is watched, and never ended
 
 
 class Failed(Event, frozen=True, tag="attempt.start_failed"):

@@ -72,7 +72,12 @@ def _exited(run: Run, event: Exited) -> Step:
 
 
 def _asked(run: Run, event: UserCommand) -> Step:
-    """Pass a command to end the training on; a second one kills it.  Pass any other signal on as it came."""
+    """Pass a command to end the training on; a second one kills it.  Pass any other signal on as it came.
+
+    A process that stallguard did not start is left to itself.
+    """
+    if run.current.foreign:
+        return move(run, "ended", code=OWN_FAILURE), [Conclude(code=OWN_FAILURE, why=WHY)]
     if event.verb == "signal":
         name = event.argument.removeprefix("SIG")
         return run, [Signal(attempt=run.current.number, name=name, number=event.number)]

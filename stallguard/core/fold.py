@@ -66,6 +66,8 @@ def advance(run: Run, event: events.Event, limits: Limits) -> Step:
         return run, []
     at = max(event.at, run.now)
     seen = event if event.at == at else replace(event, at=at)
+    if run.current.foreign:  # with all settings
+        limits = replace(limits, observe=True, segment=math.inf)
     run = trainings.focused(trainings.observe(replace(run, now=at), seen, limits.detector))
     run = replace(run, ledger=ledger.after(run.ledger, at, seen))
     handler = HANDLERS.get(type(event))
@@ -90,7 +92,7 @@ def _launched(run: Run, event: events.Launched, limits: Limits) -> Step:
         run, "launched", deadline=math.inf,
         current=Attempt(
             trainings=run.current.trainings, number=event.attempt, pid=event.pid, slices=event.slices,
-            device=event.device, launched=event.at, memory=memory_ahead.begun(run),
+            device=event.device, launched=event.at, memory=memory_ahead.begun(run), foreign=event.foreign,
         ),
     )  # fmt: skip
     run, announced = advisories.announce_changes(run, limits.policy)
@@ -197,7 +199,7 @@ def _exited(run: Run, event: events.Exited, limits: Limits) -> Step:
         decided = event.known or run.current.decision.action == "finish" or run.state == lifecycle.KILLING
         return _after(run, run.current.decision if decided else UNSEEN, event)
     if not event.known:
-        return _after(run, UNSEEN, event)
+        return _foreign_ended(run, event) if run.current.foreign else _after(run, UNSEEN, event)
     broken = shutdown.of_broken_loss(run.training, limits)
     if event.code == 0 and broken is not None:
         return _after(run, broken, event)
@@ -216,6 +218,26 @@ def _exited(run: Run, event: events.Exited, limits: Limits) -> Step:
     run = replace(with_attempt(run, findings=findings, decision=decision), past=tried)
     run, actions = _after(run, decision, event)
     return run, announced + actions
+
+
+def _foreign_ended(run: Run, event: events.Exited) -> Step:
+    """End the watch of a process of which the system does not say how it ended: it is not our child.
+
+    Its probe sends a last record when the interpreter ends.  A training without one was killed, or crashed.
+    """
+    training = run.training
+    if not (training.trains or training.batches) or training.over != "exited":
+        return _after(run, Decision(action="finish", why="the process that was watched has ended", code=0), event)
+    where = f" at {event.where}" if event.where else ""
+    why = f"its process is gone without a last word: it was killed, or it crashed{where}"
+    findings = diagnose.diagnose_exit(run.history, event)
+    run = with_attempt(run, findings=findings)
+    if run.state not in (lifecycle.COLLECTING, HOLDING):
+        run = replace(run, totals=replace(run.totals, crashes=run.totals.crashes + 1))
+    crashed = Announce("attempt.crashed", {"attempt": str(run.current.number), "how": why})
+    found = Diagnosed(incident=run.totals.incidents, findings=findings)
+    run, actions = _after(run, Decision(action="finish", why=why, code=GAVE_UP), event)
+    return run, [crashed, *messages.explained(run, findings), found, *actions]
 
 
 def _unkillable(run: Run, event: events.Unkillable, _limits: Limits) -> Step:

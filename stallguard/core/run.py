@@ -169,6 +169,7 @@ class Attempt(msgspec.Struct, frozen=True):
     loops: dict[int, float] = {}  # since when each process trains in a loop of its own (monotonic seconds)
     # Exit code with which the script ended by itself; None: it was ended, or its end is not known.
     script_code: int | None = None
+    foreign: bool = False  # as in events.Launched
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -36,6 +36,8 @@ def take(run: Run, event: UserCommand, limits: Limits) -> Step:
         return replace(run, quiet_until=run.now + max(0.0, seconds)), [announced]
     if event.verb == "dump":
         return run, [Collect(incident=DUMP, attempt=run.current.number)]
+    if run.current.foreign:
+        return leave(run) if event.verb in (*STOP_VERBS, "finish", "signal") and event.verb != "restart" else (run, [])
     if event.verb == "finish":
         return shutdown.time_is_up(run, event.argument, limits)
     if event.verb == "signal":
@@ -49,6 +51,8 @@ def refuses(run: Run, verb: str) -> str:
         return fallback.refuses(run, verb)
     if verb != "restart":
         return ""
+    if run.current.foreign:
+        return "stallguard did not start it, and only watches it"
     if run.state == lifecycle.NEW:
         return "its first attempt has not begun"
     if run.state in lifecycle.ENDED:
@@ -57,6 +61,14 @@ def refuses(run: Run, verb: str) -> str:
     if ending and run.current.decision is not None and run.current.decision.action != "restart":
         return f"it is being ended, and nothing follows ({run.current.decision.why})"
     return ""
+
+
+def leave(run: Run) -> Step:
+    """End the watch of a process that stallguard did not start; the process goes on."""
+    if run.state not in lifecycle.ALIVE:
+        return run, []
+    why = "the watch ended, and the process goes on"
+    return move(run, "ended", code=0, deadline=math.inf), [Announce("watch.ended"), Conclude(code=0, why=why)]
 
 
 def _end(run: Run, event: UserCommand, limits: Limits) -> Step:

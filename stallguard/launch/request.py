@@ -95,6 +95,24 @@ def prepare(
     return request
 
 
+def of_process(
+    words: tuple[str, ...], argv: list[str], name: str, loaded: Loaded, cwd: Path, outside: str = ""
+) -> Request:
+    """Return the request of a watch over a process that is there already, with its directory and run.json.
+
+    `words`, `argv`: what it runs, for people and as the system has it; `outside`: why no probe is in it, "" if one is.
+    Raises StallguardError without leaving files.
+    """
+    run_files.require_processes()
+    _refuse_too_little_memory()
+    _refuse_too_few_descriptors()
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")
+    reached = ProbeReach(not outside, outside)
+    request = Request(paths.new_run(name, stamp), words, Command(argv, None), reached, cwd)
+    _write_down(request, loaded, None)
+    return request
+
+
 def _refuse_too_little_memory() -> None:
     """With a limit that is too small for stallguard's threads, the training's output or its outcome would be lost."""
     most = resource.getrlimit(resource.RLIMIT_AS)[0]

@@ -26,6 +26,7 @@ _INFO = {
     "run.continues": "resuming from the checkpoints of run {run}",
     "run.started": "guarding {command} (run {run})",
     "run.stopping": "ending the training: stallguard was asked to",
+    "watch.ended": "the watch ends; the process goes on",
     "run.end_is_due": "{why}: ending the training after this batch, with a checkpoint if one can be made",
     "run.finished": "finished: {batches:batch|batches} in {duration}{trouble}",
     "run.paused": "ended at the set time after {duration}, {batches:batch|batches}{trouble}",

@@ -130,6 +130,8 @@ class Watcher:
 class Child:
     """One attempt's process.  `start`, `signal`, `reap` belong to the deciding thread; none of them blocks."""
 
+    foreign = False  # whether it is a process that stallguard did not start
+
     def __init__(
         self, process: subprocess.Popen[bytes], post: Post, before_post: Callable[[], None], thread: Worker,
     ) -> None:  # fmt: skip

@@ -159,7 +159,7 @@ class Launcher:
             Launched(
                 at=now, attempt=action.attempt, pid=child.pid, slices=action.slices, device=action.device,
                 resumed=has_checkpoints and probe is not None,
-                unresumed=UNUSABLE if has_checkpoints and probe is None else "",
+                unresumed=UNUSABLE if has_checkpoints and probe is None else "", foreign=child.foreign,
             )
         )  # fmt: skip
         self._observe(child.pid)
@@ -231,8 +231,8 @@ class Launcher:
 
         context, found = self._context, None
         directory = context.directory
-        if code and self.child is not None:
-            is_signal, printed = code < 0 or code > SIGNALLED, ""
+        if (code or (code is None and getattr(self.child, "foreign", False))) and self.child is not None:
+            is_signal, printed = code is not None and (code < 0 or code > SIGNALLED), ""
             if is_signal:
                 size = self._output_size()
                 with contextlib.suppress(FileNotFoundError):  # it printed nothing

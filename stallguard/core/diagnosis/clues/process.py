@@ -156,7 +156,7 @@ def _signal(scene: Scene) -> int:
 
 # fmt: off
 ended_well = Clue("ended_well", "it ended with exit code 0",
-    lambda scene: scene.exited is not None and scene.exited.code == 0)
+    lambda scene: scene.exited is not None and scene.exited.known and scene.exited.code == 0)
 killed = Clue("killed", "it was ended by SIGKILL, which stallguard did not send",
     lambda scene: scene.exited is not None and _signal(scene) == KILL)
 killed_for_memory = Clue("killed_for_memory", "the kernel reports that it killed the process for lack of memory",
