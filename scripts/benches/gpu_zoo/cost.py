@@ -41,7 +41,10 @@ CHILD = str(BENCHES / "gpu_cost_child.py")
 KINDS = ("torch", "jax", "keras-torch", "keras-jax")
 TARGETS = (1, 3, 10)  # ms a step
 PAIRS = 10  # unless --repeat says otherwise
-SETTLE, TURN, TURNS = 0.3, 1.2, 2  # seconds before a turn is timed; of a turn; of each process and step time in a pair
+# Seconds before a turn is timed, in which a guard that was stopped reads all that it then missed; of a turn; turns of
+# each process and step time in a pair: within a pair, two turns of one process differed by up to 30 % on an H200.
+SETTLE, TURN, TURNS = 1.5, 1.0, 4
+WARM = 0.3  # seconds before a turn that only finds sizes, or has the clocks rise
 LEAST, CLOSE = 64, 0.05  # rows of the smallest batch, and of which a batch is a multiple; miss of a target
 START, ANSWER = 150.0, 120.0  # seconds that a child has to be ready; to answer, with JAX's compilation
 SLOW_DOWN, STOP = 0.5, 1.0  # goals, at most: percent; seconds
@@ -94,9 +97,9 @@ class Trainee:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def turn(self, rows: int, step: float, seconds: float = TURN) -> dict[str, float]:
+    def turn(self, rows: int, step: float, seconds: float = TURN, settle: float = SETTLE) -> dict[str, float]:
         """Have it train for about so many seconds, if a step takes `step`; return what the child's Clock found."""
-        order = {"rows": rows, "settle": math.ceil(SETTLE / step), "steps": 10 * max(3, math.ceil(seconds / step / 10))}
+        order = {"rows": rows, "settle": math.ceil(settle / step), "steps": 10 * max(3, math.ceil(seconds / step / 10))}
         self.stop(signal.SIGCONT)
         self._lines.write(json.dumps(order) + "\n")
         self._lines.flush()
@@ -160,8 +163,8 @@ class Sizes:
 
     def of(self, kind: str, target: int, plain: Trainee) -> tuple[int, float]:
         def measure(rows: int) -> float:
-            rough = plain.turn(rows, 0.005, 0.0)["median"]
-            return plain.turn(rows, rough, 0.5)["median"]
+            rough = plain.turn(rows, 0.005, 0.0, WARM)["median"]
+            return plain.turn(rows, rough, 0.5, WARM)["median"]
 
         with self._measuring[kind]:
             if (kind, target) not in self._known:
@@ -204,7 +207,7 @@ def pair(options: Options, job: Job, gpu: int | None, sizes: Sizes) -> list[Resu
             rows, step = sizes.of(job.kind, target, both["plain"])
             turns: dict[str, list[dict[str, float]]] = {"plain": [], "guarded": []}
             for name in turns:  # compiles, and has each clock rise
-                both[name].turn(rows, step, 0.2)
+                both[name].turn(rows, step, 0.2, WARM)
             order = ["plain", "guarded"] if job.number % 2 == 0 else ["guarded", "plain"]
             for name in (order + order[::-1]) * (TURNS // 2):
                 turns[name].append(both[name].turn(rows, step))
