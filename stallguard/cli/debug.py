@@ -131,13 +131,10 @@ def profile(run: str | None, speedscope_file: str | None, as_json: bool) -> None
     """  # noqa: D301 - click wants the real backspace
     if speedscope_file == STDOUT and as_json:
         raise click.UsageError("--speedscope - writes to standard output, so --json cannot be printed there")
-    from stallguard.report import journal_record, sampled_stacks
+    from stallguard.report import sampled_stacks
 
     which = pick(run)
-    known = journal_record.read(which.journal)
-    found = sampled_stacks.read(which, known)
-    if not found.trainings:
-        raise sampled_stacks.none_of(which, known, found)
+    found = sampled_stacks.of_run(which)
     if speedscope_file is not None:
         _export(which, found, speedscope_file, err=as_json)
         if not as_json:

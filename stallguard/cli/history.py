@@ -24,6 +24,7 @@ from stallguard.storage import run_files
 from stallguard.storage.paths import RunDir, list_runs
 
 if TYPE_CHECKING:
+    from stallguard.report.incident_history import Listing
     from stallguard.report.overnight import Night
 
 TITLE = "stallguard: the night"
@@ -136,6 +137,27 @@ def incidents(name: str | None, as_json: bool) -> None:
     from stallguard.report import incident_history
 
     now = time.time()
+    found = known_incidents(name, now)
+    if as_json:
+        echo(jsontext.readable(found))
+        return
+    width = console().width
+    for one in found.incidents:
+        first, *rest = incident_history.lines(one, now)
+        echo(first)
+        for line in rest:
+            echo(wrapped(f"  {line}", width))
+    if not found.incidents:
+        note("no incident in the kept runs")
+
+
+def known_incidents(name: str | None, now: float) -> Listing:
+    """Return the incidents whose name contains `name` (None: all) as `--json` prints them.
+
+    `now`: seconds since the epoch.  Raises StallguardError (exit code 3) if none has such a name.
+    """
+    from stallguard.report import incident_history
+
     found = incident_history.named(incident_history.of_runs(list_runs()), now)
     shown = [one for one in found if name is None or name in one.name]
     if name is not None and not shown:
@@ -145,14 +167,4 @@ def incidents(name: str | None, as_json: bool) -> None:
             cure=f"did you mean {near}?" if near else "stallguard incidents lists them",
             code=NO_SUCH_RUN,
         )
-    if as_json:
-        echo(jsontext.readable(incident_history.Listing(incident_history.SCHEMA, shown)))
-        return
-    width = console().width
-    for one in shown:
-        first, *rest = incident_history.lines(one, now)
-        echo(first)
-        for line in rest:
-            echo(wrapped(f"  {line}", width))
-    if not shown:
-        note("no incident in the kept runs")
+    return incident_history.Listing(incident_history.SCHEMA, shown)

@@ -67,8 +67,7 @@ def command(most: int | None, live: bool, trials: bool, store_url: str | None, a
     if live:
         list_live(most or 0, store_url, as_json=as_json)
         return
-    shown = [run for run in list_runs() if trials or not run.is_trial]
-    rows = [row(run) for run in shown[-(most or 0) :]]
+    rows = listed(most or 0, trials=trials).runs
     seen, missing = seam.listed(store_url, note)
     jobs = sorted(seen.fleet.jobs, key=lambda job: job.since)[-(most or 0) :] if seen else []
     if as_json:
@@ -84,20 +83,25 @@ def command(most: int | None, live: bool, trials: bool, store_url: str | None, a
         note("no runs yet; start one: stallguard run train.py")
 
 
+def listed(most: int, *, trials: bool = False) -> ListedRuns:
+    """Return the newest `most` runs (0: all) as `--json` prints them.  `trials`: of find-batch and compare, too."""
+    shown = [run for run in list_runs() if trials or not run.is_trial]
+    return ListedRuns(SCHEMA, [row(run) for run in shown[-most:]])
+
+
 def list_live(most: int, store_url: str | None, *, as_json: bool) -> None:
     """Print the live runs, the newest `most` of them (0: all), and the jobs of the fleet that run or wait."""
     from stallguard.report.status_rows import trainings
 
-    runs = list_runs()
-    snapshots = [one for one in map(_snapshot, runs) if one is not None][-most:]
+    alive = snapshots(most)
     seen, missing = seam.listed(store_url, note, is_alive=True)
     jobs = [job for job in seen.fleet.jobs if job.state in ("running", "waiting")] if seen else []
     if as_json:
         more = {"jobs": jobs, "missing": missing} if seen or missing else {}
-        echo(jsontext.readable({"schema": 1, "runs": snapshots, **more}))
+        echo(jsontext.readable({"schema": SCHEMA, "runs": alive, **more}))
         return
     here = os.uname().nodename if seen else None
-    for snapshot in snapshots:
+    for snapshot in alive:
         try:
             rows = [live_line(snapshot, here), *(f"    {name}: {text}" for name, text in trainings(snapshot))]
         except STRANGE:
@@ -106,8 +110,13 @@ def list_live(most: int, store_url: str | None, *, as_json: bool) -> None:
             echo(text)
     for job in jobs:
         echo(live_job_line(job))
-    if not snapshots and not jobs:
+    if not alive and not jobs:
         note("no run is alive")
+
+
+def snapshots(most: int) -> list[dict[str, Any]]:
+    """Return the states of the newest `most` live runs (0: all) as `--json` prints them."""
+    return [one for one in map(_snapshot, list_runs()) if one is not None][-most:]
 
 
 def row(run: RunDir) -> ListedRun:

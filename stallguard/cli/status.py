@@ -63,20 +63,34 @@ def command(run: str | None, store_url: str | None, as_json: bool) -> None:
         echo(shown)
         sys.exit(0 if well else NO)
     which = found.run if found and found.run else pick(run)
-    if run_files.state(which) == "running":
-        from stallguard.report import status_rows
-
-        snapshot = ask(which, "status")
-        with readable(which):
-            well = status_rows.is_well(snapshot)
-            if as_json:
-                echo(jsontext.readable(snapshot))
-            else:
-                echo("\n".join(lines(which, live_rows(which, snapshot))))
+    well, value = state(which)
+    if as_json:
+        echo(jsontext.readable(value))
+    elif isinstance(value, Over):
+        echo("\n".join(lines(which, _over_rows(value))))
     else:
-        well, output = _over(which, as_json=as_json)
-        echo(output)
+        with readable(which):
+            echo("\n".join(lines(which, live_rows(which, value))))
     sys.exit(0 if well else NO)
+
+
+def state(run: RunDir) -> tuple[bool, dict[str, Any] | Over]:
+    """Return whether a run runs well or has finished, and its state as `--json` prints it.
+
+    Raises StallguardError as `ask` does, and if the answer of a live run cannot be read.
+    """
+    name = run_files.state(run)
+    if name != "running":
+        attempt, end = earlier_run.find_orphan(run), run_files.outcome(run)
+        records = run_files.notifications(run)
+        if attempt is None:
+            return name == "finished", Over(SCHEMA, run.id, name, end, records)
+        return False, Over(SCHEMA, run.id, "unguarded", end, records, attempt.process.pid)
+    from stallguard.report import status_rows
+
+    snapshot = ask(run, "status")
+    with readable(run):
+        return status_rows.is_well(snapshot), snapshot
 
 
 def _of_job(found: seam.FleetRun, *, as_json: bool) -> tuple[bool, Any]:
@@ -134,24 +148,15 @@ def _laid_out(name: str, command: Sequence[str], rows: list[tuple[str, str]]) ->
     return [head, *(f"  {name:<10}  {one_line(text)}" for name, text in rows)]
 
 
-def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
-    """Return whether the run has finished, and what is printed: JSON or rows."""
-    end, state, attempt = run_files.outcome(run), run_files.state(run), earlier_run.find_orphan(run)
-    records = run_files.notifications(run)
-    if as_json:
-        output = Over(SCHEMA, run.id, state, end, records)
-        if attempt is not None:
-            output = Over(SCHEMA, run.id, "unguarded", end, records, attempt.process.pid)
-        return state == "finished", jsontext.readable(output)
+def _over_rows(over: Over) -> list[tuple[str, str]]:
     from stallguard.core.text import count, duration
     from stallguard.report import status_rows
 
-    rows = [("state", state)]
-    if attempt is not None:
-        pid = attempt.process.pid
+    rows, end = [("state", over.state)], over.outcome
+    if over.pid is not msgspec.UNSET:
         rows = [
-            ("state", f"unguarded: stallguard was killed, its training (pid {pid}) is alive"),
-            ("next", f"stallguard stop {run.id} ends the training"),
+            ("state", f"unguarded: stallguard was killed, its training (pid {over.pid}) is alive"),
+            ("next", f"stallguard stop {over.run} ends the training"),
         ]
     if end is not None:
         rows += [
@@ -161,6 +166,6 @@ def _over(run: RunDir, *, as_json: bool) -> tuple[bool, Any]:
         ]  # fmt: skip
         if end.crashes is not None:
             rows.append(("crashes", str(end.crashes)))
-    rows += status_rows.failed_notifications(msgspec.to_builtins(records))
-    rows.append(("more", f"stallguard report {run.id}"))
-    return state == "finished", "\n".join(lines(run, rows))
+    rows += status_rows.failed_notifications(msgspec.to_builtins(over.notifications))
+    rows.append(("more", f"stallguard report {over.run}"))
+    return rows

@@ -259,17 +259,23 @@ def learned() -> None:
 @prints_json("One JSON object.", "stallguard.cli.tune:LearnedScripts")
 def show(as_json: bool) -> None:
     """Show what was learned of each script on this machine, the newest last."""
-    kept = learned_store.everything()
+    kept = known_scripts()
     if as_json:
-        rows = [LearnedScript(one.name, one.saved, one.what, list(one.key.command), one.key.directory) for one in kept]
-        echo(jsontext.readable(LearnedScripts(SCHEMA, rows)))
+        echo(jsontext.readable(kept))
         return
-    for one in kept:
-        script = one_line(f"{' '.join(one.key.command)}  ({one.key.directory})")
+    for one in kept.learned:
+        script = one_line(f"{' '.join(one.command)}  ({one.directory})")
         day = dt.datetime.fromtimestamp(one.saved).astimezone()
         echo(f"{one.name}  {day:%Y-%m-%d}  {one.what:<34}  {script}")
-    if not kept:
+    if not kept.learned:
         note("nothing has been learned yet")
+
+
+def known_scripts() -> LearnedScripts:
+    """Return what was learned of each script on this machine, as `--json` prints it."""
+    kept = learned_store.everything()
+    rows = [LearnedScript(one.name, one.saved, one.what, list(one.key.command), one.key.directory) for one in kept]
+    return LearnedScripts(SCHEMA, rows)
 
 
 @learned.command("forget")

@@ -56,6 +56,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "agent": Verb("agent:command", "Train overnight: jobs of launchd or systemd."),
         "config": Verb("config:command", "Show and change the settings."),
         "notify": Verb("rehearsal:notify", "Test the notifications."),
+        "mcp": Verb("mcp:command", "Let an agent read the runs, over the Model Context Protocol."),
         "completion": Verb("completion:command", "Print the code for completion in a shell."),
     },
     "Groups of verbs": {

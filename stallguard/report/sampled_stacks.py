@@ -34,7 +34,7 @@ from stallguard.core.events import Exited, Launched, ProbeConnected, ProcessLeft
 from stallguard.core.profile import FEEDER, TRAINING, Profile, Spot
 from stallguard.core.text import counted, duration
 from stallguard.errors import StallguardError
-from stallguard.report import attempt_rows, flame_graph
+from stallguard.report import attempt_rows, flame_graph, journal_record
 from stallguard.report.attempt_rows import Program
 from stallguard.report.flame_graph import FlameGraph, FlameGraphs
 from stallguard.report.journal_record import Record
@@ -103,6 +103,15 @@ def read(run: RunDir, known: Record, started: Sequence[Program] | None = None) -
     order = {key: place for place, key in enumerate(commands)}
     found.sort(key=lambda one: (one.attempt, order.get((one.attempt, one.pid), len(order)), one.pid))
     return SampledTrainings(found, damaged)
+
+
+def of_run(run: RunDir) -> SampledTrainings:
+    """Return the samples of a run.  Raises StallguardError if it has none."""
+    known = journal_record.read(run.journal)
+    found = read(run, known)
+    if not found.trainings:
+        raise none_of(run, known, found)
+    return found
 
 
 def _present(known: Record, attempt: int, pid: int, began: float | None = None) -> float:

@@ -11,7 +11,11 @@ from stallguard.core.text import cut
 
 # `re` compiles them when they are used first, which takes a millisecond: the start of a training would wait for it.
 _COLOUR = r"\x1b\[[0-9;:]*m"
-_UNSAFE = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+# Also the tag characters: no terminal shows them, and a language model reads them as letters.
+_UNSAFE = (
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff"
+    r"\U000e0000-\U000e007f]"
+)
 PICTURES = 0x2400  # Unicode's pictures of the ASCII control characters
 
 
@@ -32,8 +36,10 @@ def one_line(text: str) -> str:
 
 def json_text(data: bytes) -> bytes:
     """Return JSON with the same values, in which such characters are escapes: for JSON on a terminal."""
+    import json  # 2 ms that only a verb with such characters in its JSON needs
+
     text = data.decode(errors="replace")
-    return re.sub(_UNSAFE, lambda match: f"\\u{ord(match[0]):04x}", text).encode()
+    return re.sub(_UNSAFE, lambda match: json.dumps(match[0])[1:-1], text).encode()
 
 
 def _visible(match: re.Match[str]) -> str:

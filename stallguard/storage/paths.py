@@ -235,14 +235,17 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def find_run(text: str | None = None, runs: Path | None = None, among: Sequence[RunDir] | None = None) -> RunDir:
+def find_run(
+    text: str | None = None, runs: Path | None = None, among: Sequence[RunDir] | None = None, *, anywhere: bool = True
+) -> RunDir:
     """Return the run of a name: one rule for every verb.
 
     None, `last` and `latest` mean the newest run that is no trial; else a directory, an id, the beginning of ids, or a
     part of them means the newest that fits; if several fit, a note is printed on standard error.
-    `among`: the runs to choose from, all by default.  Raises StallguardError (exit code 3) if there is none.
+    `among`: the runs to choose from, all by default; `anywhere`: a directory elsewhere can be named.
+    Raises StallguardError (exit code 3) if there is none.
     """
-    if text and (Path(text) / "run.json").exists():
+    if anywhere and text and (Path(text) / "run.json").exists():
         return RunDir(Path(text).resolve())
     known = list_runs(runs) if among is None else among
     if not known:
