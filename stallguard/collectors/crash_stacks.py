@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from stallguard.collectors import stacks
-from stallguard.storage import private
+from stallguard.storage import cells, private
 
 MOST = 1 << 20  # bytes that are read of a file, from its end: faulthandler writes at most 100 threads with 100 frames
 NEAR = 600.0  # seconds before an attempt's end in which another process' crash can be its reason
@@ -75,7 +75,9 @@ def _written(pages: Path) -> Iterator[_Found]:
                         if more.is_file() and last(tail(more, int(other[1]))):
                             text, written = tail(more, int(other[1])), more.stat().st_mtime
                 if last(text):
-                    yield _Found(last(text), written, int(number), rest.startswith("workers."))
+                    yield _Found(
+                        cells.named(last(text), pages, int(number)), written, int(number), rest.startswith("workers.")
+                    )
 
 
 def tail(path: Path, begin: int = 0) -> str:

@@ -22,6 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from stallguard.core.text import at
+
 _THREAD = re.compile(r"(?P<current>Current thread|Thread) (?P<ident>0x[0-9a-f]+)(?: \[(?P<name>.*)\])? \(most recent")
 _FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
 DIGITS = 9  # of a number of a line, at most
@@ -169,11 +171,11 @@ def read(text: str, cwd: str = "", main_wait: str = "") -> StackDump:
 
 
 def place(frame: Frame, cwd: str) -> str:
-    """Return a frame as "file.py:12 in function"."""
+    """Return a frame as "file.py:12 in function", of a notebook's cell as "cell 2, line 7 in function"."""
     inside = bool(cwd) and frame.file.startswith(cwd.rstrip("/") + "/")
     name = os.path.relpath(frame.file, cwd) if inside else frame.file
     function = "" if frame.function == "<module>" else f" in {frame.function}"
-    return f"{name}:{frame.line}{function}"
+    return at(name, frame.line) + function
 
 
 class Frame(NamedTuple):

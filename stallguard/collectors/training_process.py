@@ -25,7 +25,7 @@ from stallguard.core.events import ProbeConnected
 from stallguard.host import system
 from stallguard.host.psutil_errors import ERRORS
 from stallguard.probe import wire
-from stallguard.storage import journal, run_files
+from stallguard.storage import cells, journal, run_files
 from stallguard.storage.paths import RunDir
 
 COARSE = 1.0  # seconds; times of files and processes are rounded differently
@@ -134,7 +134,8 @@ def request_stacks(context: EvidenceContext, seconds: float, quiet: float = QUIE
             raise TimeoutError(f"no answer within {seconds:g} s: the process is stuck in the kernel")
     with context.stacks.open("rb") as file:
         file.seek(before)
-        return file.read(MAX).decode(errors="replace")
+        text = file.read(MAX).decode(errors="replace")
+    return cells.named(text, context.stacks.parent, context.pid)
 
 
 def _asks(context: EvidenceContext) -> bool:

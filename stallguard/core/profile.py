@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from stallguard.core.text import at
+
 TRAINING, FEEDER = "training", "feeder"  # roles of a thread
 # Phases that are no time of the script, and in no bottleneck (probe.wire: NO_PROGRESS, OWN_WORK).
 # In the last one the training is over: what its process waits for then does not make it slow.
@@ -17,7 +19,7 @@ def place(file: str, line: int, function: str) -> str:
     """Return a line of code as a user reads it: "generate() at train.py:12"."""
     name = file.replace("\\", "/").rpartition("/")[2]
     called = "" if function.startswith("<") else f"{function}() at "
-    return f"{called}{name}:{line}"
+    return called + at(name, line)
 
 
 class Spot(msgspec.Struct, frozen=True, omit_defaults=True):

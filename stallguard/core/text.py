@@ -45,6 +45,9 @@ BLOCKS = "▁▂▃▄▅▆▇█"  # of a line of values
 DIGITS = 20  # of a number of 64 bits
 # A line of a traceback, and the files of which a line is not the script's own.
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+CELL = re.compile(r"cell \d+")  # the file of a notebook's cell, as storage.cells names it
+# A line of IPython's traceback: "Cell In[2], line 7, in step(x)".
+CELL_FRAME = re.compile(r"Cell In ?\[(?P<cell>\d+)\], line (?P<line>\d+)(?:, in (?P<function>[^\s(]+))?")
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<")
 
 
@@ -91,19 +94,27 @@ def far(epoch: int | None, epochs: int | None, loss: str, first_loss: float | No
     return ", ".join(parts)
 
 
+def at(file: str, line: int | str) -> str:
+    """Return a line of a file as "train.py:31", of a notebook's cell as "cell 2, line 7"."""
+    return f"{file}, line {line}" if CELL.fullmatch(file) else f"{file}:{line}"
+
+
 def script_place(line: str) -> str:
     """Return the place of a line of a traceback in the script's own code: "train.py:31 in step"; else ""."""
+    cell = CELL_FRAME.match(line)
+    if cell is not None:
+        return at(f"cell {cell['cell']}", cell["line"]) + (f" in {cell['function']}" if cell["function"] else "")
     found = FRAME.search(line)
     if found is None or LIBRARY.search(found["file"]):
         return ""
     function = "" if found["function"] == "<module>" else f" in {found['function']}"
-    return f"{found['file'].rpartition('/')[2]}:{found['line']}{function}"
+    return at(found["file"].rpartition("/")[2], found["line"]) + function
 
 
 def in_words(place: str) -> str:
     """Return a place of the script, "train.py:31 in step", as words: "line 31 of train.py, in step"."""
     where, _, function = place.partition(" in ")
-    file, _, line = where.rpartition(":")
+    file, _, line = where.rpartition(", line " if ", line " in where else ":")
     return f"line {line} of {file}" + (f", in {function}" if function else "")
 
 

@@ -68,6 +68,7 @@ NOT_FINITE = "NOT_FINITE"
 # a stall, CLOCK_MONOTONIC ns.
 # Files of processes that send no record yet: they wait for a training library; they import one, as a worker of a pool.
 WAITING, LOADING = "%d.waiting", "%d.loading"
+CELLS = "%d.cells"  # lines of a cell's number in a notebook, a tabulator, and the name of the file of its code
 PROFILE = "%d.profile"  # its name; the number is the process'
 PROFILE_SIZE = 128 << 10  # bytes
 _PROFILE = struct.Struct("<2q")

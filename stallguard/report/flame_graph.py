@@ -39,6 +39,7 @@ from stallguard.collectors import stacks
 from stallguard.collectors.stack_profile import BUILT_IN
 from stallguard.collectors.stacks import Frame
 from stallguard.core.profile import TRAINING
+from stallguard.core.text import at
 from stallguard.report import evidence_files
 from stallguard.storage.stack_samples import CodeLine, StackSamples
 
@@ -145,7 +146,7 @@ def _call(line: CodeLine, cwd: str) -> CallNode:
         return CallNode(LIBRARY, WAITS.get(frame.function, frame.function), "", "Python")
     package = evidence_files.package(frame)
     if stacks.is_own(frame) and not package:
-        return CallNode(OWN, _named(line.function), f"{own_file(line.file, cwd)}:{line.line}")
+        return CallNode(OWN, _named(line.function), at(own_file(line.file, cwd), line.line))
     return CallNode(LIBRARY, _named(line.function), library_file(line.file, package), package or "Python")
 
 

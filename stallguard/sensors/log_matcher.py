@@ -147,6 +147,10 @@ class _MetalError:
         return None
 
 
+# Lines of IPython's traceback that are not indented: a cell, a file of a library, the arrow at the line.
+_OF_IPYTHON = re.compile(r"Cell In ?\[\d+\], line \d+|File \S+:\d+, in |-{2,}> \d+ ")
+
+
 class _Traceback:
     """The lines of a Python traceback: indented ones, then the error."""
 
@@ -159,7 +163,7 @@ class _Traceback:
         """Take the next line; return the line of the error when it arrives, with the script's own line."""
         self._lines += 1
         self._place = script_place(line) or self._place
-        if line.strip() and line[0] not in " \t|+":
+        if line.strip() and line[0] not in " \t|+" and not _OF_IPYTHON.match(line):
             return TRACEBACK, SCRIPT_ERROR, f"{line}, at {self._place}" if self._place else line
         return (TRACEBACK, SCRIPT_ERROR, self._header) if self._lines >= TRACEBACK_MAX else None
 

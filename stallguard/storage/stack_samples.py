@@ -10,8 +10,10 @@ from pathlib import Path
 import msgspec
 
 from stallguard import jsontext
+from stallguard.core.text import whole_number
 from stallguard.errors import UNREADABLE
 from stallguard.probe import wire
+from stallguard.storage import cells
 
 TRIES = 3  # reads of a file that is being written; a write takes a millisecond
 
@@ -79,8 +81,19 @@ def read(file: Path) -> StackSamples | None:
         except UNREADABLE:  # written anew meanwhile
             continue
         if all(0 <= number < len(found.lines) for one in found.stacks for number in one.stack):
-            return found
+            return _with_cells(found, file)
     return None
+
+
+def _with_cells(found: StackSamples, file: Path) -> StackSamples:
+    """Return the samples with the numbers of a notebook's cells in place of their files."""
+    number = whole_number(file.stem)
+    known = cells.of(file.parent, number) if number else {}
+    if not known:
+        return found
+    lines = [msgspec.structs.replace(line, file=known.get(line.file, line.file)) for line in found.lines]
+    functions = [msgspec.structs.replace(one, file=known.get(one.file, one.file)) for one in found.functions]
+    return msgspec.structs.replace(found, lines=lines, functions=functions)
 
 
 def is_begun(file: Path) -> bool:
