@@ -50,7 +50,7 @@ _CHANGES, _LONGEST_NS, _LONGEST_PHASE = (wire.SLOT[n] for n in ("changes", "long
 _BEATS, _BEAT_NS, _FIT_BEATS, _SOURCE = (wire.SLOT[n] for n in ("beats", "beat_ns", "fit_beats", "source"))
 _BATCH, _BATCHES, _FITS = (wire.SLOT[n] for n in ("batch", "batches", "fits"))
 _INPUT_NS, _STEP_NS, _TRACES, _FLAGS = (wire.SLOT[n] for n in ("input_ns", "step_ns", "traces", "flags"))
-_EPOCH, _EPOCHS = (wire.SLOT[n] for n in ("epoch", "epochs"))
+_EPOCH, _EPOCHS, _TOTAL = (wire.SLOT[n] for n in ("epoch", "epochs", "total"))
 _NO_LIST = object()  # the value of `hot` that is no CallbackList: the state is off
 # Phases that go on after a training call that was made in them; after any other the phase is BETWEEN.
 _KEPT = frozenset((NAMED, VALIDATION, PREDICTION, CHECKPOINT, EPOCH_START, EPOCH_END))
@@ -215,7 +215,7 @@ class Beats:
         self._loop.fit_begins(self._beats)
         slots = self.slots
         slots[_FITS] += 1
-        slots[_FIT_BEATS] = 0
+        slots[_FIT_BEATS] = slots[_TOTAL] = 0
         slots[_EPOCH] = slots[_BATCH] = -1
         self._credit.forget()
         return before
@@ -381,7 +381,7 @@ class Beats:
         self.calls += count
         if self.fitting:
             # In a Keras loop whose callbacks no hook observes, the script's own calls of `beat` count.
-            is_counted_elsewhere = source != HAND or self.slots[_SOURCE] == CALLBACKS
+            is_counted_elsewhere = source != HAND or self.slots[_SOURCE] in (CALLBACKS, TORCH)
         else:  # the call around this one counts the batch, or the poll thread
             is_counted_elsewhere = bool(self.inside) or (self.polled and source != HAND)
         if is_counted_elsewhere:

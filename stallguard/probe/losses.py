@@ -69,6 +69,10 @@ class Losses:
         """Take Keras' mean over the epoch that runs.  `batch`: its index; `ends`: what ends the fit for it."""
         self._take(value, "epoch %d, batch %d" % (self._beats.slots[_EPOCH] + 1, batch + 1), ends=ends)
 
+    def of_step(self, value: float, batch: int) -> None:
+        """Take the loss of one step inside an epoch of a library's loop.  `batch`: its index."""
+        self._take(value, "epoch %d, batch %d" % (self._beats.slots[_EPOCH] + 1, batch + 1), sure=self.broken)
+
     def of_epoch(self, logs: dict[str, Any], epoch: int, ends: str = "") -> None:
         """Take what Keras says of an epoch that ended, by its index."""
         where, loss = "the end of epoch %d" % (epoch + 1), logs.get("loss")

@@ -49,7 +49,7 @@ class Manual:
         for folder in self._generations.candidates():
             try:
                 facts = read_facts(folder)
-                _verify(folder, facts["files"])
+                verify(folder, facts["files"])
             except DAMAGE as error:
                 damaged.append(announcements.DAMAGED % (os.path.basename(folder), error))
                 continue
@@ -96,17 +96,7 @@ class Manual:
     def _fill(self, folder: str) -> dict[str, Any]:
         """Write the checkpoint's files to the disk; return its facts.  "files": {path: [size, CRC-32]}."""
         self._save(os.path.join(folder, self._name))
-        paths = sorted(
-            os.path.relpath(os.path.join(place, name), folder)
-            for place, _, names in os.walk(folder)
-            for name in names
-            if (place, name) != (folder, "facts.json")
-        )
-        files = {}
-        for path in paths:
-            with open(os.path.join(folder, path), "rb+") as file:
-                flush(file)
-                files[path] = _check(file)
+        files = flushed(folder)
         losses = self._context.losses
         return {
             "finite": None if not losses.known else not losses.broken,
@@ -124,6 +114,22 @@ class Manual:
         return {"place": self._context.place, "save": made_by, "name": self._name}
 
 
+def flushed(folder: str) -> dict[str, list[int]]:
+    """Write the files in a folder to the disk; return {path: [size, CRC-32]}.  Raises OSError."""
+    paths = sorted(
+        os.path.relpath(os.path.join(place, name), folder)
+        for place, _, names in os.walk(folder)
+        for name in names
+        if (place, name) != (folder, "facts.json")
+    )
+    files = {}
+    for path in paths:
+        with open(os.path.join(folder, path), "rb+") as file:
+            flush(file)
+            files[path] = _check(file)
+    return files
+
+
 def _check(file: Any) -> list[int]:
     size = check = 0
     for piece in iter(lambda: file.read(1 << 20), b""):
@@ -131,7 +137,8 @@ def _check(file: Any) -> list[int]:
     return [size, check]
 
 
-def _verify(folder: str, files: dict[str, list[int]]) -> None:
+def verify(folder: str, files: dict[str, list[int]]) -> None:
+    """Raise DamagedGeneration or OSError if a file is not as `flushed` found it."""
     for name, expected in files.items():
         with open(os.path.join(folder, name), "rb") as file:
             if _check(file) != expected:

@@ -1,0 +1,449 @@
+"""The checkpoints of Hugging Face's Trainer: resumed from with the script unchanged, and made where it makes too few.
+
+A later attempt's `Trainer.train` goes on from the newest checkpoint that is whole and was made by the same call of an
+earlier attempt: one that Trainer wrote into its output_dir, or one of stallguard's generations.  What lay in output_dir
+before that call first began is another training's; it is recognised by the time and size of its trainer_state.json,
+which Trainer writes last.
+
+    <folder of the process>/trainer-<number of the call>/
+        call.json   what lay in output_dir before the call, and at its end
+        g<number>/  the files that Trainer's resume reads
+
+Trainer itself restores the state, and passes over the batches of the epoch that were trained.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import time
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import wire
+from ..frameworks.transformers import steps_of_epoch
+from ..hooks import around, before
+from . import announcements
+from .generations import DAMAGE, DamagedGeneration, Generations, flush, no_link, read_facts
+from .manual import flushed, verify
+from .saved_generation import AttemptRecords
+from .schedule import CheckpointSchedule, SaveReport
+from .sigterm import SigtermHandler
+
+if TYPE_CHECKING:
+    from ..context import Context
+    from ..patches import Function
+
+STATE, WEIGHTS, CALL = "trainer_state.json", "pytorch_model.bin", "call.json"
+# Without one of these Trainer goes on with a new optimizer, schedule or random numbers, and says nothing.
+NEEDED = ("optimizer.pt", "scheduler.pt", "rng_state.pth", STATE)
+MODELS = ("model.safetensors", WEIGHTS, "adapter_model.safetensors", "adapter_model.bin")
+INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
+ARGUMENTS = ("resume_from_checkpoint", "trial", "ignore_keys_for_eval")  # of Trainer.train
+DAMAGED = (*DAMAGE, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
+_NAME = re.compile(r"checkpoint-([0-9]+)")
+
+Listing = dict[str, Any]  # checkpoints by name, each with the time and size of its STATE; None without that
+
+
+class Candidate(NamedTuple):
+    """A checkpoint that a resume can use.
+
+    `files`: checksums of ours, {path: [size, CRC-32]}; None: Trainer's own.  `damage`: what is known of it so far.
+    """
+
+    step: int
+    path: str
+    files: dict[str, list[int]] | None = None
+    damage: Exception | None = None
+
+
+class TrainingCall(NamedTuple):
+    """One call of `train`.  `record`: its CALL; `began`: monotonic seconds."""
+
+    trainer: Any
+    store: Generations
+    record: dict[str, Any]
+    began: float
+    resumed: Candidate | None
+
+
+class TrainerCheckpoints:
+    """What the wrappers of Trainer share in one process."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        settings = context.settings
+        self._folder = AttemptRecords(context.checkpoint_directory, context.place, context.resuming).folder
+        self._pace = CheckpointSchedule(settings.checkpoint_every, settings.checkpoint_cost, time.monotonic())
+        self._report = SaveReport(context)
+        self._sigterm = SigtermHandler(begins=context.mail.own_thread)
+        self._process = os.getpid()
+        self._calls = 0
+        self._call: TrainingCall | None = None  # the one that runs
+        self._step = self._saved = -1  # of the last look; of the newest whole checkpoint of this call
+        self._stopped = False  # the last checkpoint was made
+
+    # --- a call of train ----------------------------------------------------------------------------------------
+
+    def train(self, original: Function) -> Function:
+        """Return the wrapper for Trainer.train."""
+
+        def train(trainer: Any, *args: Any, **named: Any) -> Any:
+            call = self._guarded("before Trainer.train", lambda: self._begins(trainer, args, named))
+            if call is not None and call.resumed is not None:
+                args, named = (), {**dict(zip(ARGUMENTS, args)), **named, ARGUMENTS[0]: call.resumed.path}
+            try:
+                result = original(trainer, *args, **named)
+                if call is not None:
+                    self._guarded("after Trainer.train", lambda: self._finished(call))
+            finally:
+                if call is not None:
+                    self._call = None
+                    self._sigterm.disarm()
+            return result
+
+        return train
+
+    def _guarded(self, where: str, action: Any) -> Any:
+        try:
+            with self._context.own_work():
+                return action()
+        except Exception as error:
+            self._context.surprise(where, error)
+            return None
+
+    def _begins(self, trainer: Any, args: tuple[Any, ...], named: dict[str, Any]) -> TrainingCall | None:
+        """Choose the checkpoint of a call; None if the script chooses it, or the call is not one to resume."""
+        words = {**dict(zip(ARGUMENTS, args)), **named}
+        given, is_trial = words.get(ARGUMENTS[0]), words.get(ARGUMENTS[1]) is not None
+        if self._call is not None or self._stopped or is_trial or os.getpid() != self._process:
+            return None
+        self._calls += 1
+        store = Generations(os.path.join(self._folder, "trainer-%04d" % self._calls))
+        why = obstacle(trainer)
+        if why:
+            self._report.refused(why, store.folder)
+            return None
+        self._context.note("resume", "", backup=1)  # it goes on from its own: none of ours is no start from scratch
+        self._report.begins()
+        output = os.path.abspath(trainer.args.output_dir)
+        kept = _read(store.folder) if self._context.resuming else None
+        record = kept or {"before": listing(output), "end": None}
+        if kept is None:
+            store.forget()
+            _keep(store.folder, record)
+        chosen = None
+        if self._context.resuming and (given is None or given is True):
+            everything = {} if given is True else record["before"]
+            chosen = self._choose(trainer, store, output, {**record, "before": everything})
+        self._step = self._saved = -1 if chosen is None else chosen.step
+        self._context.hook_installed("checkpoint")
+        self._context.losses.checkpoint = self.finite
+        self._sigterm.arm()
+        self._call = TrainingCall(trainer, store, record, time.monotonic(), chosen)
+        return self._call
+
+    def _choose(self, trainer: Any, store: Generations, output: str, record: dict[str, Any]) -> Candidate | None:
+        """Return the newest whole checkpoint, and say which; None: the training begins at its beginning."""
+        damaged: list[str] = []
+        with self._context.phase("checkpoint"):
+            shapes = {name: list(one.shape) for name, one in trainer.model.state_dict().items()}
+            for one in candidates(store, output, record):
+                where = os.path.relpath(one.path, output) if one.files is None else os.path.basename(one.path)
+                try:
+                    if one.damage is not None:
+                        raise one.damage
+                    if one.files is None:
+                        check(one.path, one.step, shapes)
+                    else:
+                        verify(one.path, one.files)
+                except DAMAGED as error:
+                    damaged.append(announcements.DAMAGED % (where, error))
+                    continue
+                whose = "its own" if one.files is None else "stallguard's"
+                text = "Trainer goes on from step %d, with %s checkpoint %s" % (one.step, whose, where)
+                self._say(one, text, damaged)
+                return one
+        why = "; ".join(damaged) or "no checkpoint of this run is there"
+        self._context.say("inexact", "Trainer begins at step 0: %s" % why, fit=self._calls, epoch=0, batch=0)
+        return None
+
+    def _say(self, chosen: Candidate, text: str, damaged: list[str]) -> None:
+        facts: dict[str, Any] = {"fit": self._calls}
+        with open(os.path.join(chosen.path, STATE), encoding="utf-8") as file:
+            state = json.load(file)
+        steps = _steps_of(state)
+        if steps:
+            facts.update(epoch=chosen.step // steps, batch=chosen.step % steps)
+        self._context.say("resume", "; ".join([text, *(announcements.PREVIOUS % one for one in damaged)]), **facts)
+
+    def _finished(self, call: TrainingCall) -> None:
+        """Note that the call has ended: what is written into its output_dir from now on is another one's."""
+        trainer, output = call.trainer, os.path.abspath(call.trainer.args.output_dir)
+        step = trainer.state.global_step
+        if call.resumed is not None and call.resumed.step == step:  # no step restored the generators
+            trainer._load_rng_state(call.resumed.path)
+        _keep(call.store.folder, {**call.record, "end": {"step": step, "there": listing(output)}})
+
+    def finite(self) -> str:
+        """Return when the newest generation with a finite loss was made, in words; "" if there is none."""
+        found = None if self._call is None else self._call.store.finite()
+        return "" if found is None else "step %d, made at %s" % (found[0]["step"], announcements.clock(found[1]))
+
+    def run_epoch(self, original: Function) -> Function:
+        """Return the wrapper for Trainer._run_epoch: of a training that is over, Trainer would train one step more."""
+
+        def run_epoch(trainer: Any, *args: Any, **named: Any) -> Any:
+            call = self._call
+            if call is not None and call.trainer is trainer and call.resumed is not None:
+                step, ended = trainer.state.global_step, (call.record["end"] or {}).get("step")
+                if step == call.resumed.step and (step >= trainer.state.max_steps or step == ended):
+                    trainer.control.should_training_stop = True
+                    return None
+            return original(trainer, *args, **named)
+
+        return run_epoch
+
+    # --- events of a training ---------------------------------------------------------------------------------
+
+    def begin(self, handler: Any, args: Any, state: Any, control: Any) -> None:
+        """Give the script's callbacks their saved state back, before they begin: a patience that is counted, say."""
+        if self._call is None or self._call.resumed is None or args.restore_callback_states_from_checkpoint:
+            return
+        for callback in handler.callbacks:
+            kept = state.stateful_callbacks.get(type(callback).__name__) if hasattr(callback, "state") else None
+            for name, value in kept.get("attributes", {}).items() if isinstance(kept, dict) else ():
+                setattr(callback, name, value)
+
+    def opens(self, trainer: Any, *_: Any, **__: Any) -> Any:
+        """Begin a save of Trainer's, or what it does after a step."""
+        return (trainer, time.monotonic()) if self._call is not None and trainer is self._call.trainer else None
+
+    def wrote(self, state: Any, result: Any) -> None:
+        """Note that Trainer wrote a checkpoint of its own: ours is due later."""
+        trainer, began = state
+        if not trainer.args.save_only_model:
+            self._saved = trainer.state.global_step
+            self._report.saved(began)
+            self._pace.saved(began, time.monotonic())
+
+    def step_ended(self, state: Any, result: Any) -> None:
+        """Save after a step, or after the end of an epoch, if a save is due or the process is to end.
+
+        Trainer comes here after each step, and once more after the last one of an epoch, when that is over.
+        """
+        trainer, call = state[0], self._call
+        if call is None or self._stopped:
+            return
+        now, step = time.monotonic(), trainer.state.global_step
+        over, self._step = step == self._step, step
+        steps = steps_of_epoch(trainer.callback_handler, trainer.args)
+        ends = trainer.control.should_training_stop or trainer.control.should_epoch_stop
+        if not over and (ends or (steps > 0 and step % steps == 0)):
+            return  # the epoch's end follows
+        command = self._context.get("command")
+        if self._sigterm.asked or command == STOP:
+            self._save_and_end(call)
+            return
+        due = now >= self._pace.next
+        if over:
+            last = trainer.control.should_training_stop or step >= trainer.state.max_steps
+            due = self._pace.at_end(now, now - call.began) if last else self._pace.due(now, between_epochs=True)
+        if command == SAVE:
+            self._context.set("command", 0)
+        if (due or command == SAVE) and step != self._saved:
+            self.save(call)
+
+    def save(self, call: TrainingCall) -> bool:
+        """Make a generation; an error becomes a note, and an earlier checkpoint is kept.  Return whether it is made."""
+        began, made = time.monotonic(), False
+        self._sigterm.saving = True
+        try:
+            with self._context.own_work(), self._context.phase("checkpoint"):
+                call.store.make(lambda folder: self._fill(folder, call.trainer))
+            self._saved, made = call.trainer.state.global_step, True
+            self._report.saved(began)
+            self._context.saved()
+        except Exception as error:
+            self._report.failed(error, call.store.folder)
+        self._sigterm.saving = False
+        self._pace.saved(began, time.monotonic())
+        return made
+
+    def _fill(self, folder: str, trainer: Any) -> dict[str, Any]:
+        """Write what Trainer's resume reads, by its own functions; its state stays as it is."""
+        import torch
+
+        beats, saving = self._context.beats, self._context.beats.saving
+        beats.saving = True  # each torch.save in it is part of this checkpoint
+        try:
+            if any(kind.__name__ == "PeftModel" for kind in type(trainer.model).__mro__):
+                trainer.save_model(folder, _internal_call=True)
+            else:
+                torch.save(trainer.model.state_dict(), os.path.join(folder, WEIGHTS))
+            trainer._save_optimizer_and_scheduler(folder)
+            if hasattr(trainer, "_save_scaler"):
+                trainer._save_scaler(folder)
+            trainer._save_rng_state(folder)
+        finally:
+            beats.saving = saving
+        state = copy.copy(trainer.state)
+        state.stateful_callbacks = dict(state.stateful_callbacks)
+        state.total_flos += trainer.current_flos
+        callbacks = [one for one in (*trainer.callback_handler.callbacks, trainer.control) if hasattr(one, "state")]
+        for name, kept in list(state.stateful_callbacks.items()):
+            now = [one.state() for one in callbacks if type(one).__name__ == name]
+            state.stateful_callbacks[name] = now if isinstance(kept, list) else now[-1] if now else kept
+        state.save_to_json(os.path.join(folder, STATE))
+        finite = all(bool(one.isfinite().all()) for one in trainer.model.parameters())
+        return {
+            "finite": finite and not self._context.losses.broken, "step": state.global_step,
+            "place": self._context.place, "files": flushed(folder),
+        }  # fmt: skip
+
+    def _save_and_end(self, call: TrainingCall) -> None:
+        """Make the last checkpoint and end the process: the script must not use a half-trained model."""
+        saved = call.trainer.state.global_step == self._saved or self.save(call)
+        self._stopped = True
+        self._context.flag(wire.FLAG_STOP_ASKED)
+        if not saved:
+            call.trainer.control.should_training_stop = True
+            self._context.note("stop", "asked Trainer to end this training after the step")
+        elif not self._sigterm.asked:
+            self._context.say("stop", announcements.STOPPED, saved=1)
+            self._sigterm.wait()
+        if self._sigterm.asked:
+            self._sigterm.die()
+
+
+def patch(context: Context, module: Any) -> None:
+    """Wrap Trainer, if checkpoints are on; `module`: transformers.trainer."""
+    if not context.checkpoint_directory:
+        return
+    kept, kind = TrainerCheckpoints(context), module.Trainer
+    context.wrap(kind, "train", kept.train)
+    context.wrap(kind, "_run_epoch", kept.run_epoch)
+    context.wrap(kind, "_save_checkpoint", around(context, kept.opens, kept.wrote, lambda _: None))
+    context.wrap(kind, "_maybe_log_save_evaluate", around(context, kept.opens, kept.step_ended, lambda _: None))
+    context.wrap(module.CallbackHandler, "on_train_begin", before(context, kept.begin))
+
+
+def obstacle(trainer: Any) -> str:
+    """Return why a training is neither saved nor resumed here, "" if it is."""
+    if trainer.args.world_size > 1:
+        return "Trainer trains in several processes"
+    if getattr(trainer, "is_deepspeed_enabled", False) or getattr(trainer, "is_fsdp_enabled", False):
+        return "DeepSpeed or FSDP keeps the state of this training"
+    return ""
+
+
+def listing(output: str) -> Listing:
+    """Return the checkpoints in a directory."""
+    found: Listing = {}
+    try:
+        names = [name for name in os.listdir(output) if _NAME.fullmatch(name)]
+    except OSError:
+        return found
+    for name in names:
+        try:
+            about = os.stat(os.path.join(output, name, STATE))
+            found[name] = [about.st_mtime_ns, about.st_size]
+        except OSError:
+            found[name] = None
+    return found
+
+
+def candidates(store: Generations, output: str, record: dict[str, Any]) -> list[Candidate]:
+    """Return the checkpoints of a call, newest first; of two at the same step Trainer's own.
+
+    `record`: its CALL.  Of a call that had ended, what was written after its end is another one's.
+    """
+    found = []
+    for folder in store.candidates():
+        try:
+            facts = read_facts(folder)
+            found.append(Candidate(int(facts["step"]), folder, facts["files"]))
+        except DAMAGE as error:
+            found.append(Candidate(-1, folder, {}, error))
+    there, end = listing(output), record["end"]
+    for name, about in there.items():
+        is_older = name in record["before"] and record["before"][name] == about
+        is_later = end is not None and end["there"].get(name) != about
+        if not is_older and not is_later:
+            found.append(Candidate(int(name.rpartition("-")[2]), os.path.join(output, name)))
+    return sorted(found, key=lambda one: (one.step, one.files is None), reverse=True)
+
+
+def check(folder: str, step: int, shapes: dict[str, list[int]]) -> None:
+    """Raise one of DAMAGED if a checkpoint of Trainer is not whole.  `shapes`: of the model's tensors."""
+    names = os.listdir(folder)
+    lacking = [name for name in NEEDED if name not in names]
+    if not lacking and not any(name in names for name in (*MODELS, *INDICES)):
+        lacking = ["its weights"]
+    if lacking:
+        raise DamagedGeneration("it lacks %s" % ", ".join(lacking))
+    for name in sorted(names):
+        path = os.path.join(folder, name)
+        if name.endswith(".json"):
+            with open(path, "rb") as text:
+                read = json.load(text)
+            if name == STATE and read["global_step"] != step:
+                raise DamagedGeneration("it is of step %s" % read["global_step"])
+            parts = set(read["weight_map"].values()) if name in INDICES else set()
+            if not parts <= set(names):
+                raise DamagedGeneration("it lacks %s" % min(parts - set(names)))
+        elif name.endswith(".safetensors"):
+            _check_tensors(path, shapes)
+        elif name.endswith((".pt", ".pth", ".bin")):
+            with zipfile.ZipFile(path) as archive:
+                broken = archive.testzip()
+            if broken is not None:
+                raise DamagedGeneration("%s does not match its checksum" % name)
+
+
+def _check_tensors(path: str, shapes: dict[str, list[int]]) -> None:
+    """Raise one of DAMAGE if a file of safetensors is cut, or is of another model.
+
+    Its form: 8 bytes with the length of a text in JSON, the text with the place of each tensor, the tensors
+    (github.com/huggingface/safetensors, README, "Format").
+    """
+    name = os.path.basename(path)
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        head = json.loads(file.read(length))
+    head.pop("__metadata__", None)
+    size = 8 + length + max((one["data_offsets"][1] for one in head.values()), default=0)
+    if os.path.getsize(path) != size:
+        raise DamagedGeneration("%s has %d bytes of %d" % (name, os.path.getsize(path), size))
+    for tensor, one in head.items():
+        if shapes.get(tensor, one["shape"]) != one["shape"]:
+            raise DamagedGeneration("%s has another shape in the model" % tensor)
+
+
+def _steps_of(state: dict[str, Any]) -> int:
+    """Return the steps of an epoch, of what Trainer keeps of its state; 0 if they are not known."""
+    step, epoch = state.get("global_step"), state.get("epoch")
+    return round(step / epoch) if step and epoch else 0
+
+
+def _read(folder: str) -> dict[str, Any] | None:
+    try:
+        with open(os.path.join(folder, CALL), encoding="utf-8") as file:
+            found = json.load(file)
+        return {"before": dict(found["before"]), "end": found["end"]}
+    except DAMAGE:
+        return None
+
+
+def _keep(folder: str, record: dict[str, Any]) -> None:
+    path = os.path.join(folder, CALL)
+    os.makedirs(folder, exist_ok=True)
+    with open(path + ".tmp", "w", encoding="utf-8", opener=no_link) as file:
+        json.dump(record, file)
+        flush(file)
+    os.replace(path + ".tmp", path)

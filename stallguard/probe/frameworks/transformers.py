@@ -1,0 +1,209 @@
+"""Hugging Face transformers: the loop of Trainer.  A batch is a step of its optimizer, of one or more micro-batches.
+
+The progress is read by wrapping the class that calls the callbacks (transformers/trainer_callback.py, 4.40 to 5.24);
+no callback is added, because a script sees those, and a checkpoint of Trainer names them.  Its checkpoints and what is
+resumed from them: checkpoint/trainer.py.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from .. import wire
+from ..beats import BETWEEN, EPOCH_END, FIRST_RUN, IDLE, NAMED, PREDICTION, STEP, TORCH, VALIDATION
+from ..hooks import SaveHooks, around, before
+from ..libraries import Library
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+    from ..context import Context, Targets
+
+SAVES = {
+    "transformers.trainer": (
+        "Trainer", "_save_checkpoint save_model",
+        "_load_from_checkpoint _load_optimizer_and_scheduler _load_rng_state _load_best_model",
+    )
+}  # fmt: skip
+LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
+_SOURCE = wire.SLOT["source"]
+
+
+def targets(context: Context) -> Targets:
+    """Return the modules that define Trainer and the caller of its callbacks."""
+    hooks = TrainerHooks(context)
+    return {"transformers.trainer": hooks.patch_trainer, "transformers.trainer_callback": hooks.patch_callbacks}
+
+
+def steps_of_epoch(handler: Any, args: Any) -> int:
+    """Return the steps of the optimizer in an epoch, -1 if the data have no length.  `handler`: CallbackHandler."""
+    try:
+        steps: int = math.ceil(len(handler.train_dataloader) / args.gradient_accumulation_steps)
+    except Exception:  # an IterableDataset has no length, or the one that the script gives raises
+        return -1
+    return max(1, steps)
+
+
+class TrainerHooks:
+    """The wrappers of Trainer and of the class that calls its callbacks."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.beats = context.beats
+        self._checks = VALIDATION  # the phase of a batch that is not trained
+        self._steps = -1  # of an epoch
+        self._loss, self._losses = 0.0, 0  # sum over the micro-batches of this step that were read, and their number
+        self._loss_due = 0.0
+
+    def patch_trainer(self, module: Any) -> None:
+        """Wrap the loops of Trainer."""
+        context, kind = self.context, module.Trainer
+        taken = [
+            context.wrap(kind, name, around(context, opens, self.loop_closes, self.loop_closes))
+            for name, opens in (
+                ("train", self.train_opens), ("evaluate", self.evaluate_opens), ("predict", self.predict_opens),
+            )
+        ]  # fmt: skip
+        context.wrap(kind, "training_step", around(context, self.micro_opens, self.micro_closes, lambda _: None))
+        if all(taken):
+            context.hook_installed("fit")
+
+    def patch_callbacks(self, module: Any) -> None:
+        """Wrap the events of CallbackHandler."""
+        context, kind = self.context, module.CallbackHandler
+        actions: tuple[tuple[str, Any], ...] = (
+            ("on_train_begin", self.train_begin),
+            ("on_epoch_begin", self.epoch_begin),
+            ("on_step_begin", self.step_begin),
+            ("on_substep_end", self.substep_end),
+            ("on_step_end", self.step_end),
+            ("on_epoch_end", self.epoch_end),
+            ("on_prediction_step", self.prediction_step),
+            ("on_log", self.log),
+        )
+        taken = [context.wrap(kind, name, before(context, action)) for name, action in actions]
+        if all(taken):
+            context.hook_installed("callbacks")
+        else:
+            context.note("hooks", "some events of CallbackHandler are missing", module=module.__name__)
+
+    # --- loops ------------------------------------------------------------------------------------------------
+
+    def train_opens(self, *_: Any, **__: Any) -> tuple[int, int]:
+        """Begin a training."""
+        phase = self.beats.fit_begins() if not self.beats.fitting else self.beats.enter(BETWEEN)
+        if not self.beats.fitting:
+            self.context.losses.fit_begins()
+        return self._opens(), phase
+
+    def evaluate_opens(self, *_: Any, **__: Any) -> tuple[int, int]:
+        """Begin an evaluation, inside a training or alone."""
+        self._checks = VALIDATION
+        return self._opens(), self.beats.enter(VALIDATION)
+
+    def predict_opens(self, *_: Any, **__: Any) -> tuple[int, int]:
+        """Begin a prediction."""
+        self._checks = PREDICTION
+        return self._opens(), self.beats.enter(PREDICTION)
+
+    def _opens(self) -> int:
+        if not self.beats.fitting:
+            self.context.patches.rest()
+        self.beats.fitting += 1
+        return self.beats.fitting
+
+    def loop_closes(self, state: tuple[int, int], result: Any = None) -> None:
+        """End a loop, by its end or by an exception, and return to the phase before it."""
+        (depth, phase), beats = state, self.beats
+        beats.fitting = depth - 1
+        if not beats.fitting:
+            beats.fit_ends()
+            self.context.patches.resume()
+        beats.leave(phase if beats.fitting or phase == NAMED else IDLE)
+
+    # --- events of a training -----------------------------------------------------------------------------------
+
+    def train_begin(self, handler: Any, args: Any, state: Any, control: Any) -> None:
+        """Note how long the training is, before the script's callbacks begin."""
+        self.context.set("total", max(0, state.max_steps))
+        self._steps = steps_of_epoch(handler, args)
+        self.beats.cold = True
+
+    def epoch_begin(self, handler: Any, args: Any, state: Any, control: Any) -> None:
+        """Begin an epoch; one that goes on after a resume has steps already."""
+        steps, done = self._steps, state.global_step
+        is_known = steps > 0
+        self.beats.epoch_begins(
+            done // steps if is_known else 0, math.ceil(state.num_train_epochs) if is_known else -1,
+            min(steps, state.max_steps - done // steps * steps) if is_known else state.max_steps,
+        )  # fmt: skip
+        self.beats.slots[_SOURCE] = TORCH
+        self._loss, self._losses = 0.0, 0
+        if done % steps if is_known else done:
+            self.context.epoch_goes_on(done % steps if is_known else done)
+
+    def step_begin(self, *_: Any) -> None:
+        """Begin a step: Trainer has fetched the micro-batches of it.  The first compiles, and fills caches."""
+        self.beats.enter(FIRST_RUN if self.beats.cold else STEP)
+        self.beats.cold = False
+
+    def substep_end(self, *_: Any) -> None:
+        """End a micro-batch after which the gradients are summed further."""
+        self.context.add("micro")
+        self.beats.moved()
+
+    def step_end(self, handler: Any, args: Any, state: Any, control: Any) -> None:
+        """End a step of the optimizer, before the script's callbacks."""
+        beats = self.beats
+        beats.call_ends(BETWEEN, TORCH)
+        beats.add(TORCH, 1)
+        micro = args.gradient_accumulation_steps
+        if micro > 1:
+            self.context.add("micro")
+        if self._losses >= micro:
+            self.take_loss(self._loss, state)
+        self._loss, self._losses = 0.0, 0
+
+    def epoch_end(self, *_: Any) -> None:
+        """Enter the end of the epoch, before its callbacks."""
+        self.beats.enter(EPOCH_END)
+
+    def prediction_step(self, *_: Any) -> None:
+        """End a batch of an evaluation or a prediction."""
+        self.beats.enter(self._checks)
+        self.context.add("checks")
+
+    # --- losses ---------------------------------------------------------------------------------------------------
+
+    def micro_opens(self, *_: Any, **__: Any) -> bool:
+        """Begin a micro-batch."""
+        return True
+
+    def micro_closes(self, state: bool, result: Any) -> None:
+        """Add the loss of a micro-batch, if reading it waits for nothing: Trainer's loss of a step is their sum."""
+        if (self._losses or time.monotonic() >= self._loss_due) and getattr(result, "is_cpu", False):
+            self._loss += float(result)
+            self._losses += 1
+
+    def log(self, handler: Any, args: Any, state: Any, control: Any, logs: Optional[dict[str, Any]] = None) -> None:
+        """Take the loss that Trainer logs, a mean over some steps: it has read it from the device."""
+        value = (logs or {}).get("loss")
+        if type(value) is float:
+            self.take_loss(value, state)
+
+    def take_loss(self, value: float, state: Any) -> None:
+        """Take a loss as that of the step that ended last."""
+        self._loss_due = time.monotonic() + (0.0 if value - value else LOSS_EVERY)
+        batch = (state.global_step - 1) % self._steps if self._steps > 0 else state.global_step - 1
+        self.context.losses.of_step(value, batch)
+
+
+LIBRARY = Library(
+    "transformers",
+    companions=("peft", "trl"),
+    hooks=(targets, lambda context: SaveHooks(context, SAVES).targets()),
+    patches={"always": {"transformers.trainer": ("checkpoint.trainer", "patch")}},
+    distributions=("transformers",),
+)
