@@ -6,7 +6,9 @@
     with stallguard.phase("evaluation"): ...  # name what goes on
     with stallguard.expect("export", 600): ...  # ... and say that it may take ten minutes
     batch = stallguard.batch_size(512)        # 512, or less in an attempt that shall need less memory
-    stallguard.checkpoint(save, load)         # how a loop of the script's own is saved and resumed
+    for epoch, batches in stallguard.track(model, optimizer, loader, epochs=10):  # a loop that resumes exactly
+        for step, (x, y) in batches: ...
+    stallguard.checkpoint(save, load)         # how any other loop of the script's own is saved and resumed
 
 Also loaded in training environments that have nothing of ours: standard library only, Python 3.9 grammar.
 """
@@ -22,7 +24,17 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
 __version__ = "0.1.0"
-__all__ = ["StallguardCallback", "batch_size", "beat", "checkpoint", "expect", "guarded", "microbatches", "phase"]
+__all__ = [
+    "StallguardCallback",
+    "batch_size",
+    "beat",
+    "checkpoint",
+    "expect",
+    "guarded",
+    "microbatches",
+    "phase",
+    "track",
+]
 
 
 def _script() -> Any:
@@ -98,6 +110,29 @@ def checkpoint(save: Callable[[str], Any], load: Callable[[str], Any], name: str
     """
     script = _script()
     return bool(script.checkpoint(save, load, name)) if script is not None else False
+
+
+def track(*objects: Any, epochs: Any = None) -> Iterator[Any]:
+    """Yield (epoch, batches) of each epoch, where `batches` yields (step, batch): a loop that resumes exactly.
+
+    The last of `objects` is the data of one epoch: a DataLoader, another iterable, or a function without arguments that
+    returns one.  The others are kept in checkpoints and get their values back in the next attempt: what has
+    `state_dict` and `load_state_dict`, modules and optimizers of MLX, generators, arrays, tensors, dicts and lists.
+    Python's, numpy's and the libraries' own random generators are kept as well.  `epochs`: a number, or what yields the
+    epochs; without it (step, batch) are yielded, of the data once.  Raises TypeError for what cannot be kept.
+    """
+    script = _script()
+    if script is not None:
+        found: Iterator[Any] = script.track(objects, epochs)
+        return found
+    data = objects[-1]
+
+    def batches() -> Iterator[Any]:
+        return enumerate(data if hasattr(data, "__iter__") else data())
+
+    if epochs is None:
+        return batches()
+    return ((epoch, batches()) for epoch in (range(epochs) if isinstance(epochs, int) else epochs))
 
 
 def __getattr__(name: str) -> Any:

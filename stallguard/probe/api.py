@@ -10,9 +10,12 @@ from .beats import HAND, NAMED, monotonic_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from typing import Any, Callable
 
     from .checkpoint.manual import Manual
+    from .checkpoint.schedule import CheckpointSchedule
+    from .checkpoint.tracked_loop import TrackedLoop
     from .context import Context
 
 _EXPECT = wire.SLOT["expect_ns"]
@@ -27,6 +30,7 @@ class ScriptApi:
         self._context = context
         self._appear = appear
         self._checkpoints: list[Manual] = []
+        self._tracked = 0
         self._ending = False
 
     def cut(self) -> int:
@@ -57,20 +61,24 @@ class ScriptApi:
         """Count `count` finished batches; save a checkpoint if one is due, or if the training is to stop."""
         self._context.beats.mark_training()
         self._context.beats.beat(HAND, count)
-        command = self._context.get("command") if self._checkpoints and not self._ending else 0
+        self._save(self._checkpoints)
+
+    def _save(self, checkpoints: Sequence[Manual | TrackedLoop], between_epochs: bool = False) -> None:
+        """Save if a checkpoint is due, or if the training is to stop."""
+        command = self._context.get("command") if checkpoints and not self._ending else 0
         if command == STOP and not self._context.beats.fitting:
             import signal  # 2 ms at the start of each process, and needed once in a run
 
             self._ending = True
-            for checkpoint in self._checkpoints:
+            for checkpoint in checkpoints:
                 checkpoint.save(monotonic())
             self._context.flag(wire.FLAG_STOP_ASKED)
             self._context.note("stop", "saved the loop's state, and sent SIGTERM to the script", saved=1)
             os.kill(os.getpid(), signal.SIGTERM)  # nothing else ends a loop of the script's own
         if command == SAVE:
             self._context.set("command", 0)
-        for checkpoint in self._checkpoints:
-            checkpoint.tick(asked=command == SAVE)
+        for checkpoint in checkpoints:
+            checkpoint.tick(command == SAVE, between_epochs)
 
     def checkpoint(self, save: Callable[[str], Any], load: Callable[[str], Any], name: str) -> bool:
         """Have `save` write checkpoints from now on; return whether `load` read one of an earlier attempt."""
@@ -78,20 +86,50 @@ class ScriptApi:
         folder = self._context.checkpoint_directory
         if not folder:
             return False
-        from .checkpoint import saved_generation, schedule
         from .checkpoint.manual import Manual
 
         context = self._context
-        pace = schedule.CheckpointSchedule(
-            context.settings.checkpoint_every, context.settings.checkpoint_cost, monotonic()
-        )
-        mine = saved_generation.AttemptRecords(folder, context.place, context.resuming).folder
-        place = os.path.join(mine, "manual-%d" % (len(self._checkpoints) + 1))
-        checkpoint = Manual(context, place, pace, save, name)
+        place = self._folder("manual-%d" % (len(self._checkpoints) + 1))
+        checkpoint = Manual(context, place, self._pace(), save, name)
         self._checkpoints.append(checkpoint)
         context.losses.checkpoint = checkpoint.finite
         self._context.hook_installed("checkpoint")
         return checkpoint.load(load)
+
+    def track(self, objects: tuple[Any, ...], epochs: Any) -> Iterator[Any]:
+        """Return the loop over `epochs` and the batches of each, or over the batches alone if `epochs` is None.
+
+        The loop begins where an earlier attempt of this run saved it.  Raises TypeError for an object that cannot be
+        kept, and what an object raises that is given its earlier state.
+        """
+        from .checkpoint.tracked_loop import TrackedLoop
+
+        self._context.beats.mark_training()
+        self._tracked += 1
+        folder = self._folder("tracked-%d" % self._tracked) if self._context.checkpoint_directory else ""
+        loop = TrackedLoop(self._context, folder, self._pace(), objects)
+        self._context.losses.checkpoint = loop.finite
+        if loop.saves:
+            self._context.hook_installed("checkpoint")
+        loop.load()
+
+        def between(loop: TrackedLoop, epochs: bool) -> None:
+            self._save([loop], epochs)
+
+        return loop.batches(between) if epochs is None else loop.epochs(epochs, between)
+
+    def _folder(self, name: str) -> str:
+        from .checkpoint.saved_generation import AttemptRecords
+
+        context = self._context
+        mine = AttemptRecords(context.checkpoint_directory, context.place, context.resuming).folder
+        return os.path.join(mine, name)
+
+    def _pace(self) -> CheckpointSchedule:
+        from .checkpoint.schedule import CheckpointSchedule
+
+        settings = self._context.settings
+        return CheckpointSchedule(settings.checkpoint_every, settings.checkpoint_cost, monotonic())
 
     def enter(self, name: str, seconds: float) -> tuple[int, int]:
         """Begin a phase that the script names; `seconds` > 0: how long it can take.  Return a state for `leave`."""

@@ -29,6 +29,10 @@ OF_OTHERS = (
 )
 EDITED = "the script has changed since the checkpoint was made (%s)"
 OTHER_VERSIONS = "the script's loop goes on with other versions than its checkpoint was made with: %s"
+PEERS = "several processes train together, and each would go on from another batch"
+OTHER_OBJECTS = "the script hands over other objects than when its checkpoint was made"
+IN_EPOCH = "the script's loop goes on in epoch %d, after its batch %d"
+AT_EPOCH = "the script's loop goes on at the beginning of epoch %d"
 LOADED = "the script's own load() reads its checkpoint"
 RESUMED = "resuming from the %s checkpoint (%sepoch %d, batch %d)"
 FINISHED = "fit %d was finished before: it is not trained again"

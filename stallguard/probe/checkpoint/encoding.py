@@ -220,7 +220,7 @@ def _decoded(code: Any, tensors: list[Any], existing: Any, allowed: Callable[[An
     if kind == "scalar":
         return tensors[content][()]
     if kind == "array":
-        return _written_into(existing, tensors[content])
+        return written_into(existing, tensors[content])
     if kind == "numbers":
         found = tensors[content]
         items = list(found) if code["own"] else found.tolist()  # numbers of numpy's, or Python's
@@ -262,7 +262,7 @@ def _decoded(code: Any, tensors: list[Any], existing: Any, allowed: Callable[[An
     return made.fromisoformat(content) if name in _FROM_ISO else made(content)
 
 
-def _written_into(existing: Any, array: Any) -> Any:
+def written_into(existing: Any, array: Any) -> Any:
     """Return `existing` with the values of an array, otherwise a copy of that."""
     is_alike = type(existing) is type(array) and existing.shape == array.shape and existing.dtype == array.dtype
     if not is_alike or not existing.flags.writeable:
@@ -294,7 +294,7 @@ def _typed(code: dict[str, Any], content: Any, existing: Any) -> Any:
     found = numpy.frombuffer(bytearray(content), _type_of(code["type"])).reshape(code["shape"])
     if code["of"] == "scalar":
         return found[()]
-    return _written_into(existing, found.view(numpy.recarray) if code["of"] == "recarray" else found)
+    return written_into(existing, found.view(numpy.recarray) if code["of"] == "recarray" else found)
 
 
 def _in_memory(_code: dict[str, Any], content: Any, existing: Any) -> Any:
@@ -312,7 +312,7 @@ def _objects(code: dict[str, Any], items: list[Any], existing: Any) -> Any:
     found = numpy.empty(len(items), object)
     for index, item in enumerate(items):  # not by a slice: numpy would look into the items
         found[index] = item
-    return _written_into(existing, found.reshape(code["shape"]))
+    return written_into(existing, found.reshape(code["shape"]))
 
 
 def _masked(_code: dict[str, Any], parts: list[Any], existing: Any) -> Any:

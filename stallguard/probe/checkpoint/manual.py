@@ -76,7 +76,7 @@ class Manual:
             self._context.note("inexact", announcements.OF_OTHERS % "the script's loop")
         return False
 
-    def tick(self, asked: bool = False) -> None:
+    def tick(self, asked: bool = False, _between_epochs: bool = False) -> None:
         """Save after a batch, if a checkpoint is due, or the supervisor has asked for one."""
         now = time.monotonic()
         if asked or now >= self._pace.next:

@@ -7,10 +7,17 @@ have their state in a variable; see variables.py.
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import libraries
 from ..frameworks import keras, tensorflow
+
+
+class GeneratorState(NamedTuple):
+    """The state of a generator that is an object, as `read` returns it."""
+
+    of: str
+    state: Any
 
 
 def capture() -> dict[str, Any]:

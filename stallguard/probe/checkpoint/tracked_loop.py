@@ -1,0 +1,272 @@
+"""`stallguard.track(model, optimizer, ..., data, epochs=10)`: a loop of the script's own goes on exactly where it was.
+
+    for epoch, batches in stallguard.track(model, optimizer, loader, epochs=10):
+        for step, (x, y) in batches:
+
+A checkpoint is made between two batches, or two epochs, when the schedule says so: the objects, all random generators,
+and the position.  The data of an epoch are drawn again from the generators as they were when the epoch's data were
+opened, as many batches as were trained; then the objects and the generators get the values of the checkpoint.  So a
+shuffled order, the draws of a dataset in worker processes, and dropout go on as they would have.  What the script's
+code before the inner loop does to those objects in a resumed epoch is overwritten.
+
+The first batch that is trained after a checkpoint is compared with that which was trained after it before.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+from .. import beats, libraries
+from . import announcements, encoding, identity, random_state, tensors, tracked_mlx, tracked_torch
+from .generations import DAMAGE, NEXT, CheckpointStore
+from .saved_generation import are_of_others
+from .schedule import CheckpointSchedule, SaveReport
+from .tracked_objects import Kept, Packed, kept, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..context import Context
+
+_END = object()
+
+
+class TrackedLoop:
+    """One loop: what the script handed over, where it is, and its checkpoints."""
+
+    def __init__(self, context: Context, folder: str, pace: CheckpointSchedule, objects: tuple[Any, ...]) -> None:
+        """`folder`: of its checkpoints, "" for none.  Raises TypeError for an object that cannot be kept."""
+        self._context = context
+        self._store = CheckpointStore(folder) if folder else None
+        self._pace = pace
+        self._objects, self._make, self._data = _checked(objects)
+        self._names = ["%s.%s" % (type(one).__module__, type(one).__qualname__) for one in objects]
+        self._report = SaveReport(context)
+        self._at: tuple[int, int | None] = (
+            0,
+            None,
+        )  # epochs that ended; batches of the next one, None if it has not begun
+        self._begun: Any = None  # the generators as this epoch's data were opened
+        self._resumed: dict[str, Any] | None = None  # the checkpoint, until the loop is there
+        self._made = ""  # the generation whose next batch is not known yet
+        self.saves = self._store is not None and not self._is_refused()
+
+    def _is_refused(self) -> bool:
+        if not any(library.has_peers is not None and library.has_peers() for library in libraries.imported()):
+            return False
+        self._report.refused(announcements.PEERS, self._store.folder if self._store else "")
+        return True
+
+    # --- checkpoints --------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Write the newest intact checkpoint of an earlier attempt into the objects.  Raises what an object raises."""
+        if self._store is None or not self.saves:
+            return
+        try:
+            self._store.check_room()
+        except OSError as error:
+            self._report.failed(error, self._store.folder)
+        if not self._context.resuming:
+            return
+        damaged: list[str] = []
+        for facts, blobs in self._store.found(damaged):
+            try:
+                state = unpacked(facts, blobs)
+                is_alike = (facts.get("of"), facts.get("objects")) == (self._context.place, self._names)
+                if not is_alike or not all(one.fits(now) for one, now in zip(self._objects, state["objects"])):
+                    self._context.note("inexact", announcements.LOOP_STARTS_OVER % announcements.OTHER_OBJECTS)
+                    return
+            except (*DAMAGE, encoding.NotPlain) as error:
+                damaged.append(announcements.DAMAGED % ("of the loop", "%s: %s" % (type(error).__name__, error)))
+                continue
+            self._resumed = {**state, NEXT: facts[NEXT].get("batch")}
+            self._at = (state["at"][0], state["at"][1])
+            self._said(facts, damaged)
+            self._write(state)
+            return
+        if damaged:
+            self._context.note("inexact", announcements.LOOP_STARTS_OVER % "; ".join(damaged))
+        elif are_of_others(self._context):
+            self._context.note("inexact", announcements.OF_OTHERS % "the script's loop")
+
+    def _said(self, facts: dict[str, Any], damaged: list[str]) -> None:
+        """Note where the loop goes on, and what is not as it was."""
+        reasons = []
+        made, ours = facts.get("versions"), identity.versions()
+        if made != ours:
+            reasons.append(announcements.OTHER_VERSIONS % identity.differing(made or {}, ours))
+        before, now = facts.get("script", {}), identity.script()
+        changed = [os.path.basename(file) for file in before if file in now and before[file] != now[file]]
+        if changed:
+            reasons.append(announcements.EDITED % ", ".join(changed[:3]))
+        epoch, batch = self._at
+        where = (
+            announcements.IN_EPOCH % (epoch + 1, batch) if batch is not None else announcements.AT_EPOCH % (epoch + 1)
+        )
+        text = "; ".join([*reasons, where, *(announcements.PREVIOUS % one for one in damaged)])
+        self._context.note("inexact" if reasons else "resume", text)
+
+    def _write(self, state: dict[str, Any]) -> None:
+        with self._context.phase("checkpoint"):
+            for one, saved in zip(self._objects, state["objects"]):
+                one.write(saved)
+            if self._data is not None:
+                self._data.write(state["data"])
+            random_state.restore(state["random"])
+            self._context.restored()
+
+    def tick(self, asked: bool = False, between_epochs: bool = False) -> None:
+        """Save, if a checkpoint is due, or the supervisor has asked for one."""
+        now = time.monotonic()
+        if asked or self._pace.due(now, between_epochs):
+            self.save(now)
+
+    def save(self, began: float) -> None:
+        """Save now; never raises."""
+        if self._store is None or not self.saves or self._is_refused():
+            self._pace.saved(began, time.monotonic())
+            return
+        try:
+            with self._context.own_work(), self._context.phase("checkpoint"):
+                self._made = self._store.write(*self._state(), between_epochs=self._at[1] is None)
+            self._report.saved(began)
+            self._context.saved()
+        except Exception as error:
+            self._report.failed(error, self._store.folder)
+        self._pace.saved(began, time.monotonic())
+
+    def _state(self) -> tuple[dict[str, Any], list[Any]]:
+        packed = Packed()
+        code = packed.code({
+            "at": self._at,
+            "objects": [one.read() for one in self._objects],
+            "random": random_state.capture(),
+            "data": None if self._data is None else self._data.read(),
+            "begun": self._begun,
+        })  # fmt: skip
+        facts, blobs = packed.facts(code)
+        losses = self._context.losses
+        return {
+            **facts, "finite": None if not losses.known else not losses.broken, "of": self._context.place,
+            "objects": self._names, "script": identity.script(), "versions": identity.versions(),
+        }, blobs  # fmt: skip
+
+    def finite(self) -> str:
+        """Return when the newest checkpoint with a finite loss was made, in words; "" if there is none."""
+        found = None if self._store is None else self._store.finite()
+        return "" if found is None else announcements.FINITE_LOOP % announcements.clock(found[1])
+
+    def forget(self) -> None:
+        """Remove the checkpoints."""
+        if self._store is not None:
+            self._store.forget()
+
+    # --- the loop -----------------------------------------------------------------------------------------------
+
+    def epochs(self, epochs: Iterable[Any], between: Callable[[TrackedLoop, bool], None]) -> Iterator[Any]:
+        """Yield (epoch, its batches) from where the loop goes on; `between` is called after each batch and epoch."""
+        first = self._at[0]
+        index = -1
+        for index, epoch in enumerate(range(epochs) if isinstance(epochs, int) else epochs):
+            if index < first:
+                continue
+            if index > first:
+                self._at, self._begun = (index, None), None
+                between(self, True)
+            elif self._resumed is not None:
+                self._write(self._resumed)  # the script's code since the objects were handed over has changed them
+                if self._at[1] is None:
+                    self._resumed = None
+            yield epoch, self.batches(between)
+        if index >= first:
+            self._at, self._begun = (index + 1, None), None
+            between(self, True)
+
+    def batches(self, between: Callable[[TrackedLoop, bool], None]) -> Iterator[tuple[int, Any]]:
+        """Yield (number, batch) of the epoch that runs, from where the loop goes on."""
+        resumed, self._resumed = self._resumed, None
+        index, trained = self._at[0], self._at[1] or 0
+        self._begun = resumed["begun"] if resumed else self._generators()
+        if resumed:
+            random_state.restore(self._begun["random"])
+            if self._data is not None:
+                self._data.write(self._begun["data"])
+        drawn = iter(self._make())
+        if resumed:
+            self._skip(drawn, trained)
+            self._write(resumed)
+        expected = resumed[NEXT] if resumed else None
+        while True:
+            batch = next(drawn, _END)
+            if self._made or expected:
+                self._compare(batch, expected)
+                expected = None
+            if batch is _END:
+                return
+            yield trained, batch
+            if self._context.get("source") in (beats.NONE, beats.HAND):  # no hook counts this loop
+                self._context.beats.beat(beats.HAND)
+            trained += 1
+            self._at = (index, trained)
+            between(self, False)
+
+    def _generators(self) -> dict[str, Any]:
+        return {"random": random_state.capture(), "data": None if self._data is None else self._data.read()}
+
+    def _skip(self, drawn: Iterator[Any], count: int) -> None:
+        """Draw the batches that were trained before."""
+        with self._context.phase("input"):
+            for number in range(count):
+                if next(drawn, _END) is _END:
+                    self._context.note("inexact", announcements.ENDED % ("%d batches" % number, count))
+                    return
+                self._context.add("skipped")
+                self._context.moved()
+
+    def _compare(self, batch: Any, expected: str | None) -> None:
+        """Compare a batch with that which was trained at this place before; record it for the newest checkpoint."""
+        with self._context.own_work():
+            try:
+                found = tensors.END if batch is _END else tensors.fingerprint_of(batch)
+            except Exception:  # of objects that are no arrays: they cannot be compared
+                found = ""
+            if expected and found and found != expected:
+                index, trained = self._at[0] + 1, (self._at[1] or 0) + 1
+                self._context.note("inexact", announcements.ORDER % (trained, index, ""))
+            try:
+                if self._made and self._store is not None:
+                    self._store.annotate(self._made, {"batch": found})
+            except OSError:  # the checkpoint holds without it
+                pass
+            self._made = ""
+
+
+def _checked(objects: tuple[Any, ...]) -> tuple[list[Kept], Callable[[], Any], Kept | None]:
+    """Return how the objects are kept, what opens the data of an epoch, and how the data's generators are kept."""
+    if not objects:
+        raise TypeError("stallguard.track needs the objects to keep, and at last the data of an epoch")
+    found = []
+    for number, one in enumerate(objects, 1):
+        try:
+            if number == len(objects) and not tracked_torch.is_loader(one):
+                _check_data(one)
+                continue
+            kept_as = kept(one)
+            Packed(dry=True).code(kept_as.read())
+        except Exception as error:
+            name = "%s, of type %s" % (number, type(one).__name__)
+            raise TypeError("stallguard.track cannot keep object %s: %s" % (name, error)) from error
+        found.append(kept_as)
+    data = objects[-1]
+    loader = found.pop() if tracked_torch.is_loader(data) else None
+    return found, (lambda: data) if hasattr(data, "__iter__") else data, loader
+
+
+def _check_data(value: Any) -> None:
+    """Raise TypeError for the last object if each epoch cannot draw its batches from it anew."""
+    is_state = isinstance(value, (dict, str)) or any(one.kept(value) for one in (tracked_torch, tracked_mlx))
+    if is_state or hasattr(value, "__next__") or not (hasattr(value, "__iter__") or callable(value)):
+        raise TypeError("the last one must give the batches of each epoch anew: a DataLoader, a list, a function")

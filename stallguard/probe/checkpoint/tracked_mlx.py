@@ -1,0 +1,124 @@
+"""What `stallguard.track` keeps of MLX: modules, optimizers, and arrays as their bytes.
+
+Arrays of MLX do not change; the containers that hold them do.  They are filled in place, because a compiled step refers
+to them (`mx.compile(step, inputs=[model.state, optimizer.state, mx.random.state])`).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_PLAIN = (bool, int, float, str)
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is an array of MLX."""
+    core = sys.modules.get("mlx.core")
+    return core is not None and isinstance(value, core.array)
+
+
+def kept(value: Any) -> Any:
+    """Return how a module or an optimizer is kept (tracked_objects.Kept), None for any other object."""
+    base, optimizers = sys.modules.get("mlx.nn.layers.base"), sys.modules.get("mlx.optimizers")
+    if base is not None and isinstance(value, base.Module):
+        return ModuleState(value)
+    return OptimizerState(value) if optimizers is not None and isinstance(value, optimizers.Optimizer) else None
+
+
+def content(array: Any, dry: bool) -> tuple[dict[str, Any], Any]:
+    """Return facts of an array and its bytes (none if `dry`)."""
+    core = sys.modules["mlx.core"]
+    facts = {"type": str(array.dtype).rpartition(".")[2], "shape": list(array.shape)}
+    if dry or not array.size:
+        return facts, b""
+    return facts, memoryview(core.contiguous(array).reshape(-1).view(core.uint8)).cast("B")
+
+
+def made(facts: dict[str, Any], blob: Any) -> Any:
+    """Return the array that `content` read."""
+    core = sys.modules["mlx.core"]
+    dtype = getattr(core, facts["type"] + ("_" if facts["type"] == "bool" else ""))
+    if not isinstance(dtype, core.Dtype):
+        raise TypeError("%r names no type" % (facts["type"],))
+    if not len(blob):
+        return core.zeros(facts["shape"], dtype)
+    return core.array(memoryview(bytes(blob))).view(dtype).reshape(facts["shape"])
+
+
+def _arrays(value: Any) -> Any:
+    """Return the arrays of nested containers as plain dicts and lists, an empty dict for what holds none."""
+    if isinstance(value, dict):
+        return {key: _arrays(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_arrays(one) for one in value]
+    return value if is_tensor(value) else {}
+
+
+def _fill(existing: Any, state: Any) -> Any:
+    """Return `existing` with the arrays of `state`, which `_arrays` returned."""
+    if isinstance(existing, dict):
+        for key, one in state.items():
+            existing[key] = _fill(existing.get(key), one)
+        return existing
+    if isinstance(existing, list):
+        existing[:] = [_fill(old, one) for old, one in zip(existing + [None] * len(state), state)]
+        return existing
+    if isinstance(existing, tuple):
+        return tuple(_fill(old, one) for old, one in zip(existing, state))
+    return state if is_tensor(state) or existing is None else existing
+
+
+def _shapes(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _shapes(one) for key, one in tree.items()}
+    # Not the types: a training in bfloat16 can replace an array by one of float32.
+    return [_shapes(one) for one in tree] if isinstance(tree, list) else tuple(tree.shape)
+
+
+class ModuleState:
+    """Of a mlx.nn.Module."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def read(self) -> dict[str, Any]:
+        """Return its arrays, also those that are no parameters, what its parts have in attributes, what is frozen."""
+        parts = dict(self._module.named_modules())
+        plain = {name: {key: one for key, one in vars(part).items() if type(one) in _PLAIN}
+                 for name, part in parts.items()}  # fmt: skip
+        frozen = {name: sorted(part._no_grad) for name, part in parts.items()}
+        return {"arrays": _arrays(self._module), "attributes": plain, "frozen": frozen}
+
+    def fits(self, state: dict[str, Any]) -> bool:
+        """Return whether a state is one of such a module."""
+        return bool(_shapes(_arrays(self._module)) == _shapes(state["arrays"]))
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Write a state into it."""
+        _fill(self._module, state["arrays"])
+        for name, part in self._module.named_modules():
+            vars(part).update(state["attributes"][name])
+            part._no_grad.clear()
+            part._no_grad.update(state["frozen"][name])
+
+
+class OptimizerState:
+    """Of a mlx.optimizers.Optimizer, or of those that a MultiOptimizer has."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._several = getattr(optimizer, "optimizers", None) or [optimizer]
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the state of each."""
+        return [{"state": _arrays(one.state), "initialized": bool(one._initialized)} for one in self._several]
+
+    def fits(self, state: list[dict[str, Any]]) -> bool:
+        """Return whether a state is one of such optimizers."""
+        return len(state) == len(self._several)
+
+    def write(self, state: list[dict[str, Any]]) -> None:
+        """Write a state into them."""
+        for one, saved in zip(self._several, state):
+            _fill(one.state, saved["state"])
+            one._initialized = saved["initialized"]

@@ -1,0 +1,176 @@
+"""The state of objects that a script hands to `stallguard.track`, as JSON and byte buffers, and back into the objects.
+
+Each object is written back in place: compiled steps, schedulers and the script's own names refer to it.  Tensors are
+kept as their bytes with their own type (bfloat16 too), so numpy is not needed; all else as encoding.py keeps it, and no
+code is run.  What cannot be kept is TypeError when it is handed over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, defaultdict, deque
+from typing import Any, Protocol
+
+from . import encoding, random_state, tensors, tracked_mlx, tracked_torch
+
+_TENSOR, _GENERATOR = "\0tensor", "\0generator"  # each begins the tuple that stands for one in what is encoded
+_LIBRARIES: dict[str, Any] = {"torch": tracked_torch, "mlx": tracked_mlx}
+_FIXED = (int, float, complex, str, bytes, tuple, frozenset, type(None))
+_WHOLE = (set, deque, bytearray)
+
+
+class Kept(Protocol):
+    """How the state of one object is read and written.  If `write` raises, the object is half written."""
+
+    def read(self) -> Any:
+        """Return its state: nested plain values, tensors and generators."""
+
+    def fits(self, state: Any) -> bool:
+        """Return whether a state is one of such an object."""
+
+    def write(self, state: Any) -> None:
+        """Write a state into it."""
+
+
+class OwnState:
+    """Of an object with `state_dict` and `load_state_dict`."""
+
+    def __init__(self, value: Any) -> None:
+        self.read, self.write = value.state_dict, value.load_state_dict
+
+    def fits(self, _state: Any) -> bool:
+        """Return True: only the object itself knows."""
+        return True
+
+
+class PlainState:
+    """Of a container, an array, a tensor or a generator, whose content is its state."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def read(self) -> Any:
+        """Return it."""
+        return self._value
+
+    def fits(self, state: Any) -> bool:
+        """Return whether a state is of its type and shape."""
+        is_generator = isinstance(state, random_state.GeneratorState)
+        shapes = [getattr(one, "shape", None) for one in (state, self._value)]
+        return is_generator or (type(state) is type(self._value) and shapes[0] == shapes[1])
+
+    def write(self, state: Any) -> None:
+        """Write a state into it."""
+        if filled(self._value, state) is not self._value:
+            raise ValueError("a %s of another type than when the checkpoint was made" % type(self._value).__name__)
+
+
+def kept(value: Any) -> Kept:
+    """Return how an object is kept.  Raises TypeError with the reason if it cannot be."""
+    for library in _LIBRARIES.values():
+        found: Kept | None = library.kept(value)
+        if found is not None:
+            return found
+    if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
+        return OwnState(value)
+    numpy = sys.modules.get("numpy")
+    is_changed = isinstance(value, (dict, list, *_WHOLE)) or tracked_torch.is_tensor(value)
+    is_array = numpy is not None and isinstance(value, numpy.ndarray)
+    if is_changed or is_array or random_state.read(value) is not None:
+        return PlainState(value)
+    if isinstance(value, _FIXED) or tracked_mlx.is_tensor(value):
+        raise TypeError("its value cannot be changed in place; hand over a dict that holds it")
+    raise TypeError("it has no state_dict and load_state_dict; hand over a dict that holds its state")
+
+
+def filled(existing: Any, state: Any) -> Any:
+    """Return `existing` with the content of `state` if both are mutable and alike, otherwise `state`."""
+    if isinstance(state, random_state.GeneratorState):
+        return random_state.write(state.of, state.state, existing)
+    if type(existing) is not type(state):
+        return state
+    if isinstance(state, dict):
+        merged = {key: filled(existing.get(key), one) for key, one in state.items()}
+        existing.clear()
+        existing.update(merged)
+        return existing
+    if isinstance(state, list):
+        existing[:] = [filled(old, one) for old, one in zip(existing + [None] * len(state), state)]
+        return existing
+    if isinstance(state, _WHOLE):
+        if isinstance(state, deque) and state.maxlen != existing.maxlen:
+            return state
+        existing.clear()
+        (existing.update if isinstance(state, set) else existing.extend)(state)
+        return existing
+    if type(state).__name__ == "ndarray":
+        return encoding.written_into(existing, state)
+    return tracked_torch.written_into(existing, state)
+
+
+class Packed:
+    """Collects the state of a training: arrays of numpy, and the bytes of tensors."""
+
+    def __init__(self, dry: bool = False) -> None:
+        """`dry`: only find out whether it can be kept; no bytes are read, of a GPU for instance."""
+        self._dry = dry
+        self._arrays: list[Any] = []
+        self._tensors: list[dict[str, Any]] = []
+        self._bytes: list[Any] = []
+
+    def code(self, state: Any) -> Any:
+        """Return JSON for nested values.  Raises what the values raise, and encoding.NotPlain."""
+        return encoding.encode(self._marked(state), self._arrays)
+
+    def facts(self, code: Any) -> tuple[dict[str, Any], list[Any]]:
+        """Return the facts and buffers of a checkpoint whose JSON is `code`."""
+        meta, blobs = tensors.pack(self._arrays) if self._arrays else ([], [])
+        return {"code": code, "arrays": meta, "tensors": self._tensors}, [*blobs, *self._bytes]
+
+    def _marked(self, value: Any) -> Any:
+        name = next((name for name, one in _LIBRARIES.items() if one.is_tensor(value)), "")
+        if name:
+            facts, content = _LIBRARIES[name].content(value, self._dry)
+            self._tensors.append({"of": name, **facts})
+            self._bytes.append(content)
+            return (_TENSOR, len(self._tensors) - 1)
+        is_state = isinstance(value, random_state.GeneratorState)
+        is_plain = isinstance(value, (dict, list, tuple, str, int, float))
+        state = value if is_state else None if is_plain else random_state.read(value)
+        if state is not None:
+            return (_GENERATOR, state[0], self._marked(state[1]))
+        kind = type(value)
+        if isinstance(value, dict):
+            pairs = {key: self._marked(one) for key, one in value.items()}
+            if isinstance(value, defaultdict):
+                return defaultdict(value.default_factory, pairs)
+            return OrderedDict(pairs) if kind is OrderedDict else pairs if kind is dict else value
+        if kind in (list, tuple):
+            return kind([self._marked(one) for one in value])
+        return deque(map(self._marked, value), value.maxlen) if kind is deque else value
+
+
+def unpacked(facts: dict[str, Any], blobs: list[Any]) -> Any:
+    """Return the nested values of a checkpoint, with a GeneratorState for each random number generator.
+
+    Raises what damaged or foreign facts raise: generations.DAMAGE and encoding.NotPlain.
+    """
+    count = len(facts["arrays"])
+    arrays = tensors.unpack(facts["arrays"], blobs[:count]) if count else []
+    made = [_LIBRARIES[one["of"]].made(one, blob) for one, blob in zip(facts["tensors"], blobs[count:])]
+
+    def unmarked(value: Any) -> Any:
+        if isinstance(value, tuple) and value[:1] == (_TENSOR,):
+            return made[value[1]]
+        if isinstance(value, tuple) and value[:1] == (_GENERATOR,):
+            return random_state.GeneratorState(value[1], unmarked(value[2]))
+        if isinstance(value, dict):
+            for key, one in list(value.items()):
+                value[key] = unmarked(one)
+            return value
+        if isinstance(value, (list, tuple, deque)):
+            items = [unmarked(one) for one in value]
+            return deque(items, value.maxlen) if isinstance(value, deque) else type(value)(items)
+        return value
+
+    return unmarked(encoding.decode(facts["code"], arrays))
