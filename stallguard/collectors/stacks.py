@@ -201,6 +201,8 @@ def _row(kind: str, where: str, function: str, source: str) -> FrameRule:
 
 STRONG = (
     _row(METAL_WAIT, r"torch/mps/(__init__|event)\.py", "synchronize", "PyTorch: waitUntilCompleted in C++"),
+    _row(TF_WAIT, r"stallguard/probe/frameworks/mlx\.py( \(as importlib\._bootstrap\))?", "^(evaluate|item)$",
+         "seen, MLX 0.32: mx.eval and array.item are in C++, below the probe's wrapper"),
     _row(CHECKPOINT, r"(tf_)?keras/(src/)?saving/.*\.py", "", "Keras 2 and 3: save_model, load_weights"),
     _row(CHECKPOINT, r"(tf_)?keras/src/engine/training\.py", "^(save|load)_", "Keras 2.15: Model.save_weights"),
     _row(CHECKPOINT, r"tensorflow/python/(checkpoint|saved_model)/.*\.py|tensorflow/python/training/saver\.py", "",
@@ -227,7 +229,7 @@ LOCKS = (
          "CPython; seen in a pool whose workers were killed"),
     _row(LOCK, r"/concurrent/futures/\w+\.py", "^(result|wait|shutdown)$", "CPython"),
 )  # fmt: skip
-FRAMEWORK = re.compile(r"(?:^|/)(tensorflow|keras|tf_keras|tensorflow_probability|torch|jax|jaxlib)/")
+FRAMEWORK = re.compile(r"(?:^|/)(tensorflow|keras|tf_keras|tensorflow_probability|torch|jax|jaxlib|mlx|mlx_lm)/")
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python\d[\d.]*t?/|/python\d+\.zip/|^<frozen |^<built-in>"
     r"|^<__array_function__"

@@ -191,7 +191,7 @@ def uncounted_loop(run: Run, event: Heartbeat) -> tuple[Run, list[Action]]:
 
 CUT, WHOLE = "micro", "whole"  # kinds of the probe's notes
 # Sources of beats (probe/wire.py) in loops of the script's own; slices are made in Keras' train_step.
-LOOPS = frozenset({"function", "tape", "optimizer", "session", "torch", "hand"})
+LOOPS = frozenset({"function", "tape", "optimizer", "session", "torch", "mlx", "hand"})
 IN_A_LOOP = (
     "batches stay whole: the script trains in a loop of its own, and slices are made in Keras' fit alone; --batch-flag "
     "and --batch-env give a script its batch size"

@@ -111,7 +111,7 @@ TRACES = 0.05  # graphs traced a batch
 # In all; a training that traces each graph once, with validation and prediction, has some 3 to 8.
 LEAST_TRACES = 15
 KERAS = ("keras.", "tf_keras.")  # modules of its functions
-NATIVE_CALLS = ("hand", "torch")  # sources of beats (wire.SOURCES) of loops whose steps no hook brackets
+NATIVE_CALLS = ("hand", "torch", "mlx")  # sources of beats (wire.SOURCES) of loops whose steps no hook brackets
 SURE_INPUT = 0.85  # of the time in the functions of an input pipeline: nothing else can be the limit
 LIKELY_INPUT = 0.4  # the same, if nothing computes beside them
 IDLE_CORES = 1.4  # below it, nothing but the one thread that prepares the input computes
@@ -207,7 +207,7 @@ def callback(work: Work) -> Bottleneck | None:
 
 def script(work: Work) -> Bottleneck | None:
     """The script's own Python code in its loop or in the step, which no framework compiles."""
-    # PyTorch and JAX compute in native calls without a Python frame, at a line of the script.
+    # PyTorch, JAX and MLX compute in native calls without a Python frame, at a line of the script.
     own = ("sleep",) if work.heartbeat.source in NATIVE_CALLS else ("sleep", "user")
     # What the script does before and after its training is not the training's; a loop by hand knows no phases.
     phases = (*BATCHES, "epoch start", "epoch end") + (("importing", "idle") if work.heartbeat.source == "hand" else ())

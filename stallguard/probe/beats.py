@@ -41,7 +41,8 @@ else:
 
 (IMPORTING, IDLE, TRACING, FIRST_RUN, STEP, BETWEEN, INPUT, EPOCH_START, EPOCH_END, VALIDATION, PREDICTION,
  CHECKPOINT, FINISHING, NAMED) = range(len(wire.PHASES))  # fmt: skip
-(NONE, CALLBACKS, ON_BATCH, FUNCTION, TAPE, OPTIMIZER, SESSION, TORCH, POLL, HAND) = range(len(wire.SOURCES))
+(NONE, CALLBACKS, ON_BATCH, FUNCTION, TAPE, OPTIMIZER, SESSION, TORCH, POLL, HAND,
+ MLX) = range(len(wire.SOURCES))  # fmt: skip
 
 STALE = 200_000_000  # ns that the page can lag behind the hot path if the sender does not publish
 
@@ -140,6 +141,11 @@ class Beats:
     def is_training_thread(self) -> bool:
         """Return whether this is the thread that trains: the phase is that of this thread only."""
         return get_ident() == self._thread
+
+    @property
+    def phase(self) -> int:
+        """The phase of the training."""
+        return self._phase
 
     @property
     def training_thread(self) -> int:
@@ -418,7 +424,7 @@ class Beats:
 # A lower rank has priority: the script's own calls, Keras' loops, eager updates, their gradients, and last the calls of
 # graphs, of which a loop can make several in a batch.
 _ORDER = (
-    ("hand",), ("callbacks",), ("on_batch",), ("optimizer", "torch"), ("tape",), ("function",), ("session",),
+    ("hand",), ("callbacks",), ("on_batch",), ("optimizer", "torch", "mlx"), ("tape",), ("function",), ("session",),
     ("poll",),
 )  # fmt: skip
 RANK = {wire.SOURCES.index(name): rank for rank, names in enumerate(_ORDER) for name in names}

@@ -137,8 +137,9 @@ def imported() -> list[Library]:
 def version(name: str) -> object:
     """Return the version of a library, None if it was not imported or has none."""
     # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
-    module = sys.modules.get(name)
-    return None if module is None else vars(module).get("__version__")
+    # A package of several distributions, as MLX's, has no version of its own.
+    modules = [sys.modules[one] for one in (name, name + ".core") if one in sys.modules]
+    return next((vars(one)["__version__"] for one in modules if "__version__" in vars(one)), None)
 
 
 def of(package: str) -> Optional[Library]:

@@ -49,10 +49,13 @@ class Losses:
             self._leave_fit()
             self._take(value, self._place(), sure=self.broken)
 
-    def of_gradient(self, value: float) -> None:
-        """Take what a loop outside of Keras computes gradients of: a multiple of the loss: the number says nothing."""
+    def of_gradient(self, value: float, ahead: int = 1) -> None:
+        """Take what a loop outside of Keras computes gradients of: a multiple of the loss: the number says nothing.
+
+        `ahead`: batches that are trained and not counted yet, this one included.
+        """
         self._leave_fit()
-        where = self._place(1)
+        where = self._place(ahead)
         if _word(value) or self.broken:
             self._take(value, where, sure=self.broken)
         if not _word(value):

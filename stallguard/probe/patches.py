@@ -78,6 +78,16 @@ def removes_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def standing_for(original: Function, make: Maker) -> Function:
+    """Return make(original), which looks like the original and leaves none of the probe's frames in what it raises."""
+    inner = wrapper = _alike(make(original), original)
+    if not getattr(inner, "removes_its_own", False):
+        # Two frames between caller and original: this one, and the one that `make` returns.
+        wrapper = _alike(passing(inner), original)
+    note_wrappers(inner, wrapper)
+    return wrapper
+
+
 def yielding(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
     """Return the same for a generator function."""
 
@@ -166,11 +176,7 @@ class Patches:
             original = before.__func__ if isinstance(before, staticmethod) else before
             if original is None or not callable(original):
                 return False
-            inner = wrapper = _alike(make(original), original)
-            if not getattr(inner, "removes_its_own", False):
-                # Two frames between caller and original: this one, and the one that `make` returns.
-                wrapper = _alike(passing(inner), original)
-            note_wrappers(inner, wrapper)
+            wrapper = standing_for(original, make)
             after = staticmethod(wrapper) if static else wrapper
             setattr(owner, name, after)
         except Exception as error:

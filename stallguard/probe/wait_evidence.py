@@ -266,8 +266,11 @@ class WaitEvidence:
         for library in [one for one in libraries.known if one.trains]:
             for name in (*library.packages, *library.companions):
                 # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.
-                file = vars(sys.modules.get(name, wire)).get("__file__")
-                if isinstance(file, str) and file != wire.__file__ and path.startswith(os.path.dirname(file) + os.sep):
+                known = vars(sys.modules[name]) if name in sys.modules else {}
+                file = known.get("__file__")
+                # A package of several distributions, as MLX's, has no file.
+                folders = [os.path.dirname(file)] if isinstance(file, str) else list(known.get("__path__", ()))
+                if path.startswith(tuple(os.path.join(one, "") for one in folders)):
                     own = name in library.packages and code.co_name in library.array_waits
                     return DEVICE if own else _BY_CALL_OF_LIBRARY
         return _BY_CALL

@@ -106,6 +106,7 @@ SOURCES = (
     "torch",  # optimizer step hook
     "poll",  # optimizer.iterations, read by a thread
     "hand",  # stallguard.beat()
+    "mlx",  # update of an optimizer, or an iteration of mlx-lm's trainer
 )
 WAITS = (
     "none",  # 0 it does not stand still, or it is not known what it waits for

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import pytest
 
 from stallguard.core.events import Heartbeat
 
-from .runs import AT_ONCE, GUARDED, SCRIPTS, SPOILED, Guard, Guarded
+from .runs import AT_ONCE, GUARDED, SCRIPTS, SPOILED, Guard, Guarded, stallguard
 
 pytestmark = pytest.mark.live
 
@@ -122,3 +122,30 @@ def test_an_idle_wait_in_a_call_of_the_library_is_named(guard_keras: Guard, tmp_
     first = run.actions("incident.diagnosed")[0]["findings"][0]
     assert first["cause"] == "device-wait"
     assert "its thread stands in a call of the training library" in " ".join(first["evidence"])
+
+
+STOPS_A_THREAD = pytest.mark.skipif(
+    os.uname()[::4] != ("Linux", "x86_64"), reason="it stops a thread of MLX by its number in Linux"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wait"), [("lock", "lock"), ("loader", "lock"), pytest.param("eval", "device", marks=STOPS_A_THREAD)]
+)
+def test_a_wait_in_a_loop_of_mlx_is_judged_as_soon_as_in_any_other(
+    tmp_path: Path, other_python: Callable[[str], str], kind: str, wait: str
+) -> None:
+    words = ("--python", other_python("mlx"), *AT_ONCE, str(SCRIPTS / "mlx_steps.py"), kind, str(tmp_path / "memory"))
+    # MLX leaves there what it compiled for the processor.
+    run = stallguard(tmp_path, "run", *words, env={"TMPDIR": str(tmp_path)})
+
+    assert (run.code, run.out) == (0, b"trained\n"), run.err
+    gap = stall(run)["gap"].split()
+    assert gap[1:] == ["s"]
+    assert float(gap[0]) <= 11.0 + 4.0  # 10 to 13 on two busy cores
+    first = run.actions("incident.diagnosed")[0]["findings"][0]["cause"]
+    assert first == {"lock": "host-deadlock", "device": "device-wait"}[wait]
+    assert (wait, 0) in waits(run)
+    named = run.announced("evidence.collected")[0]["line"]
+    lines = (SCRIPTS / "mlx_steps.py").read_text().splitlines()
+    assert f"named: {kind}" in lines[int(named.partition("mlx_steps.py:")[2].split()[0]) - 1]

@@ -163,7 +163,7 @@ class Cause(NamedTuple):
 
 
 CAUSES: dict[str, Cause] = {}
-LIBRARIES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX"}
+LIBRARIES = {"tensorflow": "TensorFlow", "torch": "PyTorch", "jax": "JAX", "mlx": "MLX"}
 STEPS = ("step", "first run", "validation", "prediction")  # phases of the training inside of a step
 
 
