@@ -18,6 +18,7 @@ import copy
 import json
 import os
 import re
+import sys
 import time
 import zipfile
 import zlib
@@ -45,6 +46,9 @@ INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
 ARGUMENTS = ("resume_from_checkpoint", "trial", "ignore_keys_for_eval")  # of Trainer.train
 DAMAGED = (*DAMAGE, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
+# Devices whose generators Trainer's checkpoints leave out (5.24), and the file that has the state of one.
+DEVICES, DEVICE = ("mps", "xpu"), "device_rng.pth"
+OTHER_DRAWS = "Trainer goes on with other random numbers of the device (%s): its checkpoint does not keep them"
 _NAME = re.compile(r"checkpoint-([0-9]+)")
 
 Listing = dict[str, Any]  # checkpoints by name, each with the time and size of its STATE; None without that
@@ -306,6 +310,28 @@ class TrainerCheckpoints:
             "place": self._context.place, "files": flushed(folder),
         }  # fmt: skip
 
+    def random_opens(self, trainer: Any, folder: Any, *_: Any) -> Any:
+        """Begin to write or read the states of generators, on a device whose own Trainer leaves out."""
+        device = trainer.args.device.type
+        if self._call is None or trainer is not self._call.trainer or folder is None or device not in DEVICES:
+            return None
+        ours, name = self._call.store.folder, os.path.basename(folder)
+        is_ours = os.path.dirname(os.path.abspath(folder)) == os.path.abspath(ours)
+        return device, os.path.join(folder, DEVICE) if is_ours else os.path.join(ours, "%s-%s" % (DEVICE, name))
+
+    def random_written(self, state: tuple[str, str], result: Any) -> None:
+        """Keep the state of the device's generator: beside our checkpoints, if the checkpoint is Trainer's own."""
+        torch: Any = sys.modules["torch"]
+        torch.save(getattr(torch, state[0]).get_rng_state(), state[1])
+
+    def random_read(self, state: tuple[str, str], result: Any) -> None:
+        """Set the device's generator; say so if its state was not kept."""
+        torch: Any = sys.modules["torch"]
+        if os.path.exists(state[1]):
+            getattr(torch, state[0]).set_rng_state(torch.load(state[1], weights_only=True))
+        else:
+            self._context.say("inexact", OTHER_DRAWS % state[0])
+
     def _save_and_end(self, call: TrainingCall) -> None:
         """Make the last checkpoint and end the process: the script must not use a half-trained model."""
         saved = call.trainer.state.global_step == self._saved or self.save(call)
@@ -330,6 +356,8 @@ def patch(context: Context, module: Any) -> None:
     context.wrap(kind, "_run_epoch", kept.run_epoch)
     context.wrap(kind, "_save_checkpoint", around(context, kept.opens, kept.wrote, lambda _: None))
     context.wrap(kind, "_maybe_log_save_evaluate", around(context, kept.opens, kept.step_ended, lambda _: None))
+    for name, closes in (("_save_rng_state", kept.random_written), ("_load_rng_state", kept.random_read)):
+        context.wrap(kind, name, around(context, kept.random_opens, closes, lambda _: None))
     context.wrap(module.CallbackHandler, "on_train_begin", before(context, kept.begin))
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -182,6 +183,37 @@ def test_a_training_that_had_ended_is_not_trained_again(undisturbed, other_pytho
     found = run.ends_like(undisturbed(*words))
     assert "first" not in found.lines[0], "no step was begun"
     assert found.notes == [("resume", "Trainer goes on from step 50, with its own checkpoint checkpoint-50")]
+
+
+def test_the_generator_of_a_device_that_trainer_leaves_out_is_kept(tmp_path, monkeypatch):
+    device = SimpleNamespace(state="seven")
+    device.get_rng_state, device.set_rng_state = lambda: device.state, lambda state: setattr(device, "state", state)
+    torch = SimpleNamespace(
+        mps=device, save=lambda value, path: Path(path).write_text(value),
+        load=lambda path, weights_only: Path(path).read_text(),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    said = []
+    kept = trainer.TrainerCheckpoints.__new__(trainer.TrainerCheckpoints)
+    kept._context = SimpleNamespace(say=lambda kind, text: said.append((kind, text)))
+    on_metal = SimpleNamespace(args=SimpleNamespace(device=SimpleNamespace(type="mps")))
+    store = tmp_path / "trainer-0001"
+    (store / "g4").mkdir(parents=True)
+    kept._call = trainer.TrainingCall(on_metal, Generations(str(store)), {}, 0.0, None)
+    for folder in (store / "g4", tmp_path / "out" / "checkpoint-20"):
+        device.state = f"of {folder}"
+        kept.random_written(kept.random_opens(on_metal, str(folder)), None)
+        device.state = "another"
+        kept.random_read(kept.random_opens(on_metal, str(folder)), None)
+        assert device.state == f"of {folder}"
+    assert sorted(str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*") if one.is_file()) == [
+        "trainer-0001/device_rng.pth-checkpoint-20", "trainer-0001/g4/device_rng.pth",
+    ], "nothing in the script's own directory"  # fmt: skip
+    assert not said
+    kept.random_read(kept.random_opens(on_metal, str(tmp_path / "out" / "checkpoint-30")), None)
+    assert said == [("inexact", trainer.OTHER_DRAWS % "mps")]
+    on_metal.args.device.type = "cuda"
+    assert kept.random_opens(on_metal, str(store / "g4")) is None
 
 
 def test_a_training_in_several_processes_is_left_to_itself():
