@@ -116,13 +116,19 @@ OWN_BACKUP = "backup"  # the fact of a note that the script makes backups of its
 # Seconds of training after which a loop that was never saved is not saved at all: a checkpoint is due after 20
 # (probe/checkpoint/schedule.py), and it is said within the first minute.
 NEVER_SAVED = 40.0
-LOOP = "the script trains in a loop of its own, and only one that calls stallguard.checkpoint(save, load) is saved"
+LOOP = (
+    "the script trains in a loop of its own, and only one that calls stallguard.track(...) or "
+    "stallguard.checkpoint(save, load) is saved"
+)
+LINES = "loop"  # kind of the probe's note with the lines that would have the script's loop saved
 
 
 def checkpoint_noted(run: Run, event: ProbeNote) -> Run:
     """Return the run after a note that a process' checkpoints cannot be written, or can be again."""
     if OWN_BACKUP in event.facts:
         return replace(run, own_backup=True)
+    if event.kind == LINES:
+        return with_attempt(run, tracks={**run.current.tracks, event.pid: event.facts.get("lines", "")})
     if event.kind not in (UNSAVED, SAVED_AGAIN):
         return run
     others = tuple(one for one in run.current.unsaved if one.pid != event.pid)
@@ -146,6 +152,8 @@ def unsaved_loop(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[
     run = with_attempt(run, unsaved=(*run.current.unsaved, Unsaved(event.pid, LOOP, began, is_kept=False)))
     text = f"{messages.of_one(run, event.pid)}no checkpoint is made ({LOOP}); a kill now costs all that was trained"
     text += f" so far ({messages.duration(event.at - began)}), but for what the script itself saves"
+    lines = run.current.tracks.get(event.pid, "")
+    text += f"; these two lines resume it: {lines}" if lines else ""
     return run, [Announce("checkpoint.failed", {"text": text, "why": LOOP})]
 
 

@@ -167,6 +167,7 @@ class Attempt(msgspec.Struct, frozen=True):
     passed_on: tuple[int, ...] = ()  # numbers of the signals that were passed on
     unsaved: tuple[Unsaved, ...] = ()
     loops: dict[int, float] = {}  # since when each process trains in a loop of its own (monotonic seconds)
+    tracks: dict[int, str] = {}  # the lines that would have that loop saved, with the names of its variables
     # Exit code with which the script ended by itself; None: it was ended, or its end is not known.
     script_code: int | None = None
     foreign: bool = False  # as in events.Launched

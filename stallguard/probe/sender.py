@@ -21,6 +21,7 @@ from time import sleep
 from . import beats as phases
 from . import libraries, native_threads, stack_dumps, wire
 from .beats import monotonic_ns
+from .loop_names import LoopNames
 from .native_threads import service_threads
 from .stack_dumps import is_caught, still_ours, write
 from .wait_evidence import WaitEvidence
@@ -66,6 +67,8 @@ class Sender:
         self._finishing = False
         self.sampler: Optional[StackSampler] = None
         self.waits: Optional[WaitEvidence] = WaitEvidence(beats)
+        self.names: Optional[LoopNames] = LoopNames(beats)
+        self._named = 0
         self._sampled = 0
         self._stacks = beats.slots[_STACKS]  # requests for stacks that are answered
         self._turning = allocate_lock()  # two turns at once would send one note twice and drop another
@@ -119,6 +122,15 @@ class Sender:
                 self.waits.look(native_threads.frames(), now)
         except Exception:
             self.waits = None
+        try:
+            if self.names is not None and now - self._named >= SAMPLE:
+                self._named = now
+                lines = self.names.look(native_threads.frames().get(self._beats.training_thread))
+                if lines:
+                    self._mail.note("loop", "", {"lines": lines})
+                self.names = self.names if lines is None else None
+        except Exception:
+            self.names = None
 
     def turn(self, now: int) -> None:
         """Send what is due at `now` (CLOCK_MONOTONIC ns)."""

@@ -62,8 +62,19 @@ def test_a_loop_that_is_never_saved_is_told_so_in_its_first_minute():
     world.train(20, **BY_HAND)
 
     (said,) = [one for one in world.actions(Announce) if one.message == "checkpoint.failed"]
-    assert "calls stallguard.checkpoint(save, load)" in said.facts["text"]
+    assert "calls stallguard.track(...) or stallguard.checkpoint(save, load)" in said.facts["text"]
+    assert "two lines" not in said.facts["text"]
     assert "a kill now costs" in shown(world)
+
+
+def test_the_sentence_has_the_lines_that_resume_the_loop_with_its_own_names():
+    world = Simulation(checkpoints=False)
+    world.train(10, **BY_HAND)
+    lines = "for epoch, batches in stallguard.track(net, adam, train, epochs=EPOCHS): | for step, batch in batches:"
+    world.note("loop", "", world.training.pid, lines=lines)
+    world.train(45, **BY_HAND)
+    (said,) = [one for one in world.actions(Announce) if one.message == "checkpoint.failed"]
+    assert said.facts["text"].endswith(f"; these two lines resume it: {lines}")
 
 
 def test_a_loop_that_is_saved_or_is_not_to_be_is_told_nothing():
