@@ -24,7 +24,7 @@ from stallguard.core.diagnosis import diagnose, metrics
 from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS
 from stallguard.core.events import Heartbeat, ProbeNote, Profiled
 from stallguard.core.limits import Limits, PolicyLimits
-from stallguard.core.run import Run, Unsaved, with_attempt
+from stallguard.core.run import Run, Unsaved, is_loop, with_attempt
 from stallguard.core.text import whole_number
 
 EVERY = 60.0  # seconds between two diagnoses; a slow-down is diagnosed when it begins
@@ -142,7 +142,7 @@ def checkpoint_noted(run: Run, event: ProbeNote) -> Run:
 
 def unsaved_loop(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[Action]]:
     """Return the run after a record, with an announcement if it shows a loop of the script's own that is not saved."""
-    own_loop = event.trains and event.fits == 0 and event.source in {*LOOPS, "on_batch"}
+    own_loop = event.trains and is_loop(event) and event.source in {*LOOPS, "on_batch"}
     known = any(one.pid == event.pid for one in run.current.unsaved)
     if not (limits.saves and own_loop) or event.saves or known or event.phase == "checkpoint":
         return run, []
@@ -233,7 +233,7 @@ def loop_stays_whole(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, l
 
     A script that cuts its batches itself (stallguard.microbatches) says so in the record's slices.
     """
-    loop = event.trains and event.beats > 0 and event.fits == 0 and event.source in LOOPS
+    loop = event.trains and event.beats > 0 and is_loop(event) and event.source in LOOPS
     asked = run.current.slices > 1 and not run.current.cut and not run.whole and not limits.policy.gives_size
     if not (loop and asked) or event.slices > 1:
         return run, []

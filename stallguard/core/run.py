@@ -225,3 +225,11 @@ def beats(run: Run) -> int:
 def is_muted(run: Run) -> bool:
     """Return whether the user asked to be left alone for now."""
     return run.now < run.quiet_until
+
+
+def is_loop(heartbeat: Heartbeat) -> bool:
+    """Return whether a training is no fit of Keras, which the probe can save, cut and end.
+
+    The fits of a library that trains by torch (Lightning) are counted as fits too.
+    """
+    return heartbeat.fits == 0 or heartbeat.source == "torch"

@@ -35,7 +35,7 @@ from stallguard.core.events import Exited, ProbeNote
 from stallguard.core.lifecycle import HOLDING, WATCHED, next_state
 from stallguard.core.limits import KILL_WAIT, Limits
 from stallguard.core.policy import AttemptHistory
-from stallguard.core.run import Run, Training, is_muted, with_attempt
+from stallguard.core.run import Run, Training, is_loop, is_muted, with_attempt
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, NOT_FINITE, SIGNALLED, STOPPED_ON_TIME
 
@@ -141,7 +141,7 @@ def loss_breaks(run: Run, limits: Limits) -> Step:
         return run, []
     greeted, heartbeat = found.history.greeted, found.heartbeat
     saves = greeted is not None and "checkpoint" in greeted.hooks
-    if heartbeat is None or not (heartbeat.fits or saves):  # a loop that the probe can neither save nor end
+    if heartbeat is None or (is_loop(heartbeat) and not saves):  # a loop that the probe can neither save nor end
         run, actions = stop(run, decision, limits)
         return run, [Announce("run.end_is_due", {"why": decision.why}), *actions]
     return arrange(run, decision, decision.why, limits)

@@ -62,10 +62,11 @@ def in_a_loop(world: Simulation, source: str = "tape", **facts: int) -> None:
     world.feed(Heartbeat(at=world.now, source=source, **record, **facts))
 
 
-def test_a_loop_that_no_slices_reach_is_not_halved_again_and_that_is_said_once() -> None:
+@pytest.mark.parametrize(("source", "facts"), [("tape", {}), ("torch", {"fits": 1})], ids=["a loop", "Lightning"])
+def test_a_loop_that_no_slices_reach_is_not_halved_again_and_that_is_said_once(source, facts) -> None:
     world = in_halves()
-    in_a_loop(world)
-    in_a_loop(world)
+    in_a_loop(world, source, **facts)
+    in_a_loop(world, source, **facts)
     world.train(90)
     stalled(world)
 

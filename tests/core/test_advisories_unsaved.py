@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from stallguard.core import advisories
 from stallguard.core.actions import Announce
@@ -55,11 +56,12 @@ def test_a_start_from_scratch_has_its_reason():
     assert world.run.current.unsaved == ()
 
 
-def test_a_loop_that_is_never_saved_is_told_so_in_its_first_minute():
+@pytest.mark.parametrize("record", [BY_HAND, {**BY_HAND, "fits": 1, "source": "torch"}], ids=["by hand", "Lightning"])
+def test_a_loop_that_is_never_saved_is_told_so_in_its_first_minute(record):
     world = Simulation(checkpoints=False)
-    world.train(35, **BY_HAND)
+    world.train(35, **record)
     assert "checkpoint.failed" not in world.announced()
-    world.train(20, **BY_HAND)
+    world.train(20, **record)
 
     (said,) = [one for one in world.actions(Announce) if one.message == "checkpoint.failed"]
     assert "calls stallguard.track(...) or stallguard.checkpoint(save, load)" in said.facts["text"]

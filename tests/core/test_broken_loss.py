@@ -66,9 +66,10 @@ def test_a_run_that_must_end_ends_after_its_batch_with_a_code_of_its_own(order: 
     assert world.announced().count("run.diverged") == 1
 
 
-def test_a_loop_that_the_probe_cannot_end_gets_a_signal_at_once() -> None:
+@pytest.mark.parametrize("record", [{"fits": 0}, {"fits": 1, "source": "torch"}], ids=["a loop", "Lightning"])
+def test_a_loop_that_the_probe_cannot_end_gets_a_signal_at_once(record) -> None:
     world = Simulation(limits("stop"))
-    world.train(20, fits=0)
+    world.train(20, **record)
     world.note("nonfinite", TEXT, **PLACE)
 
     assert [action.name for action in world.actions(Signal)] == ["TERM"]

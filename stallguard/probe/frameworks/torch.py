@@ -355,7 +355,6 @@ def _has_peers() -> bool:
 LIBRARY = Library(
     "torch",
     trains=True,
-    companions=("lightning", "pytorch_lightning", "lightning_fabric", "transformers", "accelerate"),
     hooks=(targets, lambda context: SaveHooks(context, SAVES).targets()),
     patches={"seeds": {"torch": seed_generators}},
     array_waits=(
