@@ -135,6 +135,25 @@ def track(*objects: Any, epochs: Any = None) -> Iterator[Any]:
     return ((epoch, batches()) for epoch in (range(epochs) if isinstance(epochs, int) else epochs))
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Watch the kernel of a notebook: `%load_ext stallguard`."""
+    if guarded():
+        from warnings import warn
+
+        warn("stallguard watches this kernel already", stacklevel=2)
+        return
+    from stallguard import notebook
+
+    notebook.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """End that watch: `%unload_ext stallguard`."""
+    notebook = sys.modules.get("stallguard.notebook")
+    if notebook is not None:
+        notebook.unload(shell)
+
+
 def __getattr__(name: str) -> Any:
     if name != "StallguardCallback":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -33,8 +33,8 @@ THINGS = (
 ).split()
 FOLLOWS = re.compile(rf"\s(?:{'|'.join(THINGS)})\b")
 AFTER_A_FACT = re.compile(rf"\{{\w+\}}\s(?:{'|'.join(THINGS)})\b")
-# The command line, and the note of its verbs that a name fits several runs; a child process that answers on its
-# standard output; the report on a terminal; the script of a drill.
+# The command line, and the note of its verbs that a name fits several runs; child processes that answer on their
+# standard output; the report on a terminal; the script of a drill; the cell of a notebook.
 PRINTERS = (
     "cli/",
     "storage/paths.py",
@@ -42,6 +42,8 @@ PRINTERS = (
     "fleet/store/bucket_access.py",
     "report/terminal_page.py",
     "drills/",
+    "notebook.py",
+    "supervisor/beside_kernel.py",
 )
 
 

@@ -398,6 +398,18 @@ class Probe:
         if self.sender is not None:
             self.sender.goodbye()
 
+    def withdraw(self) -> None:
+        """Leave a process that goes on without the probe: the kernel of a notebook.  From its main thread."""
+        self.patches.take_out()
+        self.goodbye()
+        sys.meta_path[:] = [one for one in sys.meta_path if one is not self.finder and not isinstance(one, ApiFinder)]
+        atexit.unregister(self.goodbye)
+        self.state = WORKER  # for what is forked from now on
+        for name in (OWNER, settings.VARIABLE):
+            self.environment.pop(name, None)
+        if self._signal:
+            stack_dumps.disarm(self._signal)
+
 
 def _own(name: str) -> Any:
     """Return a module of the probe, loaded when it is needed."""

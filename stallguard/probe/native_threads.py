@@ -121,7 +121,7 @@ def _wait() -> None:
             runs.release()
 
 
-KERNELS = ("ipykernel", "IPython")
+KERNELS = ("ipykernel", "IPython", "stallguard")  # the last: the thread of stallguard/notebook.py
 
 
 TYPE_CHECKING = False

@@ -72,6 +72,15 @@ def arm(number: int, path: str, *, again: bool = False) -> bool:
     return True
 
 
+def disarm(number: int) -> None:
+    """Give the signal of `arm` back: from the main thread, of a process that goes on without the probe."""
+    try:
+        faulthandler.unregister(number)
+        _signal.signal(number, _signal.SIG_DFL)
+    except (ValueError, OSError, AttributeError):
+        pass
+
+
 def write() -> None:
     """Append the stacks to the file of `arm`; the caller has the interpreter's lock."""
     try:

@@ -64,7 +64,31 @@ def _number_cells(context: Context, module: Any) -> None:
 
         return cache
 
+    for name, text, number in _compiled_before():
+        try:
+            note(name, text, number)
+        except OSError:
+            break
     context.wrap(module.CachingCompiler, "cache", make)
+
+
+def _compiled_before() -> list[tuple[str, str, int]]:
+    """Return (name, text, number) of the cells that a kernel compiled before the probe was in it.
+
+    Only those whose text the history has under the same number: code without a number of its own got the next one.
+    """
+    get = getattr(sys.modules.get("IPython.core.getipython"), "get_ipython", None)
+    shell = None if get is None else get()
+    numbers = getattr(getattr(shell, "compile", None), "_filename_map", None)
+    if shell is None or not isinstance(numbers, dict):
+        return []
+    history, lines = shell.history_manager.input_hist_parsed, sys.modules["linecache"].cache
+    found = []
+    for name, number in list(numbers.items()):
+        text = "".join(lines[name][2]) if name in lines else ""
+        if text and 0 < number < len(history) and history[number].strip() == text.strip():
+            found.append((name, text, number))
+    return found
 
 
 def _has_number() -> bool:
