@@ -56,6 +56,7 @@ class TrainerHooks:
         self._steps = -1  # of an epoch
         self._loss, self._losses = 0.0, 0  # sum over the micro-batches of this step that were read, and their number
         self._loss_due = 0.0
+        self._reads = False  # the losses of steps are read
 
     def patch_trainer(self, module: Any) -> None:
         """Wrap the loops of Trainer."""
@@ -183,14 +184,24 @@ class TrainerHooks:
 
     def micro_closes(self, state: bool, result: Any) -> None:
         """Add the loss of a micro-batch, if reading it waits for nothing: Trainer's loss of a step is their sum."""
-        if (self._losses or time.monotonic() >= self._loss_due) and getattr(result, "is_cpu", False):
-            self._loss += float(result)
-            self._losses += 1
+        if getattr(result, "is_cpu", False):
+            self._reads = True
+            if self._losses or time.monotonic() >= self._loss_due:
+                self._loss += float(result)
+                self._losses += 1
 
     def log(self, handler: Any, args: Any, state: Any, control: Any, logs: Optional[dict[str, Any]] = None) -> None:
-        """Take the loss that Trainer logs, a mean over some steps: it has read it from the device."""
-        value = (logs or {}).get("loss")
-        if type(value) is float:
+        """Take the loss that Trainer logs, a mean over some steps: it has read it from the device.
+
+        Of steps whose loss is no number it logs the loss of others (logging_nan_inf_filter), so on the CPU that of the
+        steps themselves is taken alone.  Elsewhere gradients that are no numbers show it: the next loss is none.
+        (Those of 16 bits overflow while their scale is looked for.)
+        """
+        logs = logs or {}
+        value, norm = logs.get("loss"), logs.get("grad_norm")
+        if type(norm) is float and math.isnan(norm) and not getattr(args, "fp16", False):
+            value = norm
+        if type(value) is float and not self._reads:
             self.take_loss(value, state)
 
     def take_loss(self, value: float, state: Any) -> None:

@@ -7,11 +7,15 @@ import math
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from stallguard.probe import wire
+from stallguard.probe.frameworks.transformers import TrainerHooks
+from stallguard.probe.losses import Losses
 from tests.probe.receiver import Receiver
+from tests.probe.test_context import context
 
 SCRIPT = Path(__file__).parents[2] / "guarded" / "scripts" / "trainer.py"
 # 40 rows are 10 batches of 4: 5 steps of two micro-batches an epoch.
@@ -91,3 +95,20 @@ def test_a_loss_that_trainer_filters_out_of_its_logs_is_told(other_python, tmp_p
     # It is read 20 times a second, so some steps later than it breaks.
     assert told["text"].startswith("the loss is nan from epoch ")
     assert math.isnan(wire.bits_float(heard.last()["loss_bits"]))
+
+
+@pytest.mark.parametrize(
+    ("logs", "half", "is_told"),
+    [
+        ({"loss": 0.0, "grad_norm": math.nan}, False, True), ({"loss": 0.0, "grad_norm": math.nan}, True, False),
+        ({"loss": 0.5, "grad_norm": math.inf}, False, False), ({"loss": math.nan}, True, True),
+        ({"lr": 0.1}, False, False),
+    ],
+)  # fmt: skip
+def test_on_a_gpu_gradients_that_are_no_numbers_show_what_the_logs_leave_out(logs, half, is_told):
+    made, told = context(), []
+    made.losses = Losses(made.beats, lambda kind, text, **_: told.append(kind))
+    hooks, state = TrainerHooks(made), SimpleNamespace(global_step=3)
+    for _ in range(2):
+        hooks.log(None, SimpleNamespace(fp16=half), state, None, logs=logs)
+    assert told == ["nonfinite"] * is_told
