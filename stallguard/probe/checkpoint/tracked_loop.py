@@ -49,7 +49,8 @@ class TrackedLoop:
             None,
         )  # epochs that ended; batches of the next one, None if it has not begun
         self._begun: Any = None  # the generators as this epoch's data were opened
-        self._resumed: dict[str, Any] | None = None  # the checkpoint, until the loop is there
+        # The checkpoint, until the loop is there: it is read anew for each write, because objects can take parts of it.
+        self._resumed: tuple[dict[str, Any], list[Any]] | None = None
         self._made = ""  # the generation whose next batch is not known yet
         self.saves = self._store is not None and not self._is_refused()
 
@@ -82,7 +83,7 @@ class TrackedLoop:
             except (*DAMAGE, encoding.NotPlain) as error:
                 damaged.append(announcements.DAMAGED % ("of the loop", "%s: %s" % (type(error).__name__, error)))
                 continue
-            self._resumed = {**state, NEXT: facts[NEXT].get("batch")}
+            self._resumed = (facts, blobs)
             self._at = (state["at"][0], state["at"][1])
             self._said(facts, damaged)
             self._write(state)
@@ -177,7 +178,9 @@ class TrackedLoop:
                 self._at, self._begun = (index, None), None
                 between(self, True)
             elif self._resumed is not None:
-                self._write(self._resumed)  # the script's code since the objects were handed over has changed them
+                self._write(
+                    unpacked(*self._resumed)
+                )  # the script's code since the objects were handed over has changed them
                 if self._at[1] is None:
                     self._resumed = None
             yield epoch, self.batches(between)
@@ -189,7 +192,7 @@ class TrackedLoop:
         """Yield (number, batch) of the epoch that runs, from where the loop goes on."""
         resumed, self._resumed = self._resumed, None
         index, trained = self._at[0], self._at[1] or 0
-        self._begun = resumed["begun"] if resumed else self._generators()
+        self._begun = unpacked(*resumed)["begun"] if resumed else self._generators()
         if resumed:
             random_state.restore(self._begun["random"])
             if self._data is not None:
@@ -197,8 +200,8 @@ class TrackedLoop:
         drawn = iter(self._make())
         if resumed:
             self._skip(drawn, trained)
-            self._write(resumed)
-        expected = resumed[NEXT] if resumed else None
+            self._write(unpacked(*resumed))
+        expected = resumed[0][NEXT].get("batch") if resumed else None
         while True:
             batch = next(drawn, _END)
             if self._made or expected:

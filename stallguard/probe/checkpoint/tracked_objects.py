@@ -36,11 +36,16 @@ class OwnState:
     """Of an object with `state_dict` and `load_state_dict`."""
 
     def __init__(self, value: Any) -> None:
-        self.read, self.write = value.state_dict, value.load_state_dict
+        self._value = value
+        self.read = value.state_dict
 
     def fits(self, _state: Any) -> bool:
         """Return True: only the object itself knows."""
         return True
+
+    def write(self, state: Any) -> None:
+        """Write a state into it."""
+        self._value.load_state_dict(filled(None, state))
 
 
 class PlainState:
@@ -87,18 +92,21 @@ def filled(existing: Any, state: Any) -> Any:
     """Return `existing` with the content of `state` if both are mutable and alike, otherwise `state`."""
     if isinstance(state, random_state.GeneratorState):
         return random_state.write(state.of, state.state, existing)
-    if type(existing) is not type(state):
-        return state
+    is_alike = type(existing) is type(state)
     if isinstance(state, dict):
-        merged = {key: filled(existing.get(key), one) for key, one in state.items()}
-        existing.clear()
-        existing.update(merged)
-        return existing
+        target = existing if is_alike else state
+        merged = {key: filled(target.get(key), one) for key, one in state.items()}
+        target.clear()
+        target.update(merged)
+        return target
     if isinstance(state, list):
-        existing[:] = [filled(old, one) for old, one in zip(existing + [None] * len(state), state)]
-        return existing
+        target = existing if is_alike else state
+        target[:] = [filled(old, one) for old, one in zip(target + [None] * len(state), state)]
+        return target
+    if type(state) is tuple:
+        return tuple(filled(None, one) for one in state)
     if isinstance(state, _WHOLE):
-        if isinstance(state, deque) and state.maxlen != existing.maxlen:
+        if not is_alike or (isinstance(state, deque) and state.maxlen != existing.maxlen):
             return state
         existing.clear()
         (existing.update if isinstance(state, set) else existing.extend)(state)

@@ -64,18 +64,25 @@ def content(tensor: Any, dry: bool) -> tuple[dict[str, Any], Any]:
 
 
 def made(facts: dict[str, Any], blob: Any) -> Any:
-    """Return the tensor that `content` read, on its device if that is there, else on the CPU."""
+    """Return the tensor that `content` read, on the CPU: a GPU has no room for the whole state a second time."""
     torch = _torch()
     dtype = getattr(torch, facts["type"])
     if not isinstance(dtype, torch.dtype):
         raise TypeError("%r names no type" % (facts["type"],))
     content = torch.frombuffer(bytearray(blob), dtype=torch.uint8).view(dtype) if len(blob) else torch.empty(0)
     tensor = content.to(dtype).reshape(facts["shape"])
+    tensor.stallguard_place = (str(facts["device"]), bool(facts["grad"]))
+    return tensor
+
+
+def placed(tensor: Any) -> Any:
+    """Return a tensor of `made` on the device where it was, if that is there, and with a gradient if it had one."""
+    device, with_gradient = getattr(tensor, "stallguard_place", ("cpu", False))
     try:
-        tensor = tensor.to(facts["device"])
+        found = tensor.to(device)
     except (RuntimeError, AssertionError):  # this attempt trains on another device
-        pass
-    return tensor.requires_grad_() if facts["grad"] else tensor
+        found = tensor
+    return found.detach().requires_grad_(with_gradient)
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -85,7 +92,7 @@ def _alike(one: Any, other: Any) -> bool:
 def written_into(existing: Any, state: Any) -> Any:
     """Return `existing` with the values of `state` if both are tensors of one shape and type, otherwise `state`."""
     if not _alike(existing, state):
-        return state
+        return placed(state) if is_tensor(state) else state
     with _torch().no_grad():
         existing.copy_(state)
     return existing
@@ -148,11 +155,12 @@ class ModuleState:
             written_into(one.detach(), state["parameters"][name])
             one.requires_grad_(state["trained"][name])
             gradient = state["gradients"].get(name)
-            one.grad = None if gradient is None else gradient.to(one.device)
+            one.grad = None if gradient is None else gradient.detach().to(one.device)
         for name, one in state["buffers"].items():
-            if written_into(buffers.get(name), one) is one:
+            found = written_into(buffers.get(name), one)
+            if found is not buffers.get(name):
                 owner, _, leaf = name.rpartition(".")
-                parts[owner]._buffers[leaf] = one
+                parts[owner]._buffers[leaf] = found
         for name, one in state["attributes"].items():
             _into_attributes(parts[name], one)
         for name, one in state["extra"].items():
@@ -174,20 +182,24 @@ class OptimizerState:
     def write(self, state: dict[str, Any]) -> None:
         """Write a state into it."""
         optimizer = self._optimizer
-        optimizer.load_state_dict(state)
+        groups = [{name: written_into(None, one) for name, one in group.items()} for group in state["param_groups"]]
+        optimizer.load_state_dict({**state, "param_groups": groups})
         numbers = [number for group in state["param_groups"] for number in group["params"]]
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         for number, parameter in zip(numbers, parameters):
             for name, one in state["state"].get(number, {}).items():
-                if is_tensor(one) and not _alike(optimizer.state[parameter][name], one):
-                    optimizer.state[parameter][name] = one
+                now = optimizer.state[parameter][name]
+                if is_tensor(one) and not _alike(now, one):
+                    optimizer.state[parameter][name] = one.detach().to(now.device)
 
 
 class LoaderState:
     """Of a torch.utils.data.DataLoader: what it draws from, not its position."""
 
     def __init__(self, loader: Any) -> None:
-        """Raises TypeError if its workers have generators that cannot be read."""
+        """Raises TypeError if its workers have generators that cannot be read, or their order depends on time."""
+        if not getattr(loader, "in_order", True):
+            raise TypeError("its batches come in an order that depends on time (in_order=False)")
         if loader.persistent_workers:
             raise TypeError("the generators of workers that live on (persistent_workers=True) cannot be read")
         self._loader = loader

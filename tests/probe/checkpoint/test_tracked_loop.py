@@ -113,6 +113,23 @@ def test_a_loop_that_is_stopped_in_any_batch_ends_as_the_undisturbed_one(tmp_pat
     assert [kind for kind, _ in again.told.notes] == (["resume"] if stop > 1 else [])
 
 
+def test_what_the_script_does_before_the_loop_goes_on_does_not_reach_the_checkpoint(tmp_path):
+    def begun(resuming):
+        log = {"epochs": []}
+        loop = TrackedLoop(Told(resuming), str(tmp_path), CheckpointSchedule(1e9, 1.0, 0.0), (log, ["a", "b"]))
+        loop.load()
+        return log, loop.batches(lambda tracked, _: tracked.save(0.0))
+
+    log, batches = begun(resuming=False)
+    next(batches)
+    log["epochs"].append({"sum": 1.0})
+    next(batches)
+    log, batches = begun(resuming=True)
+    log["epochs"][0]["sum"] = 0.0
+    next(batches)
+    assert log == {"epochs": [{"sum": 1.0}]}
+
+
 @pytest.mark.parametrize("saves_at", [{3}, {6}, {11}])
 def test_it_goes_on_from_a_checkpoint_of_some_batches_ago_and_between_epochs(tmp_path, saves_at):
     whole = Loop(tmp_path / "whole", resuming=False).train()
