@@ -278,7 +278,7 @@ class Notebook:
                 pipe.close()
 
 
-GONE = "it was killed, or it failed"
+GONE = "its supervisor has ended"
 
 
 def enter() -> Any:
