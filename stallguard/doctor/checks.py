@@ -84,6 +84,7 @@ CHECKS: dict[str, Check] = {
     "plug-in": environment.plugin,
     "keras": environment.keras,
     "numpy": environment.numpy,
+    "openmp": environment.openmp,
     "versions": environment.versions,
     "sitecustomize": environment.customised,
     "deep": environment.deep,

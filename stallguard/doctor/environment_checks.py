@@ -137,6 +137,10 @@ def tensorflow_version(packages: dict[str, str]) -> str:
 
 
 OLDEST, NEWEST = (3, 9), (3, 14)  # Pythons that the probe is tested in
+OWN_LOOPS = (
+    "loops of PyTorch and MLX are counted and judged unchanged; they are resumed if they call stallguard.track() or "
+    "stallguard.checkpoint()"
+)
 SLOW_IMPORT = 60.0  # seconds
 
 
@@ -172,14 +176,33 @@ def frameworks(facts: MachineFacts) -> Iterator[CheckText]:
     here = facts.environment.installed
     if here is None:
         return
-    found = [f"{name} {here.packages[name]}" for name in ("torch", "jax") if name in here.packages]
+    found = [f"{name} {here.packages[name]}" for name in ("torch", "jax", "mlx") if name in here.packages]
     if version := tensorflow_version(here.packages):
         found.insert(0, f"TensorFlow {version}")
     if found:
-        yield ok(", ".join(found))
+        owns = {"torch", "mlx"} & set(here.packages) and "keras" not in here.packages
+        yield ok(", ".join(found) + (f"; {OWN_LOOPS}" if owns else ""))
         return
     cure = "activate the training's environment first, or name it: --python .venv/bin/python"
-    yield fail("no TensorFlow, PyTorch or JAX in this environment", cure)
+    yield fail("no TensorFlow, PyTorch, JAX or MLX in this environment", cure)
+
+
+def openmp(facts: MachineFacts) -> Iterator[CheckText]:
+    """On a Mac: is there one runtime of OpenMP?
+
+    Of two in one process each ends it, or, if that is forbidden, they can wait for each other at an idle processor
+    (gh:pytorch/pytorch/issues/193520).
+    """
+    here = facts.environment.installed
+    if here is None or facts.system != "Darwin" or len(here.openmp) <= 1:
+        return
+    several = f"{len(here.openmp)} runtimes of OpenMP: {', '.join(here.openmp)}"
+    one = "have one: install what brings them from one place, conda-forge or PyPI"
+    if "KMP_DUPLICATE_LIB_OK" in facts.variables:
+        what = f"{several}; with KMP_DUPLICATE_LIB_OK a training that loads two can wait for ever (pytorch#193520)"
+        yield warn(what, f"unset KMP_DUPLICATE_LIB_OK, and {one}")
+    else:
+        yield note(f"{several}; a process that loads two can end at the import (OMP: Error #15)", f"if it does, {one}")
 
 
 def plugin(facts: MachineFacts) -> Iterator[CheckText]:

@@ -29,6 +29,7 @@ class Installed(msgspec.Struct, frozen=True):
     plugins: tuple[str, ...] = ()
     backend: tuple[str, str] = ("", "")  # the backend of Keras, and the setting that selects it
     sitecustomize: str = ""
+    openmp: tuple[str, ...] = ()  # files of runtimes of OpenMP, each once
 
 
 class Deep(msgspec.Struct, frozen=True):

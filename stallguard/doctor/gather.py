@@ -33,7 +33,7 @@ from stallguard.host.psutil_errors import ERRORS
 from stallguard.report import trace
 from stallguard.storage import paths, run_files
 
-VARIABLES = ("HOME", "KERAS_BACKEND", "TF_USE_LEGACY_KERAS")
+VARIABLES = ("HOME", "KERAS_BACKEND", "KMP_DUPLICATE_LIB_OK", "TF_USE_LEGACY_KERAS")
 SAMPLE = 0.7  # seconds between two measurements of the processes
 BUSY, LARGE = 0.25, 0.1  # of a core, of the memory: less is not reported
 LARGE_BYTES = 2e9

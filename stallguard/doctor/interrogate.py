@@ -45,8 +45,10 @@ def environment(choice: InterpreterChoice, *, deep: bool) -> Environment:
         backends = [one.name for one in libraries.every() if one.runs_keras]
         there = {name for name in backends if name in installed.packages}
         there |= {"tensorflow"} if environment_checks.tensorflow_version(installed.packages) else set()
+        there |= {"mlx"} & set(installed.packages)
         wanted = installed.backend[0]
-        framework = wanted if wanted in there else next((name for name in (*FIRST, *backends) if name in there), "")
+        order = (*([wanted] if wanted in backends else ()), *FIRST, *backends, "mlx")
+        framework = next((name for name in order if name in there), "")
     if deep and framework:
         second = ask([choice.path, str(INSIDE / "deep.py"), framework], PATIENT)
         tested = _decode(second, Deep) or Deep(trouble=second.trouble or "its answer cannot be read")

@@ -11,6 +11,7 @@ from stallguard.host.types import ListedGpu, Sleep
 
 from .scene import GB, LINUX, MAC, packages, spoiled
 
+TWO_OPENMP = ("/env/lib/libomp.dylib", "/env/torch/lib/libomp.dylib")
 # check, severity, a piece of the finding, a piece of the cure, the facts
 CASES = [
     ("interpreter", FAIL, "no answer within 20 s", "--python", spoiled(
@@ -21,6 +22,14 @@ CASES = [
     ("rosetta", FAIL, "Rosetta", "arm64", spoiled(MAC, environment__installed__translated=True)),
     ("rosetta", FAIL, "Rosetta", "arm64", spoiled(MAC, environment__installed__machine="x86_64")),
     ("frameworks", FAIL, "no TensorFlow", "activate", packages(MAC, tensorflow=None, keras=None)),
+    ("frameworks", OK, "mlx 0.32.4; loops of PyTorch and MLX are counted", "", packages(
+        MAC, tensorflow=None, tensorflow_metal=None, keras=None, mlx="0.32.4")),
+    ("frameworks", OK, "torch 2.13.0; loops of PyTorch and MLX are counted", "", packages(
+        LINUX, tensorflow_cpu=None, keras=None, torch="2.13.0")),
+    ("openmp", NOTE, "2 runtimes of OpenMP: /env/lib/libomp.dylib, /env/torch/lib/libomp.dylib", "conda-forge", spoiled(
+        MAC, environment__installed__openmp=TWO_OPENMP)),
+    ("openmp", WARN, "pytorch#193520", "unset KMP_DUPLICATE_LIB_OK", spoiled(
+        MAC, environment__installed__openmp=TWO_OPENMP, variables={"KMP_DUPLICATE_LIB_OK": "TRUE"})),
     ("plug-in", FAIL, "2.20.0 with tensorflow-metal 1.2.0", "2.18.1", packages(MAC, tensorflow="2.20.0")),
     ("plug-in", FAIL, "does not load", "uninstall", packages(MAC, tensorflow_metal="1.1.0")),
     ("plug-in", WARN, "not known to load", "--deep", packages(MAC, tensorflow_metal="9.9")),

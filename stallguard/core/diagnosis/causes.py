@@ -98,7 +98,16 @@ PIPE = Advice("{place} waits for a pipe or a file: see which program writes it, 
 SMALLER = (
     Advice("a smaller batch needs less memory", "model.fit(..., batch_size=batch_size // 2)", "off_torch"),
     Advice("a smaller batch needs less memory", "DataLoader(dataset, batch_size=batch_size // 2)", "on_torch"),
+    Advice("a smaller batch needs less memory", "batch_size = batch_size // 2", "on_mlx"),
 )
+# gh:ml-explore/mlx/issues/3350, gh:kyutai-labs/pocket-tts/issues/255: caches of several times what lives.
+GIVE_BACK = (
+    Advice("MLX keeps what it frees for later arrays: give it back, every some steps", "mx.clear_cache()", "on_mlx"),
+    Advice("PyTorch keeps what it frees for later tensors: give it back, every some steps",
+        "torch.mps.empty_cache()", "on_metal on_torch"),
+)
+WIRED = Advice("keep what the GPU uses from being swapped (a driver's fault with it restarted a Mac: mlx#3186)",
+    'mx.set_wired_limit(mx.device_info()["max_recommended_working_set_size"])', "on_metal on_mlx")
 HALF_PRECISION = (
     Advice("half precision takes about half the memory", 'keras.mixed_precision.set_global_policy("mixed_float16")',
         "off_torch"),
@@ -223,14 +232,14 @@ INPUT_STARVATION = _cause("input-starvation", "it waits for its input",
     advisory=True)
 MEMORY_THRASH = _cause("memory-thrash", "memory is swapped in and out",
     Remedy((HALF,), "half the batch needs less memory", persists=True),
-    advice=(*SMALLER, *HALF_PRECISION, STREAM, NO_CACHE), advisory=True)
+    advice=(*SMALLER, *HALF_PRECISION, STREAM, *GIVE_BACK, WIRED, NO_CACHE), advisory=True)
 MEMORY_GROWTH = _cause("memory-growth", "memory leaks",
     Remedy((SAME, HALF), "a new process frees the leaked memory", persists=True),
-    advice=(BUILD_ONCE, KEPT, SEGMENTS, NO_CACHE), advisory=True)
+    advice=(BUILD_ONCE, *GIVE_BACK, KEPT, SEGMENTS, NO_CACHE), advisory=True)
 # The next two are found by core.memory_ahead, while the training still trains.
 MEMORY_RUNS_OUT = _cause("memory-runs-out", "a leak is about to use up the memory",
     Remedy((SAME,), "a new process frees the leaked memory", persists=True),
-    advice=(BOUNDED, BUILD_ONCE, KEPT, SEGMENTS))
+    advice=(BOUNDED, BUILD_ONCE, *GIVE_BACK, KEPT, SEGMENTS))
 OBJECT_GROWS = _cause("object-grows", "an object of the script grows until the memory is used up",
     Remedy((SAME,), "a new process begins with less memory; a smaller batch keeps as much", persists=True),
     advice=(BOUNDED, SEGMENTS), advisory=True)
@@ -248,7 +257,8 @@ GPU_ERROR_STICKY = _cause("gpu-error-sticky", "the GPU refuses this process sinc
         Advice("close other programs that use the GPU")),
     urgent=True)
 GPU_OUT_OF_MEMORY = _cause("gpu-out-of-memory", "the batch is too large for the memory of the GPU",
-    Remedy((HALF,), "half the batch needs less memory", persists=True), advice=(*SMALLER, *HALF_PRECISION, NO_CACHE))
+    Remedy((HALF,), "half the batch needs less memory", persists=True),
+    advice=(*SMALLER, *HALF_PRECISION, *GIVE_BACK, NO_CACHE))
 GPU_INTERACTIVITY = _cause("gpu-interactivity", "macOS ended work of the GPU because it blocked the display",
     Remedy((SAME, SAME), "the display's watchdog ended the work, and a smaller batch does not prevent that"),
     advice=(DISPLAY, RELAX, Advice("a smaller batch has not helped against this in the reports that tried it")))

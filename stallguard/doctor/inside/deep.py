@@ -49,6 +49,19 @@ def jax():
     return jax.__version__, {str(device): timed(product, device) for device in jax.devices()}
 
 
+def mlx():
+    """As `tensorflow`."""
+    import mlx.core as mx
+
+    def product(device):
+        with mx.stream(device):
+            square = mx.ones((512, 512))
+            return float((square @ square).sum().item())
+
+    devices = {str(device): device for device in (mx.Device(mx.cpu, 0), mx.default_device())}
+    return mx.__version__, {name: timed(product, device) for name, device in devices.items()}
+
+
 def timed(work, argument):
     """Return the seconds that `work` takes."""
     began = time.perf_counter()
@@ -58,6 +71,6 @@ def timed(work, argument):
 
 if __name__ == "__main__":
     began = time.perf_counter()
-    version, devices = {"tensorflow": tensorflow, "torch": torch, "jax": jax}[sys.argv[1]]()
+    version, devices = {"tensorflow": tensorflow, "torch": torch, "jax": jax, "mlx": mlx}[sys.argv[1]]()
     seconds = round(time.perf_counter() - began, 1)
     print(MARK + json.dumps({"version": version, "devices": devices, "seconds": seconds}))

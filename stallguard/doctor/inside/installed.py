@@ -34,6 +34,16 @@ def plugins():
     return sorted({path.name for folder in folders for path in folder.glob("*") if path.suffix in (".dylib", ".so")})
 
 
+def openmp():
+    """Return the runtimes of OpenMP of macOS: the packages' and conda's, each file once, also if links lead to it."""
+    places = [*getattr(site, "getsitepackages", list)(), site.getusersitepackages()]
+    folders = [Path(sys.prefix, "lib")]
+    for place in map(Path, places):
+        folders += [*place.glob("*/lib"), *place.glob("*/.dylibs"), *place.glob("*.dylibs")]
+    found = {os.path.realpath(path) for folder in folders for path in folder.glob("lib*omp*.dylib")}
+    return sorted(path for path in found if Path(path).name in ("libomp.dylib", "libiomp5.dylib"))
+
+
 def keras_backend():
     """Return the backend of Keras 3 and the setting that selects it; empty strings if none does."""
     if os.environ.get("KERAS_BACKEND"):
@@ -81,6 +91,7 @@ def facts():
         "plugins": plugins(),
         "backend": keras_backend(),
         "sitecustomize": sitecustomize(),
+        "openmp": openmp(),
     }
 
 

@@ -33,3 +33,10 @@ def test_deep_tells_why_a_framework_cannot_be_imported(tmp_path):
     announced = environment(script(tmp_path, lines), deep=True)
     assert announced.framework == "torch"
     assert "ImportError: Library not loaded" in announced.deep.trouble
+
+
+def test_deep_computes_in_an_environment_of_mlx_alone(other_python):
+    announced = environment(InterpreterChoice(other_python("mlx"), "a test"), deep=True)
+    assert (announced.framework, announced.deep.trouble) == ("mlx", "")
+    assert announced.installed.packages.keys() >= {"mlx", "mlx-lm"}
+    assert "Device(cpu, 0)" in announced.deep.devices

@@ -33,3 +33,20 @@ def test_the_plug_ins_that_tensorflow_would_load_are_seen_without_importing_it(t
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "['libmetal_plugin.dylib'] False"
+
+
+def test_two_runtimes_of_openmp_are_seen_and_a_link_to_one_is_none(tmp_path):
+    for name in ("torch/lib/libomp.dylib", "sklearn/.dylibs/libomp.dylib", "torch/lib/libtorch_cpu.dylib"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "functorch/.dylibs").mkdir(parents=True)
+    (tmp_path / "functorch/.dylibs/libiomp5.dylib").symlink_to(tmp_path / "torch/lib/libomp.dylib")
+    code = (
+        f"import runpy, site, sys; site.getsitepackages = lambda: [{str(tmp_path)!r}]\n"
+        f"sys.prefix = {str(tmp_path / 'torch')!r}\n"
+        f"print(*runpy.run_path({str(INSIDE / 'installed.py')!r})['facts']()['openmp'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == [
+        str(tmp_path / "sklearn/.dylibs/libomp.dylib"), str(tmp_path / "torch/lib/libomp.dylib"),
+    ]  # fmt: skip

@@ -134,7 +134,15 @@ def on_torch(scene: Scene) -> bool:
     return _source(scene) in TORCH or alone
 
 
-off_torch = Clue("off_torch", "", lambda scene: not on_torch.test(scene))
+@clue()
+def on_mlx(scene: Scene) -> bool:
+    """A loop of MLX."""
+    versions = _versions(scene)
+    return _source(scene) == "mlx" or ("mlx" in versions and not {"tensorflow", "keras", "torch"} & set(versions))
+
+
+# What Keras and TensorFlow call a thing fits.
+off_torch = Clue("off_torch", "", lambda scene: not on_torch.test(scene) and not on_mlx.test(scene))
 # A loop of Keras; it can compute with TensorFlow, JAX or PyTorch.
 on_keras = Clue("on_keras", "", lambda scene: _source(scene) in KERAS)
 off_keras = Clue("off_keras", "", lambda scene: not on_keras.test(scene))

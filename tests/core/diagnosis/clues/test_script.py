@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallguard.core.diagnosis import causes
+from stallguard.core.events import ProbeConnected
 from tests.core.scenarios import darwin, linux
 
 
@@ -76,3 +77,22 @@ def test_the_advice_against_an_input_that_delivers_nothing_names_its_line_and_no
     finding = next(one for one in story.findings() if one.cause == causes.INPUT_STARVATION)
     assert advised in finding.advice[0]
     assert "prefetch" not in "".join(finding.advice)
+
+
+@pytest.mark.parametrize(
+    ("library", "advised", "never"),
+    [
+        ("mlx", "mx.clear_cache()", ("keras", "model.fit", "DataLoader", "torch.mps", "TF_")),
+        ("torch", "torch.mps.empty_cache()", ("keras", "model.fit", "mx.", "TF_")),
+        ("tensorflow", "TF_MPS_DISABLE_ALLOCATION_CACHE", ("mx.", "torch.mps", "DataLoader")),
+    ],
+)
+def test_what_a_lack_of_memory_is_answered_with_is_of_the_library_that_trains(
+    library: str, advised: str, never: tuple[str, ...]
+) -> None:
+    story = darwin.mac().tell(ProbeConnected, attempt=1, pid=42, versions={library: "2.13.0"}).train(10)
+    finding = story.line("torch_mps_oom").exit(1).findings()[0]
+    assert finding.cause == causes.GPU_OUT_OF_MEMORY
+    said = " ".join(finding.advice)
+    assert advised in said
+    assert not [one for one in never if one in said]
