@@ -143,11 +143,6 @@ class Beats:
         return get_ident() == self._thread
 
     @property
-    def phase(self) -> int:
-        """The phase of the training."""
-        return self._phase
-
-    @property
     def training_thread(self) -> int:
         """The thread that trains, as threading.get_ident gives it."""
         return self._thread

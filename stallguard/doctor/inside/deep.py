@@ -51,7 +51,7 @@ def jax():
 
 def mlx():
     """As `tensorflow`."""
-    import mlx.core as mx
+    import mlx.core as mx  # type: ignore[import-not-found]
 
     def product(device):
         with mx.stream(device):

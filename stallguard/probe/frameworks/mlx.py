@@ -20,7 +20,7 @@ import time
 from _thread import get_ident
 from _weakref import ref
 
-from .. import patches
+from .. import patches, wire
 from ..beats import INPUT, MLX, STEP, VALIDATION
 from ..hooks import SaveHooks, around, own_classes
 from ..libraries import Library
@@ -36,6 +36,7 @@ SAVES = {"mlx.core": ("", "save save_safetensors save_gguf savez savez_compresse
 LOSS_EVERY = 0.05  # seconds between two reads of a loss that is evaluated; one takes 0.2 microseconds
 MANY = 64  # constants of one compiled function that are kept
 _CONSTANTS = (bool, int, float, str, type(None))
+_BEATS = wire.SLOT["beats"]
 _OWN = ("mlx", "mlx_lm")  # packages whose compiled functions are no steps
 _largest = [1]  # processes of the largest group of mx.distributed that the script has joined
 
@@ -104,15 +105,19 @@ class MlxHooks:
     def apply_gradients(self, original: Function) -> Function:
         """Return the wrapper for Optimizer.apply_gradients."""
 
+        @patches.removes_its_own
         def apply_gradients(optimizer: Any, *args: Any, **named: Any) -> Any:
-            me = get_ident()
-            if self._updating == me:
-                return original(optimizer, *args, **named)
+            me, before = get_ident(), self._updating
             self._updating = me
             try:
                 result = original(optimizer, *args, **named)
+            except BaseException as error:
+                patches.remove(error)
+                raise
             finally:
-                self._updating = 0
+                self._updating = before
+            if before == me:
+                return result
             if self._step is not None and self._thread == me:
                 self._step.trained = True
             else:
@@ -207,15 +212,22 @@ class MlxHooks:
     def evaluate(self, original: Function) -> Function:
         """Return the wrapper for mx.eval: the device has followed until here."""
 
+        @patches.removes_its_own
         def evaluate(*args: Any) -> None:
-            original(*args)
             try:
-                self.evaluated()
-                loss = self._loss
-                if loss is not None and args:
-                    array = loss()
-                    if array is not None and any(one is array for one in args):
-                        self.take_loss(array, None)
+                original(*args)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+            try:
+                if self.beats._phase == VALIDATION:
+                    self.context.add("checks")
+                self.beats.moved()
+                if self._loss is not None and time.monotonic() >= self._loss_due:
+                    array = self._loss()
+                    for one in args if array is not None else ():  # an argument can be None, too
+                        if one is array:
+                            self.take_loss(one, self._item(one))
             except Exception as error:
                 self.context.surprise("mlx eval", error)
 
@@ -224,25 +236,24 @@ class MlxHooks:
     def item(self, original: Function) -> Function:
         """Return the wrapper for array.item."""
 
+        @patches.removes_its_own
         def item(array: Any) -> Any:
-            value = original(array)
             try:
-                if self._validates:
-                    self.evaluated()
-                loss = self._loss
-                if loss is not None and loss() is array:
+                value = original(array)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+            try:
+                if self.beats._phase == VALIDATION:
+                    self.context.add("checks")
+                    self.beats.moved()
+                if self._loss is not None and self._loss() is array and time.monotonic() >= self._loss_due:
                     self.take_loss(array, value)
             except Exception as error:
                 self.context.surprise("mlx loss", error)
             return value
 
         return item
-
-    def evaluated(self) -> None:
-        """Count a batch of a validation, else progress."""
-        if self._validates:
-            self.context.add("checks")
-        self.beats.moved()
 
     def value_and_grad(self, original: Function) -> Function:
         """Return the wrapper for mx.value_and_grad."""
@@ -255,8 +266,13 @@ class MlxHooks:
     def _graded(self, run: Function) -> Function:
         """Return what the script calls to compute a loss with its gradients."""
 
+        @patches.removes_its_own
         def graded(*args: Any, **named: Any) -> Any:
-            result = run(*args, **named)
+            try:
+                result = run(*args, **named)
+            except BaseException as error:
+                patches.remove(error)
+                raise
             try:
                 value = result[0]
                 self.keep_loss(value[0] if isinstance(value, (list, tuple)) and value else value)
@@ -269,23 +285,15 @@ class MlxHooks:
     def keep_loss(self, value: Any) -> None:
         """Note the newest loss, if it is one number."""
         self._loss = ref(value) if type(value) is self._array and value.ndim == 0 else None
-        self._loss_batch = self.context.get("beats") + 1
+        self._loss_batch = self.beats.slots[_BEATS] + 1
 
     def take_loss(self, array: Any, value: Any) -> None:
         """Take a loss that is evaluated.  One of 16 bits can overflow because it was scaled for its gradients."""
-        now = time.monotonic()
-        if now < self._loss_due:
-            return
-        value = self._item(array) if value is None else value
         if type(value) is float and (abs(value) != math.inf or not str(array.dtype).endswith(".float16")):
-            self.context.losses.of_gradient(value, self._loss_batch - self.context.get("beats"))
-        self._loss_due = now if self.context.losses.broken else now + LOSS_EVERY
+            self.context.losses.of_gradient(value, self._loss_batch - self.beats.slots[_BEATS])
+        self._loss_due = time.monotonic() + (0.0 if self.context.losses.broken else LOSS_EVERY)
 
     # --- validation -----------------------------------------------------------------------------------------------
-
-    @property
-    def _validates(self) -> bool:
-        return self.beats.phase == VALIDATION
 
     def patch_modules(self, module: Any) -> None:
         """Wrap what sets the mode of a model."""
@@ -298,7 +306,7 @@ class MlxHooks:
             result = original(model, mode)
             try:
                 beats = self.beats
-                if beats.is_training_thread() and beats.claimed and self._validates is bool(mode):
+                if beats.is_training_thread() and beats.claimed and (beats._phase == VALIDATION) is bool(mode):
                     beats.enter(STEP if mode else VALIDATION)
             except Exception as error:
                 self.context.surprise("mlx validation", error)
