@@ -149,3 +149,30 @@ def test_a_wait_in_a_loop_of_mlx_is_judged_as_soon_as_in_any_other(
     named = run.announced("evidence.collected")[0]["line"]
     lines = (SCRIPTS / "mlx_steps.py").read_text().splitlines()
     assert f"named: {kind}" in lines[int(named.partition("mlx_steps.py:")[2].split()[0]) - 1]
+
+
+# In the middle of an epoch of 20 and of 10 steps: the first one of an epoch has 20 s.
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("trainer.py", "stall=70", "steps=90", "pause=0.05"),
+        ("lightning_fit.py", "stall=405", "epochs=50"),
+    ],
+    ids=["Trainer", "Lightning"],
+)  # fmt: skip
+def test_a_lock_in_a_step_of_a_trainer_is_judged_as_soon_as_in_any_other_loop(
+    tmp_path: Path, other_python: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    script, *given = words
+    monkeypatch.chdir(tmp_path)
+    run = stallguard(
+        tmp_path, "run", "--python", other_python("hf"), *AT_ONCE, str(SCRIPTS / script), *given,
+        env={"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+
+    assert run.code == 0, run.err
+    gap = stall(run)["gap"].split()
+    assert gap[1:] == ["s"]
+    assert float(gap[0]) <= 11.0 + 4.0  # 10 to 13 on two busy cores
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
+    assert script in run.announced("evidence.collected")[0]["line"]

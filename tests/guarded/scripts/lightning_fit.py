@@ -1,23 +1,26 @@
 """A small fit of Lightning, as users write it: its data are shuffled, its model drops values out, it is validated.
 
     lightning_fit.py [package=lightning.pytorch] [accumulation=1] [rows=40] [epochs=-1] [steps=-1] [workers=0]
-                     [manual=no|yes] [break=STEP]
+                     [manual=no|yes] [break=STEP] [stall=STEP]
 
-It prints digests of the weights and of the optimizer, and the phases in which it was.
+Once it waits at step `stall` for a lock that nobody releases.  It prints digests of the weights and of the optimizer,
+and the phases in which it was.
 """
 
 import hashlib
 import json
 import logging
 import sys
+import threading
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 import torch
 
 GIVEN = {
     "package": "lightning.pytorch", "accumulation": "1", "rows": "40", "epochs": "-1", "steps": "-1", "workers": "0",
-    "manual": "no", "break": "-1", **dict(word.split("=") for word in sys.argv[1:]),
+    "manual": "no", "break": "-1", "stall": "-1", **dict(word.split("=") for word in sys.argv[1:]),
 }  # fmt: skip
 lightning = import_module(GIVEN["package"])
 warnings.filterwarnings("ignore")
@@ -46,6 +49,11 @@ class Model(lightning.LightningModule):
 
     def training_step(self, batch, index):
         seen("training" if self.global_step else "first")
+        if self.global_step == int(GIVEN["stall"]) and not Path("stalled").exists():
+            Path("stalled").touch()
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
         x, y = batch
         loss = ((self.layers(x) - y) ** 2).mean()
         if self.global_step >= int(GIVEN["break"]) >= 0:
