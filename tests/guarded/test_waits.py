@@ -155,12 +155,13 @@ def test_a_wait_in_a_loop_of_mlx_is_judged_as_soon_as_in_any_other(
 @pytest.mark.parametrize(
     "words",
     [
+        ("torch_steps.py", "70"),
         ("trainer.py", "stall=70", "steps=90", "pause=0.05"),
         ("lightning_fit.py", "stall=405", "epochs=50"),
     ],
-    ids=["Trainer", "Lightning"],
+    ids=["torch", "Trainer", "Lightning"],
 )  # fmt: skip
-def test_a_lock_in_a_step_of_a_trainer_is_judged_as_soon_as_in_any_other_loop(
+def test_a_lock_in_a_step_of_torch_is_judged_as_soon_as_in_any_other_loop(
     tmp_path: Path, other_python: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     script, *given = words
