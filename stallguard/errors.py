@@ -22,6 +22,9 @@ ENDINGS = {0: "finished", STOPPED_ON_TIME: "stopped", GAVE_UP: "gave up"}  # of 
 # By the beginning of the reason for its end.
 REASONS = {"you asked": "stopped", "signalled": "stopped", "interrupted": "interrupted"}
 
+# The beginning of the reason for the end of a watch over a process that stallguard did not start.
+WATCHED_ENDED, WATCH_ENDED = "the process that was watched has ended", "the watch ended"
+
 # What decoders of JSON and TOML raise for invalid bytes; deep nesting is a RecursionError.
 UNREADABLE = (ValueError, RecursionError)
 # What reading the fields of a live run's answer raises, if it is of another version or damaged.
@@ -46,10 +49,14 @@ class StallguardError(Exception):
 def ending(code: int, why: str, script_code: int | None = None) -> str:
     """Return how a run ended: finished, stopped (on time, or by an order), interrupted (Ctrl-C), gave up, failed.
 
+    ended: a watch over a process that stallguard did not start; how that process ends is not known.
+
     `script_code`: the exit code with which the script ended by itself, None if it did not.
     """
     if code and code == script_code:
         return "failed"
+    if code == 0 and script_code is None and why.startswith((WATCHED_ENDED, WATCH_ENDED)):
+        return "ended"
     reason = next((state for begun, state in REASONS.items() if why.startswith(begun)), "failed")
     return ENDINGS.get(code, reason)
 

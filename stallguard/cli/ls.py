@@ -28,7 +28,7 @@ class ListedRun(msgspec.Struct, frozen=True):
 
     id: str
     path: str  # its directory
-    state: str  # running, finished, stopped, interrupted, gave up, failed, lost, trial
+    state: str  # running, finished, ended (a watch), stopped, interrupted, gave up, failed, lost, trial
     began: str | None  # UTC, ISO 8601
     command: list[str]
     code: int | None  # exit code of the run

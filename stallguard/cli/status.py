@@ -159,10 +159,11 @@ def _over_rows(over: Over) -> list[tuple[str, str]]:
             ("next", f"stallguard stop {over.run} ends the training"),
         ]
     if end is not None:
+        is_watch = over.state == "ended"  # the exit code is not that of the process
         rows += [
-            ("why", end.why), ("exit code", str(end.code)), ("lasted", duration(end.seconds)),
-            ("batches", count(end.batches, "", "").strip()), ("attempts", str(end.attempts)),
-            ("stalls", str(end.incidents)),
+            ("why", end.why), *([] if is_watch else [("exit code", str(end.code))]), ("lasted", duration(end.seconds)),
+            *([] if end.batches is None else [("batches", count(end.batches, "", "").strip())]),
+            ("attempts", str(end.attempts)), ("stalls", str(end.incidents)),
         ]  # fmt: skip
         if end.crashes is not None:
             rows.append(("crashes", str(end.crashes)))

@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     "Watch": {
         "status": Verb("status:command", "Show the state of a run."),
         "top": Verb("top:command", "Watch a live run."),
+        "watch": Verb("watch:command", "Watch a process that was started without stallguard."),
         "logs": Verb("logs:command", "Show what happened in a run, line by line."),
     },
     "Afterwards": {
@@ -77,13 +78,13 @@ HELP = "help"
 # Names that other programs use for the same verb.
 MEANT = {
     "kill": "stop", "end": "stop", "cancel": "stop", "pause": "debug mute", "start": "run", "exec": "run",
-    "show": "status", "watch": "top", "tail": "logs", "log": "logs", "history": "ls", "runs": "ls",
+    "show": "status", "tail": "logs", "log": "logs", "history": "ls", "runs": "ls",
     "rm": "debug prune", "clean": "debug prune", "settings": "config", "check": "doctor", "test": "drill",
     "stacks": "debug dump", "resume": "run", "stalls": "incidents", "crashes": "incidents",
     "flame": "debug profile", "speedscope": "debug profile", "man": "--help",
 }  # fmt: skip
 # These print while a training runs, with their own settings; of a group, its callback decides.
-SUPERVISES = ("run", "drill", "agent", "fleet", "tune")
+SUPERVISES = ("run", "watch", "drill", "agent", "fleet", "tune")
 
 
 class VerbGroup(click.Group):

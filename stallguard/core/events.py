@@ -41,6 +41,7 @@ class Launched(Event, frozen=True, tag="attempt.started"):
     resumed: bool = False  # there were checkpoints, and it got them
     unresumed: str = ""  # why it could not use the checkpoints that there were
     foreign: bool = False  # stallguard did not start it: it is watched, and never ended
+    blind: bool = False  # such a process without a probe: nothing can count its batches
 
 
 class Failed(Event, frozen=True, tag="attempt.start_failed"):

@@ -38,7 +38,7 @@ from stallguard.core.limits import LEAST_PATIENCE, NEVER, Limits
 from stallguard.core.run import Attempt, Run, Training, beats, is_muted, with_attempt
 from stallguard.core.shutdown import UNSEEN, Step, attempts_so_far, defer_kill, exit_code, kill, move, stop
 from stallguard.core.verdicts import Decision
-from stallguard.errors import GAVE_UP
+from stallguard.errors import GAVE_UP, WATCHED_ENDED
 
 # Seconds until a stall on which no action was taken is diagnosed again; that costs a millisecond.
 RECONSIDERED = 10.0
@@ -93,9 +93,10 @@ def _launched(run: Run, event: events.Launched, limits: Limits) -> Step:
         current=Attempt(
             trainings=run.current.trainings, number=event.attempt, pid=event.pid, slices=event.slices,
             device=event.device, launched=event.at, memory=memory_ahead.begun(run), foreign=event.foreign,
+            blind=event.blind,
         ),
     )  # fmt: skip
-    run, announced = advisories.announce_changes(run, limits.policy)
+    run, announced = advisories.announce_changes(run, limits.policy) if not event.foreign else (run, [])
     # From a backup of its own the script resumes itself, which the probe says.
     scratch = event.attempt > 1 and not event.resumed and not run.own_backup
     if not scratch:
@@ -226,8 +227,10 @@ def _foreign_ended(run: Run, event: events.Exited) -> Step:
     Its probe sends a last record when the interpreter ends.  A training without one was killed, or crashed.
     """
     training = run.training
-    if not (training.trains or training.batches) or training.over != "exited":
-        return _after(run, Decision(action="finish", why="the process that was watched has ended", code=0), event)
+    if not event.memory_kill and (not (training.trains or training.batches) or training.over != "exited"):
+        facts = messages.totals(run, beats(run), event.at)
+        over = [Announce("watch.over", facts), Conclude(code=0, why=f"{WATCHED_ENDED}; its exit code is not known")]
+        return move(run, "ended", code=0, deadline=math.inf), over
     where = f" at {event.where}" if event.where else ""
     why = f"its process is gone without a last word: it was killed, or it crashed{where}"
     findings = diagnose.diagnose_exit(run.history, event)
@@ -287,7 +290,9 @@ def _follow_judgement(run: Run, limits: Limits) -> Step:
     if run.state in (lifecycle.SUSPECT, HOLDING) and step in ("healthy", "recovering"):
         # If another training came into focus, its own gap is not the one that is over.
         seconds = run.detector_state.judgement.gap if step == "recovering" else run.now - run.silent_since
-        gap = messages.duration(seconds) if before != "healthy" else "?"
+        # Of a program without a probe it is not known since when.
+        is_known = before != "healthy" and (step == "recovering" or run.silent_since > 0)
+        gap = messages.duration(seconds) if is_known else "?"
         message = "training.continued" if before == "stopped" else "training.recovered"
         if run.state != HOLDING:
             message = "training.cleared"

@@ -171,6 +171,7 @@ class Attempt(msgspec.Struct, frozen=True):
     # Exit code with which the script ended by itself; None: it was ended, or its end is not known.
     script_code: int | None = None
     foreign: bool = False  # as in events.Launched
+    blind: bool = False  # as in events.Launched
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -220,6 +221,12 @@ def with_attempt(run: Run, **changes: object) -> Run:
 def beats(run: Run) -> int:
     """Return the batches trained so far, of all trainings and attempts together."""
     return run.totals.beats + sum(training.batches for training in run.current.trainings if not training.over)
+
+
+def counted_batches(run: Run) -> int | None:
+    """Return the batches of all attempts; None if nothing could count them: a process is watched from outside."""
+    done = beats(run)
+    return None if run.current.blind and not done else done
 
 
 def is_muted(run: Run) -> bool:

@@ -16,7 +16,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.run import Run, beats, with_attempt
 from stallguard.core.shutdown import OWN_CODE, Step, kill, move, stop
 from stallguard.core.verdicts import Decision
-from stallguard.errors import SIGNALLED
+from stallguard.errors import SIGNALLED, WATCH_ENDED
 
 MUTE = 3600.0  # seconds that `mute` lasts
 OUTLIVED = 10.0  # seconds after an interrupt, in which a second one ends the training at once
@@ -67,7 +67,7 @@ def leave(run: Run) -> Step:
     """End the watch of a process that stallguard did not start; the process goes on."""
     if run.state not in lifecycle.ALIVE:
         return run, []
-    why = "the watch ended, and the process goes on"
+    why = f"{WATCH_ENDED}, and the process goes on"
     return move(run, "ended", code=0, deadline=math.inf), [Announce("watch.ended"), Conclude(code=0, why=why)]
 
 

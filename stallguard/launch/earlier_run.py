@@ -112,9 +112,12 @@ def _link(source: str, target: str) -> None:
 
 
 def find_orphan(run: RunDir) -> AttemptRecord | None:
-    """Return the live attempt of a run without a stallguard; None if there is none."""
+    """Return the live attempt of a run without a stallguard; None if there is none.
+
+    A process that was only watched is none: no verb must end it.
+    """
     attempt = run_files.recall_attempt(run) if run_files.state(run) == "lost" else None
-    return attempt if attempt is not None and run_files.lives(attempt.process) else None
+    return attempt if attempt is not None and not attempt.foreign and run_files.lives(attempt.process) else None
 
 
 def end_orphan(run: RunDir, attempt: AttemptRecord, why: str = STOPPED) -> list[int]:

@@ -17,7 +17,7 @@ OCCASIONS = {
     "stall": ("training.stalled",),
     "restart": ("attempt.restarting",),
     "give_up": ("run.gave_up", "attempt.unkillable", "run.unguarded", MISSED),
-    "finish": ("run.finished", "run.failed", "run.paused", "run.diverged"),
+    "finish": ("run.finished", "run.failed", "run.paused", "run.diverged", "watch.over"),
     "loss": ("loss.broken",),
     "morning": (SUMMARY, MISSED),
 }

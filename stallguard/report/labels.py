@@ -109,7 +109,7 @@ def _spent(totals: RunTotals) -> list[tuple[str, float]]:
 
 def counts(totals: RunTotals) -> list[tuple[str, str]]:
     """Return the sums that are no times; what is not known is left out."""
-    done = count(totals.batches, "batch", "batches") if totals.batches else "none"
+    done = count(totals.batches, "batch", "batches") if totals.batches else "none counted"
     rate = f", {totals.rate:.3g} a second" if totals.batches and totals.rate else ""
     in_each = counted(totals.rows, "row") if totals.rows else ""
     parts = ", then ".join(batch(factor) for factor in totals.factors) if totals.factors != (1,) else ""

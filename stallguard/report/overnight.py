@@ -100,7 +100,7 @@ TO_DO = {
     "finished": "nothing to do",
     "stopped": "{next}",
     "gave up": "see stallguard report {run}",
-    "ended": "{next}",
+    "ended": "see stallguard report {run}",
     "failed": "see stallguard report {run}",
     "lost": "see stallguard logs {run}; {next}",
     "running": "stallguard status shows how it stands",

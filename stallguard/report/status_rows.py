@@ -70,11 +70,12 @@ def rows(snapshot: Snapshot, last_words: str = "", where: str = "") -> Rows:
     findings = snapshot.get("findings", [])
     outside = str(snapshot.get("outside", "")) if state == STARTING else ""
     told = outside or f"{state}: {_meaning(state, silent)}"
+    is_blind = bool(snapshot.get("outside")) and not heartbeat  # no phase is known
     rows = [
         ("state", f"{told}{since}{attempt}{factor}{device}"),
         ("paused", muted(snapshot)),
         ("next", next_step(snapshot)),
-        ("doing", "" if by_hand else WHILE.get(phase, phase).removeprefix("while ")),
+        ("doing", "" if by_hand or is_blind else WHILE.get(phase, phase).removeprefix("while ")),
         ("silent", _silence(snapshot.get("judgement", {}), silent)),
         ("progress", progress(heartbeat, rate)),
         *trainings(snapshot),

@@ -154,6 +154,7 @@ def before(record: Record, at: float) -> tuple[str, ...]:
 
 ENDINGS = {
     "finished": "story finished",
+    "ended": "story watched",
     "gave up": "story gave up",
     "stopped": "story stopped",
     "interrupted": "story by request",

@@ -87,8 +87,9 @@ def spans(run: RunDir) -> list[TraceSpan]:
     tries, troubles = attempt_rows.attempts(record), incidents.incidents(record)
     facts: dict[str, Value] = {"stallguard.run": run.id, "stallguard.state": run_files.state(run)}
     if end is not None:
-        facts |= {"stallguard.exit_code": end.code, "stallguard.batches": end.batches,
-                  "stallguard.stalls": end.incidents, "stallguard.attempts": end.attempts}  # fmt: skip
+        facts |= {"stallguard.exit_code": end.code, "stallguard.stalls": end.incidents,
+                  "stallguard.attempts": end.attempts}  # fmt: skip
+        facts |= {} if end.batches is None else {"stallguard.batches": end.batches}
         facts |= {} if end.crashes is None else {"stallguard.crashes": end.crashes}
         facts |= {} if end.effective is None else {"stallguard.effective": end.effective}
     found = [TraceSpan("run", record.first, record.last, None, facts, failed=end is None or end.code != 0)]

@@ -69,7 +69,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = msgspec.field(name="message")
     ended: str = msgspec.field(name="finished")  # RFC 3339, UTC
     seconds: float = msgspec.field(name="duration_seconds")
-    batches: int
+    batches: int | None  # null: they could not be counted
     incidents: int  # stalls
     attempts: int
     # What stalls, crashes and restarts cost (core.time_spent.LOST).
@@ -114,7 +114,7 @@ def ended(
     why: str,
     times: Spent,
     *,
-    batches: int = 0,
+    batches: int | None = 0,
     incidents: int = 0,
     crashes: int | None = None,
     attempts: int = 1,
@@ -262,8 +262,9 @@ def outcome(run: RunDir) -> Outcome | None:
 def state(run: RunDir) -> str:
     """Return the state of a run.
 
-    running; finished; stopped (on time, or by an order); interrupted (Ctrl-C); gave up; failed; lost (stallguard was
-    killed); trial (of find-batch or compare, over).  Raises StallguardError if no process can be looked for.
+    running; finished; ended (a watch); stopped (on time, or by an order); interrupted (Ctrl-C); gave up; failed;
+    lost (stallguard was killed); trial (of find-batch or compare, over).
+    Raises StallguardError if no process can be looked for.
     """
     end = outcome(run)
     if end is not None:
@@ -303,6 +304,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     process: Identity
     token: int
     place: str
+    foreign: bool = False  # stallguard did not start it, and must not end it
 
 
 def attempt_file(run: RunDir) -> Path:

@@ -38,11 +38,14 @@ Program = tuple[int, int]  # number of its process, and when it began
 
 
 class OutsideWatch:
-    """Of a run's attempts, one after the other.  `barred`: why the command cannot get a probe, if that is known."""
+    """Of a run's attempts, one after the other.  `barred`: why the command cannot get a probe, if that is known.
+
+    `after`: seconds without a report until one can be missed.
+    """
 
     def __init__(self, pages: Path, post: Callable[[Event], None]) -> None:
         """`pages`: the directory of the probe's files; `post`: takes the events."""
-        self._pages, self._post, self.barred = pages, post, ""
+        self._pages, self._post, self.barred, self.after = pages, post, "", OUTSIDE_AFTER
 
     def begin(self, attempt: int, now: float) -> None:
         """Begin anew for `attempt`, which begins now."""
@@ -50,7 +53,7 @@ class OutsideWatch:
 
     def look(self, now: float) -> None:
         """Post what is known if it is news; while no probe of the attempt has reported."""
-        if now - self._since < OUTSIDE_AFTER or now - self._looked < LOOK:
+        if now - self._since < self.after or now - self._looked < LOOK:
             return
         self._looked, waiting, loading = now, False, False
         with contextlib.suppress(OSError):  # for a moment there can be no descriptor

@@ -44,6 +44,7 @@ from stallguard.worker import REFUSALS, Worker
 
 if TYPE_CHECKING:
     from stallguard.config.watch import FilesWatch
+    from stallguard.supervisor.followed_output import FollowedOutput
     from stallguard.supervisor.output_log import OutputFile
 
 LOOK_EVERY = 1.0  # seconds between two looks at the clock on the wall
@@ -256,7 +257,10 @@ class HeldOutput:
     """Posts an event every EVERY seconds while the output is held."""
 
     def __init__(
-        self, output: OutputCarrier | OutputFile, post: Callable[[Event], None], now: Callable[[], float]
+        self,
+        output: OutputCarrier | OutputFile | FollowedOutput,
+        post: Callable[[Event], None],
+        now: Callable[[], float],
     ) -> None:
         """`now`: the supervisor's clock, seconds."""
         self._output, self._post, self._now = output, post, now

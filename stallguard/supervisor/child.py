@@ -131,6 +131,7 @@ class Child:
     """One attempt's process.  `start`, `signal`, `reap` belong to the deciding thread; none of them blocks."""
 
     foreign = False  # whether it is a process that stallguard did not start
+    environment: dict[str, str] | None = None  # of such a process; None: of a child, which gets its own
 
     def __init__(
         self, process: subprocess.Popen[bytes], post: Post, before_post: Callable[[], None], thread: Worker,

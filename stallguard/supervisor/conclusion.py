@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from stallguard.config import Loaded
 from stallguard.core import advisories, ledger
 from stallguard.core.messages import counted
-from stallguard.core.run import Run, beats
+from stallguard.core.run import Run, counted_batches
 from stallguard.errors import NOT_FINITE, STOPPED_ON_TIME
 from stallguard.host import system
 from stallguard.report import subprocess_writer, trace
@@ -25,7 +25,7 @@ AnnounceTo = Callable[[str, dict[str, str]], None]  # given a key of the narrati
 def write_outcome(directory: RunDir, run: Run, why: str, patience: float = 0.0) -> None:
     """Write down how the run ended.  `why`: in words; `patience`: seconds to try for, if the disk refuses."""
     end = run_files.ended(
-        run.code, why, ledger.spent(run.ledger, run.now), batches=beats(run), incidents=run.totals.incidents,
+        run.code, why, ledger.spent(run.ledger, run.now), batches=counted_batches(run), incidents=run.totals.incidents,
         crashes=run.totals.crashes, attempts=run.current.number, script_code=run.current.script_code,
     )  # fmt: skip
     until = time.monotonic() + patience

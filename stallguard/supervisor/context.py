@@ -29,6 +29,7 @@ from stallguard.supervisor.output import OutputCarrier
 
 if TYPE_CHECKING:
     from stallguard.core.run import Run  # the core is imported after the first attempt is started
+    from stallguard.supervisor.followed_output import FollowedOutput
     from stallguard.supervisor.output_log import OutputFile
 
 LONGEST_NAP = 60.0  # seconds; nothing waits longer, so a mistaken deadline costs a minute, not a night
@@ -48,7 +49,7 @@ class RunContext(NamedTuple):
     current: CurrentRun
     reporter: Reporter
     terminal: Terminal
-    output: OutputCarrier | OutputFile
+    output: OutputCarrier | OutputFile | FollowedOutput
 
     @property
     def directory(self) -> RunDir:

@@ -160,10 +160,15 @@ class Launcher:
                 at=now, attempt=action.attempt, pid=child.pid, slices=action.slices, device=action.device,
                 resumed=has_checkpoints and probe is not None,
                 unresumed=UNUSABLE if has_checkpoints and probe is None else "", foreign=child.foreign,
+                blind=child.foreign and probe is None,
             )
         )  # fmt: skip
         self._observe(child.pid)
-        attempt = AttemptRecord(run_files.ATTEMPT_SCHEMA, action.attempt, child.identity, token, sockets)
+        attempt = AttemptRecord(
+            run_files.ATTEMPT_SCHEMA, action.attempt, child.identity, token, sockets, child.foreign
+        )  # fmt: skip
+        if child.environment is not None:
+            self.environment_of_child = child.environment
         self._unkept = None if run_files.keep_attempt(context.directory, attempt) else attempt
         if given.whole is not None:
             text = f"the script is given batches of {counted(given.rows or 0, 'row')}"
@@ -353,6 +358,9 @@ class RunOptions(NamedTuple):
     announce: bool = True  # write to the terminal what is guarded
     open_sockets: Callable[[RunDir], Path] = new_sockets
     output_to_file: bool = False  # the training writes to output.log itself
+    # The file that a process which stallguard did not start prints to; None: it is not known.
+    follows: Path | None = None
+    is_foreign: bool = False  # stallguard does not start the process: its output is that of `follows`
     start_process: StartProcess = start_child
     outcome_patience: float = 0.0  # seconds to try for, if the disk refuses the outcome
     save_core: bool = False  # save the core's value beside the journal, for a later stallguard

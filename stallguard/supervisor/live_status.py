@@ -29,7 +29,7 @@ from stallguard.core.limits import Limits
 from stallguard.core.messages import limit
 from stallguard.core.profile import Spot
 from stallguard.core.readings import AnyReading
-from stallguard.core.run import Run, Training, beats, is_muted
+from stallguard.core.run import Run, Training, counted_batches, is_muted
 from stallguard.core.time_spent import Spent
 from stallguard.core.verdicts import Bottleneck, Finding, Judgement
 from stallguard.storage.run_files import ChannelRecord
@@ -161,7 +161,8 @@ def snapshot(
     return LiveStatus(
         schema=SCHEMA, run=name, state=run.state, outside=run.history.outside or UNSET, attempt=current.number,
         pid=current.pid, factor=current.slices, device=current.device, seconds=round(time_spent.total(times), 1),
-        batches=beats(run), silent=silence(judgement, now), judgement=judged(judgement), progress=run.history.heartbeat,
+        batches=UNSET if (done := counted_batches(run)) is None else done, silent=silence(judgement, now),
+        judgement=judged(judgement), progress=run.history.heartbeat,
         readings={name: trail[-1].reading for name in SENSORS if (trail := getattr(run.history, name))},
         rates=ProgressRates(pace(run.history), metrics.cpu(run.history, now)), findings=current.findings,
         bottlenecks=bottlenecks.bottlenecks(run.history)[:SHOWN], spots=profile.spots[:SHOWN] if profile else (),

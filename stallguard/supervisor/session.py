@@ -38,6 +38,7 @@ from stallguard.supervisor.output import Matching, OutputCarrier
 from stallguard.supervisor.output_log import PARTS, OutputLog
 
 if TYPE_CHECKING:
+    from stallguard.supervisor.followed_output import FollowedOutput
     from stallguard.supervisor.guard import Guard
     from stallguard.supervisor.live_status import LiveStatus
     from stallguard.supervisor.output_log import OutputFile
@@ -82,6 +83,8 @@ class Session:
             raise
         self._beats = HeartbeatListener(sockets, request.run.probe, mailbox.post, clock.monotonic, options.observe)
         self._beats.outside.barred = request.reach.why
+        if options.is_foreign and not request.reach.injectable:
+            self._beats.outside.after = 0.0
         self.context = RunContext(
             request=request, env=env, settings=settings, sockets=sockets, clock=clock,
             began=clock.monotonic(), mailbox=mailbox, journal=journal, current=current, reporter=reporter,
@@ -176,8 +179,13 @@ class Session:
 
 def _output(
     request: Request, size: int, options: RunOptions, matching: Matching, reporter: Reporter
-) -> OutputCarrier | OutputFile:
+) -> OutputCarrier | OutputFile | FollowedOutput:
     path = request.run.output
+    if options.is_foreign:
+        from stallguard.supervisor.followed_output import FollowedOutput
+
+        log = OutputLog(path, reporter.trouble, size // PARTS)
+        return FollowedOutput(options.follows, log, matching.feed, reporter.trouble)
     if options.output_to_file:
         from stallguard.supervisor.output_log import OutputFile
 

@@ -17,6 +17,7 @@ from stallguard.core.limits import NEVER
 from stallguard.launch.request import Request
 from stallguard.storage.run_files import Identity
 from stallguard.supervisor.child import Child
+from stallguard.supervisor.context import RunContext
 from stallguard.supervisor.launcher import RunOptions
 from stallguard.supervisor.observed import Observed
 from stallguard.supervisor.session import Session
@@ -51,6 +52,14 @@ def settings(load: Callable[[], Loaded], *, probe: bool = True) -> CurrentSettin
     return CurrentSettings(watching(), watching)
 
 
+def announce(context: RunContext, pid: int, follows: Path | None) -> None:
+    """Say what is watched, and what cannot be known of it.  `follows`: the file that the process prints to."""
+    started = {"pid": str(pid), "command": " ".join(context.request.words), "run": context.directory.id}
+    printed = f"its output is followed in {follows}" if follows else "no file is known that it prints to"
+    context.reporter.announce("watch.started", started)
+    context.reporter.announce("watch.limits", {"output": printed})
+
+
 def session(
     request: Request, settings: CurrentSettings, env: Mapping[str, str], who: Identity, give: Give | None = None,
     **more: Any,
@@ -63,5 +72,5 @@ def session(
             give(how["env"])
         return child
 
-    options = {"announce": False, "output_to_file": True} | more
+    options = {"announce": False, "is_foreign": True} | more
     return Session(request, settings, env, RunOptions(start_process=begin, **options))

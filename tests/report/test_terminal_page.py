@@ -144,7 +144,7 @@ def test_a_run_that_crashes_before_its_first_batch_shows_its_last_words_and_no_e
 
     assert "The last output\n  Traceback (most recent call last):\n  KeyError: 'x'\n" in text
     assert "Throughput" not in text
-    assert re.search(r"batches +none\n", text)
+    assert re.search(r"batches +none counted\n", text)
     assert " 0.0 s" not in text
 
 

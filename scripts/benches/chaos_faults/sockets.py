@@ -37,7 +37,7 @@ def sockets_removed(stage: Stage) -> str:
     back = time.monotonic() - began
     expect(stage.verb("stop").code == 0, "stop is refused")
     ended = live.ended()
-    counted, printed = stage.outcome().batches, len(ended.lines)
+    counted, printed = stage.outcome().batches or 0, len(ended.lines)
     expect(ended.code == 143, f"exit code {ended.code}")
     expect(abs(counted - printed) <= 1, f"{counted} batches counted of {printed}")
     return f"answers again after {back:.1f} s; {counted} of {printed} batches counted"
