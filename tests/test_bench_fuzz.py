@@ -103,7 +103,7 @@ def changed(data: bytes, name: str, value: int) -> bytes:
     ("name", "value"),
     [
         ("magic", 0), ("pid", 0), ("pid", -1), ("pid", 1 << 31), ("beats", -1), ("kind", 5), ("phase", 14), ("wait", 9),
-        ("source", 10),
+        ("source", 11),
     ],
 )  # fmt: skip
 def test_a_record_that_is_not_sound_is_none(name: str, value: int) -> None:

@@ -74,9 +74,7 @@ def prepare(
     """
     command = command_of(words, loaded, env, cwd)
     project = project_of(loaded, cwd)
-    run_files.require_processes()
-    _refuse_too_little_memory()
-    _refuse_too_few_descriptors()
+    _refuse_what_cannot_be_supervised()
     reached = (
         reach(command.argv, Disk(env, str(cwd)))
         if loaded.config.run.probe
@@ -103,14 +101,18 @@ def of_process(
     `words`, `argv`: what it runs, for people and as the system has it; `outside`: why no probe is in it, "" if one is.
     Raises StallguardError without leaving files.
     """
-    run_files.require_processes()
-    _refuse_too_little_memory()
-    _refuse_too_few_descriptors()
+    _refuse_what_cannot_be_supervised()
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")
     reached = ProbeReach(not outside, outside)
     request = Request(paths.new_run(name, stamp), words, Command(argv, None), reached, cwd)
     _write_down(request, loaded, None)
     return request
+
+
+def _refuse_what_cannot_be_supervised() -> None:
+    run_files.require_processes()
+    _refuse_too_little_memory()
+    _refuse_too_few_descriptors()
 
 
 def _refuse_too_little_memory() -> None:

@@ -38,7 +38,7 @@ def bare(tmp_path):
 def test_an_environment_without_a_framework_fails_with_exit_code_1_and_a_cure(doctor, bare):
     done = doctor("--python", bare)
     assert done.returncode == 1
-    assert "no TensorFlow, PyTorch or JAX" in done.stdout
+    assert "no TensorFlow, PyTorch, JAX or MLX" in done.stdout
     assert "-> activate the training's environment first" in done.stdout
 
 

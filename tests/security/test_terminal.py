@@ -29,7 +29,10 @@ from tests.security.hostile_home import ESCAPES, STEERING
 
 SCRIPT = "from pathlib import Path\nPath('ran').touch()\n"
 # Verbs that would wait for a training of minutes, install into the service manager, or replace this process.
-APART = {"run": "below, on a terminal", "top": "below, on a terminal", "agent work": "its words are those of `run`"}
+APART = {
+    "run": "below, on a terminal", "top": "below, on a terminal", "agent work": "its words are those of `run`",
+    "mcp": "it writes the protocol's JSON to a client; tests/cli/test_agent_tools.py",
+}  # fmt: skip
 TRAINS = ("drill",)  # what starts a training without any words
 # More than the name of a run and an option with the escapes, which each verb gets.
 MORE: dict[str, list[list[str]]] = {

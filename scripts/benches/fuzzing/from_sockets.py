@@ -28,7 +28,7 @@ TOKEN = 0x1234_5678_9ABC_DEF
 SOUND = 10_000  # records whose batches can still be posted
 PIDS = 64  # programs that a receiver follows before it begins anew
 _RECORD = struct.Struct("<43q")
-KINDS, PHASES, SOURCES, WAITS = 5, 14, 10, 9  # of wire.VERSION 3, counted by hand
+KINDS, PHASES, SOURCES, WAITS = 5, 14, 11, 9  # of wire.VERSION 3, counted by hand
 
 
 class Receiver:
@@ -83,7 +83,7 @@ def unsound(data: bytes) -> str:
     slots = _RECORD.unpack(data)
     magic, token, pid, sequence, sent, kind, count, beat_ns, phase = slots[:9]
     wrong = {
-        "another magic": magic != 0x53544C47 << 32 | 2,
+        "another magic": magic != 0x53544C47 << 32 | 3,
         "another token": token != TOKEN,
         "no pid": not 0 < pid < 1 << 31,
         "a negative number": min(sequence, sent, count, beat_ns) < 0,

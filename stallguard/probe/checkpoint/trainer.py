@@ -47,7 +47,7 @@ STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
 ARGUMENTS = ("resume_from_checkpoint", "trial", "ignore_keys_for_eval")  # of Trainer.train
 DAMAGED = (*DAMAGE, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
 # Devices whose generators Trainer's checkpoints leave out (5.24), and the file that has the state of one.
-DEVICES, DEVICE = ("mps", "xpu"), "device_rng.pth"
+DEVICES, DEVICE = ("mps", "xpu"), "device_rng"
 OTHER_DRAWS = "Trainer goes on with other random numbers of the device (%s): its checkpoint does not keep them"
 _NAME = re.compile(r"checkpoint-([0-9]+)")
 
@@ -322,13 +322,16 @@ class TrainerCheckpoints:
     def random_written(self, state: tuple[str, str], result: Any) -> None:
         """Keep the state of the device's generator: beside our checkpoints, if the checkpoint is Trainer's own."""
         torch: Any = sys.modules["torch"]
-        torch.save(getattr(torch, state[0]).get_rng_state(), state[1])
+        with open(state[1], "wb", opener=no_link) as file:
+            file.write(getattr(torch, state[0]).get_rng_state().numpy().tobytes())
 
     def random_read(self, state: tuple[str, str], result: Any) -> None:
         """Set the device's generator; say so if its state was not kept."""
         torch: Any = sys.modules["torch"]
         if os.path.exists(state[1]):
-            getattr(torch, state[0]).set_rng_state(torch.load(state[1], weights_only=True))
+            with open(state[1], "rb") as file:
+                kept = bytearray(file.read())
+            getattr(torch, state[0]).set_rng_state(torch.frombuffer(kept, dtype=torch.uint8))
         else:
             self._context.say("inexact", OTHER_DRAWS % state[0])
 

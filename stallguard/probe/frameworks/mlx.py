@@ -141,8 +141,8 @@ class MlxHooks:
     def patch_core(self, module: Any) -> None:
         """Wrap what compiles, evaluates and differentiates."""
         context, self._array, self._item = self.context, module.array, module.array.item
-        # What a line of the script calls is decoded by it, and MLX does not import it.
-        __import__("dis")
+        import dis  # noqa: F401 - what a line of the script calls is decoded by it, and MLX does not import it
+
         context.wrap(module, "compile", self.compile)
         context.wrap(module, "eval", self.evaluate)
         context.wrap(module.array, "item", self.item)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from stallguard.probe.checkpoint import trainer
@@ -186,12 +187,10 @@ def test_a_training_that_had_ended_is_not_trained_again(undisturbed, other_pytho
 
 
 def test_the_generator_of_a_device_that_trainer_leaves_out_is_kept(tmp_path, monkeypatch):
-    device = SimpleNamespace(state="seven")
-    device.get_rng_state, device.set_rng_state = lambda: device.state, lambda state: setattr(device, "state", state)
-    torch = SimpleNamespace(
-        mps=device, save=lambda value, path: Path(path).write_text(value),
-        load=lambda path, weights_only: Path(path).read_text(),
-    )  # fmt: skip
+    device = SimpleNamespace(state=b"seven")
+    device.get_rng_state = lambda: SimpleNamespace(numpy=lambda: np.frombuffer(device.state, np.uint8))
+    device.set_rng_state = lambda state: setattr(device, "state", state.tobytes())
+    torch = SimpleNamespace(mps=device, frombuffer=np.frombuffer, uint8=np.uint8)
     monkeypatch.setitem(sys.modules, "torch", torch)
     said = []
     kept = trainer.TrainerCheckpoints.__new__(trainer.TrainerCheckpoints)
@@ -201,13 +200,13 @@ def test_the_generator_of_a_device_that_trainer_leaves_out_is_kept(tmp_path, mon
     (store / "g4").mkdir(parents=True)
     kept._call = trainer.TrainingCall(on_metal, Generations(str(store)), {}, 0.0, None)
     for folder in (store / "g4", tmp_path / "out" / "checkpoint-20"):
-        device.state = f"of {folder}"
+        device.state = f"of {folder}".encode()
         kept.random_written(kept.random_opens(on_metal, str(folder)), None)
-        device.state = "another"
+        device.state = b"another"
         kept.random_read(kept.random_opens(on_metal, str(folder)), None)
-        assert device.state == f"of {folder}"
+        assert device.state == f"of {folder}".encode()
     assert sorted(str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*") if one.is_file()) == [
-        "trainer-0001/device_rng.pth-checkpoint-20", "trainer-0001/g4/device_rng.pth",
+        "trainer-0001/device_rng-checkpoint-20", "trainer-0001/g4/device_rng",
     ], "nothing in the script's own directory"  # fmt: skip
     assert not said
     kept.random_read(kept.random_opens(on_metal, str(tmp_path / "out" / "checkpoint-30")), None)
