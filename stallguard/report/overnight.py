@@ -42,7 +42,7 @@ class Night(msgspec.Struct, frozen=True, omit_defaults=True):
 
     run: str
     command: str
-    state: str  # running, finished, stopped, gave up, failed, lost, ended (by request)
+    state: str  # running, finished, stopped, gave up, failed, lost, ended (by request), watched
     seconds: float = 0.0
     ended: str = ""  # local time of day
     why: str = ""
@@ -92,15 +92,18 @@ STATES = {
     "stopped": "stopped on time{at} after {took}",
     "gave up": "gave up{at} after {took}: {why}",
     "ended": "ended{at} after {took}: {why}",
+    "watched": "watched for {took}: {why}",
     "failed": "failed{at} after {took}: {why}",
     "lost": "stallguard was ended{at} and did not come back",
     "running": "still running, for {took}",
 }
+WATCH = {"ended": "watched"}  # of a process that stallguard did not start: here "ended" is what a request ended
 TO_DO = {
     "finished": "nothing to do",
     "stopped": "{next}",
     "gave up": "see stallguard report {run}",
-    "ended": "see stallguard report {run}",
+    "ended": "{next}",
+    "watched": "see stallguard report {run}",
     "failed": "see stallguard report {run}",
     "lost": "see stallguard logs {run}; {next}",
     "running": "stallguard status shows how it stands",
@@ -183,7 +186,7 @@ def night(
     return Night(
         run=run.id,
         command=one_line(" ".join(asked.command)) if asked else "?",
-        state="ended" if state in BY_REQUEST and end and end.code != STOPPED_ON_TIME else state,
+        state="ended" if state in BY_REQUEST and end and end.code != STOPPED_ON_TIME else WATCH.get(state, state),
         ended=ended,
         why=end.why if end else "",
         **{name: getattr(sums, name) for name in SUMS},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,6 +111,8 @@ def test_who_ends_the_watch_leaves_the_process_alone(watch, process, tmp_path):
 def test_no_verb_ends_the_process_after_stallguard_was_killed(watch, process, tmp_path):
     watch.kill()
     watch.wait()
+    for place in Path(os.environ["TMPDIR"]).glob("stallguard-*"):
+        shutil.rmtree(place)  # of its sockets: nobody was left to remove it
 
     assert earlier_run.find_orphan(run_of(tmp_path)) is None
     assert say(tmp_path, "stop").returncode == 3

@@ -77,8 +77,9 @@ def _compiled_before() -> list[tuple[str, str, int]]:
 
     Only those whose text the history has under the same number: code without a number of its own got the next one.
     """
-    get = getattr(sys.modules.get("IPython.core.getipython"), "get_ipython", None)
-    shell = None if get is None else get()
+    # Not by get_ipython(), which imports a module that is being imported when the probe was there first.
+    kind = getattr(sys.modules.get("IPython.core.interactiveshell"), "InteractiveShell", None)
+    shell = None if kind is None or not kind.initialized() else kind.instance()
     numbers = getattr(getattr(shell, "compile", None), "_filename_map", None)
     if shell is None or not isinstance(numbers, dict):
         return []

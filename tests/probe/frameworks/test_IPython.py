@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,9 +51,10 @@ def executed(other_python, tmp_path, sources, tool):
     # The file of the kernel's connection stays in TMPDIR if the tool is killed.
     theirs = ["env", f"TMPDIR={tmp_path}", f"IPYTHONDIR={tmp_path / 'ipython'}", f"JUPYTER_RUNTIME_DIR={tmp_path}"]
     run = [sys.executable, "-m", "stallguard", "run", "--max-restarts", "0", "--", *theirs, str(bin_ / command), *rest]
-    done = subprocess.run(run, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    env = {**os.environ, "STALLGUARD_HOME": str(tmp_path / "home")}
+    done = subprocess.run(run, check=False, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
     report = [sys.executable, "-m", "stallguard", "report"]
-    said = subprocess.run(report, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    said = subprocess.run(report, check=False, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
     return " ".join((done.stdout + done.stderr).split()), " ".join(said.stdout.split())
 
 
