@@ -26,6 +26,11 @@ ACTS = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _home(monkeypatch, tmp_path):
+    monkeypatch.setenv("STALLGUARD_HOME", str(tmp_path / "home"))
+
+
 @pytest.fixture
 def stranger():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
