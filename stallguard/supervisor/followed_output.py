@@ -8,6 +8,7 @@ errors of an earlier time are no news.  It offers what supervisor.output.OutputC
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -40,12 +41,19 @@ class FollowedOutput:
         if source is None:
             return
         try:
-            # Without waiting: a pipe at this path would block.
+            # A pipe has one reader, which takes what it reads from all others, and whose end ends the writer.
+            if not stat.S_ISREG(source.stat().st_mode):
+                trouble(f"the output of the process cannot be read: {source} is no regular file")
+                return
+            # Without waiting: a pipe can have come to this path since.
             self._descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             self._seen = os.fstat(self._descriptor).st_size
             before = os.pread(self._descriptor, BEFORE, max(0, self._seen - BEFORE))
         except OSError as error:
             trouble(f"the output of the process cannot be read: {source}: {error.strerror}")
+            if self._descriptor != NO_DESCRIPTOR:
+                os.close(self._descriptor)
+                self._descriptor = NO_DESCRIPTOR
             return
         log.write(before)
         self._thread = Worker(self._watch, "output")

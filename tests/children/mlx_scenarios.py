@@ -119,7 +119,7 @@ def accumulated():
 
 
 def compiled_accumulated():
-    """The same in a compiled step that is told when to update, as mlx-lm's."""
+    """The same in a compiled step with an argument that says whether to update, as in mlx-lm."""
     net, optimizer, x, y, graded = parts()
     state = [net.state, optimizer.state, mx.random.state]
 

@@ -112,7 +112,7 @@ def test_no_verb_ends_the_process_after_stallguard_was_killed(watch, process, tm
     watch.kill()
     watch.wait()
     for place in Path(os.environ["TMPDIR"]).glob("stallguard-*"):
-        shutil.rmtree(place)  # of its sockets: nobody was left to remove it
+        shutil.rmtree(place)  # of its sockets, which the process that was killed did not remove
 
     assert earlier_run.find_orphan(run_of(tmp_path)) is None
     assert say(tmp_path, "stop").returncode == 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from stallguard.supervisor import followed_output
@@ -83,3 +85,15 @@ def test_of_a_flood_the_end_is_read_and_the_rest_is_said_to_be_skipped(follow, t
     one.settle(0)
 
     assert heard == [(b"6789", 6)]
+
+
+def test_a_pipe_is_left_to_its_own_reader(follow, tmp_path):
+    """Opened, it would release the writer who waits for a reader, and take what another one waits for."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    one, heard, said = follow(pipe)
+    with pytest.raises(OSError, match="No such device"):  # it has no reader
+        os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+
+    assert one.finish()
+    assert (heard, said) == ([], [f"the output of the process cannot be read: {pipe} is no regular file"])

@@ -51,7 +51,7 @@ def jax():
 
 def mlx():
     """As `tensorflow`."""
-    import mlx.core as mx  # type: ignore[import-not-found]
+    import mlx.core as mx  # type: ignore[import-not-found]  # only the environment of the training has it
 
     def product(device):
         with mx.stream(device):

@@ -45,6 +45,7 @@ MODELS = ("model.safetensors", WEIGHTS, "adapter_model.safetensors", "adapter_mo
 INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
 ARGUMENTS = ("resume_from_checkpoint", "trial", "ignore_keys_for_eval")  # of Trainer.train
+# What reading a file of torch can raise besides: torch.save writes a zip archive, which can be cut anywhere.
 DAMAGED = (*DAMAGE, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
 # Devices whose generators Trainer's checkpoints leave out (5.24), and the file that has the state of one.
 DEVICES, DEVICE = ("mps", "xpu"), "device_rng"

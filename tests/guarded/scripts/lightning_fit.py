@@ -3,7 +3,7 @@
     lightning_fit.py [package=lightning.pytorch] [accumulation=1] [rows=40] [epochs=-1] [steps=-1] [workers=0]
                      [manual=no|yes] [break=STEP] [stall=STEP]
 
-Once it waits at step `stall` for a lock that nobody releases.  It prints digests of the weights and of the optimizer,
+Once it waits at step `stall` for a lock that is never released.  It prints digests of the weights and of the optimizer,
 and the phases in which it was.
 """
 

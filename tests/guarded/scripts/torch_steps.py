@@ -1,4 +1,4 @@
-"""A plain loop of torch, one epoch, that waits once at a step for a lock that nobody releases: torch_steps.py STEP."""
+"""A plain loop of torch, one epoch, that waits once for a lock that is never released: torch_steps.py STEP."""
 
 import sys
 import threading
@@ -20,4 +20,4 @@ for step in range(int(sys.argv[1]) + 20):
     optimizer.zero_grad()
     model(torch.randn(4, 8)).square().mean().backward()
     optimizer.step()
-    time.sleep(0.05)
+    time.sleep(0.05)  # there must be time to learn the pace of the steps
