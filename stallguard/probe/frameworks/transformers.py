@@ -54,6 +54,7 @@ class TrainerHooks:
         self.beats = context.beats
         self._checks = VALIDATION  # the phase of a batch that is not trained
         self._steps = -1  # of an epoch
+        self._rows = 0  # of a batch, as the supervisor knows it
         self._loss, self._losses = 0.0, 0  # sum over the micro-batches of this step that were read, and their number
         self._loss_due = 0.0
         self._reads = False  # the losses of steps are read
@@ -92,8 +93,14 @@ class TrainerHooks:
 
     # --- loops ------------------------------------------------------------------------------------------------
 
-    def train_opens(self, *_: Any, **__: Any) -> tuple[int, int]:
-        """Begin a training."""
+    def train_opens(self, trainer: Any, *_: Any, **__: Any) -> tuple[int, int]:
+        """Begin a training; the supervisor needs its rows to know how small a batch would become."""
+        rows = trainer.args.train_batch_size
+        if rows != self._rows and not self.context.announced:
+            self._rows = rows
+            self.context.note(
+                "batch", "a batch of the script has %d row%s" % (rows, "" if rows == 1 else "s"), rows=rows
+            )
         phase = self.beats.fit_begins() if not self.beats.fitting else self.beats.enter(BETWEEN)
         if not self.beats.fitting:
             self.context.losses.fit_begins()
@@ -163,7 +170,7 @@ class TrainerHooks:
         micro = args.gradient_accumulation_steps
         if micro > 1:
             self.context.add("micro")
-        if self._losses >= micro:
+        if self._losses >= micro * self.context.get("slices"):
             self.take_loss(self._loss, state)
         self._loss, self._losses = 0.0, 0
 
@@ -178,9 +185,9 @@ class TrainerHooks:
 
     # --- losses ---------------------------------------------------------------------------------------------------
 
-    def micro_opens(self, *_: Any, **__: Any) -> bool:
-        """Begin a micro-batch."""
-        return True
+    def micro_opens(self, *_: Any, **__: Any) -> Optional[bool]:
+        """Begin a micro-batch, or a slice of one; rows that are compared are none."""
+        return None if self.beats.own_work else True
 
     def micro_closes(self, state: bool, result: Any) -> None:
         """Add the loss of a micro-batch, if reading it waits for nothing: Trainer's loss of a step is their sum."""
@@ -215,6 +222,9 @@ LIBRARY = Library(
     "transformers",
     companions=("peft", "trl"),
     hooks=(targets, lambda context: SaveHooks(context, SAVES).targets()),
-    patches={"always": {"transformers.trainer": ("checkpoint.trainer", "patch")}},
+    patches={
+        "always": {"transformers.trainer": ("checkpoint.trainer", "patch")},
+        "slices": {"transformers.trainer": ("microbatch.slices_trainer", "patch")},
+    },
     distributions=("transformers",),
 )

@@ -200,15 +200,13 @@ KEPT = (list, dict, set, deque)  # their contents are restored too
 
 
 @contextmanager
-def undone(model: Any) -> Iterator[None]:
-    """Restore generators and attributes after the body, and suppress its warnings: the training repeats them.
+def undone(owners: list[Any]) -> Iterator[None]:
+    """Restore generators and the attributes of `owners` after the body, and suppress its warnings.
 
-    The attributes of the model and its layers, if their classes are the script's, and the contents of lists, dicts,
-    sets and deques in them.
+    The training repeats those.  The contents of lists, dicts, sets and deques in attributes are restored too.
     """
     attributes = [
-        (vars(owner), {name: (value, _contents(value)) for name, value in vars(owner).items()})
-        for owner in own_objects(model)
+        (vars(owner), {name: (value, _contents(value)) for name, value in vars(owner).items()}) for owner in owners
     ]
     before = random_state.capture()
     with warnings.catch_warnings():
@@ -421,7 +419,7 @@ class SliceComparison:
             framework.build(self.model, arguments, batch)
             self.building = False
             with (
-                undone(self.model),
+                undone(own_objects(self.model)),
                 framework.preserved(self.model) if batch_structure.is_own(self.model) else nullcontext(),
             ):
                 framework.train(self.model, arguments, batch)

@@ -152,7 +152,7 @@ def alike(torch: Any, noted: deferred_update.Draws) -> AbstractContextManager[An
     class Alike(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, function: Any, _types: Any, args: Any = (), named: Any = None) -> Any:
             named = named or {}
-            if function not in numbers:
+            if function not in numbers or _keeps_all(torch, function, args, named):
                 return function(*args, **named)
             stand_in = numbers[function]
             noted.note(real=stand_in is None)
@@ -160,6 +160,19 @@ def alike(torch: Any, noted: deferred_update.Draws) -> AbstractContextManager[An
 
     mode: AbstractContextManager[Any] = Alike()
     return mode
+
+
+def _keeps_all(torch: Any, function: Any, args: Any, named: Any) -> bool:
+    """Return whether a function that can drop values is called to drop none."""
+    functional = torch.nn.functional
+    # Of the argument that says how many.
+    places = {torch.dropout: 1, functional.dropout: 1, functional.scaled_dot_product_attention: 4}
+    if function not in places:
+        return False
+    place, usual = places[function], 0.5 if function is functional.dropout else 0.0
+    rate = args[place] if len(args) > place else named.get("dropout_p", named.get("p", usual))
+    trains = args[2] if place == 1 and len(args) > 2 else named.get("training", named.get("train", True))  # noqa: PLR2004
+    return not (rate and trains)
 
 
 class _Numbers:
@@ -176,6 +189,7 @@ class _Numbers:
             torch.dropout: self.dropout, torch.nn.functional.dropout: self.dropout,
             torch.Tensor.uniform_: self.uniform_, torch.Tensor.normal_: self.normal_,
             torch.Tensor.bernoulli_: self.bernoulli_,
+            torch.nn.functional.scaled_dot_product_attention: self.attention,
         }  # fmt: skip
         for place, names in REAL:
             owner = torch
@@ -230,6 +244,11 @@ class _Numbers:
         if not training or not 0.0 < p < 1.0:
             return input
         return input * (self.rand_like(input) >= p).to(input.dtype) / (1.0 - p)
+
+    def attention(self, query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **named: Any) -> Any:
+        """Attend to all: what it drops is in no other argument."""
+        named = {**dict(zip(("dropout_p", "is_causal"), rest)), **named, "dropout_p": 0.0}
+        return self.torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask, **named)
 
     def uniform_(self, tensor: Any, low: float = 0.0, high: float = 1.0, **_: Any) -> Any:
         return tensor.copy_(low + self.rand_like(tensor) * (high - low))

@@ -1,0 +1,44 @@
+"""A training that needs too much memory is restarted with batches in slices, and comes to the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .runs import stallguard
+
+CHILDREN = Path(__file__).parents[1] / "probe" / "microbatch" / "children"
+
+
+def trained(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "trained").read_text().splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(("script", "case"), [("trainer_cases.py", "numbers,rows=44,accumulation=2")])
+def test_an_out_of_memory_error_leads_to_slices_and_the_same_weights(
+    other_python: Callable[[str], str], tmp_path: Path, script: str, case: str
+) -> None:
+    python, plain, guarded = other_python("hf"), tmp_path / "plain", tmp_path / "guarded"
+    for folder in (plain, guarded):
+        folder.mkdir()
+    quiet = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    subprocess.run(
+        [python, CHILDREN / script, case], cwd=plain, env={**os.environ, **quiet}, check=True, capture_output=True
+    )
+    words = ("run", "--python", python, "--set", "policy.backoff=0s", str(CHILDREN / script), case + ",limit=4")
+    run = stallguard(tmp_path / "home", *words, env=quiet, cwd=guarded)
+
+    assert run.code == 0, run.err
+    assert [action.get("factor", 1) for action in run.actions("attempt.start_requested")] == [1, 2]
+    assert "GPU ran out of memory" in run.err or "out of memory" in run.err
+    assert "as if whole" in run.err
+    one, other = trained(plain), trained(guarded)
+    assert other["steps"] == one["steps"]
+    assert max(abs(a - b) for a, b in zip(one["weights"], other["weights"], strict=True)) <= 4e-6

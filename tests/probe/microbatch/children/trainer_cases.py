@@ -1,0 +1,194 @@
+"""Trains small models with Trainer, one after the other, and writes a line of JSON for each into the file `trained`.
+
+    trainer_cases.py CASE...        a case is a name of MODELS, and words: tokens,accumulation=2,rows=45
+
+The words `die=STEP` and `limit=ROWS` have the process killed after a step, or a forward pass run out of memory that
+gets more rows.  `rise`: of the most memory that the process had, by the training.
+"""
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torch
+import transformers
+from torch.nn import functional
+
+torch.set_num_threads(1)
+VOCABULARY, LENGTH = 31, 12
+OUT_OF_MEMORY = (
+    "MPS backend out of memory (MPS allocated: 17.55 GB, other allocations: 1.66 GB, max allowed: 18.13 GB). Tried to "
+    "allocate 500.00 MB on private pool."
+)
+
+
+class Rows(torch.utils.data.Dataset):
+    """`what` each row is: numbers with a number as its target, or tokens of which some are no targets."""
+
+    def __init__(self, what, rows):
+        self.what, self.rows = what, rows
+
+    def __len__(self):
+        return self.rows
+
+    def __getitem__(self, index):
+        random = torch.Generator().manual_seed(index)
+        if self.what == "numbers":
+            x = torch.randn(8, generator=random)
+            return {"x": x, "y": x[:1] ** 2}
+        tokens = torch.randint(0, VOCABULARY, (LENGTH,), generator=random)
+        labels = tokens.clone()
+        labels[: int(torch.randint(1, LENGTH - 2, (1,), generator=random))] = -100
+        return {"input_ids": tokens, "labels": labels}
+
+
+class Numbers(torch.nn.Module):
+    """Learns squares; subclasses say how the loss is computed, and what else the model has."""
+
+    what = "numbers"
+    layer = torch.nn.Identity
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.limit = 1 << 30
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(8, width), torch.nn.ReLU(), type(self).layer(), torch.nn.Linear(width, 1)
+        )
+
+    def forward(self, x, y):
+        if len(x) > self.limit:
+            raise RuntimeError(OUT_OF_MEMORY)
+        return {"loss": self.loss(self.layers(x), y)}
+
+    def loss(self, out, y):
+        return ((out - y) ** 2).mean()
+
+
+class Sum(Numbers):
+    def loss(self, out, y):
+        return ((out - y) ** 2).sum() / 8
+
+
+class Pairs(Numbers):
+    def loss(self, out, y):
+        return torch.cdist(out, out).mean() + ((out - y) ** 2).mean()
+
+
+class Normalised(Numbers):
+    layer = staticmethod(lambda: torch.nn.BatchNorm1d(32))
+
+
+class Dropping(Numbers):
+    layer = staticmethod(lambda: torch.nn.Dropout(0.3))
+
+
+class Counting(Numbers):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x, y):
+        self.calls += 1
+        return super().forward(x, y)
+
+
+class Tokens(torch.nn.Module):
+    """A model that knows nothing of num_items_in_batch: its loss is a mean over the targets that it has."""
+
+    what = "tokens"
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = torch.nn.Embedding(VOCABULARY, 16), torch.nn.Linear(16, VOCABULARY)
+
+    def forward(self, input_ids, labels):
+        logits = self.head(self.table(input_ids))
+        return {"loss": functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), "logits": logits}
+
+
+class Shifted(Tokens):
+    def forward(self, input_ids, labels):
+        logits = self.head(self.table(input_ids))[:, :-1]
+        return {"loss": functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten()), "logits": logits}
+
+
+def language_model(dropout=0.0):
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=16, n_layer=2, n_head=2, resid_pdrop=dropout,
+        attn_pdrop=dropout, embd_pdrop=dropout, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    model = transformers.GPT2LMHeadModel(config)
+    model.what = "tokens"
+    return model
+
+
+MODELS = {
+    "numbers": Numbers, "sum": Sum, "pairs": Pairs, "normalised": Normalised, "dropping": Dropping,
+    "counting": Counting, "tokens": Tokens, "shifted": Shifted, "gpt2": language_model,
+    "attention": lambda: language_model(0.1), "wide": lambda: Numbers(1 << 16),
+}  # fmt: skip
+
+
+class Stepping(transformers.Trainer):
+    """Computes the gradients of a batch itself."""
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        loss = self.compute_loss(model, self._prepare_inputs(inputs))
+        self.accelerator.backward(loss)
+        return loss.detach()
+
+
+class Seen(transformers.TrainerCallback):
+    def __init__(self, die):
+        self.steps, self.first, self.die = 0, None, die
+
+    def on_step_begin(self, args, state, control, **_):
+        if self.first is None:
+            self.first = state.global_step
+            print(json.dumps({"first": self.first}), flush=True)
+
+    def on_step_end(self, args, state, control, **_):
+        self.steps += 1
+        if state.global_step == self.die and self.first == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.05 if self.die else 0.0)
+
+
+def train(case):
+    name, *words = case.split(",")
+    given = dict(word.split("=") for word in words if "=" in word)
+    torch.manual_seed(3)
+    model = MODELS[name]()
+    if "limit" in given:
+        model.limit = int(given["limit"])
+    arguments = transformers.TrainingArguments(
+        "out", per_device_train_batch_size=int(given.get("batch", 8)), seed=5, report_to=[], use_cpu=True,
+        num_train_epochs=float(given.get("epochs", 2)), disable_tqdm=True, save_strategy="no", logging_steps=1,
+        gradient_accumulation_steps=int(given.get("accumulation", 1)), lr_scheduler_type="cosine",
+        dataloader_num_workers=int(given.get("workers", 0)), dataloader_drop_last="drop" in words, learning_rate=1e-3,
+        label_names=["y"], remove_unused_columns=False, label_smoothing_factor=float(given.get("smoothing", 0)),
+    )  # fmt: skip
+    seen = Seen(int(given.get("die", 0)))
+    kind = Stepping if "own" in words else transformers.Trainer
+    trainer = kind(model, arguments, train_dataset=Rows(model.what, int(given.get("rows", 44))), callbacks=[seen])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    trainer.train()
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    logged = [(one["step"], one["epoch"], one["learning_rate"], one["loss"]) for one in trainer.state.log_history[:-1]]
+    weights = torch.cat([one.detach().flatten() for one in model.parameters()])
+    result = {
+        "case": case, "steps": trainer.state.global_step, "seen": seen.steps, "logged": logged, "rise": most,
+        "weights": weights.tolist() if len(weights) < 10**5 else [], "random": torch.rand(1).item(),
+    }  # fmt: skip
+    with Path("trained").open("a") as results:
+        print(json.dumps(result), file=results)
+
+
+if __name__ == "__main__":
+    for one in sys.argv[1:]:
+        train(one)
