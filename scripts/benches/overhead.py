@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import psutil
 
-from harness.children import BENCHES, ROOT, environment, guarding, started
+from harness.children import BENCHES, ROOT, environment, guarding, other_python, started
 from harness.results import Goal, concluded, table
 from stallguard.core.events import Event, ProbeNote
 from stallguard.sensors.log_matcher import Matcher
@@ -89,7 +89,7 @@ def step_rows(processes: int, rounds: int) -> list[Row]:
     """Return the rows about a `fit`; the kinds take turns, so that a loud minute falls on all of them."""
     kinds = [
         (name, python, options)
-        for name, python in (("Keras 3", sys.executable), ("Keras 2", keras2()))
+        for name, python in (("Keras 3", sys.executable), ("Keras 2", other_python("keras2")))
         for options in ((), ("--checkpoints",))
     ]
     found: dict[int, list[dict[str, float]]] = {number: [] for number in range(len(kinds))}
@@ -235,12 +235,6 @@ def output_rows(seconds: float) -> tuple[list[Row], int]:
         Row("  MB/s that are wanted, for each of these", [wanted / searched], 1.0),
     ]
     return rows, sum(wrong for _, wrong, _ in found)
-
-
-def keras2() -> str | None:
-    """Return the interpreter of the Keras 2 environment, if there is one."""
-    named = os.environ.get("STALLGUARD_PYTHON_KERAS2") or str(ROOT / ".venvs" / "keras2" / "bin" / "python")
-    return named if Path(named).exists() else None
 
 
 def main() -> int:

@@ -29,8 +29,8 @@ SEVERAL, LONG = (11, 25)  # epochs: of the fits that show what one costs, and of
 MILLISECOND = 1000  # us: the batches whose slow-down is shown
 
 
-def under_probe(arguments):
-    """Run this program again with the probe in and a process that receives its records; return its exit code."""
+def under_probe(arguments, program=__file__):
+    """Run a program with the probe in and a process that receives its records; return its exit code."""
     with tempfile.TemporaryDirectory(prefix="sg-") as place, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
         ear.bind(os.path.join(place, "s"))
         sys.path.insert(0, ROOT)
@@ -40,7 +40,7 @@ def under_probe(arguments):
         saves = os.path.join(place, "checkpoints") if "--checkpoints" in arguments else ""
         wish = settings.ProbeSettings(socket=ear.getsockname(), pages=place, token=1, checkpoints=saves, cost=1e-6)
         environment = {**os.environ, "PYTHONPATH": INJECT, settings.VARIABLE: settings.encode(wish)}
-        child = subprocess.Popen([sys.executable, os.path.abspath(__file__), *arguments], env=environment)
+        child = subprocess.Popen([sys.executable, os.path.abspath(program), *arguments], env=environment)
         ear.settimeout(1)
         while child.poll() is None:
             try:

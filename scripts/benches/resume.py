@@ -107,11 +107,7 @@ class Run:
 
     def saves(self, pid: int) -> bool:
         """Return whether the record of a process says that it makes a checkpoint."""
-        try:
-            record = wire.unpack((self._pages / f"{pid}.page").read_bytes())
-        except OSError:
-            return False
-        return record is not None and record["phase"] == CHECKPOINT
+        return is_saving(self._pages / f"{pid}.page")
 
 
 class Chains:
@@ -155,19 +151,19 @@ class Chains:
         """Kill one process at an instant of its own, unless it ends before."""
         written, kind = run.written(), self._dice.random()
         if kind < EARLY:
-            lives = _sleep(process, self._dice.uniform(0.0, self._start))
+            lives = lives_for(process, self._dice.uniform(0.0, self._start))
         else:
             wait = self._dice.uniform(0.0, 1.6 * self._training / (left + 1))
-            lives = _until(lambda: run.trains(written), process) and _sleep(process, wait)
+            lives = lives_until(lambda: run.trains(written), process) and lives_for(process, wait)
         if lives and EARLY <= kind < EARLY + SAVING:
-            lives = _until(lambda: run.saves(process.pid), process)
+            lives = lives_until(lambda: run.saves(process.pid), process)
         if not lives:
             return
         try:
             process.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
             return
-        _until(lambda: False, process)
+        lives_until(lambda: False, process)
         self.seen.kills += 1
         self.seen.early += not run.trains(written)
         self.seen.in_save += run.saves(process.pid)
@@ -206,7 +202,16 @@ def _options(every: float) -> tuple[str, ...]:
     return (*QUIETLY, *FOR_EVER, "--checkpoint-every", f"{every:.3f}s", "--checkpoint-cost", "100%")
 
 
-def _until(holds: Callable[[], bool], process: psutil.Process) -> bool:
+def is_saving(page: Path) -> bool:
+    """Return whether the record of a process says that it makes a checkpoint."""
+    try:
+        record = wire.unpack(page.read_bytes())
+    except OSError:
+        return False
+    return record is not None and record["phase"] == CHECKPOINT
+
+
+def lives_until(holds: Callable[[], bool], process: psutil.Process) -> bool:
     """Wait until something holds; False if the process ends before, or after LONG."""
     end = time.monotonic() + LONG
     while time.monotonic() < end:
@@ -221,10 +226,10 @@ def _until(holds: Callable[[], bool], process: psutil.Process) -> bool:
     return False
 
 
-def _sleep(process: psutil.Process, seconds: float) -> bool:
+def lives_for(process: psutil.Process, seconds: float) -> bool:
     """Wait so long; False if the process ends before."""
     end = time.monotonic() + seconds
-    return _until(lambda: time.monotonic() >= end, process)
+    return lives_until(lambda: time.monotonic() >= end, process)
 
 
 CHILD = BENCHES / "resume_child.py"

@@ -13,9 +13,15 @@ BENCHES = Path(__file__).resolve().parents[1]
 ROOT = BENCHES.parents[1]
 
 
-def guarding(*words: str, options: Sequence[str] = ()) -> list[str]:
-    """Return the command that runs a script with this Python under guard, and says nothing of its own."""
-    return [sys.executable, "-m", "stallguard", "run", "--quiet", "--python", sys.executable, *options, "--", *words]
+def guarding(*words: str, options: Sequence[str] = (), python: str = sys.executable) -> list[str]:
+    """Return the command that runs a script with a Python under guard, and says nothing of its own."""
+    return [sys.executable, "-m", "stallguard", "run", "--quiet", "--python", python, *options, "--", *words]
+
+
+def other_python(name: str) -> str | None:
+    """Return the interpreter of an environment that `scripts/setup NAME` makes, None if it is not here."""
+    named = os.environ.get(f"STALLGUARD_PYTHON_{name.upper()}") or str(ROOT / ".venvs" / name / "bin" / "python")
+    return named if Path(named).exists() else None
 
 
 def environment(home: Path | None = None, /, **more: str) -> dict[str, str]:
