@@ -30,22 +30,24 @@ def printed(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith('{"')]
 
 
-def undisturbed(python: str, folder: Path, *words: str) -> dict[str, Any]:
+def undisturbed(python: str, folder: Path, *words: str, script: Path = SCRIPT) -> dict[str, Any]:
     """Return what the script comes to without a guard."""
     folder.mkdir()
     quiet = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder)}
-    done = subprocess.run([python, SCRIPT, *words], cwd=folder, env=quiet, capture_output=True, text=True, check=True)
+    done = subprocess.run([python, script, *words], cwd=folder, env=quiet, capture_output=True, text=True, check=True)
     return printed(done.stdout)[-1]
 
 
-def killed(python: str, folder: Path, kills: int, seed: int, *words: str) -> tuple[list[dict[str, Any]], str, int]:
+def killed(
+    python: str, folder: Path, kills: int, seed: int, *words: str, script: Path = SCRIPT
+) -> tuple[list[dict[str, Any]], str, int]:
     """Guard the script, and kill its process so often; return its lines, what stallguard said, and the kills made."""
     folder.mkdir()
     instants, made = random.Random(seed), 0
     environment = {
         **os.environ, "STALLGUARD_HOME": str(folder / "home"), "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
     }  # fmt: skip
-    command = [*RUN, *EVERY, "--python", python, str(SCRIPT), *words]
+    command = [*RUN, *EVERY, "--python", python, str(script), *words]
     with (
         (folder / "printed").open("w+") as out, (folder / "said").open("w+") as err,
         subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err) as run,
@@ -55,18 +57,18 @@ def killed(python: str, folder: Path, kills: int, seed: int, *words: str) -> tup
                 lines = (folder / "printed").read_text().count('"first"')
                 if made < kills and lines == made + 1:
                     time.sleep(instants.uniform(0, SPAN))
-                    made += ends(run.pid)
+                    made += ends(run.pid, script)
                 time.sleep(0.02)
         finally:
             run.kill()
     return printed((folder / "printed").read_text()), (folder / "said").read_text(), made
 
 
-def ends(guard: int) -> int:
+def ends(guard: int, script: Path) -> int:
     """End the training of a guard by SIGKILL; return 0 if it has ended by itself."""
     for child in psutil.Process(guard).children():
         try:
-            if str(SCRIPT) in child.cmdline():
+            if str(script) in child.cmdline():
                 child.kill()
                 return 1
         except psutil.Error:
@@ -91,15 +93,17 @@ def test_a_training_that_is_killed_three_times_comes_to_the_same(
     assert "starts from the beginning" not in said
 
 
-def main() -> None:
+def main(script: Path = SCRIPT) -> None:
     """Kill so many times; print a line for each run, and how many came to something else."""
     seed, kills, words = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     python = os.environ.get("STALLGUARD_PYTHON_HF", str(Path(__file__).parents[2] / ".venvs/hf/bin/python"))
     with tempfile.TemporaryDirectory() as place:
-        expected, done, others = undisturbed(python, Path(place) / "plain", *words), 0, 0
+        expected, done, others = undisturbed(python, Path(place) / "plain", *words, script=script), 0, 0
         while done < kills:
             seed += 1
-            lines, said, made = killed(python, Path(place) / str(seed), min(3, kills - done), seed, *words)
+            lines, said, made = killed(
+                python, Path(place) / str(seed), min(3, kills - done), seed, *words, script=script
+            )
             same = bool(lines) and {name: lines[-1].get(name) for name in expected} == expected
             done, others = done + made, others + (not same)
             print(seed, made, [one["first"] for one in lines if "first" in one], "same" if same else said, flush=True)

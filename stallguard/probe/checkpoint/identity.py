@@ -110,6 +110,19 @@ def script() -> dict[str, int]:
     return found
 
 
+def differences(facts: dict[str, Any]) -> list[str]:
+    """Return what has changed since a checkpoint of a loop was made, in words: versions, the text of the script."""
+    found = []
+    made, ours = facts.get("versions"), versions()
+    if made != ours:
+        found.append(announcements.OTHER_VERSIONS % differing(made or {}, ours))
+    before, now = facts.get("script", {}), script()
+    changed = [os.path.basename(file) for file in before if file in now and before[file] != now[file]]
+    if changed:
+        found.append(announcements.EDITED % ", ".join(changed[:3]))
+    return found
+
+
 def rate(model: Any) -> Any:
     """Return the current learning rate of a model's optimizer, None if it comes from a schedule."""
     variable = variables.rate_of(getattr(model, "optimizer", None))

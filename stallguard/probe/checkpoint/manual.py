@@ -56,14 +56,7 @@ class Manual:
             if facts.get("of") != self._identity():
                 self._context.note("inexact", announcements.ANOTHERS % facts.get("of", {}).get("save"))
                 return False
-            made, ours = facts.get("versions"), identity.versions()
-            reasons: list[str] = []
-            if made and made != ours:
-                reasons.append(announcements.OTHER_VERSIONS % identity.differing(made, ours))
-            before, now = facts["script"], identity.script()
-            changed = [file for file in before if file in now and before[file] != now[file]]
-            if changed:
-                reasons.append(announcements.EDITED % ", ".join(map(os.path.basename, changed[:3])))
+            reasons = identity.differences(facts)
             previous = [announcements.PREVIOUS % one for one in damaged]
             text = "; ".join([*reasons, announcements.LOADED, *previous])
             self._context.note("inexact" if reasons else "resume", text)

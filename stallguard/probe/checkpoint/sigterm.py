@@ -52,6 +52,11 @@ class SigtermHandler:
         self._armed = True
         signal.signal(TERM, self._handle)
 
+    def reclaim(self) -> None:
+        """Install the handler again, in place of one that a library has put around it."""
+        if self._armed:
+            signal.signal(TERM, self._handle)
+
     def _writer(self) -> int:
         """Return the descriptor to which the signal's number is written; start the thread that reads it."""
         if self._pipe is None:

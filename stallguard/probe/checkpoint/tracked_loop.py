@@ -14,7 +14,6 @@ The first batch that is trained after a checkpoint is compared with that which w
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -96,14 +95,7 @@ class TrackedLoop:
 
     def _said(self, facts: dict[str, Any], damaged: list[str]) -> None:
         """Note where the loop goes on, and what is not as it was."""
-        reasons = []
-        made, ours = facts.get("versions"), identity.versions()
-        if made != ours:
-            reasons.append(announcements.OTHER_VERSIONS % identity.differing(made or {}, ours))
-        before, now = facts.get("script", {}), identity.script()
-        changed = [os.path.basename(file) for file in before if file in now and before[file] != now[file]]
-        if changed:
-            reasons.append(announcements.EDITED % ", ".join(changed[:3]))
+        reasons = identity.differences(facts)
         epoch, batch = self._at
         where = (
             announcements.IN_EPOCH % (epoch + 1, batch) if batch is not None else announcements.AT_EPOCH % (epoch + 1)

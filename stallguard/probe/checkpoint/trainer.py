@@ -24,15 +24,12 @@ import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import wire
 from ..frameworks.transformers import steps_of_epoch
 from ..hooks import around, before
 from . import announcements
 from .generations import DAMAGE, DamagedGeneration, Generations, flush, no_link, read_facts
+from .loop_saves import LoopSaves
 from .manual import flushed, verify
-from .saved_generation import AttemptRecords
-from .schedule import CheckpointSchedule, SaveReport
-from .sigterm import SigtermHandler
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -43,7 +40,6 @@ STATE, WEIGHTS, CALL = "trainer_state.json", "pytorch_model.bin", "call.json"
 NEEDED = ("optimizer.pt", "scheduler.pt", "rng_state.pth", STATE)
 MODELS = ("model.safetensors", WEIGHTS, "adapter_model.safetensors", "adapter_model.bin")
 INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
 ARGUMENTS = ("resume_from_checkpoint", "trial", "ignore_keys_for_eval")  # of Trainer.train
 # What reading a file of torch can raise besides: torch.save writes a zip archive, which can be cut anywhere.
 DAMAGED = (*DAMAGE, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
@@ -82,16 +78,10 @@ class TrainerCheckpoints:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        settings = context.settings
-        self._folder = AttemptRecords(context.checkpoint_directory, context.place, context.resuming).folder
-        self._pace = CheckpointSchedule(settings.checkpoint_every, settings.checkpoint_cost, time.monotonic())
-        self._report = SaveReport(context)
-        self._sigterm = SigtermHandler(begins=context.mail.own_thread)
-        self._process = os.getpid()
+        self._saves = LoopSaves(context)
         self._calls = 0
         self._call: TrainingCall | None = None  # the one that runs
         self._step = self._saved = -1  # of the last look; of the newest whole checkpoint of this call
-        self._stopped = False  # the last checkpoint was made
 
     # --- a call of train ----------------------------------------------------------------------------------------
 
@@ -99,43 +89,35 @@ class TrainerCheckpoints:
         """Return the wrapper for Trainer.train."""
 
         def train(trainer: Any, *args: Any, **named: Any) -> Any:
-            call = self._guarded("before Trainer.train", lambda: self._begins(trainer, args, named))
+            call = self._saves.guarded("before Trainer.train", lambda: self._begins(trainer, args, named))
             if call is not None and call.resumed is not None:
                 args, named = (), {**dict(zip(ARGUMENTS, args)), **named, ARGUMENTS[0]: call.resumed.path}
             try:
                 result = original(trainer, *args, **named)
                 if call is not None:
-                    self._guarded("after Trainer.train", lambda: self._finished(call))
+                    self._saves.guarded("after Trainer.train", lambda: self._finished(call))
             finally:
                 if call is not None:
                     self._call = None
-                    self._sigterm.disarm()
+                    self._saves.sigterm.disarm()
             return result
 
         return train
-
-    def _guarded(self, where: str, action: Any) -> Any:
-        try:
-            with self._context.own_work():
-                return action()
-        except Exception as error:
-            self._context.surprise(where, error)
-            return None
 
     def _begins(self, trainer: Any, args: tuple[Any, ...], named: dict[str, Any]) -> TrainingCall | None:
         """Choose the checkpoint of a call; None if the script chooses it, or the call is not one to resume."""
         words = {**dict(zip(ARGUMENTS, args)), **named}
         given, is_trial = words.get(ARGUMENTS[0]), words.get(ARGUMENTS[1]) is not None
-        if self._call is not None or self._stopped or is_trial or os.getpid() != self._process:
+        if self._call is not None or is_trial or self._saves.is_over:
             return None
         self._calls += 1
-        store = Generations(os.path.join(self._folder, "trainer-%04d" % self._calls))
+        store = Generations(os.path.join(self._saves.folder, "trainer-%04d" % self._calls))
         why = obstacle(trainer)
         if why:
-            self._report.refused(why, store.folder)
+            self._saves.report.refused(why, store.folder)
             return None
         self._context.note("resume", "", backup=1)  # it goes on from its own: none of ours is no start from scratch
-        self._report.begins()
+        self._saves.report.begins()
         output = os.path.abspath(trainer.args.output_dir)
         kept = _read(store.folder) if self._context.resuming else None
         record = kept or {"before": listing(output), "end": None}
@@ -149,7 +131,7 @@ class TrainerCheckpoints:
         self._step = self._saved = -1 if chosen is None else chosen.step
         self._context.hook_installed("checkpoint")
         self._context.losses.checkpoint = self.finite
-        self._sigterm.arm()
+        self._saves.sigterm.arm()
         self._call = TrainingCall(trainer, store, record, time.monotonic(), chosen)
         return self._call
 
@@ -234,8 +216,8 @@ class TrainerCheckpoints:
         trainer, began = state
         if not trainer.args.save_only_model:
             self._saved = trainer.state.global_step
-            self._report.saved(began)
-            self._pace.saved(began, time.monotonic())
+            self._saves.report.saved(began)
+            self._saves.pace.saved(began, time.monotonic())
 
     def step_ended(self, state: Any, result: Any) -> None:
         """Save after a step, or after the end of an epoch, if a save is due or the process is to end.
@@ -243,7 +225,7 @@ class TrainerCheckpoints:
         Trainer comes here after each step, and once more after the last one of an epoch, when that is over.
         """
         trainer, call = state[0], self._call
-        if call is None or self._stopped:
+        if call is None or self._saves.stopped:
             return
         now, step = time.monotonic(), trainer.state.global_step
         over, self._step = step == self._step, step
@@ -251,33 +233,27 @@ class TrainerCheckpoints:
         ends = trainer.control.should_training_stop or trainer.control.should_epoch_stop
         if not over and (ends or (steps > 0 and step % steps == 0)):
             return  # the epoch's end follows
-        command = self._context.get("command")
-        if self._sigterm.asked or command == STOP:
-            self._save_and_end(call)
+        if self._saves.must_end:
+            self._saves.end(step == self._saved or self.save(call), lambda: _stop(trainer), "Trainer")
             return
-        due = now >= self._pace.next
+        due = now >= self._saves.pace.next
         if over:
             last = trainer.control.should_training_stop or step >= trainer.state.max_steps
-            due = self._pace.at_end(now, now - call.began) if last else self._pace.due(now, between_epochs=True)
-        if command == SAVE:
-            self._context.set("command", 0)
-        if (due or command == SAVE) and step != self._saved:
+            due = (
+                self._saves.pace.at_end(now, now - call.began)
+                if last
+                else self._saves.pace.due(now, between_epochs=True)
+            )
+        if (self._saves.is_ordered() or due) and step != self._saved:
             self.save(call)
 
     def save(self, call: TrainingCall) -> bool:
-        """Make a generation; an error becomes a note, and an earlier checkpoint is kept.  Return whether it is made."""
-        began, made = time.monotonic(), False
-        self._sigterm.saving = True
-        try:
-            with self._context.own_work(), self._context.phase("checkpoint"):
-                call.store.make(lambda folder: self._fill(folder, call.trainer))
-            self._saved, made = call.trainer.state.global_step, True
-            self._report.saved(began)
-            self._context.saved()
-        except Exception as error:
-            self._report.failed(error, call.store.folder)
-        self._sigterm.saving = False
-        self._pace.saved(began, time.monotonic())
+        """Make a generation; return whether it is made."""
+        made = self._saves.save(
+            lambda: call.store.make(lambda folder: self._fill(folder, call.trainer)), call.store.folder
+        )
+        if made:
+            self._saved = call.trainer.state.global_step
         return made
 
     def _fill(self, folder: str, trainer: Any) -> dict[str, Any]:
@@ -336,19 +312,9 @@ class TrainerCheckpoints:
         else:
             self._context.say("inexact", OTHER_DRAWS % state[0])
 
-    def _save_and_end(self, call: TrainingCall) -> None:
-        """Make the last checkpoint and end the process: the script must not use a half-trained model."""
-        saved = call.trainer.state.global_step == self._saved or self.save(call)
-        self._stopped = True
-        self._context.flag(wire.FLAG_STOP_ASKED)
-        if not saved:
-            call.trainer.control.should_training_stop = True
-            self._context.note("stop", "asked Trainer to end this training after the step")
-        elif not self._sigterm.asked:
-            self._context.say("stop", announcements.STOPPED, saved=1)
-            self._sigterm.wait()
-        if self._sigterm.asked:
-            self._sigterm.die()
+
+def _stop(trainer: Any) -> None:
+    trainer.control.should_training_stop = True
 
 
 def patch(context: Context, module: Any) -> None:

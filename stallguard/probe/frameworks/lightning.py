@@ -2,7 +2,7 @@
 
 The progress is read by wrapping the function that calls the callbacks (trainer/call.py, 2.0 to 2.6); no callback is
 added, because a script sees those, and a checkpoint of Lightning names them.  In manual optimization the script itself
-steps, as often as it wants: there each batch of the loader is one.
+steps, as often as it wants: there each batch of the loader is one.  What is saved and resumed: checkpoint/lightning.py.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ class LightningHooks:
         self.context.set("total", min(known, default=0))
         self.beats.cold, self._is_open = True, False
 
-    def epoch_start(self, trainer: Any) -> None:
+    def epoch_start(self, trainer: Any, goes_on: bool = False) -> None:
         """Begin an epoch.  Lightning calls no event for one that goes on after a resume: its first batch begins it."""
         steps, epochs, done = steps_of_epoch(trainer), trainer.max_epochs, 0
-        loop = trainer.fit_loop.epoch_loop
-        if loop.restarting:
-            done = loop.batch_progress.current.completed // max(1, trainer.accumulate_grad_batches)
+        if goes_on:
+            batches = trainer.fit_loop.epoch_loop.batch_progress.current.completed
+            done = batches // max(1, trainer.accumulate_grad_batches)
         self.beats.epoch_begins(trainer.current_epoch, epochs if epochs is not None and epochs > 0 else -1, steps)
         self.beats.slots[_SOURCE] = TORCH
         self._loss, self._losses, self._is_open = 0.0, 0, True
@@ -123,7 +123,7 @@ class LightningHooks:
     def batch_start(self, trainer: Any, *_: Any) -> None:
         """Begin a micro-batch.  The first compiles, and fills caches."""
         if not self._is_open:
-            self.epoch_start(trainer)
+            self.epoch_start(trainer, goes_on=True)
         self.beats.enter(FIRST_RUN if self.beats.cold else STEP)
         self.beats.cold = False
 
@@ -193,6 +193,7 @@ def library(package: str, root: str) -> Library:
         package,
         companions=("lightning_fabric", "torchmetrics"),
         hooks=(targets, saves),
+        patches={"always": {root + ".trainer.trainer": ("checkpoint.lightning", "patch")}},
         distributions=(package.replace("_", "-"),),
     )
 
