@@ -7,7 +7,7 @@
 It prints the step that each process begins with, and at the end digests of weights, optimizer, schedule, logged means,
 metrics, callbacks and random draws.  A file `die` in its directory has the number of the step (in all fits) after which
 the process kills itself, `die-in-validation` that of the validation, `die-between` that of the epoch at whose end,
-`cut` that of the save (of stallguard) inside of which.
+`cut` that of the save (of stallguard) inside of which.  A file `width` has the number of the model's units.
 """
 
 import hashlib
@@ -41,6 +41,7 @@ torch.manual_seed(5)
 random.seed(5)
 np.random.seed(5)  # noqa: NPY002
 ROWS = int(GIVEN["rows"])
+WIDTH = int(Path("width").read_text()) if Path("width").exists() else 32
 inputs = torch.randn(ROWS, 8)
 targets = inputs[:, :1] ** 2
 counts = {"steps": 0, "validations": 0, "saves": 0}
@@ -70,11 +71,11 @@ class Stream(torch.utils.data.IterableDataset):
 class Model(lightning.LightningModule):
     def __init__(self):
         super().__init__()
-        self.save_hyperparameters({"width": 32})
+        self.save_hyperparameters({"width": WIDTH})
         self.automatic_optimization = GIVEN["manual"] == "no"
         self.layers = torch.nn.Sequential(
-            torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Dropout(0.2),
-            torch.nn.Linear(32, 1),
+            torch.nn.Linear(8, WIDTH), torch.nn.BatchNorm1d(WIDTH), torch.nn.ReLU(), torch.nn.Dropout(0.2),
+            torch.nn.Linear(WIDTH, 1),
         )  # fmt: skip
         self.error = torchmetrics.MeanSquaredError()
         self.kept = torchmetrics.CatMetric()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from stallguard.probe.checkpoint import lightning
 from tests.probe.receiver import Receiver
 
 SCRIPT = Path(__file__).parents[2] / "guarded" / "scripts" / "lightning_resumed.py"
@@ -135,21 +136,13 @@ def test_data_that_cannot_be_drawn_again_are_said_as_the_fit_begins(other_python
 
 
 def test_a_checkpoint_of_another_model_is_not_used(other_python, tmp_path):
-    python = other_python("hf")
-    Run(tmp_path, python).killed("die", 5, **OFTEN)
-    other = Run(tmp_path, python)
-    other.attempts = 1
-    other._command = [python, "-c", WIDER % str(SCRIPT)]
-    found = other.attempt(**OFTEN)
+    run = Run(tmp_path, other_python("hf"), "epochs=1")
+    run.killed("die", 5, **OFTEN)
+    (tmp_path / "width").write_text("16")
+    found = run.attempt(**OFTEN)
+    assert found.code == 0, found.err
     assert found.lines[0] == {"first": 0}
-    assert found.notes[0][0] == "inexact"
-
-
-WIDER = """
-import sys
-text = open(%r).read().replace("32", "16")
-exec(compile(text, "wider.py", "exec"))
-"""
+    assert found.notes[0] == ("inexact", lightning._OTHER_MODEL)
 
 
 def test_workers_that_live_on_are_named(other_python, tmp_path):
