@@ -31,6 +31,7 @@ _NEEDED = (
     "lr_schedulers",
 )
 _OWN = ("training", "_automatic_optimization")  # of the attributes that Lightning and torch give each module: a state
+_HPARAMS = {"_hparams", "_hparams_initial", "_hparams_name", "_log_hyperparams"}  # of save_hyperparameters
 _CONTAINERS = (list, dict, tuple, set)
 _REDUCTIONS = ("mean", "sum", "max", "min")
 
@@ -90,9 +91,9 @@ class Attributes:
         self._trainer = trainer
         torch: Any = sys.modules["torch"]
         core = _library(trainer, ".core")
-        # What Lightning and torch give each of their objects is no state of the script's.
+        # What Lightning and torch give each of their objects is no state of the script's; nor what it began with.
         self._theirs = {
-            kind: vars(kind()).keys() - set(_OWN)
+            kind: (vars(kind()).keys() | _HPARAMS) - set(_OWN)
             for kind in (core.LightningModule, core.LightningDataModule, torch.nn.Module)
         }
         self.unkept: dict[str, str] = {}  # path: class of what cannot be kept

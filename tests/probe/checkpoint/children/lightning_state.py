@@ -32,6 +32,7 @@ class Noting(lightning.Callback):
 class Model(lightning.LightningModule):
     def __init__(self):
         super().__init__()
+        self.save_hyperparameters({"rate": 1})
         self.layer = torch.nn.Linear(2, 1)
         self.metric = torchmetrics.MeanMetric()
         self.register_buffer("mask", torch.zeros(3), persistent=False)
@@ -115,6 +116,7 @@ print(json.dumps({
     "an object is named": named.get("module.odd") == "Odd",
     "large data are named": named.get("module.data") == "Tensor",
     "the state of a callback is named": any("Noting" in name for name in named),
+    "hyperparameters are not named": not any("hparams" in name for name in named),
     "no pickle": "pickle" not in json.dumps(kept["packed"][0]),
 }))  # fmt: skip
 sys.stdout.flush()
