@@ -72,15 +72,17 @@ def test_a_kind_whose_library_is_not_here_is_skipped_and_named(
 
 
 @pytest.mark.live
-def test_it_kills_a_training_of_mlx_and_finds_that_its_bytes_are_the_same(other_python: Callable[[str], str]) -> None:
-    other_python("mlx")
-    command = [sys.executable, BENCH, "--part", "kills", "--only", "^track-mlx$", "--each", "2"]
+@pytest.mark.parametrize(("library", "kind"), [("mlx", "track-mlx"), ("hf", "track-accelerate")])
+def test_it_kills_a_training_and_finds_that_its_bytes_are_the_same(
+    other_python: Callable[[str], str], library: str, kind: str
+) -> None:
+    other_python(library)
+    command = [sys.executable, BENCH, "--part", "kills", "--only", f"^{kind}$", "--each", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
-    row = next(line for line in done.stdout.splitlines() if line.startswith("| tracked MLX"))
+    row = next(line for line in done.stdout.splitlines() if line.startswith("| tracked"))
     counts = [int(cell) for cell in row.split("|")[2:-1]]
     assert counts[0] > 0, done.stdout
-
     assert counts[-2:] == [0, 0], done.stdout
 
 

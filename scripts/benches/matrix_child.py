@@ -293,11 +293,19 @@ def keras_fit(trouble):
     return float(sum(np.abs(weight).sum() for weight in model.get_weights()))
 
 
-def by_hand(trouble, step, validate=None):
-    """Run a loop of the script's own; `step(number)` trains a batch."""
+def by_hand(trouble, step, validate=None, kept=()):
+    """Run a loop of the script's own; `step(number)` trains a batch.  `kept`: what it hands over, if it does."""
     trouble.at("start")
-    for epoch in range(EPOCHS):
-        for batch in range(BATCHES):
+    epochs = ((epoch, enumerate(range(BATCHES))) for epoch in range(EPOCHS))
+    if LOOP.startswith("track-"):
+        try:
+            import stallguard
+
+            epochs = stallguard.track(*kept, range(BATCHES), epochs=EPOCHS)
+        except ImportError:  # the undisturbed run
+            pass
+    for epoch, batches in epochs:
+        for batch, _ in batches:
             trouble.position[:] = [epoch, batch]
             trouble.at("input")
             time.sleep(PACE)
@@ -350,22 +358,37 @@ def tape(trouble):
     return float(sum(np.abs(weight).sum() for weight in model.get_weights()))
 
 
+def passes(trouble, x):
+    """Do what a part of a model does whose call runs Python in each step."""
+    if trouble.lasts() and trouble.what == "slow":
+        time.sleep(SLOW)
+    trouble.at("step" if trouble.started else "first", rows_of(x))
+    trouble.started = 1
+    return x * float("nan") if trouble.lasts() and trouble.what == "nan" else x
+
+
+def torch_model(trouble):
+    import torch
+
+    torch.manual_seed(1)
+
+    class Device(torch.nn.Module):
+        def forward(self, x):
+            return passes(trouble, x) if self.training else x
+
+    return torch.nn.Sequential(Device(), torch.nn.Linear(WIDTH, 1))
+
+
+def weights_of(model):
+    return float(sum(parameter.detach().abs().sum() for parameter in model.parameters()))
+
+
 def torch_loop(trouble):
     import torch
 
     trouble.at("import")
-    torch.manual_seed(1)
+    model = torch_model(trouble)
     x = torch.rand(ROWS, WIDTH)
-
-    class Device(torch.nn.Module):
-        def forward(self, x):
-            if trouble.lasts() and trouble.what == "slow":
-                time.sleep(SLOW)
-            trouble.at("step" if trouble.started else "first", rows_of(x))
-            trouble.started = 1
-            return x * float("nan") if trouble.lasts() and trouble.what == "nan" else x
-
-    model = torch.nn.Sequential(Device(), torch.nn.Linear(WIDTH, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
 
     def train(_):
@@ -373,8 +396,141 @@ def torch_loop(trouble):
         model(x).square().mean().backward()
         optimizer.step()
 
-    by_hand(trouble, train)
-    return float(sum(parameter.detach().abs().sum() for parameter in model.parameters()))
+    by_hand(trouble, train, kept=(model, optimizer))
+    return weights_of(model)
+
+
+def torch_rows(trouble):
+    """Return a dataset with the rows of an epoch."""
+    import torch
+
+    x = torch.rand(ROWS * BATCHES, WIDTH)
+
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(x)
+
+        def __getitem__(self, index):
+            trouble.at("input")
+            return {"x": x[index]}
+
+    return Rows()
+
+
+def trainer_fit(trouble):
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    trouble.at("import")
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch_model(trouble)
+
+        def forward(self, x):
+            return {"loss": self.inner(x).square().mean()}
+
+    class Places(TrainerCallback):
+        def on_train_begin(self, args, state, control, **named):
+            trouble.at("start")
+
+        def on_step_begin(self, args, state, control, **named):
+            trouble.position[:] = divmod(state.global_step, BATCHES)
+            time.sleep(PACE)
+
+        def on_step_end(self, args, state, control, **named):
+            trouble.at("callback")
+
+        def on_epoch_end(self, args, state, control, **named):
+            trouble.at("epoch-end")
+
+        def on_prediction_step(self, args, state, control, **named):
+            trouble.at("validation")
+
+    arguments = TrainingArguments(
+        str(trouble.folder / "out"), num_train_epochs=EPOCHS, per_device_train_batch_size=ROWS, report_to=[],
+        save_strategy="no", disable_tqdm=True, logging_strategy="epoch" if PRINTS else "no", use_cpu=True,
+        eval_strategy="epoch" if trouble.where == "validation" else "no", remove_unused_columns=False,
+    )  # fmt: skip
+    model, rows = Model(), torch_rows(trouble)
+    plain = torch_rows(Trouble({"what": "", "where": "", "again": "once", "folder": trouble.folder}))
+    trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=plain, callbacks=[Places()])
+    trainer.train()
+    return weights_of(model)
+
+
+def lightning_fit(trouble):
+    import torch
+    from lightning import pytorch as lightning
+
+    trouble.at("import")
+    model = torch_model(trouble)
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def training_step(self, batch, index):
+            return self.inner(batch["x"]).square().mean()
+
+        def validation_step(self, batch, index):
+            trouble.at("validation")
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    class Places(lightning.Callback):
+        def on_train_start(self, trainer, module):
+            trouble.at("start")
+
+        def on_train_batch_start(self, trainer, module, batch, index):
+            trouble.position[:] = [trainer.current_epoch, index]
+            time.sleep(PACE)
+
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            trouble.at("callback")
+
+        def on_train_epoch_end(self, trainer, module):
+            if PRINTS:
+                print("epoch", trainer.current_epoch, flush=True)
+            trouble.at("epoch-end")
+
+    loader = torch.utils.data.DataLoader(torch_rows(trouble), ROWS)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, max_epochs=EPOCHS, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, enable_checkpointing=False, num_sanity_val_steps=0,
+        default_root_dir=str(trouble.folder), callbacks=[Places()],
+    )  # fmt: skip
+    trainer.fit(Module(), loader, torch.utils.data.DataLoader([1]) if trouble.where == "validation" else None)
+    return weights_of(model)
+
+
+def mlx_loop(trouble):
+    import mlx.core as mx
+    from mlx import nn, optimizers
+    from mlx.utils import tree_flatten
+
+    trouble.at("import")
+    mx.random.seed(1)
+
+    class Device(nn.Module):
+        def __call__(self, x):
+            return passes(trouble, x)
+
+    model, optimizer = nn.Sequential(Device(), nn.Linear(WIDTH, 1)), optimizers.SGD(0.01)
+    x = mx.random.uniform(shape=(ROWS, WIDTH))
+    gradient = nn.value_and_grad(model, lambda model, x: model(x).square().mean())
+
+    def train(_):
+        loss, slopes = gradient(model, x)
+        optimizer.update(model, slopes)
+        mx.eval(loss, model.parameters(), optimizer.state)
+
+    by_hand(trouble, train, kept=(model, optimizer))
+    return float(sum(one.abs().sum().item() for _, one in tree_flatten(model.parameters())))
 
 
 def beat(trouble):
@@ -398,7 +554,8 @@ def beat(trouble):
 
 LOOPS = {
     "keras": keras_fit, "keras-jax": keras_fit, "keras-torch": keras_fit, "keras2": keras_fit,
-    "batches": keras_batches, "tape": tape, "torch": torch_loop, "beat": beat,
+    "batches": keras_batches, "tape": tape, "torch": torch_loop, "track-torch": torch_loop, "trainer": trainer_fit,
+    "lightning": lightning_fit, "mlx": mlx_loop, "track-mlx": mlx_loop, "beat": beat,
 }  # fmt: skip
 
 

@@ -26,12 +26,16 @@ STALLS = ("lock", "native-lock", "interpreter", "sleep", "spin", "native-spin", 
 CRASHES = ("crash", "kill")
 PASSING = ("nan", "slow", "nothing", "stop")  # what a training goes on with
 FITS = ("keras", "keras-jax", "keras-torch", "keras2")
-HALVED = (*FITS, "batches")  # docs/batches.md: Model.fit and train_on_batch with Keras' own train_step
+HALVED = (*FITS, "batches", "trainer")  # docs/frameworks.md, and train_on_batch with Keras' own train_step
+VALIDATES = (*HALVED, "lightning")  # loops whose validation is known as one
 # docs/loss.md: a loop by hand, and a GradientTape loop, show no loss.
-LOSS_KNOWN = (*FITS, "batches", "torch")
+LOSS_KNOWN = (*HALVED, "lightning", "torch", "track-torch", "mlx", "track-mlx")
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {
-    "loop": (*HALVED, "tape", "torch", *(f"beat-{version}" for version in VERSIONS)),
+    "loop": (
+        *HALVED, "lightning", "tape", "torch", "track-torch", "mlx", "track-mlx",
+        *(f"beat-{version}" for version in VERSIONS),
+    ),
     "what": (*STALLS, *CRASHES, "memory", "error", *PASSING),
     "where": (
         "import", "start", "tracing", "first", "step", "callback", "validation", "epoch-end", "save", "input", "exit",
@@ -97,7 +101,9 @@ def python_of(loop: str) -> Path | None:
         return Path(found) if found else None
     needs, environment = {
         "keras-jax": (("keras", "jax"), "jax"), "keras-torch": (("keras", "torch"), "torch"),
-        "torch": (("torch",), "torch"), "keras2": ((), "keras2"),
+        "torch": (("torch",), "torch"), "track-torch": (("torch",), "torch"), "keras2": ((), "keras2"),
+        "trainer": (("transformers",), "hf"), "lightning": (("lightning",), "hf"),
+        "mlx": (("mlx",), "mlx"), "track-mlx": (("mlx",), "mlx"),
     }.get(loop, (("keras", "tensorflow"), ""))  # fmt: skip
     if needs and all(importlib.util.find_spec(name) for name in needs):
         return own
@@ -117,7 +123,7 @@ def possible(cell: Mapping[str, str]) -> bool:
         not (where == "tracing" and loop not in ("", "keras", "keras2", "keras-jax", "batches", "tape")),
         # docs/detection.md: a loop by hand is watched from outside only until it calls stallguard.
         not (loop == "beat" and where in ("import", "start", "first")),
-        not (where == "validation" and loop not in ("", *HALVED)),
+        not (where == "validation" and loop not in ("", *VALIDATES)),
         not (where == "save" and loop not in ("", "keras", "keras-jax", "keras-torch")),
         # What the interpreter does with an exception at its exit is its own.
         not (where == "exit" and (what not in ("", *STALLS) or again not in ("", "once"))),

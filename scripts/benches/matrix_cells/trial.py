@@ -92,7 +92,8 @@ def found_by(cell: Cell, python: Path, folder: Path) -> tuple[Path, dict[str, st
     packages = next(iter((python.parent.parent / "lib").glob("python3.*/site-packages")))
     if cell.library == "pythonpath":
         return python.resolve(), {"PYTHONPATH": str(packages)}
-    name = "torch" if cell.kind == "torch" else "keras"
+    own = {"torch": "torch", "trainer": "transformers", "lightning": "lightning", "mlx": "mlx"}
+    name = own.get(cell.kind.replace("track-", ""), "keras")
     place = folder / f"clone-of-{name}"
     place.mkdir()
     (place / name).symlink_to(packages / name)
