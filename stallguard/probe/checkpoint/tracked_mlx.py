@@ -46,34 +46,35 @@ def made(facts: dict[str, Any], blob: Any) -> Any:
     return core.array(memoryview(bytes(blob))).view(dtype).reshape(facts["shape"])
 
 
-def _arrays(value: Any) -> Any:
+def arrays_of(value: Any) -> Any:
     """Return the arrays of nested containers as plain dicts and lists, an empty dict for what holds none."""
     if isinstance(value, dict):
-        return {key: _arrays(one) for key, one in value.items()}
+        return {key: arrays_of(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_arrays(one) for one in value]
+        return [arrays_of(one) for one in value]
     return value if is_tensor(value) else {}
 
 
-def _fill(existing: Any, state: Any) -> Any:
-    """Return `existing` with the arrays of `state`, which `_arrays` returned."""
+def fill(existing: Any, state: Any) -> Any:
+    """Return `existing` with the arrays of `state`, which `arrays_of` returned."""
     if isinstance(existing, dict):
         for key, one in state.items():
-            existing[key] = _fill(existing.get(key), one)
+            existing[key] = fill(existing.get(key), one)
         return existing
     if isinstance(existing, list):
-        existing[:] = [_fill(old, one) for old, one in zip(existing + [None] * len(state), state)]
+        existing[:] = [fill(old, one) for old, one in zip(existing + [None] * len(state), state)]
         return existing
     if isinstance(existing, tuple):
-        return tuple(_fill(old, one) for old, one in zip(existing, state))
+        return tuple(fill(old, one) for old, one in zip(existing, state))
     return state if is_tensor(state) or existing is None else existing
 
 
-def _shapes(tree: Any) -> Any:
+def shapes_of(tree: Any) -> Any:
+    """Return the shapes of the arrays of `arrays_of`."""
     if isinstance(tree, dict):
-        return {key: _shapes(one) for key, one in tree.items()}
+        return {key: shapes_of(one) for key, one in tree.items()}
     # Not the types: a training in bfloat16 can replace an array by one of float32.
-    return [_shapes(one) for one in tree] if isinstance(tree, list) else tuple(tree.shape)
+    return [shapes_of(one) for one in tree] if isinstance(tree, list) else tuple(tree.shape)
 
 
 class ModuleState:
@@ -88,15 +89,15 @@ class ModuleState:
         plain = {name: {key: one for key, one in vars(part).items() if type(one) in _PLAIN}
                  for name, part in parts.items()}  # fmt: skip
         frozen = {name: sorted(part._no_grad) for name, part in parts.items()}
-        return {"arrays": _arrays(self._module), "attributes": plain, "frozen": frozen}
+        return {"arrays": arrays_of(self._module), "attributes": plain, "frozen": frozen}
 
     def fits(self, state: dict[str, Any]) -> bool:
         """Return whether a state is one of such a module."""
-        return bool(_shapes(_arrays(self._module)) == _shapes(state["arrays"]))
+        return bool(shapes_of(arrays_of(self._module)) == shapes_of(state["arrays"]))
 
     def write(self, state: dict[str, Any]) -> None:
         """Write a state into it."""
-        _fill(self._module, state["arrays"])
+        fill(self._module, state["arrays"])
         for name, part in self._module.named_modules():
             vars(part).update(state["attributes"][name])
             part._no_grad.clear()
@@ -111,7 +112,7 @@ class OptimizerState:
 
     def read(self) -> list[dict[str, Any]]:
         """Return the state of each."""
-        return [{"state": _arrays(one.state), "initialized": bool(one._initialized)} for one in self._several]
+        return [{"state": arrays_of(one.state), "initialized": bool(one._initialized)} for one in self._several]
 
     def fits(self, state: list[dict[str, Any]]) -> bool:
         """Return whether a state is one of such optimizers."""
@@ -120,5 +121,5 @@ class OptimizerState:
     def write(self, state: list[dict[str, Any]]) -> None:
         """Write a state into them."""
         for one, saved in zip(self._several, state):
-            _fill(one.state, saved["state"])
+            fill(one.state, saved["state"])
             one._initialized = saved["initialized"]

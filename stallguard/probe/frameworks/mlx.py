@@ -367,6 +367,7 @@ class Iterations:
         self._batches, self._callback = arguments["iterate_batches"], arguments["training_callback"]
         self._source: Any = None
         self._ended = 0  # iterations
+        self._tokens = 0  # that earlier attempts trained
         arguments["iterate_batches"], arguments["training_callback"] = self._iterate, self
 
     def _iterate(self, *args: Any, **named: Any) -> Any:
@@ -391,6 +392,10 @@ class Iterations:
             beats.input_ends(STEP)
         return batch
 
+    def goes_on(self, ended: int, tokens: int) -> None:
+        """Note what earlier attempts trained, before the first batch is fetched."""
+        self._ended, self._tokens = ended, tokens
+
     def begins(self) -> None:
         """End the iteration before, or begin the first."""
         if self._hooks.iterates:
@@ -398,6 +403,8 @@ class Iterations:
             return
         self._hooks.iterates = True
         self._hooks.beats.epoch_begins(0, 1, self._total)
+        if self._ended:
+            self._hooks.beats.epoch_goes_on(self._ended // self._slices)
 
     def end(self) -> None:
         """End the last one."""
@@ -421,6 +428,8 @@ class Iterations:
         """Take the loss of a report, and pass it on."""
         try:
             self._hooks.context.losses.of_batch(report.get("train_loss"))
+            if self._tokens and "trained_tokens" in report:
+                report["trained_tokens"] += self._tokens
         except Exception as error:
             self._hooks.context.surprise("mlx-lm's report", error)
         if self._callback is not None:
@@ -476,6 +485,7 @@ LIBRARY = Library(
     trains=True,
     companions=("mlx_lm", "mlx_vlm", "mlx_embeddings", "mlx_whisper"),
     hooks=(targets, lambda context: SaveHooks(context, SAVES).targets()),
+    patches={"always": {"mlx_lm.tuner.trainer": ("checkpoint.mlx_lm", "patch")}},
     array_waits=("eval", "item", "synchronize", "tolist", "__array__"),
     has_peers=lambda: _largest[0] > 1,
     distributions=("mlx", "mlx-lm"),
