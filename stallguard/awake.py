@@ -3,6 +3,8 @@
 The helper is a process that ends with stallguard, even after a kill.  Never `caffeinate -d`: a display that stays
 on triggers the GPU watchdog that ends trainings, and one that is off does no harm.  Must not decide whether to keep
 the machine awake; must not fail a run.
+
+On order it puts the display of a Mac to sleep (`run --display-sleep`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from stallguard.core.readings import Machine
 
 Which = Callable[[str], str | None]
 WHY = "a training is guarded"
+PMSET = "/usr/bin/pmset"
+FIRST_BATCHES = 8  # of an attempt, after which its training is known to run: what fails at once leaves the display on
 
 
 class AwakePlan(NamedTuple):
@@ -98,3 +102,43 @@ class Awake:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._helper.wait(2)
         self._helper = None
+
+
+def is_display_due(attempt: int, batches: int, last: int) -> bool:
+    """Return whether to put the display to sleep now.  `last`: the attempt in which that was done, 0: in none.
+
+    Once in each attempt: the user can wake the display, and what the display's watchdog ended had it on.
+    """
+    return attempt > last and batches >= FIRST_BATCHES
+
+
+class DisplaySleep:
+    """Puts the display to sleep by `pmset displaysleepnow` (pmset(1)), and changes no setting of the machine."""
+
+    def __init__(self, platform: str = sys.platform, pmset: str = PMSET) -> None:
+        """Nothing is started yet."""
+        self._command = (pmset, "displaysleepnow") if platform == "darwin" else ()
+        self._last = 0
+        self._helper: subprocess.Popen[bytes] | None = None
+        self.words = "" if self._command else "--display-sleep does nothing on this system: it is for a Mac's display"
+
+    def look(self, attempt: int, batches: int) -> str:
+        """Start the command if that is due; return what came of it, "" if there is no news.  Never blocks."""
+        if self._helper is not None:
+            code = self._helper.poll()
+            if code is None:
+                return ""
+            self._helper = None
+            if code:
+                return f"the display was not put to sleep: {' '.join(self._command)} ended with {code}"
+            return "put the display to sleep, as ordered by --display-sleep"
+        if not self._command or not is_display_due(attempt, batches, self._last):
+            return ""
+        self._last = attempt
+        try:
+            self._helper = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            return f"the display was not put to sleep: {self._command[0]}: {error.strerror}"
+        return ""

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from stallguard.awake import Awake, AwakePlan, plan, warnings
+from stallguard.awake import FIRST_BATCHES, Awake, AwakePlan, DisplaySleep, is_display_due, plan, warnings
 from stallguard.core.readings import Machine
 
 
@@ -93,3 +93,37 @@ def test_what_sleeps_all_the_same_is_warned_of(machine, words):
     found = warnings(machine)
     assert len(found) == len(words)
     assert all(word in line for word, line in zip(words, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("attempt", "batches", "last", "due"),
+    [
+        (1, FIRST_BATCHES - 1, 0, False),
+        (1, FIRST_BATCHES, 0, True),
+        (1, 5000, 1, False),
+        (2, 0, 1, False),
+        (2, FIRST_BATCHES, 1, True),
+    ],
+)
+def test_the_display_is_due_once_an_attempt_when_its_first_batches_have_run(attempt, batches, last, due):
+    assert is_display_due(attempt, batches, last) is due
+
+
+@pytest.mark.parametrize(("code", "says"), [(0, "put the display to sleep"), (3, "ended with 3")])
+def test_the_display_is_put_to_sleep_by_pmset_alone_and_its_refusal_is_said(tmp_path, code, says):
+    fake = tmp_path / "pmset"
+    fake.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/log\nexit {code}\n')
+    fake.chmod(0o755)
+    display, said = DisplaySleep("darwin", str(fake)), []
+
+    assert display.look(1, 0) == display.look(1, FIRST_BATCHES) == ""
+    assert until(lambda: said.append(display.look(1, 9)) or any(said))
+    assert says in "".join(said)
+    assert display.look(1, 500) == display.look(1, 501) == ""
+    assert (tmp_path / "log").read_text() == "displaysleepnow\n"
+
+
+def test_a_mac_without_pmset_and_linux_say_that_nothing_was_done(tmp_path):
+    assert "not put to sleep" in DisplaySleep("darwin", str(tmp_path / "none")).look(1, FIRST_BATCHES)
+    linux = DisplaySleep("linux", str(tmp_path / "none"))
+    assert (linux.look(1, FIRST_BATCHES), "does nothing" in linux.words) == ("", True)

@@ -66,6 +66,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probe: bool = True
     resume: str = ""
     let_sleep: bool = False
+    display_sleep: bool = False
     stop_at: str = ""
     max_time: float = NEVER
     segments: float = NEVER
@@ -216,6 +217,11 @@ _SETTINGS = [
         "--resume",
     ),
     Key("run.let_sleep", SWITCH, "Let the machine sleep while the training runs.", "--let-sleep"),
+    Key(
+        "run.display_sleep", SWITCH,
+        "Put a Mac's display to sleep when the first batches of an attempt have run; elsewhere nothing.",
+        "--display-sleep",
+    ),
     Key(
         "run.stop_at", CLOCK, "Time of day to end the training at, after a checkpoint.", "--stop-at", live=True
     ),

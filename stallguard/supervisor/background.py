@@ -68,6 +68,7 @@ class Surroundings:
         asked_for = run_files.asked(context.directory)
         self._began = local_time(asked_for.began if asked_for else run_files.utc())
         self._awake: awake.Awake | None = None
+        self._display: awake.DisplaySleep | None = None
         self._watch: FilesWatch | None = None
         self._opening: Worker | None = None
         self._looked = self._asked = 0.0
@@ -79,6 +80,10 @@ class Surroundings:
         if not self._context.settings.config.run.let_sleep:
             self._awake = awake.Awake(awake.plan(os.getpid()))
             self._note_once("awake", self._awake.words)
+        if self._context.settings.config.run.display_sleep:
+            self._display = awake.DisplaySleep()
+            if self._display.words:
+                self._note_once("awake", self._display.words)
         settings = self._context.settings
         if settings.load is None:
             return
@@ -116,6 +121,9 @@ class Surroundings:
             if identity(path) != self._directory:  # gone, or made again by one of our own writers
                 text = f"the run's directory {path} was removed: from now on nothing of the run is kept"
                 self._note_once("trouble", text)
+            said = self._display.look(run.history.attempt, run.training.batches) if self._display is not None else ""
+            if said:
+                self._context.reporter.note("awake", said)
         if now - self._asked < ASK_EVERY:
             return
         self._asked = now

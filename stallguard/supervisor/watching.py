@@ -30,7 +30,15 @@ def only_watching(loaded: Loaded, *, probe: bool = True) -> Loaded:
     """Return the settings without all that would act on the process.  `probe`: whether one is in it."""
     config = loaded.config
     run = replace(
-        config.run, observe=True, probe=probe, resume="", stop_at="", max_time=NEVER, segments=NEVER, let_sleep=True
+        config.run,
+        observe=True,
+        probe=probe,
+        resume="",
+        stop_at="",
+        max_time=NEVER,
+        segments=NEVER,
+        let_sleep=True,
+        display_sleep=False,
     )
     policy = replace(
         config.policy, on_stall="notify", causes=(), memory_ahead="notify", on_nonfinite="notify", microbatches=1,

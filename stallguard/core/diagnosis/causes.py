@@ -148,7 +148,8 @@ NO_REMAPPER = Advice("an experiment: let the plug-in leave the graph as it is",
     "TURN_OFF_REMAPPER=1 stallguard run ...", "on_metal off_torch")
 NO_CACHE = Advice("an experiment: let the plug-in keep less memory",
     "TF_MPS_DISABLE_ALLOCATION_CACHE=1 stallguard run ...", "on_metal off_torch")
-DISPLAY = Advice("let the display sleep while it trains; the limit holds only while it is on", "pmset displaysleepnow")
+DISPLAY = Advice("let the display sleep while it trains (--display-sleep); the limit is that of one that is on",
+    "pmset displaysleepnow")
 RELAX = Advice("if it comes back, the driver's limit can be relaxed at your own risk",
     "AGX_RELAX_CDM_CTXSTORE_TIMEOUT=1 stallguard run ...")
 FEWER_CALLS = Advice("small steps spend their time between Python and the device",
