@@ -67,13 +67,6 @@ def versions() -> dict[str, str]:
     return found
 
 
-def edited(before: dict[str, Any]) -> str:
-    """Return the names of files of the script whose text has changed, three at most.  `before`: what `script` was."""
-    now = script()
-    changed = [file for file in before if file in now and before[file] != now[file]]
-    return ", ".join(map(os.path.basename, changed[:3]))
-
-
 def of_fit(model: Any, iterator: Any, site: str) -> dict[str, Any]:
     """Return what distinguishes a fit of `model`, called at `site` with the data of `iterator`; `model` is built."""
     optimizer = variables.inner_of(getattr(model, "optimizer", None))
