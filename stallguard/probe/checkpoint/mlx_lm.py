@@ -95,6 +95,11 @@ class TrainerCall:
         self.tokens += sum(one.item() for one in self.total()[1:])
         self.sums, self.window = [], 0
 
+    def finite(self) -> str:
+        """Return when the newest generation with a finite loss was made, in words; "" if there is none."""
+        found = self.store.finite()
+        return "" if found is None else announcements.FINITE_LOOP % announcements.clock(found[1])
+
     def read(self) -> dict[str, Any]:
         """Return its state."""
         return {
@@ -176,29 +181,27 @@ class MlxLmCheckpoints:
         """Return the wrapper for mx.compile, which takes the trainer's step."""
 
         def compile_(fun: Any, *args: Any, **named: Any) -> Any:
-            compiled, call = original(fun, *args, **named), self._call
-            is_step = getattr(fun, "__qualname__", "") == STEP and fun.__module__ == self._module.__name__
-            return self._stepping(call, compiled) if is_step and call is not None else compiled
+            run, call = original(fun, *args, **named), self._call
+            if call is None or getattr(fun, "__qualname__", "") != STEP or fun.__module__ != self._module.__name__:
+                return run
+            call.has_step = True
+
+            def step(batch: Any, gradients: Any, *args: Any) -> Any:
+                if not call.is_kept:
+                    return run(batch, gradients, *args)
+                if batch is _PASSED:  # the first of them returns the sums of all
+                    first, call.again = call.again, (0.0, 0, None)
+                    return first
+                if gradients is None:
+                    gradients, call.given = call.given, None
+                loss, tokens, call.gradients = result = run(batch, gradients, *args)
+                call.sums.append((loss, tokens))
+                call.window += 1
+                return result
+
+            return step
 
         return compile_
-
-    def _stepping(self, call: TrainerCall, run: Function) -> Function:
-        call.has_step = True
-
-        def step(batch: Any, gradients: Any, *args: Any) -> Any:
-            if not call.is_kept:
-                return run(batch, gradients, *args)
-            if batch is _PASSED:  # the first of them returns the sums of all
-                first, call.again = call.again, (0.0, 0, None)
-                return first
-            if gradients is None:
-                gradients, call.given = call.given, None
-            loss, tokens, call.gradients = result = run(batch, gradients, *args)
-            call.sums.append((loss, tokens))
-            call.window += 1
-            return result
-
-        return step
 
     # --- its loop -----------------------------------------------------------------------------------------------
 
@@ -319,7 +322,7 @@ class MlxLmCheckpoints:
         else:
             call.store.forget()
         self._context.hook_installed("checkpoint")
-        self._context.losses.checkpoint = lambda: self._finite(call)
+        self._context.losses.checkpoint = call.finite
         self._sigterm.arm()
 
     def _resume(self, call: TrainerCall) -> None:
@@ -351,11 +354,6 @@ class MlxLmCheckpoints:
             damaged.append(announcements.OF_OTHERS % "mlx-lm's trainer")
         if damaged:
             self._context.say("inexact", announcements.FIRST_ITERATION % "; ".join(damaged))
-
-    def _finite(self, call: TrainerCall) -> str:
-        """Return when the newest generation with a finite loss was made, in words; "" if there is none."""
-        found = call.store.finite()
-        return "" if found is None else announcements.FINITE_LOOP % announcements.clock(found[1])
 
     def _ended(self, call: TrainerCall) -> None:
         """Save after an iteration, if a save is due or the process is to end."""
