@@ -21,7 +21,10 @@ import psutil
 from .runs import RUN, SCRIPTS
 
 SCRIPT = SCRIPTS / "trainer.py"
-EVERY = ("--set", "checkpoint.every=0.3s", "--set", "checkpoint.cost=0.5", "--cool-down", "0.3s")
+EVERY = (
+    "--set", "checkpoint.every=0.3s", "--set", "checkpoint.cost=0.5", "--cool-down", "0.3s",
+    "--set", "policy.no_progress_limit=9",  # on a busy machine a kill can come before the first checkpoint
+)  # fmt: skip
 SPAN = 2.0  # seconds after its first step, at most, until a process is killed; its steps take about that
 
 

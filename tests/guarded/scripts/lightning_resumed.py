@@ -7,6 +7,7 @@
 It prints the step that each process begins with, and at the end digests of weights, optimizer, schedule, logged means,
 metrics, callbacks and random draws.  A file `die` in its directory has the number of the step (in all fits) after which
 the process kills itself, `die-in-validation` that of the validation, `die-between` that of the epoch at whose end,
+`term` and `hang` that of the step in which it gets SIGTERM, and in the second waits for ever,
 `cut` that of the save (of stallguard) inside of which.  A file `width` has the number of the model's units.
 """
 
@@ -47,10 +48,12 @@ targets = inputs[:, :1] ** 2
 counts = {"steps": 0, "validations": 0, "saves": 0}
 
 
-def dies(file, number):
+def dies(file, number, by=signal.SIGKILL):
     if Path(file).exists() and int(Path(file).read_text()) == number:
         Path(file).unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), by)
+        return True
+    return False
 
 
 class Rows(torch.utils.data.Dataset):
@@ -107,6 +110,9 @@ class Model(lightning.LightningModule):
 
     def on_train_batch_end(self, *_):
         counts["steps"] += 1
+        dies("term", self.global_step, signal.SIGTERM)
+        if dies("hang", self.global_step, signal.SIGTERM):
+            os.read(os.pipe()[0], 1)
         dies("die", self.global_step if self.automatic_optimization else self.trainer.fit_loop.total_batch_idx + 1)
 
     def validation_step(self, batch, index):

@@ -95,6 +95,16 @@ def test_a_killed_fit_ends_as_the_undisturbed_one(undisturbed, other_python, tmp
     assert found.notes == [("resume", STEP % first)]
 
 
+@pytest.mark.parametrize(("file", "first"), [("term", 5), ("hang", 0)])
+def test_sigterm_ends_a_fit_after_its_batch_or_in_one_that_hangs(undisturbed, other_python, tmp_path, file, first):
+    """Not by Lightning's own handler, which waits for the end of the batch."""
+    run = Run(tmp_path, other_python("hf"), "epochs=1")
+    (tmp_path / file).write_text("5")
+    assert run.attempt().code == -15
+    found = run.ends_like(undisturbed("epochs=1"))
+    assert found.lines[0] == {"first": first}
+
+
 def test_of_two_fits_each_goes_on_from_its_own(undisturbed, other_python, tmp_path):
     """The first had ended: it trains no batch; of the damaged newest one of the second the one before is used."""
     run = Run(tmp_path, other_python("hf"), "fits=2", "epochs=1", "rows=24")
