@@ -284,6 +284,8 @@ class LightningCheckpoints:
         fit, loop, fetcher = state
         kept, fit.resumed = fit.resumed, None
         if kept is None:
+            if fit.first is None and fit.attributes is not None:
+                fit.attributes.changed()  # by the check of the validation, and as the training began
             fit.first = lightning_state.generators(fit.trainer)
             return
         fit.first = kept["first"]

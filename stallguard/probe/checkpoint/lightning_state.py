@@ -5,7 +5,7 @@ state_dict.  It leaves out the sums behind `self.log(..., on_epoch=True)`, buffe
 random generators, and what the script's classes keep in attributes: a list of losses, a metric of torchmetrics.  All is
 kept as plain values and the bytes of tensors (tracked_objects.py); no pickle is made or read.
 
-Of attributes only those are kept that changed since the fit began: the others are the script's settings.
+Of attributes only those are kept that ever changed since the fit began: the others are the script's settings.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ class Attributes:
         }
         self.unkept: dict[str, str] = {}  # path: class of what cannot be kept
         self._begun = {path: _sum(value) for path, value in self._read().items()}
+        # Also what has its first value again: a later attempt's check of the validation changes it before the resume.
+        self._ever: set[tuple[str, str]] = set()
 
     def _holders(self) -> Holders:
         trainer = self._trainer
@@ -128,8 +130,10 @@ class Attributes:
         return found
 
     def changed(self) -> list[tuple[str, str, Any]]:
-        """Return (path of the holder, name, value) of those that changed since the fit began."""
-        return [(*key, value) for key, value in self._read().items() if self._begun.get(key) != _sum(value)]
+        """Return (path of the holder, name, value) of those that have changed since the fit began, at any call."""
+        values = self._read()
+        self._ever |= {key for key, value in values.items() if self._begun.get(key) != _sum(value)}
+        return [(*key, value) for key, value in values.items() if key in self._ever]
 
     def write(self, changed: list[tuple[str, str, Any]]) -> list[str]:
         """Set what `changed` returned; return the paths of holders that are not there."""
@@ -138,6 +142,7 @@ class Attributes:
             if path not in holders:
                 lost.append(path)
                 continue
+            self._ever.add((path, name))
             own: Any = vars(holders[path])
             found = filled(own.get(name), value)
             if found is not own.get(name):
