@@ -52,8 +52,9 @@ def killed(
     }  # fmt: skip
     command = [*RUN, *EVERY, "--python", python, str(script), *words]
     with (
+        tempfile.TemporaryDirectory(prefix="t-") as short,  # worker processes leave sockets there, by a short path
         (folder / "printed").open("w+") as out, (folder / "said").open("w+") as err,
-        subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err) as run,
+        subprocess.Popen(command, cwd=folder, env={**environment, "TMPDIR": short}, stdout=out, stderr=err) as run,
     ):  # fmt: skip
         try:
             while run.poll() is None:

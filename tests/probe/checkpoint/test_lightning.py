@@ -31,7 +31,9 @@ class Run:
         self.attempts += 1
         settings = {**NEVER, **settings, "checkpoints": str(self.folder / "checkpoints"), "token": self.attempts}
         with Receiver() as receiver:
-            heard = receiver.run(self._command, 120, cwd=self.folder, resume=self.attempts > 1, **settings)
+            temporary = {"TMPDIR": str(receiver.folder)}  # worker processes leave sockets there
+            resume = self.attempts > 1
+            heard = receiver.run(self._command, 240, cwd=self.folder, resume=resume, **temporary, **settings)
         assert not [note for note in heard.notes if note["kind"] in ("aside", "trouble", "hooks")]
 
         notes = [(note["kind"], note.get("text", "")) for note in heard.notes]
