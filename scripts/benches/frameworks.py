@@ -241,7 +241,7 @@ def hung(place: Path, kind: Kind, how: str, step: int) -> tuple[float | None, st
 
 # ---- what a kill costs --------------------------------------------------------------------------------------------
 
-KILLED = ("track-torch", "trainer", "track-accelerate", "track-mlx", "track-mlx-compiled")
+KILLED = ("track-torch", "trainer", "lightning", "track-accelerate", "track-mlx", "track-mlx-compiled")
 KILLS, OF_ONE = 100, 5  # of each kind; of one training
 SAVING, EARLY = 0.35, 0.1  # of the kills wait for a save; come before the first step of their process
 IN_SAVES = 0.2  # of the kills, at least
