@@ -112,7 +112,7 @@ def checkpoint(save: Callable[[str], Any], load: Callable[[str], Any], name: str
     return bool(script.checkpoint(save, load, name)) if script is not None else False
 
 
-def track(*objects: Any, epochs: Any = None) -> Iterator[Any]:
+def track(*objects: Any, epochs: Any = None, loss: str = "") -> Iterator[Any]:
     """Yield (epoch, batches) of each epoch, where `batches` yields (step, batch): a loop that resumes exactly.
 
     The last of `objects` is the data of one epoch: a DataLoader, another iterable, or a function without arguments that
@@ -120,10 +120,16 @@ def track(*objects: Any, epochs: Any = None) -> Iterator[Any]:
     `state_dict` and `load_state_dict`, modules and optimizers of MLX, generators, arrays, tensors, dicts and lists.
     Python's, numpy's and the libraries' own random generators are kept as well.  `epochs`: a number, or what yields the
     epochs; without it (step, batch) are yielded, of the data once.  Raises TypeError for what cannot be kept.
+
+    `loss`: what the loss is over the rows of a batch (the first axis of each tensor in it), "mean" or "sum".  With this
+    word an attempt that shall need less memory trains each batch in parts, with one update: the loop's body then runs
+    once for each part, with the same `step`.
     """
+    if loss not in ("", "mean", "sum"):
+        raise ValueError("stallguard.track: loss is 'mean' or 'sum'")
     script = _script()
     if script is not None:
-        found: Iterator[Any] = script.track(objects, epochs)
+        found: Iterator[Any] = script.track(objects, epochs, loss)
         return found
     data = objects[-1]
 

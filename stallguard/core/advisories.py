@@ -201,8 +201,9 @@ CUT, WHOLE = "micro", "whole"  # kinds of the probe's notes
 # Sources of beats (probe/wire.py) in loops that slices can fail to reach; of Keras' fit the probe says so.
 LOOPS = frozenset({"function", "tape", "optimizer", "session", "torch", "mlx", "hand"})
 IN_A_LOOP = (
-    "batches stay whole: the script trains in a loop of its own, and slices are made in Keras' fit and Hugging Face's "
-    "Trainer alone; --batch-flag and --batch-env give a script its batch size"
+    "batches stay whole: the script trains in a loop of its own, and slices are made in Keras' fit, Hugging Face's "
+    'Trainer and a loop of stallguard.track(..., loss="mean"); --batch-flag and --batch-env give a script its batch '
+    "size"
 )
 
 

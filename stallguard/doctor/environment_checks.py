@@ -139,7 +139,7 @@ def tensorflow_version(packages: dict[str, str]) -> str:
 OLDEST, NEWEST = (3, 9), (3, 14)  # Pythons that the probe is tested in
 OWN_LOOPS = (
     "loops of PyTorch and MLX are counted and judged unchanged; they are resumed if they call stallguard.track() or "
-    "stallguard.checkpoint()"
+    'stallguard.checkpoint(), and a batch is made smaller if they say track(..., loss="mean")'
 )
 SLOW_IMPORT = 60.0  # seconds
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .checkpoint.schedule import CheckpointSchedule
     from .checkpoint.tracked_loop import TrackedLoop
     from .context import Context
+    from .microbatch.loop_parts import LoopParts
 
 _EXPECT = wire.SLOT["expect_ns"]
 STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
@@ -31,11 +32,14 @@ class ScriptApi:
         self._appear = appear
         self._checkpoints: list[Manual] = []
         self._tracked = 0
+        self._parts: list[LoopParts] = []  # of the loops that were handed over
         self._ending = False
 
     def cut(self) -> int:
         """Return into how many parts the script must divide a batch."""
         self._appear()
+        if any(parts.is_dividing for parts in self._parts):
+            return 1
         self._in_effect()
         return self._context.asked
 
@@ -96,8 +100,10 @@ class ScriptApi:
         self._context.hook_installed("checkpoint")
         return checkpoint.load(load)
 
-    def track(self, objects: tuple[Any, ...], epochs: Any) -> Iterator[Any]:
+    def track(self, objects: tuple[Any, ...], epochs: Any, loss: str = "") -> Iterator[Any]:
         """Return the loop over `epochs` and the batches of each, or over the batches alone if `epochs` is None.
+
+        `loss`: what it is over the rows of a batch, "mean" or "sum"; "": not known, so batches stay whole.
 
         The loop begins where an earlier attempt of this run saved it.  Raises TypeError for an object that cannot be
         kept, and what an object raises that is given its earlier state.
@@ -107,7 +113,8 @@ class ScriptApi:
         self._context.beats.mark_training()
         self._tracked += 1
         folder = self._folder("tracked-%d" % self._tracked) if self._context.checkpoint_directory else ""
-        loop = TrackedLoop(self._context, folder, self._pace(), objects)
+        parts = self._in_parts(objects, loss)
+        loop = TrackedLoop(self._context, folder, self._pace(), objects, parts)
         self._context.losses.checkpoint = loop.finite
         if loop.saves:
             self._context.hook_installed("checkpoint")
@@ -117,6 +124,15 @@ class ScriptApi:
             self._save([loop], epochs)
 
         return loop.batches(between) if epochs is None else loop.epochs(epochs, between)
+
+    def _in_parts(self, objects: tuple[Any, ...], loss: str) -> LoopParts:
+        """Return how the batches of a loop are divided."""
+        from .microbatch import loop_mlx, loop_parts, loop_torch
+
+        watches = [one.watch(objects) for one in (loop_torch, loop_mlx)] if self._context.slices > 1 and loss else []
+        parts = loop_parts.LoopParts(self._context, objects, loss, [one for one in watches if one is not None])
+        self._parts.append(parts)
+        return parts
 
     def _folder(self, name: str) -> str:
         from .checkpoint.saved_generation import AttemptRecords

@@ -9,13 +9,16 @@ the epoch's data were opened, as many batches as were trained; then the objects 
 checkpoint.  So a shuffled order, the draws of a dataset in worker processes, and dropout go on as they would have.
 What the script's code before the inner loop does to those objects in a resumed epoch is overwritten.
 
+If batches are to be smaller and the script says what its loss is over rows, each is yielded in parts
+(microbatch/loop_parts.py); all else here counts whole batches.
+
 The first batch that is trained after a checkpoint is compared with that which was trained after it before.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from .. import beats, libraries
 from . import announcements, encoding, identity, random_state, tensors, tracked_mlx, tracked_torch
@@ -32,11 +35,31 @@ if TYPE_CHECKING:
 _END = object()
 
 
+class Parts(Protocol):
+    """How batches are divided (microbatch/loop_parts.py)."""
+
+    def of(self, batch: Any, number: int) -> Iterator[tuple[int, Any]]:
+        """Yield (number, part) for each part of a batch, or the batch itself."""
+
+    def end(self) -> None:
+        """Close a part that the script has left."""
+
+
 class TrackedLoop:
     """One loop: what the script handed over, where it is, and its checkpoints."""
 
-    def __init__(self, context: Context, folder: str, pace: CheckpointSchedule, objects: tuple[Any, ...]) -> None:
-        """`folder`: of its checkpoints, "" for none.  Raises TypeError for an object that cannot be kept."""
+    def __init__(
+        self,
+        context: Context,
+        folder: str,
+        pace: CheckpointSchedule,
+        objects: tuple[Any, ...],
+        parts: Parts | None = None,
+    ) -> None:
+        """`folder`: of its checkpoints, "" for none; `parts`: in which batches are trained, None: as they are.
+
+        Raises TypeError for an object that cannot be kept.
+        """
         self._context = context
         self._store = CheckpointStore(folder) if folder else None
         self._pace = pace
@@ -44,6 +67,7 @@ class TrackedLoop:
         self._handed = objects[:-1]
         self._names = ["%s.%s" % (type(one).__module__, type(one).__qualname__) for one in objects]
         self._report = SaveReport(context)
+        self._parts = parts
         self._at: tuple[int, int | None] = (
             0,
             None,
@@ -177,6 +201,8 @@ class TrackedLoop:
                 if self._at[1] is None:
                     self._resumed = None
             yield epoch, self.batches(between)
+            if self._parts is not None:
+                self._parts.end()
         if index >= first:
             self._at, self._begun = (index + 1, None), None
             between(self, True)
@@ -204,7 +230,7 @@ class TrackedLoop:
                 expected = None
             if batch is _END:
                 return
-            yield trained, batch
+            yield from [(trained, batch)] if self._parts is None else self._parts.of(batch, trained)
             if self._context.get("source") in (beats.NONE, beats.HAND):  # no hook counts this loop
                 self._context.beats.beat(beats.HAND)
             trained += 1

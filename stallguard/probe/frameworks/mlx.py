@@ -485,7 +485,14 @@ LIBRARY = Library(
     trains=True,
     companions=("mlx_lm", "mlx_vlm", "mlx_embeddings", "mlx_whisper"),
     hooks=(targets, lambda context: SaveHooks(context, SAVES).targets()),
-    patches={"always": {"mlx_lm.tuner.trainer": ("checkpoint.mlx_lm", "patch")}},
+    patches={
+        "always": {"mlx_lm.tuner.trainer": ("checkpoint.mlx_lm", "patch")},
+        "slices": {
+            "mlx.core": ("microbatch.loop_mlx", "patch_core"),
+            "mlx.optimizers": ("microbatch.loop_mlx", "patch_optimizers"),  # one file before 0.26
+            "mlx.optimizers.optimizers": ("microbatch.loop_mlx", "patch_optimizers"),
+        },
+    },
     array_waits=("eval", "item", "synchronize", "tolist", "__array__"),
     has_peers=lambda: _largest[0] > 1,
     distributions=("mlx", "mlx-lm"),

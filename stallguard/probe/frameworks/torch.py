@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from ..patches import Function
 
 SAVES = {"torch.serialization": ("", "save", "load")}
+# What a loop that is trained in parts passes by.
+IN_PARTS = {
+    "torch.autograd": "patch_autograd",
+    "torch.optim.optimizer": "patch_optimizer",
+    "torch.nn.modules.module": "patch_modules",
+    "torch.optim.lr_scheduler": "patch_schedules",
+    "torch.optim.swa_utils": "patch_averages",
+    "torch.amp.grad_scaler": "patch_scaler",
+    "torch.nn.utils.clip_grad": "patch_clip",
+}
 _BITS = {1: "uint8", 2: "int16"}  # types of both torch and numpy, by bytes
 _metal_seen: list[bool] = []  # not empty: a loss on a Mac's GPU was seen in this process
 LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
@@ -356,7 +366,10 @@ LIBRARY = Library(
     "torch",
     trains=True,
     hooks=(targets, lambda context: SaveHooks(context, SAVES).targets()),
-    patches={"seeds": {"torch": seed_generators}},
+    patches={
+        "seeds": {"torch": seed_generators},
+        "slices": {module: ("microbatch.loop_torch", patch) for module, patch in IN_PARTS.items()},
+    },
     array_waits=(
         "cpu",
         "item",

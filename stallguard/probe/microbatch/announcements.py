@@ -34,6 +34,35 @@ LOGGED = "; the logged {metrics} is computed slice by slice and differs from tha
 ROUNDED = "; it computes in 16 bits, so the sum over slices is rounded differently from that of a whole batch"
 WHOLE = "{model}: batches stay whole, because {reason}; --batch-flag and --batch-env pass a script its batch size"
 
+# Of a loop of the script's own that stallguard.track runs.
+LOOP_SLICED = "each batch is trained in %d parts and one update; its loss is the %s over rows, as the script says"
+LOOP_DRAWS = "; random numbers (dropout) are drawn for each part, not for the whole batch"
+LOOP_WHOLE = "batches stay whole, because %s; --batch-flag and --batch-env pass a script its batch size"
+LOOP_INEXACT = "the update of batch %d was not that of the whole batch, because %s"
+LEFT = "the script left its loop in a part of a batch: the update of that batch was not made"
+NO_WORD = (
+    'only the script knows what its loss is over the rows of a batch: stallguard.track(..., loss="mean"), or "sum", '
+    "has each batch trained in parts"
+)
+NO_LIBRARY = "no optimizer of torch or MLX was handed to stallguard.track"
+OTHER_PROCESSES = "other processes take part in the training"
+NO_ROWS = "a batch holds an object without rows, of type %s"
+OTHER_ROWS = "the tensors of a batch differ in their number of rows"
+ONE_ROW = "a batch has one row"
+NORMALISES = "BatchNorm computes its statistics over the whole batch"
+OLD_TORCH = "this version of torch has no hook around the step of an optimizer"
+CLOSURE = "its optimizer computes gradients itself, in a closure"
+SEVERAL_UPDATES = "it computes gradients again after an update in the same batch"
+NOT_GRADED = "its optimizer is called before gradients are computed"
+NO_GRADIENT = "no gradient was computed in a batch by backward(), or by value_and_grad outside of mx.compile"
+UNLIKE = "not all parts of a batch were trained alike"
+VALUES_CHANGE = "values of the model change without an update"
+GRADIENTS_CHANGE = "the script changes gradients before the update"
+ADDS_UP = "it adds up gradients of several batches itself"
+TWICE = "gradients that the script adds up, and has not handed over, hold a part of batch %d twice"
+PLATEAU = "a schedule reads the loss of each batch"
+COMPILED_UPDATE = "the update is inside mx.compile, which runs what it has traced"
+
 
 class Announcer:
     """Sends each note once for each model."""

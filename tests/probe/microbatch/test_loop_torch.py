@@ -1,0 +1,62 @@
+"""Loops of torch whose batches are trained in parts: they end as with whole batches, or the batches stay whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stallguard.probe.microbatch import announcements as said
+from tests.probe.microbatch.loops import differing, in_parts, notes_of, restarted
+
+CHILD = Path(__file__).parent / "children" / "loop_torch.py"
+DIVIDED = (
+    "Loop", "Adam", "Sum", "ClearsAfter", "Accumulates", "Scaled", "Averaged", "TwoLosses"
+)  # fmt: skip
+WHOLE = {
+    "NoWord": said.NO_WORD, "Normalised": said.NORMALISES, "Spectral": said.VALUES_CHANGE, "Closure": said.CLOSURE,
+    "OwnClip": said.GRADIENTS_CHANGE, "ClearsByHand": said.GRADIENTS_CHANGE, "OwnAverage": said.VALUES_CHANGE,
+    "TwoUpdates": said.SEVERAL_UPDATES, "Plateau": said.PLATEAU, "Words": said.NO_ROWS % "str",
+    "OneRow": said.ONE_ROW, "Ungraded": said.NOT_GRADED,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plain(other_python):
+    return in_parts(other_python("torch"), CHILD, 1, *DIVIDED, *WHOLE)
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_parts_train_the_same(other_python, plain, count):
+    found = in_parts(other_python("torch"), CHILD, count, *DIVIDED)
+    assert differing(plain, found, 4e-6) == {}
+    assert {name: row["slices"] for name, row in found.items()} == dict.fromkeys(DIVIDED, count)
+    for name in DIVIDED:
+        word = "sum" if name == "Sum" else "mean"
+        assert notes_of(found, name) == {"micro": said.LOOP_SLICED % (count, word)}
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (8, 2)])
+def test_a_checkpoint_holds_for_any_number_of_parts(other_python, tmp_path, plain, before, after):
+    found = restarted(other_python("torch"), CHILD, tmp_path, (before, after), "Adam")
+    assert [kind for kind, _ in found["Adam"]["notes"] if kind in ("resume", "inexact")] == ["resume"]
+    found["Adam"]["steps"] = plain["Adam"]["steps"]  # the child counts those of its own attempt
+    assert differing(plain, found, 4e-6) == {}
+
+
+def test_batches_that_cannot_be_divided_stay_whole_and_the_reason_is_given(other_python, plain):
+    found = in_parts(other_python("torch"), CHILD, 2, *WHOLE)
+    assert differing(plain, found, 0.0) == {}
+    assert {name: notes_of(found, name) for name in WHOLE} == {
+        name: {"whole": said.LOOP_WHOLE % reason} for name, reason in WHOLE.items()
+    }
+    assert {row["slices"] for row in found.values()} == {1}
+
+
+def test_what_is_not_exact_is_noted(other_python):
+    found = in_parts(other_python("torch"), CHILD, 2, "Dropped", "Later", "Left")
+    assert notes_of(found, "Dropped") == {"micro": said.LOOP_SLICED % (2, "mean") + said.LOOP_DRAWS}
+    later = notes_of(found, "Later")
+    assert later["inexact"] == said.LOOP_INEXACT % (1, said.GRADIENTS_CHANGE)
+    assert later["whole"] == said.LOOP_WHOLE % said.GRADIENTS_CHANGE
+    assert notes_of(found, "Left")["inexact"] == said.LEFT
