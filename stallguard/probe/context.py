@@ -77,6 +77,7 @@ class Context:
         # Of the script's functions that run inside a graph: (purpose, file, line, function) -> calls, nanoseconds.
         self.python_functions: dict[tuple[str, str, int, str], list[int]] = {}
         self.smaller = False  # batches have fewer rows already, so they are not sliced
+        self._rows = 0  # of a batch, as they were reported
         self.losses = Losses(beats, self.note)
 
     def draw(self, source: str, bits: int) -> Optional[int]:
@@ -113,6 +114,12 @@ class Context:
     def divided(self) -> int:
         """How many times more rows the script's own batch has than the batches that Keras gets now."""
         return max(1, self.settings.slices) if self.smaller or self.announced else 1
+
+    def batch_of(self, rows: Any) -> None:
+        """Report the rows of the script's batch, by which the supervisor knows how small one would become."""
+        if type(rows) is int and rows > 0 and rows != self._rows and not self.announced:
+            self._rows = rows
+            self.note("batch", "a batch of the script has %d row%s" % (rows, "" if rows == 1 else "s"), rows=rows)
 
     @property
     def resuming(self) -> bool:

@@ -101,11 +101,12 @@ class LightningHooks:
     # --- events of a training -----------------------------------------------------------------------------------
 
     def train_start(self, trainer: Any) -> None:
-        """Note how long the training is."""
+        """Note how long the training is, and how large its batches."""
         steps, epochs = steps_of_epoch(trainer), trainer.max_epochs
         by_epochs = steps * epochs if steps > 0 and epochs is not None and epochs > 0 else 0
         known = [one for one in (by_epochs, trainer.max_steps) if one > 0]
         self.context.set("total", min(known, default=0))
+        self.context.batch_of(getattr(trainer.train_dataloader, "batch_size", None))
         self.beats.cold, self._is_open = True, False
 
     def epoch_start(self, trainer: Any, goes_on: bool = False) -> None:
@@ -193,7 +194,13 @@ def library(package: str, root: str) -> Library:
         package,
         companions=("lightning_fabric", "torchmetrics"),
         hooks=(targets, saves),
-        patches={"always": {root + ".trainer.trainer": ("checkpoint.lightning", "patch")}},
+        patches={
+            "always": {root + ".trainer.trainer": ("checkpoint.lightning", "patch")},
+            "slices": {
+                root + ".loops.optimization.automatic": ("microbatch.slices_lightning", "patch"),
+                root + ".loops.optimization.manual": ("microbatch.slices_lightning", "patch_manual"),
+            },
+        },
         distributions=(package.replace("_", "-"),),
     )
 

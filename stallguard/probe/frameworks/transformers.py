@@ -54,7 +54,6 @@ class TrainerHooks:
         self.beats = context.beats
         self._checks = VALIDATION  # the phase of a batch that is not trained
         self._steps = -1  # of an epoch
-        self._rows = 0  # of a batch, as the supervisor knows it
         self._loss, self._losses = 0.0, 0  # sum over the micro-batches of this step that were read, and their number
         self._loss_due = 0.0
         self._reads = False  # the losses of steps are read
@@ -94,13 +93,8 @@ class TrainerHooks:
     # --- loops ------------------------------------------------------------------------------------------------
 
     def train_opens(self, trainer: Any, *_: Any, **__: Any) -> tuple[int, int]:
-        """Begin a training; the supervisor needs its rows to know how small a batch would become."""
-        rows = trainer.args.train_batch_size
-        if rows != self._rows and not self.context.announced:
-            self._rows = rows
-            self.context.note(
-                "batch", "a batch of the script has %d row%s" % (rows, "" if rows == 1 else "s"), rows=rows
-            )
+        """Begin a training."""
+        self.context.batch_of(trainer.args.train_batch_size)
         phase = self.beats.fit_begins() if not self.beats.fitting else self.beats.enter(BETWEEN)
         if not self.beats.fitting:
             self.context.losses.fit_begins()
