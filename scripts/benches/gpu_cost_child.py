@@ -1,6 +1,6 @@
 """Trainings whose steps take a given time, and one of a large model: the child of the parts `cost` and `save`.
 
-    gpu_cost_child.py turns KIND SOCKET          trains as many steps as each line from the socket asks for
+    gpu_cost_child.py turns KIND SOCKET          trains the turns that each line from the socket asks for
     gpu_cost_child.py save KIND SECONDS MB FILE  trains a model of so many MB, and writes when each step ended
 
 KIND: keras-torch, keras-jax, torch, jax.  The rows of a batch decide how long a step takes: they enter narrow, so that
@@ -8,8 +8,10 @@ the GPU multiplies and little is copied.  Every loop reads its loss, as one that
 GPU in each step: what the guard adds to a step is not hidden behind the GPU's work.
 """
 
+import functools
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -23,33 +25,65 @@ NARROW = 8  # columns of the input
 # Of the hidden layer: on a GPU 4 MB of weights, which a checkpoint at the end of a fit writes at once, not beside.
 WIDE = 1024 if DEVICE == "cuda" else 64
 BLOCK = 4096  # of a layer of the large model: 67 MB
-CHUNKS = 10
 
 
 class Clock:
     """Takes the time of `steps` steps after the first `settle`.  `wait`: waits for the device."""
 
     def __init__(self, settle, steps, wait):
-        self.left, self.steps, self.wait = settle + steps, steps, wait
-        self.marks, self.cpu = [], 0.0
+        self.left, self.steps, self.wait, self.began = settle + steps, steps, wait, 0.0
+        self.step = None  # seconds of a step, once all are done
 
     def tick(self):
         """Register the end of a step."""
         self.left -= 1
-        if self.left > self.steps or self.left % (self.steps // CHUNKS):
-            return
-        if self.left in (self.steps, 0):
+        if self.left == self.steps:
             self.wait()
-            self.cpu = time.process_time() - self.cpu
-        self.marks.append(time.perf_counter())
-
-    def found(self):
-        """Return seconds and processor seconds of a step, and the median of the chunks."""
-        chunks = np.diff(self.marks) / (self.steps // CHUNKS)
-        whole = (self.marks[-1] - self.marks[0]) / self.steps
-        return {"step": whole, "median": float(np.median(chunks)), "cpu": self.cpu / self.steps}
+            self.began = time.perf_counter()
+        elif not self.left:
+            self.wait()
+            self.step = (time.perf_counter() - self.began) / self.steps
 
 
+class Turns:
+    """Has parts of the guard act on this process in a turn: the hooks, the probe's thread, the guard itself."""
+
+    def __init__(self):
+        self.probe = sys.modules["_stallguard_probe"].probe
+        self.guard, self.hooks, self.acting = os.getppid(), {}, {"hooks", "thread", "guard"}
+        self.switches = {"hooks": self.switch_hooks, "thread": self.switch_thread, "guard": self.switch_guard}
+
+    def have(self, parts):
+        """Have these act, and no others."""
+        for part, switch in self.switches.items():
+            if (part in parts) != (part in self.acting):
+                switch(part in parts)
+        self.acting = set(parts)
+
+    def switch_hooks(self, on):
+        """Put the wrappers, and the hook that torch itself calls after a step, in or out."""
+        (self.probe.patches.put_back if on else self.probe.patches.take_out)()
+        optimizer = sys.modules.get("torch.optim.optimizer")
+        if optimizer is None:
+            return
+        hooks = optimizer._global_optimizer_post_hooks  # noqa: SLF001 - torch has no other list of them
+        if on:
+            hooks.update(self.hooks)
+        else:
+            own = [key for key, hook in hooks.items() if hook.__module__.startswith("_stallguard_probe")]
+            self.hooks = {key: hooks.pop(key) for key in own}
+
+    def switch_thread(self, on):
+        """Have the thread go on, or wait for the lock that it takes before it does anything."""
+        turning = self.probe.sender._turning  # noqa: SLF001 - nothing else pauses it
+        (turning.release if on else turning.acquire)()
+
+    def switch_guard(self, on):
+        """Continue or stop the guard."""
+        os.kill(self.guard, signal.SIGCONT if on else signal.SIGSTOP)
+
+
+@functools.lru_cache(maxsize=2)
 def batch(rows):
     x = np.linspace(-1, 1, rows * NARROW, dtype="float32").reshape(rows, NARROW)
     return x, x[:, :1].copy()
@@ -74,7 +108,7 @@ class OfKeras:
         else:
             synchronize_jax()
 
-    def train(self, rows, steps, tick):
+    def train(self, rows, steps, tick, guarded=True):
         """Train so many steps; call `tick` at the end of each."""
         pair = batch(rows)
 
@@ -123,7 +157,7 @@ class OfTorch:
     def load(self, path):
         raise AssertionError("nothing is resumed here")
 
-    def train(self, rows, steps, tick):
+    def train(self, rows, steps, tick, guarded=True):
         x, y = (self.torch.from_numpy(one).to(DEVICE) for one in batch(rows))
         for _ in range(steps):
             self.optimizer.zero_grad()
@@ -157,9 +191,8 @@ class OfJax:
 
         self.step = jax.jit(step)
 
-    def train(self, rows, steps, tick):
+    def train(self, rows, steps, tick, guarded=True):
         x, y = map(self.jax.device_put, batch(rows))
-        guarded = stallguard.guarded()
         for _ in range(steps):
             self.weights, loss = self.step(self.weights, x, y)
             float(loss)
@@ -176,18 +209,24 @@ class Over(Exception):
 
 
 def turns(kind, path):
-    """Answer each line {"rows", "settle", "steps"} with what Clock found."""
+    """Answer each line {"rows", "settle", "steps", "turns"} with the seconds a step of each turn.
+
+    A turn is a list of the parts that act in it.
+    """
     training = KINDS[kind]([WIDE, WIDE])
+    acting = Turns()
     with socket.socket(socket.AF_UNIX) as channel:
         channel.connect(path)
         lines = channel.makefile("rw")
-        lines.write(json.dumps({"pid": os.getpid()}) + "\n")
-        lines.flush()
         for line in iter(lines.readline, ""):
-            order = json.loads(line)
-            clock = Clock(order["settle"], order["steps"], training.wait)
-            training.train(order["rows"], clock.left, clock.tick)
-            lines.write(json.dumps(clock.found()) + "\n")
+            order, found = json.loads(line), []
+            for parts in order["turns"]:
+                acting.have(parts)
+                clock = Clock(order["settle"], order["steps"], training.wait)
+                training.train(order["rows"], clock.left, clock.tick, "hooks" in parts)
+                found.append(clock.step)
+            acting.have(acting.switches)
+            lines.write(json.dumps({"steps": found}) + "\n")
             lines.flush()
 
 

@@ -2,8 +2,9 @@
 
 No lock, and no system call except the clock.  The end of a batch in Keras' loop is the hot path.  A training step
 empties the processor's caches, so each cache line that this path touches costs about as much as a hundred instructions.
-While batches follow one another (`hot`), it stores two times and an index in this object and nothing else.  The sender
-derives the fields of the page from them before it sends (`publish`): they are up to 50 ms old.  If the sender does not
+While batches follow one another (`hot`), it stores two times and an index in this object and nothing else; if Keras
+fetches batches in Python, the begin of a step stores one time more, and that it is a step.  The sender
+derives the fields of the page from them before it sends (`publish`): they are up to 150 ms old.  If the sender does not
 run, the hook publishes them itself after STALE.  Every other event ends this state (`settle`).
 
 Two threads that store at the same instant can lose one of `changes`; no decision depends on a single one.  Nothing here
@@ -65,7 +66,7 @@ class Beats:
     __slots__ = ("_base", "_beats", "_changes", "_credit", "_last", "_longest", "_loop", "_main", "_phase",
                  "_thread", "ahead", "attention", "began", "calls", "claim", "claimed", "cold", "due", "ended",
                  "fitting", "hot", "index", "inside", "own", "own_saves", "own_work", "plain", "polled",
-                 "restores", "saving", "slots", "step", "stride", "tracing")  # fmt: skip
+                 "restores", "saving", "slots", "step", "stepping", "stride", "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
         self.claim: Callable[[], object] = str  # called once, as training begins; `str` has no effect
@@ -82,8 +83,9 @@ class Beats:
         # The CallbackList whose batches follow one another with nothing else between.
         self.hot: Any = _NO_LIST
         self.own: Any = None  # the CallbackList of the outermost fit
-        # While hot: when its last batch ended, and when the callbacks of that batch returned.
+        # While hot: when its last batch ended; when its callbacks returned, or the step after them began, and which.
         self.ended = self.began = self._last
+        self.stepping = False
         self._base = 0  # beats before the batch of index 0, while hot
         self.due = 0  # ns: when the hot path must publish or call `after_batch`
         self._loop = LoopPosition()
@@ -166,7 +168,7 @@ class Beats:
         self._beats = self._base + self.index + 1 + inside
         self._last = self.ended if inside else self.began
         between = inside or self._beats == self._loop.last
-        self._phase = BETWEEN if between else STEP
+        self._phase = BETWEEN if between else STEP if self.stepping else self.ahead
         slots = self.slots
         slots[_PHASE] = self._phase
         slots[_BEATS] = self._beats
@@ -184,7 +186,8 @@ class Beats:
             last = ended if inside else began
             slots[_BEATS] = max(slots[_BEATS], beats)
             slots[_BEAT_NS] = max(slots[_BEAT_NS], ended)
-            slots[_PHASE] = BETWEEN if inside or beats == self._loop.last else STEP
+            between = inside or beats == self._loop.last
+            slots[_PHASE] = BETWEEN if between else STEP if self.stepping else self.ahead
             if self.hot is _NO_LIST:
                 slots[_PHASE] = self._phase  # the training thread has entered this phase meanwhile
             elif inside and now - ended > self._longest:
@@ -251,10 +254,31 @@ class Beats:
         self.cold = False
         self.index = -1
 
-    def batch_begins(self) -> None:
-        """Begin a step: Keras has fetched its batch."""
-        if self._phase != FIRST_RUN:
-            self.enter(STEP)
+    def around_batch_begin(self, original: BatchEnd) -> BatchEnd:
+        """Return a wrapper of `original`, CallbackList.on_train_batch_begin: a batch is fetched, and a step begins."""
+        clock = monotonic_ns
+
+        @patches.removes_its_own
+        def on_train_batch_begin(callbacks: Any, batch: int, logs: Any = None) -> Any:
+            try:
+                if callbacks is self.hot:
+                    now = clock()
+                    if now - self.began > self._longest:
+                        self._pause(now - self.began, self.ahead)
+                    self.slots[_INPUT_NS] += now - self.began
+                    self.began, self.stepping = now, True
+                elif self._phase != FIRST_RUN:
+                    self.enter(STEP)
+                return original(callbacks, batch, logs)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+
+        return on_train_batch_begin
+
+    def is_fetching(self) -> bool:
+        """Return whether Keras fetches a batch in Python: the begin of the step measures that wait."""
+        return self.hot is not _NO_LIST and not self.stepping and self.ahead == INPUT
 
     def around_batch_end(self, original: BatchEnd, after_batch: AfterBatch) -> BatchEnd:
         """Return a wrapper of `original`, CallbackList.on_train_batch_end, that counts the batch and begins the next.
@@ -281,7 +305,7 @@ class Beats:
                 raise
             now = clock()
             self.index = batch  # after the callbacks, and with no call between: a fit inside them sets it too
-            self.began = now
+            self.began, self.stepping = now, False
             if now > self.due:
                 self._publish_and_call(after_batch, callbacks, batch, logs)
             return result
@@ -319,9 +343,9 @@ class Beats:
         if self._beats == self._loop.last:
             return
         self._phase = self.slots[_PHASE] = self.ahead
-        if self.plain and callbacks is self.own and self.ahead == STEP:
+        if self.plain and callbacks is self.own:
             self._base = self._beats - batch - 1
-            self.began = now
+            self.began, self.stepping = now, False
             self.hot = callbacks
 
     def _publish_and_call(self, after_batch: AfterBatch, callbacks: Any, batch: int, logs: Any) -> None:

@@ -584,7 +584,7 @@ def is_news(old: Heartbeat | None, record: Record, now: float) -> bool:
 def with_last_batches(record: Record, before: Record) -> Record:
     """Return a record of the page in which the batches of fit and epoch are those that `beats` has.
 
-    The probe's thread derives them, at most 50 ms later (probe/beats.py).  `before`: an earlier record that was sent,
+    The probe's thread derives them, at most 150 ms later (probe/beats.py).  `before`: an earlier record that was sent,
     which shows how many beats there were when the fit began.
     """
     late = (record["beats"] - record["fit_beats"]) - (before["beats"] - before["fit_beats"])

@@ -1,10 +1,13 @@
 """The parts `cost` and `save`: what the guard takes from a training on a GPU.
 
-`cost`: loops of 1, 3 and 10 ms a step.  A plain and a guarded process are started together and take turns on one GPU
-in the order ABBA or BAAB, so that clocks and heat fall on both; while the plain one trains, the guard and its training
-are stopped by SIGSTOP, so that no sensor of theirs disturbs it.  Each pair of processes is one observation: where a
-process' memory lies moves its steps by more than turns within it do.  The slow-down is the mean of the logarithms of
-the pairs' ratios, with Student's 95 % interval.  No turn has a checkpoint inside: `save` measures these.
+`cost`: loops of 1, 3 and 10 ms a step.  A process trains under a real guard, in turns of 0.1 s in the order ABBA,
+BAAB: guarded, and plain, for which the child takes the hooks out, has the probe's thread wait, and stops the guard by
+SIGSTOP (gpu_cost_child.py).  Two processes differ by up to 10 % by where their memory lies, and two turns of seconds in
+one process by up to 30 % (H200, a shared host), so only short turns in one process show half a percent.  The guard does
+what is due in its half of the time: its sensors are twice as dense there, so they cost more here than in a training.
+What the mere presence of the probe's modules costs does not show.  Each process is one observation, the mean over its
+turns; the slow-down is the mean of the processes' with Student's 95 % interval.  No turn waits for a checkpoint: `save`
+measures these.
 
 `save`: how long a loop stops around a checkpoint of a model of 1 GB on the GPU, and after how long that is written.
 """
@@ -24,7 +27,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +42,11 @@ from harness.results import table as as_table
 CHILD = str(BENCHES / "gpu_cost_child.py")
 KINDS = ("torch", "jax", "keras-torch", "keras-jax")
 TARGETS = (1, 3, 10)  # ms a step
-PAIRS = 10  # unless --repeat says otherwise
-# Seconds before a turn is timed, in which a guard that was stopped reads all that it then missed; of a turn; turns of
-# each process and step time in a pair: within a pair, two turns of one process differed by up to 30 % on an H200.
-SETTLE, TURN, TURNS = 1.5, 1.0, 4
+PROCESSES = 10  # of each kind, unless --repeat says otherwise
+TURN, SETTLE = 0.1, 0.02  # seconds of a turn, and before it is timed
+PARTS_OF_IT = ("hooks", "thread", "guard")
+# Times that guarded and plain turns are played as ABBA, BAAB for each step time; each part alone and plain as ABBA.
+ROUNDS, ROUNDS_OF_A_PART = 10, 2  # 13 s
 WARM = 0.3  # seconds before a turn that only finds sizes, or has the clocks rise
 LEAST, CLOSE = 64, 0.05  # rows of the smallest batch, and of which a batch is a multiple; miss of a target
 START, ANSWER = 150.0, 120.0  # seconds that a child has to be ready; to answer, with JAX's compilation
@@ -58,15 +61,17 @@ SAVE_EVERY, SAVE_FOR = 4.0, 22.0  # seconds between two checkpoints; of training
 MEGABYTES = (1074, 64)  # of the model on a GPU; on the CPU
 
 
-class Trainee:
-    """A child that trains when it is asked to, plain or guarded."""
+Turn = tuple[str, ...]  # the parts of the guard that act in it; none: it is plain
 
-    def __init__(self, kind: str, gpu: int | None, place: Path, *, guarded: bool) -> None:
+
+class Trainee:
+    """A guarded child that trains when it is asked to."""
+
+    def __init__(self, kind: str, gpu: int | None, place: Path) -> None:
         """Raises RuntimeError if it is not ready after START."""
-        self._guarded, self._output = guarded, place / "output.txt"
-        place.mkdir()
+        self._output = place / "output.txt"
         words = [CHILD, "turns", kind, str(place / "turns")]
-        command = guarding(*words, options=("--set", "notify.desktop=off")) if guarded else [sys.executable, *words]
+        command = guarding(*words, options=("--set", "notify.desktop=off"))
         with socket.socket(socket.AF_UNIX) as ear:
             ear.bind(str(place / "turns"))
             ear.listen(1)
@@ -75,15 +80,13 @@ class Trainee:
             self._channel = self._accepted(ear)
         self._channel.settimeout(ANSWER)
         self._lines = self._channel.makefile("rw")
-        self._pid = int(self._answer()["pid"])
-        self.stop(signal.SIGSTOP)
 
     def _accepted(self, ear: socket.socket) -> socket.socket:
         end = time.monotonic() + START
         while time.monotonic() < end and self.child.poll() is None:
             with contextlib.suppress(TimeoutError):
                 return ear.accept()[0]
-        self.end()
+        ended(self.child, 20, 10)
         raise RuntimeError(f"a child was not ready: {self.words()}")
 
     def words(self) -> str:
@@ -97,30 +100,21 @@ class Trainee:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def turn(self, rows: int, step: float, seconds: float = TURN, settle: float = SETTLE) -> dict[str, float]:
-        """Have it train for about so many seconds, if a step takes `step`; return what the child's Clock found."""
-        order = {"rows": rows, "settle": math.ceil(settle / step), "steps": 10 * max(3, math.ceil(seconds / step / 10))}
-        self.stop(signal.SIGCONT)
-        self._lines.write(json.dumps(order) + "\n")
+    def turns(self, rows: int, step: float, turns: Sequence[Turn], seconds: float, settle: float) -> list[float]:
+        """Have it train turns of about so many seconds, if a step takes `step`; return the seconds a step of each."""
+        steps, before = max(4, math.ceil(seconds / step)), max(2, math.ceil(settle / step))
+        self._lines.write(json.dumps({"rows": rows, "settle": before, "steps": steps, "turns": turns}) + "\n")
         self._lines.flush()
-        answer = self._answer()
-        self.stop(signal.SIGSTOP)
-        return answer
-
-    def stop(self, number: int) -> None:
-        """Stop the guard before its training, so that it does not see that one stopped, or continue them."""
-        processes = (self.child.pid, self._pid) if self._guarded else ()
-        for pid in processes if number == signal.SIGSTOP else reversed(processes):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                psutil.Process(pid).send_signal(number)
+        found: list[float] = self._answer()["steps"]
+        return found
 
     def end(self) -> None:
-        if hasattr(self, "_channel"):
-            self.stop(signal.SIGCONT)
-            with contextlib.suppress(OSError):  # the child has ended
-                self._channel.shutdown(socket.SHUT_RDWR)
-                self._lines.close()
-            self._channel.close()
+        with contextlib.suppress(OSError):  # the child has ended
+            self._channel.shutdown(socket.SHUT_RDWR)
+            self._lines.close()
+        self._channel.close()
+        with contextlib.suppress(psutil.NoSuchProcess):  # a child that was ended in a plain turn left it stopped
+            psutil.Process(self.child.pid).send_signal(signal.SIGCONT)
         ended(self.child, 20, 10)
 
 
@@ -161,10 +155,10 @@ class Sizes:
         self._known: dict[tuple[str, int], tuple[int, float]] = {}
         self._measuring = {kind: threading.Lock() for kind in KINDS}
 
-    def of(self, kind: str, target: int, plain: Trainee) -> tuple[int, float]:
+    def of(self, kind: str, target: int, trainee: Trainee) -> tuple[int, float]:
         def measure(rows: int) -> float:
-            rough = plain.turn(rows, 0.005, 0.0, WARM)["median"]
-            return plain.turn(rows, rough, 0.5, WARM)["median"]
+            rough = trainee.turns(rows, 0.005, [()], 0.02, WARM)[0]
+            return trainee.turns(rows, rough, [()], 0.5, WARM)[0]
 
         with self._measuring[kind]:
             if (kind, target) not in self._known:
@@ -181,63 +175,69 @@ def case(kind: str, target: int) -> str:
 
 
 def run_cost(options: Options) -> list[Result]:
-    """Measure pairs of each kind in turn, until there are enough or the time is over."""
+    """Measure a process of each kind in turn, until there are enough or the time is over."""
     kinds, skipped = chosen(options, "cost", KINDS, [f" {target} ms" for target in TARGETS])
     sizes, longest = Sizes(), [60.0]
-    count = options.repeat if options.repeat > 1 else PAIRS
+    count = options.repeat if options.repeat > 1 else PROCESSES
 
     def measured(job: Job, gpu: int | None) -> list[Result]:
         if options.left < 1.2 * longest[0]:
             return []
         began = time.monotonic()
-        found = pair(options, job, gpu, sizes)
-        longest[0] = max(longest[0] if job.number else 0.0, time.monotonic() - began)
+        found = process(options, job, gpu, sizes)
+        if job.number:  # the first of a kind finds the sizes, too
+            longest[0] = max(longest[0] if job.number > 1 else 0.0, time.monotonic() - began)
         return found
 
     jobs = [Job("cost", kind, number) for number in range(count) for kind in kinds]
     return skipped + spread(options, jobs, measured)
 
 
-def pair(options: Options, job: Job, gpu: int | None, sizes: Sizes) -> list[Result]:
-    """Return the results of one pair of processes, one for each step time."""
+def process(options: Options, job: Job, gpu: int | None, sizes: Sizes) -> list[Result]:
+    """Return the results of one process, one for each step time."""
     results = []
-    with tempfile.TemporaryDirectory(prefix="sg-gpu-") as place, contextlib.ExitStack() as stack:
-        both = _together(job.kind, gpu, Path(place), stack)
-        for target in wanted(options, job.kind):
-            rows, step = sizes.of(job.kind, target, both["plain"])
-            turns: dict[str, list[dict[str, float]]] = {"plain": [], "guarded": []}
-            for name in turns:  # compiles, and has each clock rise
-                both[name].turn(rows, step, 0.2, WARM)
-            order = ["plain", "guarded"] if job.number % 2 == 0 else ["guarded", "plain"]
-            for name in (order + order[::-1]) * (TURNS // 2):
-                turns[name].append(both[name].turn(rows, step))
-            figures = {
-                kept: {name: [one[figure] for one in turns[name]] for name in turns}
-                for kept, figure in (("steps", "step"), ("medians", "median"), ("cpu", "cpu"))
-            }
-            results.append({
-                "part": "cost", "case": case(job.kind, target), "kind": job.kind, "target_ms": target, "gpu": gpu,
-                "pair": job.number, "rows": rows, **figures,
-            })  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="sg-gpu-") as place:
+        trainee = Trainee(job.kind, gpu, Path(place))
+        try:
+            for target in wanted(options, job.kind):
+                rows, step = sizes.of(job.kind, target, trainee)
+                trainee.turns(rows, step, (PARTS_OF_IT, ()), 0.2, WARM)  # compiles, and has the clocks rise
+                turns = played()
+                steps = trainee.turns(rows, step, turns, TURN, SETTLE)
+                results.append({
+                    "part": "cost", "case": case(job.kind, target), "kind": job.kind, "target_ms": target, "gpu": gpu,
+                    "process": job.number, "rows": rows, "steps": beside_plain(turns, steps),
+                })  # fmt: skip
+        finally:
+            trainee.end()
     return results
 
 
-def _together(kind: str, gpu: int | None, place: Path, stack: contextlib.ExitStack) -> dict[str, Trainee]:
-    """Start a plain and a guarded child at the same time; have `stack` end them.  Raises RuntimeError."""
-    with ThreadPoolExecutor(2) as pool:
-        starts = {
-            name: pool.submit(Trainee, kind, gpu, place / name, guarded=name == "guarded")
-            for name in ("plain", "guarded")
-        }
-    for start in starts.values():
-        if not start.exception():
-            stack.callback(start.result().end)
-    return {name: start.result() for name, start in starts.items()}
+def played() -> list[Turn]:
+    """Return the turns of a step time; each four have two plain ones and two of a kind."""
+    both = [(PARTS_OF_IT, (), (), PARTS_OF_IT, (), PARTS_OF_IT, PARTS_OF_IT, ())] * ROUNDS
+    alone = [((part,), (), (), (part,)) for part in PARTS_OF_IT] * ROUNDS_OF_A_PART
+    return [turn for series in (*both, *alone) for turn in series]
+
+
+def beside_plain(turns: Sequence[Turn], steps: Sequence[float]) -> dict[str, dict[str, list[float]]]:
+    """Return the times of a kind's turns and of the plain ones beside them, by the parts that act in that kind."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for at in range(0, len(turns), 4):
+        name = " ".join(max(turns[at : at + 4], key=len))
+        for turn, step in zip(turns[at : at + 4], steps[at : at + 4], strict=True):
+            found.setdefault(name, {"plain": [], "guarded": []})["guarded" if turn else "plain"].append(step)
+    return found
 
 
 def ratio(plain: Sequence[float], guarded: Sequence[float]) -> float:
-    """Return the logarithm of how much longer the steps of a pair's guarded turns take."""
+    """Return the logarithm of how much longer the steps of a process' guarded turns take."""
     return statistics.mean(map(math.log, guarded)) - statistics.mean(map(math.log, plain))
+
+
+def ratio_of_medians(plain: Sequence[float], guarded: Sequence[float]) -> float:
+    """Return the same of the median turns, which leave out what few turns have: of the machine, or of the guard."""
+    return math.log(statistics.median(guarded)) - math.log(statistics.median(plain))
 
 
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -258,9 +258,11 @@ def decided(low: float, high: float, most: float = SLOW_DOWN) -> str:
     return "NO" if low > most else "not decided"
 
 
-def slow_down(results: Sequence[Result], figure: str = "steps") -> tuple[float, float, float]:
-    """Return the slow-down of the pairs of one case, in percent, and its interval."""
-    found = interval([ratio(one[figure]["plain"], one[figure]["guarded"]) for one in results])
+def slow_down(
+    results: Sequence[Result], parts: Turn = PARTS_OF_IT, of: Callable[..., float] = ratio
+) -> tuple[float, float, float]:
+    """Return the slow-down of the processes of one case by parts of the guard, in percent, and its interval."""
+    found = interval([of(**one["steps"][" ".join(parts)]) for one in results])
     return 100 * math.expm1(found[0]), 100 * math.expm1(found[1]), 100 * math.expm1(found[2])
 
 
@@ -278,14 +280,18 @@ def beside(results: Sequence[Result]) -> str:
 
 
 def table_cost(results: Sequence[Result]) -> str:
-    head = ("step", "plain ms", "slow-down %", "95 % interval", "pairs", "of medians %", "us a step", "<= 0.5 %")
+    head = (
+        "step", "plain ms", "slow-down %", "95 % interval", "processes", "of medians %", "us a step", *PARTS_OF_IT,
+        "<= 0.5 %",
+    )  # fmt: skip
     rows = []
     for name, found in cases([one for one in results if "steps" in one]):
         middle, low, high = slow_down(found)
-        plain = statistics.mean(value for one in found for value in one["steps"]["plain"])
+        plain = statistics.mean(value for one in found for value in one["steps"][" ".join(PARTS_OF_IT)]["plain"])
         rows.append((
             name, f"{1000 * plain:.2f}", f"{middle:+.2f}", f"{low:+.2f} to {high:+.2f}", str(len(found)),
-            f"{slow_down(found, 'medians')[0]:+.2f}", f"{1e6 * plain * middle / 100:+.1f}", decided(low, high),
+            f"{slow_down(found, of=ratio_of_medians)[0]:+.2f}", f"{1e6 * plain * middle / 100:+.1f}",
+            *(f"{slow_down(found, (part,))[0]:+.2f}" for part in PARTS_OF_IT), decided(low, high),
         ))  # fmt: skip
     return as_table(head, rows) + beside(results)
 
@@ -293,7 +299,7 @@ def table_cost(results: Sequence[Result]) -> str:
 def goals_cost(results: Sequence[Result]) -> list[Goal]:
     found = dict(cases([one for one in results if "steps" in one]))
     goals = [Goal(f"slow-down of {name}, %", slow_down(own)[0], SLOW_DOWN) for name, own in found.items()]
-    return [*goals, Goal("pairs that failed", sum("failed" in one for one in results), 0)]
+    return [*goals, Goal("processes that failed", sum("failed" in one for one in results), 0)]
 
 
 def run_save(options: Options) -> list[Result]:

@@ -165,7 +165,7 @@ class CallbackHooks:
         taken.append(context.wrap(kind, "on_train_batch_end", self.batch_end))
         if _backend() != "tensorflow":  # each batch is fetched in Python, not inside the step's graph
             self.beats.ahead = INPUT
-            taken.append(context.wrap(kind, "on_train_batch_begin", before(context, self.batch_begin)))
+            taken.append(context.wrap(kind, "on_train_batch_begin", self.batch_begin))
         ending = around(context, self.epoch_end, self.epoch_ended, self.epoch_failed)
         taken.append(context.wrap(kind, "on_epoch_end", ending))
         epoch = around(context, self.epoch_begins, self.epoch_begun, self.epoch_failed)
@@ -200,15 +200,17 @@ class CallbackHooks:
     def epoch_failed(self, state: bool) -> None:
         """Do nothing after a callback raised: the end of the loop sets the phase."""
 
-    def batch_begin(self, callbacks: Any, batch: int, logs: Any = None) -> None:
-        """Begin a step, if Keras fetches batches in Python; in a graph it begins with the end of the last batch."""
-        self.beats.batch_begins()
+    def batch_begin(self, original: Function) -> Function:
+        """Return the wrapper for the begin of a step, if batches are fetched in Python.
+
+        In a graph it begins with the end of the last batch.
+        """
+        _check_arguments(original)
+        return self.beats.around_batch_begin(original)
 
     def batch_end(self, original: Function) -> Function:
         """Return the wrapper for the end of a step."""
-        code = original.__code__
-        if code.co_varnames[: code.co_argcount] != ("self", "batch", "logs"):
-            raise TypeError("on_train_batch_end has other arguments in this version")
+        _check_arguments(original)
         return self.beats.around_batch_end(original, self.after_batch)
 
     def after_batch(self, callbacks: Any, logs: Any) -> None:
@@ -314,6 +316,12 @@ class CallbackHooks:
             self.context.surprise("stop", error)
         self.context.flag(wire.FLAG_STOP_ASKED)
         self.context.note("stop", "asked Keras to end this fit after the batch")
+
+
+def _check_arguments(event: Function) -> None:
+    code = event.__code__
+    if code.co_varnames[: code.co_argcount] != ("self", "batch", "logs"):
+        raise TypeError("%s has other arguments in this version" % event.__name__)
 
 
 def _ending(callbacks: Any) -> str:
@@ -473,6 +481,8 @@ class OptimizerHooks:
                 taken = [context.wrap(kind, name, bracket) for name in ("apply", "apply_gradients")]
                 if any(taken):
                     context.hook_installed("optimizer")
+                for name in ("apply", "apply_gradients"):  # in a loop of Keras its callbacks count
+                    context.patches.may_rest(kind, name)
 
     def made(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         """Register the counter of an optimizer that is being made."""

@@ -10,6 +10,7 @@ import math
 import sys
 import time
 
+from .. import patches
 from ..beats import BETWEEN, INPUT, STEP, TORCH
 from ..hooks import SaveHooks, around
 from ..libraries import Library
@@ -35,7 +36,7 @@ IN_PARTS = {
 }
 _BITS = {1: "uint8", 2: "int16"}  # types of both torch and numpy, by bytes
 _metal_seen: list[bool] = []  # not empty: a loss on a Mac's GPU was seen in this process
-LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
+LOSS_EVERY = 0.05  # seconds between two looks at a loss; one takes microseconds
 
 
 def targets(context: Context) -> Targets:
@@ -57,8 +58,9 @@ class TorchHooks:
         self.context = context
         self.beats = context.beats
         self._loss_due = 0.0  # when a loss is read next
-        self._on_device: Any = None  # the newest loss on a device, without its graph
+        self._on_device: Any = None  # a loss on a device whose value is not known yet, without its graph
         self._tensor: Any = None  # the class of all tensors
+        self._item_wrapped = False
         self._loader = False  # a DataLoader was used: its wait is then distinct from what precedes it
 
     def patch_optimizer(self, module: Any) -> None:
@@ -88,13 +90,20 @@ class TorchHooks:
         """Wrap the method that computes the gradients of a loss."""
         self._tensor = module.Tensor
         self.context.wrap(module.Tensor, "backward", self.backward)
+        self.context.patches.may_rest(module.Tensor, "backward")  # Keras has logs, and scales its losses
 
     def backward(self, original: Function) -> Function:
         """Return the wrapper for Tensor.backward."""
+        beats, clock = self.beats, time.monotonic
 
+        @patches.removes_its_own
         def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(tensor, *args, **kwargs)
-            if not self.beats.fitting:  # Keras has logs, and scales its losses
+            try:
+                result = original(tensor, *args, **kwargs)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+            if clock() >= self._loss_due and not beats.fitting:
                 try:
                     self.keep_loss(tensor)
                 except Exception as error:
@@ -107,35 +116,40 @@ class TorchHooks:
         """Look whether a loss is finite, if that waits for nothing."""
         if type(tensor) is not self._tensor or tensor.dim() or not tensor.is_floating_point():
             return
-        if not tensor.is_cpu:
-            if self._on_device is None:
-                self._tensor.item = self._tensor.item  # the class inherits it
-                self.context.wrap(self._tensor, "item", self.item)
-                if tensor.device.type == "mps":
-                    _metal_seen.append(True)
-            self._on_device = tensor.detach()
+        if tensor.is_cpu:
+            self.take_loss(tensor, float(tensor.detach()))
             return
-        now = time.monotonic()
-        if now >= self._loss_due:
-            self.take_loss(tensor, float(tensor.detach()), now)
+        if not self._item_wrapped:
+            self._item_wrapped = True
+            self._tensor.item = self._tensor.item  # the class inherits it
+            self.context.wrap(self._tensor, "item", self.item)
+            if tensor.device.type == "mps":
+                _metal_seen.append(True)
+        self._on_device = tensor.detach()  # not due again before its value is taken: a script can read one of many
 
-    def take_loss(self, tensor: Any, value: float, now: float) -> None:
+    def take_loss(self, tensor: Any, value: float) -> None:
         """Take a loss.  One of 16 bits can overflow because it was scaled for its gradients."""
         if str(tensor.dtype) != "torch.float16" or abs(value) != math.inf:
             self.context.losses.of_gradient(value)
-        self._loss_due = now if self.context.losses.broken else now + LOSS_EVERY
+        self._loss_due = time.monotonic() + (0 if self.context.losses.broken else LOSS_EVERY)
 
     def item(self, original: Function) -> Function:
         """Return the wrapper for Tensor.item: it waits for the device, and then the newest loss is known."""
 
+        @patches.removes_its_own
         def item(tensor: Any) -> Any:
-            value = original(tensor)
             try:
-                loss = self._on_device
-                if loss is not None and type(value) is float and tensor.data_ptr() == loss.data_ptr():
-                    self.take_loss(tensor, value, time.monotonic())
-            except Exception as error:
-                self.context.surprise("torch loss", error)
+                value = original(tensor)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+            if self._on_device is not None:
+                try:
+                    if type(value) is float and tensor.data_ptr() == self._on_device.data_ptr():
+                        self._on_device = None
+                        self.take_loss(tensor, value)
+                except Exception as error:
+                    self.context.surprise("torch loss", error)
             return value
 
         return item
@@ -147,7 +161,9 @@ class TorchHooks:
             self.context.hook_installed("torch_loader")
 
     def opens(self, iterator: Any) -> Optional[int]:
-        """Begin the wait for the next batch."""
+        """Begin the wait for the next batch, unless Keras has begun it."""
+        if self.beats.is_fetching():
+            return None
         if not self._loader and not self.beats.fitting:
             self.context.note("feed", "a DataLoader of PyTorch feeds the loop", feed="loader")
         self._loader = True
