@@ -8,24 +8,38 @@ import pytest
 from gpu_zoo import cost
 
 
-def pairs(*percent, name="torch 1 ms"):
-    """Return results of `cost`, each of a pair whose guarded steps take so much longer."""
-    steps = [
-        {"plain": [0.001, 0.002], "guarded": [0.001 * (1 + one / 100), 0.002 * (1 + one / 100)]} for one in percent
-    ]
-    return [{"part": "cost", "case": name, "steps": one, "medians": one} for one in steps]
+def processes(*percent, name="torch 1 ms"):
+    """Return results of `cost`, each of a process whose guarded steps take so much longer, by each part a third."""
+
+    def turns(longer):
+        return {"plain": [0.001, 0.002], "guarded": [0.001 * (1 + longer / 100), 0.002 * (1 + longer / 100)]}
+
+    return [
+        {"part": "cost", "case": name,
+         "steps": {"hooks thread guard": turns(one), **{part: turns(one / 3) for part in cost.PARTS_OF_IT}}}
+        for one in percent
+    ]  # fmt: skip
 
 
-def test_a_slow_down_is_the_mean_of_the_pairs_with_students_interval():
-    middle, low, high = cost.slow_down(pairs(0.2, 0.4, 0.3))
+def test_a_turn_is_compared_with_the_plain_ones_beside_it():
+    turns = cost.played()
+    steps = [at // 4 + (2 if parts else 1) for at, parts in enumerate(turns)]
+    found = cost.beside_plain(turns, steps)
+    assert list(found) == ["hooks thread guard", *cost.PARTS_OF_IT]
+    for times in found.values():
+        assert [one + 1 for one in times["plain"]] == times["guarded"]
+
+
+def test_a_slow_down_is_the_mean_of_the_processes_with_students_interval():
+    middle, low, high = cost.slow_down(processes(0.2, 0.4, 0.3))
     assert middle == pytest.approx(0.3, abs=0.001)
     half = 4.303 * 0.1 / math.sqrt(3)  # two degrees of freedom
     assert (low, high) == (pytest.approx(0.3 - half, abs=0.002), pytest.approx(0.3 + half, abs=0.002))
 
 
-def test_of_one_pair_or_of_none_no_interval_is_known_and_no_goal_holds_without_a_figure():
+def test_of_one_process_or_of_none_no_interval_is_known_and_no_goal_holds_without_a_figure():
     assert math.isnan(cost.interval([0.1])[1])
-    assert cost.decided(*cost.slow_down(pairs(0.1))[1:]) == "not decided"
+    assert cost.decided(*cost.slow_down(processes(0.1))[1:]) == "not decided"
     assert math.isnan(cost.interval([])[0])
     assert not any(goal.holds for goal in cost.goals_save([{"case": "torch", "guarded": True, "stops": []}])[:1])
 
@@ -38,7 +52,7 @@ def test_a_row_says_whether_its_interval_lies_below_the_goal():
 
 def test_the_table_has_a_row_a_case_and_says_what_was_skipped_or_failed():
     results = [
-        *pairs(0.2, 0.3), *pairs(2.0, 2.1, name="jax 3 ms"),
+        *processes(0.2, 0.3), *processes(2.0, 2.1, name="jax 3 ms"),
         {"part": "cost", "case": "keras-jax", "skipped": "not installed: keras"},
         {"part": "cost", "case": "keras-torch", "failed": "no GPU for torch"},
     ]  # fmt: skip

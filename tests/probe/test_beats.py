@@ -255,6 +255,27 @@ def test_time_in_steps_and_the_longest_of_them_are_exact(beats, monkeypatch):
     assert field(beats, "beat_ns") == now[0] - 5_000
 
 
+def test_if_keras_fetches_in_python_the_wait_for_a_batch_is_input_and_no_part_of_its_step(beats, monkeypatch):
+    now, phases = [beats._last], []
+    monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
+    beats.ahead = b.INPUT
+    end = running(beats)
+    begin = beats.around_batch_begin(lambda self, batch, logs: None)
+    beats.reported(field(beats, "longest_ns"))
+    before = field(beats, "step_ns"), field(beats, "input_ns")
+    for index in (3, 4):
+        for passes, event in ((9_000, begin), (5_000, end)):
+            beats.publish()
+            phases.append((field(beats, "phase"), beats.is_fetching()))
+            now[0] += passes
+            event(LIST, index, None)
+    assert (field(beats, "step_ns") - before[0], field(beats, "input_ns") - before[1]) == (10_000, 18_000)
+    assert phases == [(b.INPUT, True), (b.STEP, False)] * 2
+    assert (field(beats, "longest_ns"), field(beats, "longest_phase")) == (9_000, b.INPUT)
+    begin(LIST, 5, None)
+    assert beats.enter(b.CHECKPOINT) == b.STEP
+
+
 def test_where_no_sender_comes_the_hook_itself_keeps_the_page_fresh(beats, monkeypatch):
     now = [beats._last]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])

@@ -106,6 +106,17 @@ def test_a_thousand_beats_between_two_ticks_are_one_record(sender, beats, ear):
     assert beats.slots[wire.SLOT["beats"]] == 1000
 
 
+def test_a_loop_of_short_steps_is_interrupted_less_often(sender, beats):
+    sender.turn(SECOND)
+    pauses = []
+    for tick, changes in enumerate((1, 7, 8, 500, 1), start=1):
+        for _ in range(changes):
+            beats.moved()
+        sender.turn(SECOND + tick * TICK)
+        pauses.append(sender._pause())
+    assert pauses == [0.05, 0.05, 0.15, 0.15, 0.05]
+
+
 def test_a_deaf_supervisor_blocks_nothing_and_loses_no_note(sender, beats, mail, ear):
     sender.turn(SECOND)
     for tick in range(100):  # more than any queue holds

@@ -224,7 +224,7 @@ def beside_plain(turns: Sequence[Turn], steps: Sequence[float]) -> dict[str, dic
     """Return the times of a kind's turns and of the plain ones beside them, by the parts that act in that kind."""
     found: dict[str, dict[str, list[float]]] = {}
     for at in range(0, len(turns), 4):
-        name = " ".join(max(turns[at : at + 4], key=len))
+        name = " ".join(next(filter(None, turns[at : at + 4])))
         for turn, step in zip(turns[at : at + 4], steps[at : at + 4], strict=True):
             found.setdefault(name, {"plain": [], "guarded": []})["guarded" if turn else "plain"].append(step)
     return found
