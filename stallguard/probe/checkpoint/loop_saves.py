@@ -1,4 +1,4 @@
-"""Saves of a training loop that a library runs (Hugging Face's Trainer, Lightning): when, on order, and the last.
+"""Saves of a loop that a library runs (Hugging Face's Trainer, Lightning, mlx-lm): when, on order, and the last.
 
 What a checkpoint of that loop has in it, the module of the library says.
 """

@@ -23,12 +23,11 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from .. import libraries, wire
+from .. import libraries
 from . import announcements, encoding, identity, random_state, tensors
 from .generations import DAMAGE, NEXT, CheckpointStore
-from .saved_generation import AttemptRecords, are_of_others
-from .schedule import CheckpointSchedule, SaveReport
-from .sigterm import SigtermHandler
+from .loop_saves import LoopSaves
+from .saved_generation import are_of_others
 from .tracked_mlx import OptimizerState, arrays_of, fill, shapes_of
 from .tracked_objects import Packed, unpacked
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..patches import Function
 
-STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
 STEP = "train.<locals>.step"
 AGAIN = 0.5  # the number of an iteration that is not trained: no whole number divides it
 SETTINGS = ("batch_size", "max_seq_length", "grad_accumulation_steps")  # of TrainingArgs: another one, other batches
@@ -65,6 +63,8 @@ class TrainerCall:
         self.given: Any = None  # the same of the checkpoint, until the first step gets them
         self.again: Any = (0.0, 0, None)  # what the step returns for the next iteration that is not trained
         self.is_kept = False  # its checkpoints are made
+        self.is_left = False  # they are not, and that was said
+        self.ends = False  # it is to end by itself
         self.tokens = self.tokens_before = 0  # trained until the last report; by earlier attempts
         self.begun: dict[str, Any] = {}  # the generators as the batches were opened
         self.jumps: list[tuple[int, dict[str, Any]]] = []  # their states before some batches: see `drawn`
@@ -135,12 +135,7 @@ class MlxLmCheckpoints:
 
     def __init__(self, context: Context, module: Any) -> None:
         self._context, self._module = context, module
-        settings = context.settings
-        self._folder = AttemptRecords(context.checkpoint_directory, context.place, context.resuming).folder
-        self._pace = CheckpointSchedule(settings.checkpoint_every, settings.checkpoint_cost, time.monotonic())
-        self._report = SaveReport(context)
-        self._sigterm = SigtermHandler(begins=context.mail.own_thread)
-        self._process = os.getpid()
+        self._saves = LoopSaves(context)
         self._calls = 0
         self._call: TrainerCall | None = None  # the one that runs
 
@@ -154,11 +149,13 @@ class MlxLmCheckpoints:
 
         def train(*args: Any, **named: Any) -> Any:
             call = None
-            if self._call is None and os.getpid() == self._process:
+            if self._call is None and not self._saves.is_over:
                 try:
                     bound = known.bind(*args, **named)
                     bound.apply_defaults()
-                    call = TrainerCall(bound.arguments, os.path.join(self._folder, "mlx-lm-%d" % (self._calls + 1)))
+                    call = TrainerCall(
+                        bound.arguments, os.path.join(self._saves.folder, "mlx-lm-%d" % (self._calls + 1))
+                    )
                     bound.arguments["iterate_batches"] = self._batches
                     args, named = bound.args, bound.kwargs
                 except (TypeError, KeyError):  # another version, or a call that it refuses
@@ -173,7 +170,7 @@ class MlxLmCheckpoints:
             finally:
                 vars(self._module).pop("zip", None)
                 self._call = None
-                self._sigterm.disarm()
+                self._saves.sigterm.disarm()
 
         return train
 
@@ -188,6 +185,8 @@ class MlxLmCheckpoints:
 
             def step(batch: Any, gradients: Any, *args: Any) -> Any:
                 if not call.is_kept:
+                    if not call.is_left:
+                        self._leave(call, "the loop of this version of mlx-lm is not known")
                     return run(batch, gradients, *args)
                 if batch is _PASSED:  # the first of them returns the sums of all
                     first, call.again = call.again, (0.0, 0, None)
@@ -215,13 +214,18 @@ class MlxLmCheckpoints:
         if any(one.has_peers is not None and one.has_peers() for one in libraries.imported()):
             why = announcements.PEERS
         if why:
-            self._report.refused(why, call.store.folder)
+            self._leave(call, why)
             return zip(numbers, batches)
-        self._guarded("before mlx-lm's loop", lambda: self._begins(call))
+        self._saves.guarded("before mlx-lm's loop", lambda: self._begins(call))
         goes_on = getattr(batches, "goes_on", None)
         if call.done and goes_on is not None:
             goes_on(call.done, call.tokens_before)
         return self._loop(call, numbers, batches)
+
+    def _leave(self, call: TrainerCall, why: str) -> None:
+        """Say that a call is neither saved nor resumed."""
+        call.is_left = True
+        self._saves.report.refused(why, call.store.folder)
 
     def _loop(self, call: TrainerCall, numbers: range, batches: Any) -> Iterator[Any]:
         """Yield (number, batch) of the iterations that are not trained yet, after those of the open report."""
@@ -233,8 +237,10 @@ class MlxLmCheckpoints:
             yield number, batch
             call.done = number
             if number % call.args.steps_per_report == 0 or number == call.args.iters:
-                self._guarded("after a report of mlx-lm", call.reported)
-            self._guarded("after an iteration of mlx-lm", lambda: self._ended(call))
+                self._saves.guarded("after a report of mlx-lm", call.reported)
+            self._saves.guarded("after an iteration of mlx-lm", lambda: self._ended(call))
+            if call.ends:
+                return
 
     def _batches(self, *args: Any, **named: Any) -> Any:
         """Stand for `iterate_batches`."""
@@ -303,18 +309,11 @@ class MlxLmCheckpoints:
             except Exception:  # the checkpoint holds without it
                 return
 
-    def _guarded(self, where: str, action: Any) -> None:
-        try:
-            with self._context.own_work():
-                action()
-        except Exception as error:
-            self._context.surprise(where, error)
-
     # --- checkpoints --------------------------------------------------------------------------------------------
 
     def _begins(self, call: TrainerCall) -> None:
         """Write the newest intact checkpoint of this call by an earlier attempt into its objects."""
-        self._report.begins()
+        self._saves.report.begins()
         call.begun, call.of, call.is_kept = random_state.capture(), call.identity(self._context.place), True
         if self._context.resuming:
             with self._context.phase("checkpoint"):
@@ -323,7 +322,7 @@ class MlxLmCheckpoints:
             call.store.forget()
         self._context.hook_installed("checkpoint")
         self._context.losses.checkpoint = call.finite
-        self._sigterm.arm()
+        self._saves.sigterm.arm()
 
     def _resume(self, call: TrainerCall) -> None:
         damaged: list[str] = []
@@ -357,41 +356,27 @@ class MlxLmCheckpoints:
 
     def _ended(self, call: TrainerCall) -> None:
         """Save after an iteration, if a save is due or the process is to end."""
-        now, command = time.monotonic(), self._context.get("command")
-        if self._sigterm.asked or command == STOP:
-            self._save(call)
-            self._context.flag(wire.FLAG_STOP_ASKED)
-            if not self._sigterm.asked:
-                self._context.say("stop", announcements.STOPPED, saved=1)
-                self._sigterm.wait()
-            self._sigterm.die()
-        if command == SAVE:
-            self._context.set("command", 0)
+        saves, now = self._saves, time.monotonic()
+        if saves.must_end:
+            saves.end(self._save(call), lambda: setattr(call, "ends", True), "mlx-lm")
+            return
         is_last = call.done == call.args.iters
-        due = self._pace.at_end(now, now - call.began) if is_last else self._pace.due(now, between_epochs=False)
-        if due or command == SAVE:
+        due = saves.pace.at_end(now, now - call.began) if is_last else saves.pace.due(now, between_epochs=False)
+        if saves.is_ordered() or due:
             self._save(call)
 
-    def _save(self, call: TrainerCall) -> None:
-        """Make a generation; an error becomes a note, and an earlier one is kept."""
-        began = time.monotonic()
-        self._sigterm.saving = True
-        try:
-            with self._context.phase("checkpoint"):
-                packed = Packed()
-                facts, blobs = packed.facts(packed.code(call.read()))
-                losses = self._context.losses
-                facts.update({
-                    "finite": None if not losses.known else not losses.broken, "script": identity.script(),
-                    "of": call.of, "versions": identity.versions(),
-                })  # fmt: skip
-                call.made = call.store.write(facts, blobs)
-            self._report.saved(began)
-            self._context.saved()
-        except Exception as error:
-            self._report.failed(error, call.store.folder)
-        self._sigterm.saving = False
-        self._pace.saved(began, time.monotonic())
+    def _save(self, call: TrainerCall) -> bool:
+        def make() -> None:
+            packed = Packed()
+            facts, blobs = packed.facts(packed.code(call.read()))
+            losses = self._context.losses
+            facts.update({
+                "finite": None if not losses.known else not losses.broken, "script": identity.script(),
+                "of": call.of, "versions": identity.versions(),
+            })  # fmt: skip
+            call.made = call.store.write(facts, blobs)
+
+        return self._saves.save(make, call.store.folder)
 
     # --- its reports --------------------------------------------------------------------------------------------
 

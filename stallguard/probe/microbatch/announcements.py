@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 NO_OPTIMIZER = "the model has no optimizer"
 REPLICAS = "a distribution strategy distributes them"
 COMPILED = "torch.compile traces the step"
+SEVERAL = "several devices or processes train"
+AT_ONCE = "the optimizer updates weights before the gradients of a batch are complete"
 OUT_OF_REACH = "its train_step is its own"
 NEVER_CALLED = "its train_step does not call the framework's own"
 COMPILED_STEP = "its train_step is a tf.function"

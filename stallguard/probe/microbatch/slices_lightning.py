@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from ..patches import Function
     from .compare import Slices
 
-SEVERAL = "several devices or processes train"
 ELSEWHERE = "the strategy %s computes their gradients"
-AT_ONCE = "the optimizer updates weights before the gradients of a batch are complete"
 BY_ITSELF = "its training_step optimizes by itself (automatic_optimization = False)"
 ITERATOR = "its training_step draws its batches itself"
 OUTPUTS = "its training_step returns more than a loss"
@@ -36,13 +34,13 @@ def obstacle(trainer: Any, model: Any, arguments: Any) -> str:
     """Return why the batches of a Trainer cannot be divided, "" if they can.  `arguments`: of training_step."""
     strategy = trainer.strategy
     if trainer.world_size > 1:
-        return SEVERAL
+        return announcements.SEVERAL
     if strategy.handles_gradient_accumulation:
         return ELSEWHERE % type(strategy).__name__
     if getattr(model, "_compiler_ctx", None) is not None:
         return announcements.COMPILED
     if any(getattr(one, "_post_accumulate_grad_hooks", None) for one in model.parameters()):
-        return AT_ONCE
+        return announcements.AT_ONCE
     for owner in (model, *trainer.callbacks):
         found = [(name, getattr(getattr(type(owner), name, None), "__module__", OWN[0])) for name in HOOKS]
         own = [name for name, module in found if module.partition(".")[0] not in OWN]

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from ..patches import Function
     from .compare import Slices
 
-SEVERAL = "several devices or processes train"
 ELSEWHERE = "DeepSpeed or FSDP computes their gradients"
-AT_ONCE = "the optimizer updates weights before the gradients of a batch are complete"
 NO_TENSORS = "a batch is no dictionary of tensors"
 NEVER_CALLED = "its training_step does not call Trainer's"
 
@@ -30,14 +28,14 @@ def obstacle(trainer: Any, model: Any, inputs: Any) -> str:
     """Return why the batches of a Trainer cannot be divided, "" if they can."""
     args = trainer.args
     if args.world_size > 1 or args.n_gpu > 1:
-        return SEVERAL
+        return announcements.SEVERAL
     if getattr(trainer, "is_deepspeed_enabled", False) or getattr(trainer, "is_fsdp_enabled", False):
         return ELSEWHERE
     if getattr(args, "torch_compile", False) or hasattr(model, "_orig_mod"):
         return announcements.COMPILED
     early = any(getattr(one, "_post_accumulate_grad_hooks", None) for one in model.parameters())
     if early or "lomo" in str(args.optim).lower():
-        return AT_ONCE
+        return announcements.AT_ONCE
     return "" if isinstance(inputs, Mapping) else NO_TENSORS
 
 

@@ -13,7 +13,7 @@ from stallguard.probe.checkpoint.loop_saves import SAVE, STOP, LoopSaves
 
 
 class Told:
-    """A context that keeps what it is told."""
+    """A context that records the notes that it gets."""
 
     def __init__(self, folder) -> None:
         """`folder`: of the checkpoints."""

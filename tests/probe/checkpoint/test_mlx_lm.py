@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -116,3 +118,17 @@ def test_several_ranks_are_left_to_the_script_in_words(run):
     assert "several processes train together" in found.said[0]
     assert run.generations() == []
     assert [one["trained"] for one in found.lines if "trained" in one] == [5]
+
+
+def test_a_version_whose_loop_is_another_is_left_to_the_script_in_words(run, other_python):
+    place = "import importlib.util as found; print(found.find_spec('mlx_lm').submodule_search_locations[0])"
+    installed = subprocess.run([other_python("mlx"), "-c", place], capture_output=True, text=True, check=True).stdout
+    shutil.copytree(installed.strip(), run.folder / "mlx_lm")
+    trainer = run.folder / "mlx_lm" / "tuner" / "trainer.py"
+    trainer.write_text(trainer.read_text().replace("loop=", "endless=").replace("if not loop", "if not endless"))
+    program = shutil.copy(SCRIPT, run.folder / "language.py")
+    found = run.attempt("iters=5", program=(str(program),))
+
+    assert found.code == 0, found.err
+    assert "the loop of this version of mlx-lm is not known" in found.said[0]
+    assert run.generations() == []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stallguard.probe.microbatch import slices_lightning
+from stallguard.probe.microbatch import announcements, slices_lightning
 from tests.probe.receiver import Receiver
 
 SCRIPT = Path(__file__).parent / "children" / "lightning_cases.py"
@@ -82,12 +82,12 @@ def test_batches_stay_whole_where_slices_would_train_something_else(plain, other
     ("trainer", "model", "arguments", "reason"),
     [
         ({}, {}, {"batch": 1}, ""), ({}, {}, {"any": 1}, slices_lightning.ITERATOR),
-        ({"world_size": 2}, {}, {"batch": 1}, slices_lightning.SEVERAL),
+        ({"world_size": 2}, {}, {"batch": 1}, announcements.SEVERAL),
         ({}, {"_compiler_ctx": {}}, {"batch": 1}, "torch.compile traces the step"),
         ({"strategy": SimpleNamespace(handles_gradient_accumulation=True)}, {}, {"batch": 1},
          "the strategy SimpleNamespace computes their gradients"),
         ({}, {"parameters": lambda: [SimpleNamespace(_post_accumulate_grad_hooks={1: 1})]}, {"batch": 1},
-         slices_lightning.AT_ONCE),
+         announcements.AT_ONCE),
     ],
 )  # fmt: skip
 def test_what_divides_or_updates_gradients_itself_is_left_alone(trainer, model, arguments, reason):

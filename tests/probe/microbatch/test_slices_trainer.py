@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stallguard.probe.microbatch import slices_trainer
+from stallguard.probe.microbatch import announcements, slices_trainer
 from tests.probe.checkpoint.test_trainer import NEVER
 from tests.probe.receiver import Receiver
 
@@ -108,11 +108,11 @@ def test_a_training_goes_on_with_other_slices(plain, other_python, tmp_path, bef
 @pytest.mark.parametrize(
     ("arguments", "trainer", "model", "reason"),
     [
-        ({"world_size": 2}, {}, {}, slices_trainer.SEVERAL), ({"n_gpu": 2}, {}, {}, slices_trainer.SEVERAL),
+        ({"world_size": 2}, {}, {}, announcements.SEVERAL), ({"n_gpu": 2}, {}, {}, announcements.SEVERAL),
         ({}, {"is_fsdp_enabled": True}, {}, slices_trainer.ELSEWHERE),
         ({"torch_compile": True}, {}, {}, "torch.compile traces the step"),
         ({}, {}, {"_orig_mod": None}, "torch.compile traces the step"),
-        ({"optim": "adalomo"}, {}, {}, slices_trainer.AT_ONCE), ({}, {}, {}, ""),
+        ({"optim": "adalomo"}, {}, {}, announcements.AT_ONCE), ({}, {}, {}, ""),
     ],
 )  # fmt: skip
 def test_what_divides_or_updates_gradients_itself_is_left_alone(arguments, trainer, model, reason):
@@ -123,4 +123,4 @@ def test_what_divides_or_updates_gradients_itself_is_left_alone(arguments, train
     if not reason:
         assert slices_trainer.obstacle(SimpleNamespace(args=args), made, []) == slices_trainer.NO_TENSORS
         early = SimpleNamespace(parameters=lambda: [SimpleNamespace(_post_accumulate_grad_hooks={1: print})])
-        assert slices_trainer.obstacle(SimpleNamespace(args=args), early, {}) == slices_trainer.AT_ONCE
+        assert slices_trainer.obstacle(SimpleNamespace(args=args), early, {}) == announcements.AT_ONCE
