@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         del os.environ[name]  # a run around the tests must not be taken for one of theirs
 
 
-KEPT = (SESSION, examples.FAST, "STALLGUARD_LIVE", "STALLGUARD_PYTHON_")
+KEPT = (SESSION, examples.FAST, "STALLGUARD_LIVE", "STALLGUARD_PYTHON")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

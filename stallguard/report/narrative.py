@@ -26,7 +26,7 @@ _INFO = {
     "run.continues": "resuming from the checkpoints of run {run}",
     "run.started": "guarding {command} (run {run})",
     "run.stopping": "ending the training: stallguard was asked to",
-    "watch.started": "watching process {pid} from outside, and never ending it: {command} (run {run})",
+    "watch.started": "watching process {pid}, and never ending it: {command} (run {run})",
     "watch.limits": "batches, epochs and losses are not seen; a process that computes is not judged; {output}",
     "watch.ended": "the watch ends; the process goes on",
     "watch.over": "the process has ended, {duration} after the watch began{trouble}; its exit code is not known",
@@ -37,6 +37,8 @@ _INFO = {
     "run.rolled_back": "to continue from {checkpoint}: stallguard run --resume {run} with the same command",
     "interpreter.differs": "the script runs with {python}; {hint}",
     "interpreter.chosen": "the interpreter is {python}: {why}",
+    "probe.inside": "the probe is in the process: its batches are counted from now on, those of a fit that runs "
+    "already from its next one on",
     "probe.outside": "{text}",
     "probe.remark": "{text}",
     "attempt.delayed": "it is started again in {delay}",

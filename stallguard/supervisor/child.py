@@ -131,6 +131,7 @@ class Child:
     """One attempt's process.  `start`, `signal`, `reap` belong to the deciding thread; none of them blocks."""
 
     foreign = False  # whether it is a process that stallguard did not start
+    blind = False  # nothing can count, or has counted, its batches from its start on
     environment: dict[str, str] | None = None  # of such a process; None: of a child, which gets its own
 
     def __init__(

@@ -160,7 +160,7 @@ class Launcher:
                 at=now, attempt=action.attempt, pid=child.pid, slices=action.slices, device=action.device,
                 resumed=has_checkpoints and probe is not None,
                 unresumed=UNUSABLE if has_checkpoints and probe is None else "", foreign=child.foreign,
-                blind=child.foreign and probe is None,
+                blind=child.blind or (child.foreign and probe is None),
             )
         )  # fmt: skip
         self._observe(child.pid)

@@ -35,14 +35,18 @@ class Observed(Adopted):
 
     foreign = True
 
-    def __init__(self, who: Identity, post: Post, before_post: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, who: Identity, post: Post, before_post: Callable[[], None] = lambda: None, *, blind: bool = False
+    ) -> None:
         """Watch the process `who`; `post` gets its exit code, None if the system does not say it.
+
+        `blind`: its batches so far were not counted.
 
         Raises StallguardError (exit code 3) if it is over already.
         """
         if not run_files.lives(who):
             raise StallguardError(f"there is no process {who.pid} any more", code=NO_SUCH_RUN)
-        self._is_over = False
+        self._is_over, self.blind = False, blind
         self.environment = environment_of(who.pid)
         super().__init__(who, Path(), post, before_post)
 
