@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +23,28 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Every kind is here, but nothing is run for real."""
     monkeypatch.setattr(frameworks, "lacking", lambda _: "")
     monkeypatch.setattr(frameworks, "plain", lambda *_: {"weights": "a", "optimizer": "b"})
-    return Asked(10, "^(torch|track-torch)$", 1, 1, tmp_path)
+    return Asked(10, "^(torch|track-torch)$", 1, 1, tmp_path, out=tmp_path)
 
 
 def missed(goals: Sequence[Any]) -> dict[str, float]:
     return {goal.name: goal.value for goal in goals if not goal.holds}
 
 
-def test_a_training_that_is_judged_late_or_wrongly_or_never_misses_a_goal(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seen = iter([(10.5, "host-deadlock")] * 10)
-    monkeypatch.setattr(frameworks, "hung", lambda *_: next(seen))
-    assert missed(frameworks.hangs(asked)) == {}
+def hangs(*seen: tuple[float, str]) -> list[dict[str, Any]]:
+    return [
+        {"part": "hangs", "kind": "torch", "says": "loop", "how": "lock", "took": took, "cause": cause}
+        for took, cause in seen
+    ]
 
-    seen = iter([(10.5, "host-deadlock")] * 8 + [(10.5, "unknown"), (None, "none")])
-    assert missed(frameworks.hangs(asked)) == {
-        "p99 s of torch loop, lock": frameworks.LONGEST, "wrong causes of torch loop, lock": 2,
+
+def test_a_training_that_is_judged_late_or_wrongly_or_never_misses_a_goal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert missed(frameworks.shown_hangs(hangs(*[(10.5, "host-deadlock")] * 10))) == {}
+
+    seen = [(10.5, "host-deadlock")] * 8 + [(10.5, "unknown"), (frameworks.LONGEST, "none")]
+    failed = {"part": "hangs", "kind": "torch", "says": "loop", "failed": "ended without a hang"}
+    assert missed(frameworks.shown_hangs([*hangs(*seen), failed])) == {
+        "p99 s of loop, lock": frameworks.LONGEST, "wrong causes of loop, lock": 2,
+        "trainings that could not be played": 1,
     }  # fmt: skip
     assert "none, unknown" in capsys.readouterr().out
 
@@ -47,24 +55,59 @@ def test_a_training_that_is_judged_late_or_wrongly_or_never_misses_a_goal(
         (Killed(5, in_save=2, resumed=3, trainings=1), set()),
         (Killed(5, trainings=1), {"kills outside of saves"}),
         (Killed(5, in_save=2, over=1, trainings=1), {"begun anew although saved"}),
-        (Killed(5, in_save=2, trainings=1, other=["exit code 1"]), {"trainings with other bytes"}),
+        (Killed(5, in_save=2, trainings=1, other="exit code 1"), {"trainings with other bytes"}),
     ],
 )
 def test_a_killed_training_that_ends_otherwise_misses_a_goal(
     asked: Asked, monkeypatch: pytest.MonkeyPatch, one: Killed, names: set[str]
 ) -> None:
-    monkeypatch.setattr(frameworks, "killed", lambda *_: one)
-    assert set(missed(frameworks.kills(asked))) == {f"tracked torch: {name}" for name in names}
+    monkeypatch.setattr(frameworks, "killed", lambda *_: asdict(one))
+    assert set(missed(frameworks.shown_kills(frameworks.kills(asked)))) == {f"tracked torch: {name}" for name in names}
+
+
+def test_each_result_is_kept_as_it_comes_and_such_files_are_shown_together(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hung(asked: Asked, *_: Any) -> dict[str, Any] | None:
+        count = len((asked.place / "results.jsonl").read_text().splitlines()) - 1  # one is of the undisturbed training
+        if count == 2:
+            raise frameworks.FailedError("it does not train")
+        return {"how": "lock", "took": float(count), "cause": "host-deadlock"} if count < 5 else None
+
+    monkeypatch.setattr(frameworks, "hung", hung)
+    frameworks.hangs(asked)
+    monkeypatch.setattr(sys, "argv", ["frameworks", "--results", *[str(asked.place / "results.jsonl")] * 2])
+
+    assert frameworks.main() == 1
+    shown = capsys.readouterr().out
+    assert re.search(r"torch loop, lock \| +8 \|", shown), shown
+    assert "1 of 3 goals missed: trainings that could not be played 2 > 0" in shown
+
+
+def test_nothing_is_begun_that_cannot_end_in_time(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "hung", lambda *_: {"how": "lock", "took": 10.0, "cause": "host-deadlock"})
+    assert len(frameworks.hangs(asked)) == 11
+    assert frameworks.hangs(asked._replace(ends_at=time.monotonic() + 30)) == []
+
+
+def test_kinds_of_torch_and_jax_train_on_the_device_that_is_asked_for(asked: Asked) -> None:
+    kinds = asked._replace(only="", device="cuda").kinds("trainer", "jax", "mlx")
+    assert [(one.device, one.says) for one in kinds] == [
+        ("cuda", "Trainer on cuda"), ("cuda", "JAX on cuda"), ("cpu", "MLX"),
+    ]  # fmt: skip
 
 
 def test_a_kind_whose_library_is_not_here_is_skipped_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STALLGUARD_PYTHON_HERE", sys.executable)
-    kinds = (Kind("a", "here", "json", "A"), Kind("b", "here", "no_such", "B"), Kind("c", "nowhere", "json", "C"))
+    kinds = (
+        Kind("a", "here", "json", "A"), Kind("b", "here", "no_such", "B"), Kind("c", "nowhere", "no_such", "C"),
+        Kind("d", "nowhere", "json", "D"),
+    )  # fmt: skip
     monkeypatch.setattr(frameworks, "KINDS", kinds)
 
-    assert Asked(0, "", 1, 1, tmp_path).kinds("a", "b", "c") == [kinds[0]]
+    assert Asked(0, "", 1, 1, tmp_path).kinds("a", "b", "c", "d") == [kinds[0], kinds[3]]
     assert capsys.readouterr().out.splitlines() == [
         "B: skipped: not installed: no_such",
         "C: skipped: there is no environment nowhere: scripts/setup nowhere makes it",
@@ -72,7 +115,9 @@ def test_a_kind_whose_library_is_not_here_is_skipped_and_named(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("library", "kind"), [("mlx", "track-mlx"), ("hf", "track-accelerate")])
+@pytest.mark.parametrize(
+    ("library", "kind"), [("mlx", "track-mlx"), ("mlx", "mlx-lm"), ("jax", "jax"), ("hf", "track-accelerate")]
+)
 def test_it_kills_a_training_and_finds_that_its_bytes_are_the_same(
     other_python: Callable[[str], str], library: str, kind: str
 ) -> None:
@@ -80,7 +125,7 @@ def test_it_kills_a_training_and_finds_that_its_bytes_are_the_same(
     command = [sys.executable, BENCH, "--part", "kills", "--only", f"^{kind}$", "--each", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
-    row = next(line for line in done.stdout.splitlines() if line.startswith("| tracked"))
+    row = next(line for line in done.stdout.splitlines() if re.match(r"\| (tracked|JAX|mlx-lm)", line))
     counts = [int(cell) for cell in row.split("|")[2:-1]]
     assert counts[0] > 0, done.stdout
     assert counts[-2:] == [0, 0], done.stdout
@@ -90,6 +135,6 @@ def test_it_kills_a_training_and_finds_that_its_bytes_are_the_same(
 def test_it_measures_what_the_hooks_add_to_a_step(other_python: Callable[[str], str], tmp_path: Path) -> None:
     other_python("mlx")
     kind = next(kind for kind in frameworks.KINDS if kind.word == "mlx")
-    found = frameworks.plain(kind, tmp_path / "cost", "steps=600", "cost=1")
+    found = frameworks.plain(Asked(0, "", 1, 1, tmp_path), kind, tmp_path / "cost", "steps=600", "cost=1")
     assert found["pairs"] > 10
     assert found["plain_us"] > found["added_us"]

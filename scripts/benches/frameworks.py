@@ -1,16 +1,23 @@
-"""`scripts/bench frameworks`: do trainings of PyTorch, Hugging Face, Lightning and MLX get what they are promised?
+"""`scripts/bench frameworks`: do trainings of PyTorch, Hugging Face, Lightning, MLX and JAX get what they are promised?
 
 `cost`: the processor time that the probe adds to a step, with its hooks in and out by turns in one process, and to the
 import of a library, in pairs.  `hangs`: trainings that lock at a random later step, some at a time: seconds until the
 journal has the judgement, and its cause.  `kills`: trainings that are ended by SIGKILL at random instants, a third of
-which wait for a save: weights and optimizer must be those of the plain training, to the bit.  `--each N`: processes,
-trainings or kills of each kind.  A kind whose library is not here is skipped.
+which wait for a save: weights and optimizer must be those of the plain training, to the bit.  `smaller`: batches in
+2, 4 and 8 slices: the memory of a step, and how far the weights are from those of whole batches, beside how far they
+are if the rows of each batch come in other orders: no optimizer sees the same sums then, with slices or without.
+
+`--each N`: processes, trainings, kills or orders of each kind.  A kind whose library is not here is skipped; without
+the environment of a kind, the Python that runs this is taken if it has the library.  A result is appended to
+OUT/results.jsonl as soon as it is there; after `--minutes` no more are awaited; `--results FILE...` prints the tables
+and goals of such files together, and runs nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import re
@@ -20,17 +27,19 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import psutil
 
+from gpu_zoo.options import RESULTS, Result, kept
 from gpu_zoo.resume import lines_of
-from harness.children import BENCHES, ROOT, Child, ended, environment, guarding, other_python, started
+from harness.children import BENCHES, Child, ended, environment, guarding, other_python, started
 from harness.results import Goal, concluded, number, quantile, table
 from resume import FOR_EVER, is_saving, lives_for, lives_until
 from stallguard.storage import journal
@@ -38,7 +47,9 @@ from stallguard.storage import journal
 CHILD = str(BENCHES / "frameworks_child.py")
 QUIETLY = ("--set", "notify.desktop=off", "--set", "policy.backoff=0s", "--set", "stop.grace=1s")
 LONGEST = 300.0  # seconds of a training with all its attempts, or from the lock to the judgement
+LAST = 15.0  # seconds that the tables and the end of the last processes may take
 JOBS = 4  # trainings at the same time: they wait most of theirs
+LINE, KEEPING = 160, Lock()  # characters of a result that are printed
 
 
 class Kind(NamedTuple):
@@ -48,6 +59,7 @@ class Kind(NamedTuple):
     environment: str
     needs: str
     says: str
+    device: str = "cpu"
 
 
 KINDS = (
@@ -57,11 +69,17 @@ KINDS = (
     Kind("accelerate", "hf", "accelerate", "accelerate"),
     Kind("track-accelerate", "hf", "accelerate", "tracked accelerate"),
     Kind("lightning", "hf", "lightning", "Lightning"),
+    Kind("jax", "jax", "jax", "JAX"),
     Kind("mlx", "mlx", "mlx", "MLX"),
     Kind("mlx-compiled", "mlx", "mlx", "MLX, compiled"),
     Kind("track-mlx", "mlx", "mlx", "tracked MLX"),
     Kind("track-mlx-compiled", "mlx", "mlx", "tracked MLX, compiled"),
+    Kind("mlx-lm", "mlx", "mlx_lm", "mlx-lm"),
 )
+
+
+class FailedError(Exception):
+    """A training does not even run without faults."""
 
 
 class Asked(NamedTuple):
@@ -72,6 +90,14 @@ class Asked(NamedTuple):
     jobs: int
     seed: int
     place: Path
+    device: str = "cpu"  # of the kinds that can train on another
+    out: Path | None = None
+    ends_at: float = math.inf  # time.monotonic() at which nothing of the bench runs any more
+
+    @property
+    def left(self) -> float:
+        """Seconds until all must be over, or that one training may take."""
+        return min(LONGEST, self.ends_at - time.monotonic())
 
     def kinds(self, *words: str) -> list[Kind]:
         """Return the kinds with these words that are wanted and here; say why others are not."""
@@ -79,41 +105,97 @@ class Asked(NamedTuple):
         for one in found:
             if why := lacking(one):
                 print(f"{one.says}: skipped: {why}")
-        return [one for one in found if not lacking(one)]
+        return [
+            one if one.environment == "mlx" or self.device == "cpu" else
+            one._replace(device=self.device, says=f"{one.says} on {self.device}")
+            for one in found if not lacking(one)
+        ]  # fmt: skip
 
-    def together(self, play: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return what `play` returns for each of the jobs, some of which run at a time."""
+    def together(
+        self, play: Callable[..., Result | None], jobs: Iterable[tuple[Any, ...]], room: float
+    ) -> list[Result]:
+        """Return what `play` gives for each job, some at a time, and keep it; begin none with less than `room` s left.
+
+        `play` returns None if it was cut short.  The first of a job is its part, the second its kind.
+        """
+
+        def one(job: tuple[Any, ...]) -> Result | None:
+            if self.ends_at - time.monotonic() < room:
+                return None
+            names = {"part": job[0], "kind": job[1].word, "says": job[1].says}
+            try:
+                found = play(self, *job[1:])
+            except FailedError as error:
+                found = {"failed": str(error)}
+            return found if found is None else self.keep(names | found)
+
         with ThreadPoolExecutor(self.jobs) as pool:
-            return list(pool.map(lambda job: play(*job), jobs))
+            return [found for found in pool.map(one, jobs) if found is not None]
+
+    def keep(self, result: Result) -> Result:
+        """Print a result, and append it to the file of all, so that the end of the bench loses nothing."""
+        line = json.dumps(result)
+        with KEEPING:
+            print(line[:LINE], flush=True)
+            if self.out is not None:
+                with (self.out / RESULTS).open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+        return result
 
 
 def lacking(kind: Kind) -> str:
     """Return why trainings of a kind cannot run here, "" if they can."""
-    python = other_python(kind.environment)
-    if python is None:
-        return f"there is no environment {kind.environment}: scripts/setup {kind.environment} makes it"
     code = f"import importlib.util as u, sys; sys.exit(not u.find_spec({kind.needs!r}))"
-    return "" if subprocess.run([python, "-c", code], check=False).returncode == 0 else f"not installed: {kind.needs}"
+    if subprocess.run([python_of(kind), "-c", code], check=False).returncode == 0:
+        return ""
+    if other_python(kind.environment) is None:
+        return f"there is no environment {kind.environment}: scripts/setup {kind.environment} makes it"
+    return f"not installed: {kind.needs}"
 
 
 def python_of(kind: Kind) -> str:
-    python = other_python(kind.environment)
-    assert python is not None  # noqa: S101 - Asked.kinds returns no other
-    return python
+    return other_python(kind.environment) or sys.executable
 
 
-def plain(kind: Kind, place: Path, *words: str) -> dict[str, Any]:
-    """Return what a training without guard ends with."""
+def plain(asked: Asked, kind: Kind, place: Path, *words: str, under: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a training without faults ends with.  `under`: options of a guard, if there is to be one."""
     place.mkdir()
-    done = subprocess.run(
-        [python_of(kind), CHILD, kind.word, *words], cwd=place, env=environment(TMPDIR=str(place.parent)),
-        capture_output=True, text=True, check=False, timeout=LONGEST,
-    )  # fmt: skip
+    trains = [CHILD, kind.word, f"device={kind.device}", *words]
+    command = guarding(*trains, options=under, python=python_of(kind)) if under else [python_of(kind), *trains]
+    try:
+        done = subprocess.run(
+            command, cwd=place, env=environment(place, TMPDIR=str(place.parent)), capture_output=True, text=True,
+            check=False, timeout=max(1.0, asked.left),
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as late:
+        raise FailedError(f"not ended after {late.timeout:.0f} s") from None
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"pid"')]
     if done.returncode or not lines:
-        sys.exit(f"bench frameworks: {kind.says} does not train without stallguard: {done.stderr[-600:]}")
+        raise FailedError(f"does not train: {done.stderr[-600:]}")
     found: dict[str, Any] = json.loads(lines[-1])
     return found
+
+
+def undisturbed(asked: Asked, part: str, kinds: Sequence[Kind]) -> dict[str, Result]:
+    """Return what a training of each kind ends with, by its word; what MLX and others compile is then compiled."""
+
+    def play(asked: Asked, kind: Kind) -> Result:
+        return plain(asked, kind, asked.place / f"plain {part} {kind.word}", KILL_STEPS, "pause=0")
+
+    return {one["kind"]: one for one in asked.together(play, [(part, kind) for kind in kinds], 60.0)}
+
+
+def of_kinds(results: Sequence[Result], *names: str) -> dict[tuple[str, ...], list[Result]]:
+    """Return the results that were played, by what the tables call their kind and by these names of theirs."""
+    found: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    for one in results:
+        if "failed" not in one:
+            found[one["says"], *(str(one.get(name, "")) for name in names)].append(one)
+    return found
+
+
+def failures(results: Sequence[Result]) -> list[Goal]:
+    return [Goal("trainings that could not be played", sum("failed" in one for one in results), 0)]
 
 
 # ---- what it costs ------------------------------------------------------------------------------------------------
@@ -130,28 +212,29 @@ IMPORTS = {
 PAIRS, START = 2, 150.0  # of starts, for each process of a step's cost; milliseconds of processor time, at most
 
 
-def cost(asked: Asked) -> list[Goal]:
+def cost(asked: Asked) -> list[Result]:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has been compiled
-    each, rows, goals = asked.each or PROCESSES, [], []
-    for kind in asked.kinds(*COSTS):
-        found = [
-            plain(kind, asked.place / f"cost {kind.word} {one}", f"steps={COST_STEPS}", "cost=1")
-            for one in range(each)
-        ]  # fmt: skip
-        added, steps = ([one[name] for one in found] for name in ("added_us", "plain_us"))
-        rows.append(
-            (
-                f"CPU a step of {kind.says}, us",
-                f"{statistics.median(added):.1f}",
-                f"{STEP_CPU:g}",
-                _range(added),
-                number(min(steps)),
-            )
-        )
-        goals.append(Goal(f"CPU a step of {kind.says}, us", statistics.median(added), STEP_CPU))
-    for kind in asked.kinds(*IMPORTS):
-        cpu, later = _starts(kind, asked.place, each * PAIRS)
-        words = f"CPU of {kind.says}'s import, ms"
+    each = asked.each or PROCESSES
+    one_by_one = asked._replace(jobs=1)
+    steps = [("cost", kind, f"cost {kind.word} {at}") for at in range(each) for kind in asked.kinds(*COSTS)]
+    starts = [("cost", kind, each * PAIRS) for kind in asked.kinds(*IMPORTS)]
+    return one_by_one.together(_steps, steps, 60.0) + one_by_one.together(_starts, starts, 60.0)
+
+
+def _steps(asked: Asked, kind: Kind, folder: str) -> Result:
+    return plain(asked, kind, asked.place / folder, f"steps={COST_STEPS}", "cost=1")
+
+
+def shown_cost(results: Sequence[Result]) -> list[Goal]:
+    rows, goals = [], failures(results)
+    for (says,), found in of_kinds([one for one in results if "added_us" in one]).items():
+        words, added = f"CPU a step of {says}, us", [one["added_us"] for one in found]
+        middle, steps = statistics.median(added), min(one["plain_us"] for one in found)
+        rows.append((words, f"{middle:.1f}", f"{STEP_CPU:g}", _range(added), number(steps)))
+        goals.append(Goal(words, middle, STEP_CPU))
+    for (says,), found in of_kinds([one for one in results if "import_ms" in one]).items():
+        words = f"CPU of {says}'s import, ms"
+        cpu, later = ([value for one in found for value in one[name]] for name in ("import_ms", "later_ms"))
         rows.append((words, f"{statistics.median(cpu):.0f}", f"{START:g}", _range(cpu), ""))
         rows.append(("  its first line is later by, ms", f"{statistics.median(later):.0f}", "", _range(later), ""))
         goals.append(Goal(words, statistics.median(cpu), START))
@@ -159,18 +242,19 @@ def cost(asked: Asked) -> list[Goal]:
     return goals
 
 
-def _starts(kind: Kind, place: Path, pairs: int) -> tuple[list[float], list[float]]:
+def _starts(asked: Asked, kind: Kind, pairs: int) -> Result:
     """Return the ms of processor time, and of time, by which a library is imported later under guard, in pairs."""
-    script = place / f"start_{kind.word}.py"
+    script = asked.place / f"start_{kind.word}.py"
     script.write_text(f"import time\n{IMPORTS[kind.word]}\nprint(time.process_time(), flush=True)\n")
-    env = environment(place / "starts", PYTHONPATH=str(ROOT))
+    env = environment(asked.place / "starts")
     commands = [guarding(str(script), options=QUIETLY, python=python_of(kind)), [python_of(kind), str(script)]]
     found: list[list[tuple[float, float]]] = [[], []]
     for one in range(pairs + 1):
         for guarded in (0, 1) if one % 2 else (1, 0):
             found[guarded].append(_started(commands[not guarded], env))
     both = [(under[0] - alone[0], under[1] - alone[1]) for alone, under in zip(*found, strict=True)]
-    return [cpu for cpu, _ in both[1:]], [later for _, later in both[1:]]  # the first compiles what is imported
+    # The first compiles what is imported.
+    return {"import_ms": [cpu for cpu, _ in both[1:]], "later_ms": [later for _, later in both[1:]]}
 
 
 def _started(command: list[str], env: dict[str, str]) -> tuple[float, float]:
@@ -191,31 +275,51 @@ def _range(values: Sequence[float]) -> str:
 # ---- how soon a hang is judged ------------------------------------------------------------------------------------
 
 HANGS = {
-    ("torch", "lock"): "host-deadlock", ("trainer", "lock"): "host-deadlock", ("lightning", "lock"): "host-deadlock",
-    ("mlx", "lock"): "host-deadlock", ("mlx", "idle"): "device-wait",
+    ("torch", "lock"): "host-deadlock", ("trainer", "lock"): "host-deadlock", ("accelerate", "lock"): "host-deadlock",
+    ("lightning", "lock"): "host-deadlock", ("jax", "lock"): "host-deadlock", ("mlx", "lock"): "host-deadlock",
+    ("mlx-lm", "lock"): "host-deadlock", ("mlx", "idle"): "device-wait",
 }  # fmt: skip
 TRAININGS = 100
 # Steps at which one hangs, not the first of an epoch: docs/frameworks.md gives that one 20 s.
 LATER = [step for step in range(45, 115) if step % 40]
-JUDGED = {"mlx": 11.0}  # seconds, at most, of 99 of 100
-OF_OTHERS = 13.0  # docs/frameworks.md
+JUDGED = {"lock": 11.0, "idle": 13.0}  # seconds, at most, of 99 of 100
 
 
-def hangs(asked: Asked) -> list[Goal]:
+def hangs(asked: Asked) -> list[Result]:
     dice, each = random.Random(asked.seed), asked.each or TRAININGS
-    kinds = {kind.word: kind for kind in asked.kinds(*dict.fromkeys(word for word, _ in HANGS))}
+    wanted = asked.kinds(*dict.fromkeys(word for word, _ in HANGS))
+    first = undisturbed(asked, "hangs", wanted)
+    kinds = {kind.word: kind for kind in wanted if "weights" in first.get(kind.word, ())}
     jobs = [
-        (asked.place / f"hang {word} {how} {one}", kinds[word], how, dice.choice(LATER))
+        ("hangs", kinds[word], asked.place / f"hang {word} {how} {one}", how, dice.choice(LATER))
         for one in range(each) for word, how in HANGS if word in kinds
     ]  # fmt: skip
-    found: dict[tuple[str, str], list[tuple[float | None, str]]] = defaultdict(list)
-    for (_, kind, how, _), seen in zip(jobs, asked.together(hung, jobs), strict=True):
-        found[kind.word, how].append(seen)
-    rows, goals = [], []
-    for (word, how), own in found.items():
-        seconds = [LONGEST if took is None else took for took, _ in own]
-        wrong = [cause for _, cause in own if cause != HANGS[word, how]]
-        name, most = f"{kinds[word].says}, {how}", JUDGED.get(word, OF_OTHERS)
+    return [*first.values(), *asked.together(hung, jobs, 60.0)]
+
+
+def hung(asked: Asked, kind: Kind, place: Path, how: str, step: int) -> Result | None:
+    """Have a training hang at a step; return seconds until it was judged, LONGEST if it never was, and the cause."""
+    place.mkdir()
+    options = (*QUIETLY, "--on-stall", "stop", "--set", "detector.act_after=1s")  # ended as soon as it is judged
+    words = (kind.word, f"device={kind.device}", f"{how}={step}", "pause=0.03")
+    command = guarding(CHILD, *words, options=options, python=python_of(kind))
+    ended(started(command, place, place, place / "printed", TMPDIR=str(place.parent)), max(1.0, asked.left), 10)
+    if asked.left <= 0:
+        return None
+    if not (place / "hangs").exists():
+        raise FailedError(f"ended without a hang: {(place / 'printed').read_text(errors='replace')[-600:]}")
+    lines = [json.loads(entry.raw) for entry in journal.read((place / "runs/latest/journal.jsonl").resolve())]
+    stalled = next((line["time"] for line in lines if line["event"] == "training.stalled"), None)
+    causes = [line["findings"][0]["cause"] for line in lines if line["event"] == "incident.diagnosed"]
+    took = datetime.fromisoformat(stalled).timestamp() - float((place / "hangs").read_text()) if stalled else LONGEST
+    return {"how": how, "step": step, "took": took, "cause": causes[0] if causes else "none"}
+
+
+def shown_hangs(results: Sequence[Result]) -> list[Goal]:
+    rows, goals = [], failures(results)
+    for (says, how), own in of_kinds([one for one in results if "how" in one], "how").items():
+        seconds, name, most = [one["took"] for one in own], f"{says}, {how}", JUDGED[how]
+        wrong = [one["cause"] for one in own if one["cause"] != HANGS[one["kind"], how]]
         figures = [f"{quantile(seconds, share):.1f}" for share in (0.5, 0.99, 1.0)]
         rows.append((name, str(len(own)), *figures, f"{most:g}", ", ".join(sorted(set(wrong))) or "-"))
         goals.append(Goal(f"p99 s of {name}", quantile(seconds, 0.99), most))
@@ -225,23 +329,11 @@ def hangs(asked: Asked) -> list[Goal]:
     return goals
 
 
-def hung(place: Path, kind: Kind, how: str, step: int) -> tuple[float | None, str]:
-    """Have a training hang at a step; return seconds until it was judged, None if it never was, and the cause."""
-    place.mkdir()
-    options = (*QUIETLY, "--on-stall", "stop", "--set", "detector.act_after=1s")  # ended as soon as it is judged
-    command = guarding(CHILD, kind.word, f"{how}={step}", "pause=0.03", options=options, python=python_of(kind))
-    ended(started(command, place, place, place / "printed", TMPDIR=str(place.parent)), LONGEST)
-    lines = [json.loads(entry.raw) for entry in journal.read((place / "runs/latest/journal.jsonl").resolve())]
-    stalled = next((line["time"] for line in lines if line["event"] == "training.stalled"), None)
-    causes = [line["findings"][0]["cause"] for line in lines if line["event"] == "incident.diagnosed"]
-    began = float((place / "hangs").read_text())
-    took = datetime.fromisoformat(stalled).timestamp() - began if stalled else None
-    return took, causes[0] if causes else "none"
-
-
 # ---- what a kill costs --------------------------------------------------------------------------------------------
 
-KILLED = ("track-torch", "trainer", "lightning", "track-accelerate", "track-mlx", "track-mlx-compiled")
+KILLED = (
+    "track-torch", "trainer", "lightning", "track-accelerate", "jax", "track-mlx", "track-mlx-compiled", "mlx-lm",
+)  # fmt: skip
 KILLS, OF_ONE = 100, 5  # of each kind; of one training
 SAVING, EARLY = 0.35, 0.1  # of the kills wait for a save; come before the first step of their process
 IN_SAVES = 0.2  # of the kills, at least
@@ -261,47 +353,52 @@ class Killed:
     resumed: int = 0  # attempts that went on
     over: int = 0  # attempts that began at the first step although there was a whole checkpoint
     trainings: int = 0
-    other: list[str] = field(default_factory=list)  # of trainings that ended with other bytes, or not at all
-
-    def add(self, one: Killed) -> None:
-        for name, value in vars(one).items():
-            setattr(self, name, getattr(self, name) + value)
+    other: str = ""  # of a training that ended with other bytes, or not at all
 
 
-def kills(asked: Asked) -> list[Goal]:
+COUNTS = [one.name for one in fields(Killed) if one.name != "other"]
+
+
+def kills(asked: Asked) -> list[Result]:
     each, kinds = asked.each or KILLS, asked.kinds(*KILLED)
-    expected = {kind: plain(kind, asked.place / f"plain {kind.word}", KILL_STEPS, "pause=0") for kind in kinds}
+    expected = undisturbed(asked, "kills", kinds)
     jobs = [
-        (asked.place / f"kill {kind.word} {at}", kind, min(OF_ONE, each - at), f"{asked.seed} {at}", expected[kind])
-        for at in range(0, each, OF_ONE) for kind in kinds
+        (
+            "kills", kind, asked.place / f"kill {kind.word} {at}", min(OF_ONE, each - at), f"{asked.seed} {at}",
+            expected[kind.word],
+        )
+        for at in range(0, each, OF_ONE) for kind in kinds if "weights" in expected.get(kind.word, ())
     ]  # fmt: skip
-    found = {kind: Killed() for kind in kinds}
-    for (_, kind, *_), one in zip(jobs, asked.together(killed, jobs), strict=True):
-        found[kind].add(one)
+    return [*expected.values(), *asked.together(killed, jobs, 120.0)]
+
+
+def shown_kills(results: Sequence[Result]) -> list[Goal]:
     head = ("killed", "kills", "before 1st step", "inside a save", "trainings", "went on", "over, saved", "other bytes")
-    rows, goals = [], []
-    for kind, one in found.items():
-        counts = (one.kills, one.early, one.in_save, one.trainings, one.resumed, one.over, len(one.other))
-        rows.append((kind.says, *map(str, counts)))
+    rows, goals = [], failures(results)
+    for (says,), own in of_kinds([one for one in results if "kills" in one]).items():
+        one = Killed(*(sum(result[name] for result in own) for name in COUNTS))
+        others = [result["other"] for result in own if result["other"]]
+        counts = (one.kills, one.early, one.in_save, one.trainings, one.resumed, one.over, len(others))
+        rows.append((says, *map(str, counts)))
         goals += [
-            Goal(f"{kind.says}: trainings with other bytes", len(one.other), 0),
-            Goal(f"{kind.says}: begun anew although saved", one.over, 0),
-            Goal(f"{kind.says}: kills outside of saves", one.kills - one.in_save, (1 - IN_SAVES) * one.kills),
+            Goal(f"{says}: trainings with other bytes", len(others), 0),
+            Goal(f"{says}: begun anew although saved", one.over, 0),
+            Goal(f"{says}: kills outside of saves", one.kills - one.in_save, (1 - IN_SAVES) * one.kills),
         ]
-    troubles = [f"{kind.says}: {words}" for kind, one in found.items() for words in one.other]
+    troubles = [f"{one['says']}: {one[name]}" for one in results for name in ("other", "failed") if one.get(name)]
     print("\n".join([table(head, rows), *troubles]))
     return goals
 
 
-def killed(place: Path, kind: Kind, wanted: int, seed: str, expected: dict[str, Any]) -> Killed:
-    """Kill one training so often; return what was seen."""
+def killed(asked: Asked, kind: Kind, place: Path, wanted: int, seed: str, expected: dict[str, Any]) -> Result | None:
+    """Kill one training so often; return what was seen, None if the time was over before its end."""
     place.mkdir()
     seen, dice, output = Killed(trainings=1), random.Random(seed), place / "printed"
-    options = (*QUIETLY, *FOR_EVER, *OFTEN)
-    command = guarding(CHILD, kind.word, KILL_STEPS, SLOWLY, options=options, python=python_of(kind))
+    words = (kind.word, f"device={kind.device}", KILL_STEPS, SLOWLY)
+    command = guarding(CHILD, *words, options=(*QUIETLY, *FOR_EVER, *OFTEN), python=python_of(kind))
     child = started(command, place, place, output, TMPDIR=str(place.parent))
     had, pids = False, set[int]()  # whether a whole checkpoint was there at the kill before
-    end = time.monotonic() + LONGEST
+    end = time.monotonic() + asked.left
     while (process := training_of(child, pids, end)) is not None:
         pids.add(process.pid)
         if seen.kills < wanted:
@@ -314,13 +411,15 @@ def killed(place: Path, kind: Kind, wanted: int, seed: str, expected: dict[str, 
             seen.over += had and first == 0
         had = any(place.glob("runs/latest/checkpoints/**/g[0-9]*"))
     code = ended(child, max(1.0, end - time.monotonic()), 10)
+    if code is None and asked.left <= 0:
+        return None
     lines = [line for line in lines_of(output) if "weights" in line]
     ours, theirs = (
         [one.get(name) for name in ("weights", "optimizer")] for one in (lines[-1] if lines else {}, expected)
     )
     if code != 0 or ours != theirs:
-        seen.other.append(f"seed {seed!r}: exit code {code}; {output.read_text(errors='replace')[-600:]}")
-    return seen
+        seen.other = f"seed {seed!r}: exit code {code}; {output.read_text(errors='replace')[-600:]}"
+    return asdict(seen)
 
 
 def _kill(process: psutil.Process, place: Path, dice: random.Random, seen: Killed) -> None:
@@ -359,7 +458,9 @@ def training_of(child: Child, before: set[int], end: float) -> psutil.Process | 
     return None
 
 
-PARTS = {"cost": cost, "hangs": hangs, "kills": kills}
+PARTS: dict[str, tuple[Callable[[Asked], list[Result]], Callable[[Sequence[Result]], list[Goal]]]] = {
+    "cost": (cost, shown_cost), "hangs": (hangs, shown_hangs), "kills": (kills, shown_kills),
+}  # fmt: skip
 
 
 def main() -> int:
@@ -369,11 +470,24 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="only kinds whose word contains it")
     parser.add_argument("--jobs", type=int, default=JOBS, help="trainings at the same time")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of all kinds but those of MLX [cpu]")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="that all of it may take")
+    parser.add_argument("--out", type=Path, help=f"directory that {RESULTS} is appended to")
+    parser.add_argument("--results", type=Path, nargs="+", help="print the tables of these files; run nothing")
     options = parser.parse_args()
-    began = time.monotonic()
+    began, goals = time.monotonic(), []
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+    earlier = kept(options.results or ())
     with tempfile.TemporaryDirectory(prefix="sg-bench-", ignore_cleanup_errors=True) as folder:
-        asked = Asked(options.each, options.only, options.jobs, options.seed, Path(folder))
-        goals = [goal for name in options.part or PARTS for goal in PARTS[name](asked)]
+        asked = Asked(
+            options.each, options.only, options.jobs, options.seed, Path(folder), options.device, options.out,
+            began + options.minutes * 60 - LAST,
+        )  # fmt: skip
+        for name, (play, shown) in PARTS.items():
+            if not options.part or name in options.part:
+                found = [one for one in earlier if one["part"] == name] if options.results else play(asked)
+                goals += shown(found) if found else []
     return concluded(goals, f"\n{time.monotonic() - began:.0f} s; ")
 
 

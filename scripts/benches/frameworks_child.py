@@ -1,6 +1,7 @@
 """A small training of each framework, as users write it: the child of the bench `frameworks`.
 
-    frameworks_child.py [track-]KIND [steps=120] [pause=0.02] [lock=STEP] [idle=STEP] [slow=SECONDS] [cost=ROUNDS]
+    frameworks_child.py [track-]KIND [device=cpu] [steps=120] [pause=0.02] [lock=STEP] [idle=STEP] [slow=SECONDS]
+                        [cost=ROUNDS]
 
 It prints a line of JSON when its process begins to train, with the step that it begins at, and one with digests of the
 weights and of the optimizer at the end.  At step `lock` it waits for a lock that is never released, at `idle` for a
@@ -20,13 +21,14 @@ import threading
 import time
 from pathlib import Path
 
-os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 
 import stallguard
 
 TRACKS, KIND = sys.argv[1].startswith("track-"), sys.argv[1].replace("track-", "")
-GIVEN = {name: float(value) for name, value in (word.split("=") for word in sys.argv[2:])}
+WORDS = dict(word.split("=") for word in sys.argv[2:])
+DEVICE = WORDS.pop("device", "cpu")
+GIVEN = {name: float(value) for name, value in WORDS.items()}
 BATCH, WIDE, DROPPED = 4, 64, 0.2
 CHUNK, SETTLE = 16, 2  # steps of a turn in which the hooks are in or out; the first of them, which are not counted
 STEPS = int(GIVEN.get("steps", 120))
@@ -160,8 +162,9 @@ def torch_parts():
 
     torch.manual_seed(5)
     torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
     layers = [torch.nn.Linear(8, WIDE), torch.nn.ReLU(), torch.nn.Dropout(DROPPED), torch.nn.Linear(WIDE, 1)]
-    model = torch.nn.Sequential(*layers)
+    model = torch.nn.Sequential(*layers).to(DEVICE)
     rows = torch.utils.data.TensorDataset(torch.from_numpy(inputs), torch.from_numpy(targets))
     return model, torch.optim.Adam(model.parameters(), 1e-3), torch.utils.data.DataLoader(rows, BATCH, shuffle=True)
 
@@ -173,7 +176,7 @@ def of_torch():
         for number, (x, y) in batches:
             steps.begins(epoch * EPOCH + number)
             optimizer.zero_grad()
-            loss = ((model(x) - y) ** 2).mean()
+            loss = ((model(x.to(DEVICE)) - y.to(DEVICE)) ** 2).mean()
             loss.backward()
             optimizer.step()
     steps.end(model.parameters(), numbers_of(optimizer))
@@ -182,7 +185,7 @@ def of_torch():
 def of_accelerate():
     from accelerate import Accelerator
 
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=DEVICE == "cpu")
     model, optimizer, loader = accelerator.prepare(*torch_parts())
     for epoch, batches in epochs_of(model, optimizer, loader):
         for number, (x, y) in batches:
@@ -218,7 +221,8 @@ def of_trainer():
 
     arguments = TrainingArguments(
         "out", max_steps=STEPS, per_device_train_batch_size=BATCH, seed=5, report_to=[], save_strategy="no",
-        disable_tqdm=True, logging_strategy="no", use_cpu=True, label_names=["y"], remove_unused_columns=False,
+        disable_tqdm=True, logging_strategy="no", use_cpu=DEVICE == "cpu", label_names=["y"],
+        remove_unused_columns=False,
     )  # fmt: skip
     trainer = Trainer(Model(torch_parts()[0]), arguments, train_dataset=Rows(), callbacks=[Showing()])
     trainer.train()
@@ -250,11 +254,53 @@ def of_lightning():
 
     model = Model()
     trainer = lightning.Trainer(
-        accelerator="cpu", devices=1, max_epochs=-1, max_steps=STEPS, logger=False, enable_progress_bar=False,
+        accelerator=DEVICE, devices=1, max_epochs=-1, max_steps=STEPS, logger=False, enable_progress_bar=False,
         enable_model_summary=False, enable_checkpointing=False,
     )  # fmt: skip
     trainer.fit(model, loader)
     steps.end(model.parameters(), numbers_of(trainer.optimizers[0]))
+
+
+def of_jax():
+    import jax
+    import jax.numpy as jnp
+
+    def loss_of(weights, x, y, key):
+        hidden = jax.nn.relu(x @ weights[0])
+        hidden = jnp.where(jax.random.bernoulli(key, 1 - DROPPED, hidden.shape), hidden / (1 - DROPPED), 0)
+        return ((hidden @ weights[1] - y) ** 2).mean()
+
+    @jax.jit
+    def train(weights, averages, squares, x, y, number):
+        slopes = jax.grad(loss_of)(weights, x, y, jax.random.fold_in(jax.random.key(7), number))
+        averages = [0.9 * old + 0.1 * new for old, new in zip(averages, slopes)]
+        squares = [0.999 * old + 0.001 * new**2 for old, new in zip(squares, slopes)]
+        moves = [one / (1e-8 + jnp.sqrt(two)) for one, two in zip(averages, squares)]
+        return [one - 1e-3 * move for one, move in zip(weights, moves)], averages, squares
+
+    weights = [jnp.asarray(random.normal(0, 0.1, shape), "float32") for shape in ((8, WIDE), (WIDE, 1))]
+    kept = {"number": 0, "state": (weights, *([jnp.zeros_like(one) for one in weights] for _ in range(2)))}
+
+    def save(path):
+        with open(path, "wb") as file:
+            np.savez(file, *jax.tree.leaves(kept["state"]), number=kept["number"])
+            os.fsync(file.fileno())
+
+    def load(path):
+        with np.load(path) as file:
+            leaves = [jnp.asarray(file[f"arr_{at}"]) for at in range(3 * len(weights))]
+            kept.update(number=int(file["number"]), state=jax.tree.unflatten(jax.tree.structure(kept["state"]), leaves))
+
+    train(*kept["state"], inputs[:BATCH], targets[:BATCH], 0)  # compiles it: else the first step takes as long as many
+    stallguard.checkpoint(save, load)
+    while kept["number"] < STEPS:
+        steps.begins(kept["number"])
+        epoch, number = divmod(kept["number"], EPOCH)
+        rows = np.random.default_rng(epoch).permutation(len(inputs))[number * BATCH : (number + 1) * BATCH]
+        kept["state"] = train(*kept["state"], inputs[rows], targets[rows], kept["number"])
+        kept["number"] += 1
+        stallguard.beat()
+    steps.end(kept["state"][0], kept["state"][1] + kept["state"][2])
 
 
 TASKS = Path("/proc/self/task")
@@ -314,9 +360,40 @@ def of_mlx():
     steps.end(*flat)
 
 
+def of_mlx_lm():
+    import mlx.core as mx
+    from mlx import optimizers
+    from mlx.utils import tree_flatten
+    from mlx_lm.models import llama
+    from mlx_lm.tuner import trainer
+    from mlx_lm.tuner.utils import linear_to_lora_layers
+
+    class Shown(trainer.TrainingCallback):
+        def on_train_loss_report(self, report):
+            steps.begins(report["iteration"] - 1)
+
+    mx.random.seed(5)
+    np.random.seed(5)  # noqa: NPY002  the trainer shuffles with the global generator
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 32, "num_attention_heads": 2}
+    more = {"rms_norm_eps": 1e-5, "vocab_size": 64, "num_key_value_heads": 2, "tie_word_embeddings": True}
+    model = llama.Model(llama.ModelArgs(model_type="llama", **sizes, **more))
+    model.freeze()
+    linear_to_lora_layers(model, 2, {"rank": 4, "scale": 10.0, "dropout": DROPPED})
+    mx.eval(model.parameters())
+    rows = [([(3 * row + at) % 64 for at in range(8 + row % 24)], 0) for row in range(EPOCH * BATCH)]
+    optimizer = optimizers.AdamW(optimizers.cosine_decay(1e-2, 300))
+    settings = trainer.TrainingArgs(
+        batch_size=BATCH, iters=STEPS, val_batches=1, steps_per_report=1, steps_per_eval=EPOCH, steps_per_save=EPOCH,
+        adapter_file="adapters.safetensors",
+    )  # fmt: skip
+    trainer.train(model, optimizer, rows, rows[:BATCH], settings, training_callback=Shown())
+    flat = [[one for _, one in sorted(tree_flatten(tree))] for tree in (model.parameters(), optimizer.state)]
+    steps.end(*flat)
+
+
 KINDS = {
-    "torch": of_torch, "trainer": of_trainer, "accelerate": of_accelerate, "lightning": of_lightning, "mlx": of_mlx,
-    "mlx-compiled": of_mlx,
+    "torch": of_torch, "trainer": of_trainer, "accelerate": of_accelerate, "lightning": of_lightning, "jax": of_jax,
+    "mlx": of_mlx, "mlx-compiled": of_mlx, "mlx-lm": of_mlx_lm,
 }  # fmt: skip
 
 
@@ -331,7 +408,19 @@ def delay_the_disk(seconds):
     os.fsync = fsync
 
 
+def same_bytes_on_a_gpu():
+    """Have libraries that are not imported yet choose kernels that end with the same bytes each time."""
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # Trainer divides its batches among all
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    os.environ["XLA_FLAGS"] = "--xla_gpu_deterministic_ops=true"
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # else the first process takes three quarters of the memory
+
+
 if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["JAX_PLATFORMS"] = DEVICE if DEVICE == "cpu" else f"{DEVICE},cpu"
+    if DEVICE != "cpu":
+        same_bytes_on_a_gpu()
     if "cost" in GIVEN and "_stallguard_probe" not in sys.modules:
         from overhead_child import under_probe
 

@@ -39,7 +39,8 @@ def under_probe(arguments, program=__file__):
         # Only the hooks of the checkpoints are measured: `bench resume` measures what a save costs.
         saves = os.path.join(place, "checkpoints") if "--checkpoints" in arguments else ""
         wish = settings.ProbeSettings(socket=ear.getsockname(), pages=place, token=1, checkpoints=saves, cost=1e-6)
-        environment = {**os.environ, "PYTHONPATH": INJECT, settings.VARIABLE: settings.encode(wish)}
+        path = os.pathsep.join(filter(None, (INJECT, os.environ.get("PYTHONPATH"))))  # it can hold libraries
+        environment = {**os.environ, "PYTHONPATH": path, settings.VARIABLE: settings.encode(wish)}
         child = subprocess.Popen([sys.executable, os.path.abspath(program), *arguments], env=environment)
         ear.settimeout(1)
         while child.poll() is None:
@@ -175,7 +176,7 @@ def main():
     parser.add_argument("--checkpoints", action="store_true", help="with the hooks of our own checkpoints in")
     options = parser.parse_args()
     if "_stallguard_probe" not in sys.modules:
-        if os.environ.get("PYTHONPATH") == INJECT:
+        if os.environ.get("PYTHONPATH", "").startswith(INJECT):
             sys.exit("the probe is not in")
         return under_probe(sys.argv[1:])
     print(json.dumps(answer(sys.modules["_stallguard_probe"].probe.patches, options.rounds)))
