@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .context import Context
     from .microbatch.loop_parts import LoopParts
 
-_EXPECT = wire.SLOT["expect_ns"]
+_EXPECT, _COMMAND = wire.SLOT["expect_ns"], wire.SLOT["command"]
 STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
 
 
@@ -114,14 +114,16 @@ class ScriptApi:
         self._tracked += 1
         folder = self._folder("tracked-%d" % self._tracked) if self._context.checkpoint_directory else ""
         parts = self._in_parts(objects, loss)
-        loop = TrackedLoop(self._context, folder, self._pace(), objects, parts)
+        beats, pace = self._context.beats, self._pace()
+        loop = TrackedLoop(self._context, folder, pace, objects, parts)
         self._context.losses.checkpoint = loop.finite
         if loop.saves:
             self._context.hook_installed("checkpoint")
         loop.load()
 
         def between(loop: TrackedLoop, epochs: bool) -> None:
-            self._save([loop], epochs)
+            if epochs or beats.slots[_COMMAND] or monotonic() >= pace.next:
+                self._save([loop], epochs)
 
         return loop.batches(between) if epochs is None else loop.epochs(epochs, between)
 

@@ -113,7 +113,8 @@ class Beats:
 
     def enter(self, phase: int) -> int:
         """Set the phase; return the previous one, for `leave`."""
-        self.settle()
+        if self.hot is not _NO_LIST:
+            self.settle()
         now = monotonic_ns()
         slots = self.slots
         before = self._phase
@@ -418,8 +419,10 @@ class Beats:
 
     def add(self, source: int, count: int) -> None:
         """Add `count` batches."""
-        self.mark_training()
-        self.settle()
+        if not self.claimed:
+            self.mark_training()
+        if self.hot is not _NO_LIST:
+            self.settle()
         self._beats += count
         slots = self.slots
         slots[_BEATS] = self._beats
@@ -436,8 +439,54 @@ class Beats:
     def input_ends(self, before: int) -> None:
         """End the wait for the next batch."""
         began = self._last
-        self.leave(before)
+        self.enter(before or IDLE)
         self.slots[_INPUT_NS] += self._last - began
+
+    def around_next(self, original: Callable[..., Any], begin_feeding: Callable[[], None]) -> Callable[..., Any]:
+        """Return a wrapper of `original`, the `__next__` of a loader: a wait for input, after which a step follows.
+
+        `begin_feeding` is called before the first.
+        """
+        begins = [begin_feeding]
+
+        @patches.removes_its_own
+        def __next__(loader: Any) -> Any:  # noqa: N807 - as the original
+            waits = False
+            if self.hot is _NO_LIST or not self.is_fetching():  # else Keras has begun this wait
+                while begins:
+                    begins.pop()()
+                waits = get_ident() == self._thread
+                before = self.enter(INPUT) if waits else 0
+            try:
+                batch = original(loader)
+            except BaseException as error:
+                if waits:
+                    self.leave(before)
+                patches.remove(error)
+                raise
+            if waits:
+                self.input_ends(before if self.fitting else STEP)
+            return batch
+
+        return __next__
+
+    def step_begins(self) -> None:
+        """Begin a step in the loop of a library.  The first compiles, and fills caches."""
+        self.enter(FIRST_RUN if self.cold else STEP)
+        self.cold = False
+
+    def step_ends(self, source: int) -> None:
+        """End it, and count a batch: `call_ends` and `add` with one look at the clock."""
+        began = self._last
+        self.enter(BETWEEN)
+        self.step += self._last - began
+        self.inside = 0
+        self.calls += 1
+        self._beats += 1
+        slots = self.slots
+        slots[_BEATS] = self._beats
+        slots[_SOURCE] = source
+        slots[_BEAT_NS] = self._last
 
 
 # A lower rank has priority: the script's own calls, Keras' loops, eager updates, their gradients, and last the calls of

@@ -7,6 +7,7 @@ An exception of an action is reported and dropped, an exception of the library i
 
 from __future__ import annotations
 
+from . import patches
 from .beats import CHECKPOINT
 
 TYPE_CHECKING = False
@@ -21,12 +22,17 @@ def before(context: Context, action: Callable[..., object]) -> Maker:
     """Return a maker of a wrapper that first calls action(*the call's arguments)."""
 
     def make(original: Function) -> Function:
+        @patches.removes_its_own
         def hooked(*args: Any, **kwargs: Any) -> Any:
             try:
                 action(*args, **kwargs)
             except Exception as error:
                 context.surprise(original.__name__, error)
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                patches.remove(error)
+                raise
 
         return hooked
 
@@ -54,23 +60,28 @@ def around(
     """
 
     def make(original: Function) -> Function:
-        def attempt(action: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        @patches.removes_its_own
+        def hooked(*args: Any, **kwargs: Any) -> Any:
             try:
-                return action(*args, **kwargs)
+                state = opens(*args, **kwargs)
             except Exception as error:
                 context.surprise(original.__name__, error)
-                return None
-
-        def hooked(*args: Any, **kwargs: Any) -> Any:
-            state = attempt(opens, *args, **kwargs)
-            if state is None:
-                return original(*args, **kwargs)
+                state = None
             try:
                 result = original(*args, **kwargs)
-            except BaseException:
-                attempt(fails, state)
+            except BaseException as error:
+                try:
+                    if state is not None:
+                        fails(state)
+                except Exception as own:
+                    context.surprise(original.__name__, own)
+                patches.remove(error)
                 raise
-            attempt(closes, state, result)
+            try:
+                if state is not None:
+                    closes(state, result)
+            except Exception as error:
+                context.surprise(original.__name__, error)
             return result
 
         return hooked

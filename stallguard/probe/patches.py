@@ -80,8 +80,10 @@ def removes_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def standing_for(original: Function, make: Maker) -> Function:
     """Return make(original), which looks like the original and leaves none of the probe's frames in what it raises."""
-    inner = wrapper = _alike(make(original), original)
-    if not getattr(inner, "removes_its_own", False):
+    made = make(original)
+    removes = getattr(made, "removes_its_own", False)  # asked before it gets the attributes of another wrapper
+    inner = wrapper = _alike(made, original)
+    if not removes:
         # Two frames between caller and original: this one, and the one that `make` returns.
         wrapper = _alike(passing(inner), original)
     note_wrappers(inner, wrapper)
@@ -157,8 +159,8 @@ class Patches:
 
     def __init__(self, aside: Optional[Callable[[str], None]] = None) -> None:
         self._in: list[tuple[Any, str, Any, Any]] = []  # owner, name, original, wrapper
-        self._resting: list[tuple[Any, str, Any, Any]] = []  # those that are not needed during Keras' loops
-        self._out = False
+        self._resting: list[tuple[Any, str, Any, Any]] = []  # those that are not needed in loops of libraries
+        self._out = self._rests = False
         self._aside = aside
         self.surprises = 0
 
@@ -193,18 +195,20 @@ class Patches:
     def put_back(self) -> None:
         """Undo `take_out`: for measurements that compare both in one process."""
         self._out = False
-        _apply(self._in)
+        _apply([one for one in self._in if not self._rests or one not in self._resting])
 
     def may_rest(self, owner: Any, name: str) -> None:
-        """Remove this wrapper while a Keras loop runs, because it costs time in every call."""
+        """Remove this wrapper while a library's loop runs, because it costs time in every call."""
         self._resting += [entry for entry in self._in if entry[0] is owner and entry[1] == name]
 
     def rest(self) -> None:
-        """Remove the wrappers that a Keras loop does not need; the loop begins."""
+        """Remove the wrappers that a library's loop does not need; the loop begins."""
+        self._rests = True
         _restore(self._resting)
 
     def resume(self) -> None:
         """Install them again; the loop is over."""
+        self._rests = False
         if not self._out:
             _apply(self._resting)
 

@@ -134,6 +134,8 @@ class StackSampler:
         if now < self._due or not self._beats.claimed or get_ident() == self._beats.training_thread:
             return
         began = thread_time()
+        if self._page is None:  # as the training begins: in a gap, what its file takes is no idleness of the process
+            self._page = outbox.shared(self._path, wire.PROFILE_SIZE)
         self._add(native_threads.frames(), now)
         self._last = now
         if now >= self._write_due:

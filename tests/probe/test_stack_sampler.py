@@ -285,6 +285,12 @@ def test_a_process_that_has_not_trained_is_not_sampled(sampler, beats, tmp_path)
     assert not (tmp_path / "7.profile").exists()
 
 
+def test_its_file_is_made_as_the_training_begins_not_in_a_later_gap(sampler, tmp_path):
+    sampled_by_another(sampler, SECOND)
+    assert (tmp_path / "7.profile").stat().st_size == wire.PROFILE_SIZE
+    assert stack_samples.read(tmp_path / "7.profile") is None
+
+
 def test_samples_come_half_a_second_apart_and_not_in_step(sampler, monkeypatch):
     pauses = []
     monkeypatch.setattr(stack_sampler, "thread_time", lambda: 0.0)  # a busy machine makes the pauses longer

@@ -344,6 +344,8 @@ class LightningCheckpoints:
 
     def batch_ended(self, state: tuple[Fit, Any], result: Any = None) -> None:
         """Save after a batch, if that is due or the process is to end.  Not after the last one: the epoch's end is."""
+        if not self._saves.may_save():
+            return
         fit, loop = state
         trainer = fit.trainer
         is_inside = trainer.lightning_module.automatic_optimization and loop._should_accumulate()

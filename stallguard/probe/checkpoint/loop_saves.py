@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
+_COMMAND = wire.SLOT["command"]
 
 
 class LoopSaves:
@@ -52,6 +53,11 @@ class LoopSaves:
     def must_end(self) -> bool:
         """Whether the process is to end after its next checkpoint."""
         return self.sigterm.asked or self._context.get("command") == STOP
+
+    def may_save(self) -> bool:
+        """Return whether a save is due or ordered, or the process is to end; if not, nothing is to do after a step."""
+        ordered = self._context.beats.slots[_COMMAND]
+        return bool(ordered) or self.sigterm.asked or time.monotonic() >= self.pace.next
 
     def is_ordered(self) -> bool:
         """Return whether the supervisor has ordered a checkpoint; the order is taken."""

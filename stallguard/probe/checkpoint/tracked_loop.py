@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
-from .. import beats, libraries
+from .. import beats, libraries, wire
 from . import announcements, encoding, identity, random_state, tensors, tracked_mlx, tracked_torch
 from .generations import DAMAGE, NEXT, CheckpointStore
 from .saved_generation import are_of_others
@@ -33,10 +33,16 @@ if TYPE_CHECKING:
     from ..context import Context
 
 _END = object()
+_SOURCE = wire.SLOT["source"]
+_NOT_COUNTED = (beats.NONE, beats.HAND)  # by a hook
 
 
 class Parts(Protocol):
     """How batches are divided (microbatch/loop_parts.py)."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each batch from here on stays whole."""
 
     def of(self, batch: Any, number: int) -> Iterator[tuple[int, Any]]:
         """Yield (number, part) for each part of a batch, or the batch itself."""
@@ -223,6 +229,8 @@ class TrackedLoop:
             self._skip(drawn, trained)
             self._write(unpacked(*resumed))
         expected = resumed[0][NEXT].get("batch") if resumed else None
+        counts = self._context.beats
+        parts = None if self._parts is None or self._parts.is_whole else self._parts
         while True:
             batch = next(drawn, _END)
             if self._made or expected:
@@ -230,9 +238,12 @@ class TrackedLoop:
                 expected = None
             if batch is _END:
                 return
-            yield from [(trained, batch)] if self._parts is None else self._parts.of(batch, trained)
-            if self._context.get("source") in (beats.NONE, beats.HAND):  # no hook counts this loop
-                self._context.beats.beat(beats.HAND)
+            if parts is None:
+                yield trained, batch
+            else:
+                yield from parts.of(batch, trained)
+            if counts.slots[_SOURCE] in _NOT_COUNTED:
+                counts.beat(beats.HAND)
             trained += 1
             self._at = (index, trained)
             between(self, False)

@@ -227,8 +227,11 @@ class TrainerCheckpoints:
         trainer, call = state[0], self._call
         if call is None or self._saves.stopped:
             return
-        now, step = time.monotonic(), trainer.state.global_step
+        step = trainer.state.global_step
         over, self._step = step == self._step, step
+        if not over and not self._saves.may_save():
+            return
+        now = time.monotonic()
         steps = steps_of_epoch(trainer.callback_handler, trainer.args)
         ends = trainer.control.should_training_stop or trainer.control.should_epoch_stop
         if not over and (ends or (steps > 0 and step % steps == 0)):

@@ -11,14 +11,14 @@ import sys
 import time
 
 from .. import patches
-from ..beats import BETWEEN, INPUT, STEP, TORCH
-from ..hooks import SaveHooks, around
+from ..beats import BETWEEN, STEP, TORCH
+from ..hooks import SaveHooks
 from ..libraries import Library
 from ..raised import RaisedErrors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Optional
+    from typing import Any, Callable
 
     from ..context import Context, Targets
     from ..patches import Function
@@ -70,10 +70,11 @@ class TorchHooks:
 
     def stepped(self, *args: Any) -> None:
         """Count a step of an optimizer."""
+        beats = self.beats
         try:
-            self.beats.beat(TORCH)
-            if not self.beats.fitting and not self.beats.inside:
-                self.beats.enter(BETWEEN if self._loader else STEP)
+            beats.beat(TORCH)
+            if not beats.fitting and not beats.inside:
+                beats.enter(BETWEEN if self._loader else STEP)
         except Exception as error:
             self.context.surprise("torch step", error)
 
@@ -156,22 +157,15 @@ class TorchHooks:
 
     def patch_loader(self, module: Any) -> None:
         """Wrap the iterator of a DataLoader."""
-        bracket = around(self.context, self.opens, self.closes, self.beats.leave)
-        if self.context.wrap(module._BaseDataLoaderIter, "__next__", bracket):
+        kind, feeding = module._BaseDataLoaderIter, self.begin_feeding
+        if self.context.wrap(kind, "__next__", lambda original: self.beats.around_next(original, feeding)):
             self.context.hook_installed("torch_loader")
 
-    def opens(self, iterator: Any) -> Optional[int]:
-        """Begin the wait for the next batch, unless Keras has begun it."""
-        if self.beats.is_fetching():
-            return None
-        if not self._loader and not self.beats.fitting:
-            self.context.note("feed", "a DataLoader of PyTorch feeds the loop", feed="loader")
+    def begin_feeding(self) -> None:
+        """Note the first use of a DataLoader."""
         self._loader = True
-        return self.beats.enter(INPUT) if self.beats.is_training_thread() else None
-
-    def closes(self, before: int, result: Any) -> None:
-        """End the wait: the step follows."""
-        self.beats.input_ends(before if self.beats.fitting else STEP)
+        if not self.beats.fitting:
+            self.context.note("feed", "a DataLoader of PyTorch feeds the loop", feed="loader")
 
 
 def _codes(found: list[Any]) -> list[Any]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import time
 
-from .. import wire
-from ..beats import BETWEEN, EPOCH_END, FIRST_RUN, IDLE, NAMED, PREDICTION, STEP, TORCH, VALIDATION
+from .. import patches, wire
+from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION
 from ..hooks import SaveHooks, around, before
 from ..libraries import Library
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from ..context import Context, Targets
+    from ..patches import Function
 
 SAVES = {
     "transformers.trainer": (
@@ -56,7 +57,8 @@ class TrainerHooks:
         self._steps = -1  # of an epoch
         self._loss, self._losses = 0.0, 0  # sum over the micro-batches of this step that were read, and their number
         self._loss_due = 0.0
-        self._reads = False  # the losses of steps are read
+        self._reads_now = True  # those of the step that runs are read
+        self._is_read = False  # the losses of steps are read
 
     def patch_trainer(self, module: Any) -> None:
         """Wrap the loops of Trainer."""
@@ -67,7 +69,7 @@ class TrainerHooks:
                 ("train", self.train_opens), ("evaluate", self.evaluate_opens), ("predict", self.predict_opens),
             )
         ]  # fmt: skip
-        context.wrap(kind, "training_step", around(context, self.micro_opens, self.micro_closes, lambda _: None))
+        context.wrap(kind, "training_step", self.training_step)
         if all(taken):
             context.hook_installed("fit")
 
@@ -147,9 +149,9 @@ class TrainerHooks:
             self.context.epoch_goes_on(done % steps if is_known else done)
 
     def step_begin(self, *_: Any) -> None:
-        """Begin a step: Trainer has fetched the micro-batches of it.  The first compiles, and fills caches."""
-        self.beats.enter(FIRST_RUN if self.beats.cold else STEP)
-        self.beats.cold = False
+        """Begin a step: Trainer has fetched the micro-batches of it."""
+        self.beats.step_begins()
+        self._reads_now = time.monotonic() >= self._loss_due
 
     def substep_end(self, *_: Any) -> None:
         """End a micro-batch after which the gradients are summed further."""
@@ -158,15 +160,14 @@ class TrainerHooks:
 
     def step_end(self, handler: Any, args: Any, state: Any, control: Any) -> None:
         """End a step of the optimizer, before the script's callbacks."""
-        beats = self.beats
-        beats.call_ends(BETWEEN, TORCH)
-        beats.add(TORCH, 1)
+        self.beats.step_ends(TORCH)
         micro = args.gradient_accumulation_steps
         if micro > 1:
             self.context.add("micro")
-        if self._losses >= micro * self.context.get("slices"):
-            self.take_loss(self._loss, state)
-        self._loss, self._losses = 0.0, 0
+        if self._losses:
+            if self._losses >= micro * self.context.get("slices"):
+                self.take_loss(self._loss, state)
+            self._loss, self._losses = 0.0, 0
 
     def epoch_end(self, *_: Any) -> None:
         """Enter the end of the epoch, before its callbacks."""
@@ -179,17 +180,34 @@ class TrainerHooks:
 
     # --- losses ---------------------------------------------------------------------------------------------------
 
-    def micro_opens(self, *_: Any, **__: Any) -> Optional[bool]:
-        """Begin a micro-batch, or a slice of one; rows that are compared are none."""
-        return None if self.beats.own_work else True
+    def training_step(self, original: Function) -> Function:
+        """Return the wrapper for Trainer.training_step: a micro-batch, or a slice of one."""
 
-    def micro_closes(self, state: bool, result: Any) -> None:
-        """Add the loss of a micro-batch, if reading it waits for nothing: Trainer's loss of a step is their sum."""
-        if getattr(result, "is_cpu", False):
-            self._reads = True
-            if self._losses or time.monotonic() >= self._loss_due:
-                self._loss += float(result)
-                self._losses += 1
+        @patches.removes_its_own
+        def training_step(*args: Any, **named: Any) -> Any:
+            try:
+                result = original(*args, **named)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+            if self._reads_now:
+                try:
+                    self.read_loss(result)
+                except Exception as error:
+                    self.context.surprise("the loss of Trainer", error)
+            return result
+
+        return training_step
+
+    def read_loss(self, result: Any) -> None:
+        """Add the loss of a micro-batch, if reading it waits for nothing: Trainer's loss of a step is their sum.
+
+        Rows that are only compared are none.
+        """
+        if getattr(result, "is_cpu", False) and not self.beats.own_work:
+            self._is_read = True
+            self._loss += float(result)
+            self._losses += 1
 
     def log(self, handler: Any, args: Any, state: Any, control: Any, logs: Optional[dict[str, Any]] = None) -> None:
         """Take the loss that Trainer logs, a mean over some steps: it has read it from the device.
@@ -202,7 +220,7 @@ class TrainerHooks:
         value, norm = logs.get("loss"), logs.get("grad_norm")
         if type(norm) is float and math.isnan(norm) and not getattr(args, "fp16", False):
             value = norm
-        if type(value) is float and not self._reads:
+        if type(value) is float and not self._is_read:
             self.take_loss(value, state)
 
     def take_loss(self, value: float, state: Any) -> None:

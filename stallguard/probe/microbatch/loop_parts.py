@@ -113,6 +113,11 @@ class LoopParts:
         """Whether the batches are divided here: the script must not do it once more."""
         return bool(self._loss) and self._context.slices > 1 and not self._is_whole
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether each batch from here on stays whole."""
+        return self._is_whole or self._context.slices == 1
+
     def takes_effect(self) -> None:
         """Store in the record that batches are trained in parts: the update of one follows."""
         self._has_updated = True
@@ -130,7 +135,7 @@ class LoopParts:
 
     def of(self, batch: Any, number: int) -> Iterator[tuple[int, Any]]:
         """Yield (number, part) for each part of a batch; the batch itself if it stays whole."""
-        if self._context.slices == 1 or self._is_whole:
+        if self.is_whole:
             yield number, batch
             return
         if not self._loss:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from stallguard.probe import wire
 from stallguard.probe.checkpoint.schedule import CheckpointSchedule
 from stallguard.probe.checkpoint.tracked_loop import TrackedLoop
 from stallguard.probe.settings import ProbeSettings
@@ -26,7 +27,7 @@ class Told:
     def __init__(self, resuming=False):
         self.notes, self.saves, self.resuming, self.skipped = [], 0, resuming, 0
         self.losses = SimpleNamespace(known=False, broken=False)
-        self.beats = SimpleNamespace(beat=lambda source: None)
+        self.beats = SimpleNamespace(beat=lambda source: None, slots=[0] * len(wire.SLOT))
 
     def note(self, kind, text, **facts):
         self.notes.append((kind, text))
