@@ -304,6 +304,11 @@ _SETTINGS = [
         live=True,
     ),
     Key(
+        "policy.empty_caches", SWITCH,
+        "If memory is short, have PyTorch and MLX give back what they only keep for later arrays.",
+        live=True,
+    ),
+    Key(
         "policy.on_nonfinite", choice(*ON_NONFINITE),
         "If the loss stops being finite: notify, stop, or roll back to the last finite checkpoint and stop.",
         "--on-nonfinite",

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from stallguard.core import (
     advisories,
+    caches,
     events,
     history,
     ledger,
@@ -76,8 +77,9 @@ def advance(run: Run, event: events.Event, limits: Limits) -> Step:
     run, more = _converge(run, limits)
     run, announced = advisories.look(run)
     run, ahead = memory_ahead.look(run, limits)
+    run, asked = caches.look(run, limits)
     run, ends = shutdown.loss_breaks(run, limits)
-    actions = actions + more + announced + ahead + ends
+    actions = actions + more + announced + ahead + asked + ends
     for action in actions:
         run = replace(run, ledger=ledger.after(run.ledger, at, action))
     return run, actions
@@ -126,7 +128,7 @@ def _on_heartbeat(run: Run, event: events.Heartbeat, limits: Limits) -> Step:
 
 def _noted(run: Run, event: events.ProbeNote, limits: Limits) -> Step:
     run, ended = shutdown.noted(advisories.checkpoint_noted(run, event), event, limits)
-    run, changed = advisories.slices_noted(run, event, limits)
+    run, changed = advisories.slices_noted(caches.noted(run, event), event, limits)
     run = _urgent(run) if event.kind == history.RAISED else run
     if event.kind == history.BROKEN_LOSS:
         run, announced = advisories.loss_breaks(run, event)

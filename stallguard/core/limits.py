@@ -255,6 +255,7 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     really_smaller_batch: bool = False  # if Keras takes the batch size: fewer rows instead of slices
     scale_lr: str = "off"  # one of SCALINGS: what the learning rate does then
     memory_ahead: str = "restart"  # one of MEMORY_AHEAD: what follows if memory is about to run out
+    empty_caches: bool = True  # if memory is short, libraries give back what they only keep for later arrays
     on_nonfinite: str = "notify"  # one of ON_NONFINITE: what follows if the loss stops being finite
     leave_machine: bool = False  # give up if the machine is at fault: another one continues the job
 

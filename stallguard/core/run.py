@@ -111,6 +111,8 @@ class MemoryWatch(msgspec.Struct, frozen=True, omit_defaults=True):
     left_alone: bool = False  # it was announced why the training is not started again
     asked: float = -math.inf  # when the probe was asked for a checkpoint
     saves: int = 0  # checkpoints by then
+    looked: float = -math.inf  # when it was last looked whether memory is short (core.caches)
+    emptied: float = -math.inf  # when the probe was asked to empty caches
     # Of the last attempt that was ended for its memory: footprint when it began and ended (bytes), bytes a second.
     grown: tuple[int, int, float] | None = None
 
@@ -130,6 +132,7 @@ class Totals(msgspec.Struct, frozen=True):
     beats: int = 0  # batches of trainings that are over, in all attempts
     incidents: int = 0  # stalls
     crashes: int = 0  # attempts that ended by themselves, with another code than 0, and outside of a stall
+    given_back: int = 0  # bytes of emptied caches
 
 
 class Attempt(msgspec.Struct, frozen=True):

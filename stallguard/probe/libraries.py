@@ -71,6 +71,8 @@ class Library:
     `generators`: by name, what reads and what sets the state of a global random number generator; None: there is none.
     `own_generators`: the same of a generator that is an object.  The second gets the name of its class, the state, and
     the object that exists or None, and returns that or a new one; LookupError for a class of which it makes none.
+    `caches`: by name, what reads the bytes that its allocator holds and those of them that arrays use, None if they are
+    not known or not the machine's, and what gives back the rest.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Library:
         runs_keras: bool = False,
         generators: Optional[dict[str, tuple[Callable[[], Any], Callable[[Any], None]]]] = None,
         own_generators: Optional[tuple[Callable[[Any], Any], Callable[[str, Any, Any], Any]]] = None,
+        caches: Optional[dict[str, tuple[Callable[[], Optional[tuple[int, int]]], Callable[[], object]]]] = None,
     ) -> None:
         self.name = name
         self.trains = trains
@@ -113,6 +116,7 @@ class Library:
         self.runs_keras = runs_keras
         self.generators = generators or {}
         self.own_generators = own_generators
+        self.caches = caches or {}
 
 
 def read(name: str) -> Library:

@@ -127,6 +127,7 @@ COMMANDS = (
     "none",
     "stop",  # end the training cleanly after this batch, with a checkpoint
     "save",  # make a checkpoint after this batch, whenever the next one is due
+    "caches",  # give back the memory that libraries only keep for later arrays (caches.py)
 )
 # What a sound record has: a process, numbers that only grow from 0, and indices of what exists.
 PID_MAX = (1 << 31) - 1

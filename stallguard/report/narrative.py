@@ -69,6 +69,7 @@ _INFO = {
     "interrupt.unused": "the training continued after your interrupt: guarding it as before",
     "signal.forwarded": "passed {signal} on to the training",
     "signal.unused": "{signal} came between two attempts: there is no training that could handle it",
+    "memory.given_back": "{text}",
     "memory.checkpoint": "memory is short: asked the training for a checkpoint",
     "machine.slept": "the machine slept for {duration}; that time does not count",
     "job.watched": "{host} trains job {job} (pid {pid}); it is taken over here unless {host} renews its claim within "
@@ -182,6 +183,7 @@ STORY = {
     "story cost": "{lost} were lost in all to stalls and restarts{repeated}",
     "story repeated": ", with {count} trained a second time",
     "story effective": "{share} of the time was effective training{rest}",
+    "story caches": "memory was short, and {size} of a library's cache were given back while it trained",
     "story slept": "the machine slept for {duration} in all; that is no stall",
     "first stalled": "it stalled {times}{where}: {cause}",
     "first crashed": "its process ended by itself {times}{where}: {cause}",

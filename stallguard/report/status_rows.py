@@ -275,4 +275,6 @@ def _resources(snapshot: Snapshot) -> Rows:
     held += [f"pressure {memory['pressure']}"] if memory.get("pressure") else []
     swapped = memory.get("swap_used_bytes")
     held += [f"{quantity(swapped, 'bytes')} swapped"] if swapped else []
+    emptied = snapshot.get("given_back")
+    held += [f"{quantity(emptied, 'bytes')} given back from caches"] if emptied else []
     return [("processor", ", ".join(processor)), ("GPU", device_words(device)), ("memory", ", ".join(held))]

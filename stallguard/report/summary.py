@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from stallguard.core import messages, time_spent
+from stallguard.core import caches, messages, time_spent
 from stallguard.core.actions import SlowedBy
 from stallguard.core.diagnosis.causes import CAUSES, WRONG_NUMBERS, title
 from stallguard.core.events import ProbeNote, Profiled
 from stallguard.core.profile import PAUSED, TRAINING
-from stallguard.core.text import count, duration, far, loss_words, times, whole_number
+from stallguard.core.text import count, duration, far, loss_words, quantity, times, whole_number
 from stallguard.core.time_spent import Spent
 from stallguard.core.verdicts import Bottleneck
 from stallguard.errors import STOPPED_ON_TIME, has_failed
@@ -58,6 +58,7 @@ class RunTotals(msgspec.Struct, frozen=True):
     loss_not_finite: str = ""  # nan, inf or -inf: the last loss, and `loss` is null
     broken_loss: str = ""  # since when the last loss is not finite, as a sentence
     trainings: int = 0  # of the attempt that had the most
+    given_back: int = 0  # bytes of caches that were emptied because memory was short
 
 
 def totals(
@@ -70,8 +71,9 @@ def totals(
     batches, twice = sum(attempt.batches for attempt in attempts), repeated(attempts)
     last = next((attempt for attempt in reversed(attempts) if attempt.batches), AttemptRow(number=0, began=0.0))
     losses = [attempt.first_loss for attempt in attempts if attempt.first_loss is not None]
-    notes = (what for _, what in reversed(record.happened) if isinstance(what, ProbeNote) and "rows" in what.facts)
-    rows = next((whole_number(note.facts["rows"]) or None for note in notes), None)  # 0: not known
+    notes = [what for _, what in reversed(record.happened) if isinstance(what, ProbeNote)]
+    rows = next((whole_number(note.facts["rows"]) or None for note in notes if "rows" in note.facts), None)
+    emptied = [whole_number(note.facts.get("bytes", "")) or 0 for note in notes if note.kind == caches.NOTE]
     stalls = sum(one.kind == STALL for one in incidents)
     return RunTotals(
         seconds=time_spent.total(times),
@@ -96,6 +98,7 @@ def totals(
         loss_not_finite=last.loss_not_finite,
         broken_loss=last.broken_loss or (BROKEN.format(last.loss_not_finite) if last.loss_not_finite else ""),
         trainings=max((attempt.trainings for attempt in attempts), default=0),
+        given_back=sum(emptied),
     )
 
 
@@ -263,6 +266,8 @@ def _deeds(totals: RunTotals, attempts: Sequence[AttemptRow]) -> Iterator[str]:
         number = totals.repeated or 0
         twice = sentence("story repeated", {"count": count(number, "batch", "batches")}) if number else ""
         yield sentence("story cost", {"lost": duration(totals.lost), "repeated": twice})
+    if totals.given_back:
+        yield sentence("story caches", {"size": quantity(totals.given_back, "bytes")})
     if totals.spent.machine_asleep >= ENOUGH_TO_SAY:
         yield sentence("story slept", {"duration": duration(totals.spent.machine_asleep)})
 

@@ -529,8 +529,10 @@ class Track:
         page = self._page
         if page is None:
             return False
+        place = wire.SLOT["command"] * 8
         with contextlib.suppress(ValueError):  # closed meanwhile: that program is gone
-            _COMMAND.pack_into(page, wire.SLOT["command"] * 8, wire.COMMANDS.index(command))
+            if command != "caches" or not _COMMAND.unpack_from(page, place)[0]:  # no other order is lost for it
+                _COMMAND.pack_into(page, place, wire.COMMANDS.index(command))
         return True
 
     def close(self) -> None:

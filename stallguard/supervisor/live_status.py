@@ -124,6 +124,7 @@ class LiveStatus(msgspec.Struct, frozen=True):
     effective: float | UnsetType | None = UNSET  # share of the time, 0..1; null: not known
     spent: Spent | UnsetType = UNSET  # where the time went
     next_step: NextStep | UnsetType | None = UNSET  # what stallguard does next; null: nothing that is known
+    given_back: int | UnsetType = UNSET  # bytes of emptied caches (policy.empty_caches); not there: none
     muted: float | UnsetType | None = UNSET  # seconds for which stall handling is still paused
     notifications: list[ChannelRecord] | UnsetType = UNSET  # of each channel that was tried
     unsaved: list[NotSaved] | UnsetType = UNSET  # not there: no checkpoint was refused
@@ -169,7 +170,7 @@ def snapshot(
         watched=profile.seconds if profile else 0.0, incidents=run.totals.incidents, crashes=run.totals.crashes,
         lost=round(time_spent.total(times, time_spent.LOST), 1), effective=time_spent.effective(times), spent=times,
         next_step=fold.next_step(replace(run, now=max(run.now, now)), limits) if limits else None,
-        notifications=list(notifications), unsaved=unsaved or UNSET,
+        notifications=list(notifications), unsaved=unsaved or UNSET, given_back=run.totals.given_back or UNSET,
         muted=round(run.quiet_until - now, 1) if is_muted(run) else None,
         trainings=[*over, *(living(one, run, now) for one in alive if one.trains)],
     )  # fmt: skip

@@ -45,8 +45,8 @@ def only_watching(loaded: Loaded, *, probe: bool = True) -> Loaded:
         display_sleep=False,
     )
     policy = replace(
-        config.policy, on_stall="notify", causes=(), memory_ahead="notify", on_nonfinite="notify", microbatches=1,
-        batch=0, batch_flag="", batch_env="", really_smaller_batch=False, leave_machine=False,
+        config.policy, on_stall="notify", causes=(), memory_ahead="notify", empty_caches=False, on_nonfinite="notify",
+        microbatches=1, batch=0, batch_flag="", batch_env="", really_smaller_batch=False, leave_machine=False,
     )  # fmt: skip
     watched = replace(
         config, run=run, policy=policy, checkpoint=replace(config.checkpoint, enabled=False),

@@ -22,7 +22,7 @@ from stallguard.supervisor import watching
 LONG = 60.0  # seconds; only a broken test waits that long
 ACTS = {
     "run.observe": False, "run.segments": "1s", "run.max_time": "1s", "policy.on_stall": "restart",
-    "policy.memory_ahead": "restart", "policy.microbatches": 4, "checkpoint.enabled": True,
+    "policy.memory_ahead": "restart", "policy.empty_caches": True, "policy.microbatches": 4, "checkpoint.enabled": True,
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ import time
 from _thread import get_ident
 from _weakref import ref
 
-from .. import patches, wire
+from .. import caches, patches, wire
 from ..beats import INPUT, MLX, STEP, VALIDATION
 from ..hooks import SaveHooks, around, own_classes
 from ..libraries import Library
@@ -129,6 +129,8 @@ class MlxHooks:
     def stepped(self) -> None:
         """Count a batch."""
         try:
+            if self.beats.slots[caches.COMMAND] == caches.CACHES:
+                caches.give_back(self.context)
             if self.iterates:
                 self.beats.moved()
                 return
@@ -480,6 +482,18 @@ def _set_random_key(state: Any) -> None:
     sys.modules["mlx.core"].random.seed((high << 32) | low)
 
 
+def _cache() -> Optional[tuple[int, int]]:
+    core: Any = sys.modules.get("mlx.core")
+    if not hasattr(core, "get_cache_memory"):  # before 0.22 elsewhere
+        return None
+    used = core.get_active_memory()
+    return core.get_cache_memory() + used, used
+
+
+def _empty() -> None:
+    sys.modules["mlx.core"].clear_cache()
+
+
 LIBRARY = Library(
     "mlx",
     trains=True,
@@ -497,4 +511,5 @@ LIBRARY = Library(
     has_peers=lambda: _largest[0] > 1,
     distributions=("mlx", "mlx-lm"),
     generators={"mlx": (_random_key, _set_random_key)},
+    caches={"MLX": (_cache, _empty)},
 )

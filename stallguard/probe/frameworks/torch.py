@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import sys
 import time
+from functools import partial
 
-from .. import patches
+from .. import caches, patches
 from ..beats import BETWEEN, STEP, TORCH
 from ..hooks import SaveHooks
 from ..libraries import Library
@@ -18,7 +19,7 @@ from ..raised import RaisedErrors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Optional
 
     from ..context import Context, Targets
     from ..patches import Function
@@ -62,6 +63,7 @@ class TorchHooks:
         self._tensor: Any = None  # the class of all tensors
         self._item_wrapped = False
         self._loader = False  # a DataLoader was used: its wait is then distinct from what precedes it
+        context.after_batch.append(self.keras_stepped)  # Keras' optimizers are its own
 
     def patch_optimizer(self, module: Any) -> None:
         """Register torch's own hook that runs after every step of every optimizer (2.0 and later)."""
@@ -73,10 +75,17 @@ class TorchHooks:
         beats = self.beats
         try:
             beats.beat(TORCH)
+            if beats.slots[caches.COMMAND] == caches.CACHES:
+                caches.give_back(self.context)
             if not beats.fitting and not beats.inside:
                 beats.enter(BETWEEN if self._loader else STEP)
         except Exception as error:
             self.context.surprise("torch step", error)
+
+    def keras_stepped(self, *_: Any) -> None:
+        """Give back what is only kept, after a batch of Keras, if that is ordered."""
+        if self.context.get("command") == caches.CACHES:
+            caches.give_back(self.context)
 
     def pass_by(self, module: Any) -> None:
         """Have torch.compile run the probe's functions as they are: it would trace and compile them, and warn."""
@@ -330,6 +339,29 @@ def _set_metal_state(state: Any) -> None:
         torch.mps.set_rng_state(torch.from_numpy(state.copy()))
 
 
+def _metal_cache() -> Optional[tuple[int, int]]:
+    torch = sys.modules["torch"]
+    mps: Any = getattr(torch, "mps", None)
+    if not _uses_metal(torch) or not hasattr(mps, "driver_allocated_memory"):
+        return None
+    return mps.driver_allocated_memory(), mps.current_allocated_memory()
+
+
+def _empty(device: str) -> None:
+    getattr(sys.modules["torch"], device).empty_cache()
+
+
+def _cuda_cache() -> Optional[tuple[int, int]]:
+    """Return what is held of GPUs that share the machine's memory: that of others does not ease it."""
+    cuda = sys.modules["torch"].cuda
+    if not cuda.is_initialized() or cuda.is_current_stream_capturing():  # a capture must not see an allocator change
+        return None
+    count = range(cuda.device_count())
+    shared = [one for one in count if getattr(cuda.get_device_properties(one), "is_integrated", False)]
+    held, used = sum(map(cuda.memory_reserved, shared)), sum(map(cuda.memory_allocated, shared))
+    return (held, used) if shared else None
+
+
 def _state_of(value: Any) -> Any:
     is_generator = type(value).__name__ == "Generator" and type(value).__module__ == "torch._C"
     return value.get_state().numpy() if is_generator else None
@@ -405,4 +437,8 @@ LIBRARY = Library(
         "torch.mps": (_metal_state, _set_metal_state),
     },
     own_generators=(_state_of, _with_state),
+    caches={
+        "PyTorch (MPS)": (_metal_cache, partial(_empty, "mps")),
+        "PyTorch (CUDA)": (_cuda_cache, partial(_empty, "cuda")),
+    },
 )
