@@ -167,11 +167,12 @@ def unsaved_reason(run: Run) -> str:
     return run.current.unsaved[-1].why if run.current.unsaved else ""
 
 
-# Loops of which no hook sees a batch, and what a script adds after each step of one.
+# Loops of which a hook can see no batch: when it sees one, and what a script adds after each step of others.
 OWN_COUNT = {
-    "jax": ("JAX", "state = step(state, batch); stallguard.beat()"),
-    "mlx": ("MLX", "mx.eval(model.parameters(), optimizer.state); stallguard.beat()"),
+    "jax": ("JAX", "if it updates by optax, Flax, Equinox or Keras", "state = step(state, batch); stallguard.beat()"),
+    "mlx": ("MLX", "if an optimizer of MLX updates", "mx.eval(model.parameters(), optimizer.state); stallguard.beat()"),
 }
+JIT_SINCE = 12  # minor version of Python whose sys.monitoring shows the calls of jax.jit
 UNCOUNTED = "uncounted"  # in Review.announced
 SAID_AFTER, BESIDE_OTHERS = 45.0, 180.0  # seconds of a process; beside TensorFlow or PyTorch, which can still train
 AT_WORK = 0.3  # cores: it computes, and does not wait for a download or a queue
@@ -192,8 +193,11 @@ def uncounted_loop(run: Run, event: Heartbeat) -> tuple[Run, list[Action]]:
     if not found or since < least or not works or event.phase == "finishing":
         return run, []
     review = replace(run.current.review, announced=(*run.current.review.announced, UNCOUNTED))
-    (library, code), whose = found[0], messages.of_one(run, event.pid)
-    facts = {"whose": whose, "library": library, "code": code, "duration": messages.duration(since)}
+    (library, when, code), whose = found[0], messages.of_one(run, event.pid)
+    python = versions.get("python", "")
+    if library == "JAX" and (whole_number(python.partition(".")[2].partition(".")[0]) or JIT_SINCE) < JIT_SINCE:
+        when = f"by itself with Python 3.{JIT_SINCE} or later (this is {python})"
+    facts = {"whose": whose, "library": library, "when": when, "code": code, "duration": messages.duration(since)}
     return with_attempt(run, review=review), [Announce("training.uncounted", facts)]
 
 

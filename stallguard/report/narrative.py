@@ -100,7 +100,7 @@ _WARNING = {
     "attempt.inexact": "not exact: {text}",
     "training.degraded": "the training goes on, but {cause} ({confidence}): {because}",
     "training.uncounted": "{whose}no batch was counted in the first {duration}, and a silence of this process is not "
-    "judged as one of a step: a loop of {library} is counted only if it says so; add after each step: {code}",
+    "judged as one of a step: a loop of {library} is counted only {when}; add after each step: {code}",
     "training.slow": "batches take {factor} times as long as before: {cause}",
     "training.bottleneck": "slow: {what}, {share} of the time{where}{numbers}",
     "checkpoint.not_finite": "{text}",

@@ -32,6 +32,19 @@ def test_it_is_said_once_with_a_line_for_that_library(library: str, word: str, l
     assert said(computing(40, **{library: "0.4"})) == []
 
 
+@pytest.mark.parametrize(
+    ("python", "when"),
+    [
+        ("3.11.7", "by itself with Python 3.12 or later (this is 3.11.7)"),
+        ("3.12.0", "if it updates by optax, Flax, Equinox or Keras"),
+        ("", "if it updates by optax, Flax, Equinox or Keras"),
+    ],
+)
+def test_what_is_counted_depends_on_the_python_of_a_loop_of_jax(python: str, when: str) -> None:
+    [facts] = said(computing(150, jax="0.4", python=python))
+    assert facts["when"] == when
+
+
 @pytest.mark.parametrize("versions", [{"jax": "0.4", "keras": "3.15"}, {"torch": "2.11"}, {"tensorflow": "2.18"}])
 def test_what_is_counted_by_itself_is_not_told_so(versions: dict[str, str]) -> None:
     assert said(computing(300, **versions)) == []

@@ -151,6 +151,27 @@ def test_a_wait_in_a_loop_of_mlx_is_judged_as_soon_as_in_any_other(
     assert f"named: {kind}" in lines[int(named.partition("mlx_steps.py:")[2].split()[0]) - 1]
 
 
+def test_a_lock_in_a_loop_of_jax_is_judged_as_soon_as_in_any_other(
+    tmp_path: Path, other_python: Callable[[str], str]
+) -> None:
+    python = other_python("jax")
+    if subprocess.run([python, "-c", "import sys; sys.monitoring"], capture_output=True, check=False).returncode:
+        pytest.skip("the environment jax has a Python before 3.12, which does not show the calls of jax.jit")
+    words = ("--python", python, *AT_ONCE, str(SCRIPTS / "jax_steps.py"), str(tmp_path / "memory"))
+    run = stallguard(tmp_path, "run", *words)
+
+    assert (run.code, run.out) == (0, b"trained\n"), run.err
+    assert run.announced("run.finished")[0]["batches"] == "161"  # 71 and 90
+    gap = stall(run)["gap"].split()
+    assert gap[1:] == ["s"]
+    assert float(gap[0]) <= 11.0 + 4.0  # 10 to 13 on two busy cores
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
+    assert ("lock", 0) in waits(run)
+    named = run.announced("evidence.collected")[0]["line"]
+    lines = (SCRIPTS / "jax_steps.py").read_text().splitlines()
+    assert "named" in lines[int(named.partition("jax_steps.py:")[2].split()[0]) - 1]
+
+
 # In the middle of an epoch of 20 and of 10 steps: the first one of an epoch has 20 s.
 @pytest.mark.parametrize(
     "words",

@@ -1,22 +1,194 @@
-"""JAX: Keras trains on it with the loop of its own (keras.py); a loop of the script counts by stallguard.beat()."""
+"""JAX: a call of a function of jax.jit that updates by an optimizer is a batch; Keras' own loop counts itself.
+
+Such a function runs in Python only while JAX traces it: so does the update of optax (which Flax and Haiku call), of
+Equinox, or of a Keras optimizer.  It shows which function is a step.  From then on JAX calls compiled code without any
+Python.  What shows these calls is sys.monitoring of Python 3.12: the events of a call, and of the return from a
+function in C, are on from the import of optax.  A call place has its events switched off by the first call of anything
+that is not of jax.jit; the first event of each costs 0.3 microseconds, 25,000 of them a Flax training that begins.
+
+The return counts, so a call that fails or hangs is no batch.  One call is one batch, also if it has many updates
+(lax.scan): how many is not known.  A step that is part of the trace of another is none.  An update that is not traced
+is a batch of its own.  Functions are known by what the script gave to jax.jit: JAX does not trace that anew if it is
+given once more.
+
+Not seen: what `lower().compile()` returns, and `self.step(*batch)` if the method itself is what was compiled.  Before
+Python 3.12 a loop calls stallguard.beat(); the supervisor says so (core/advisories.py).
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 
+from .. import patches
+from ..beats import OPTIMIZER, STEP
+from ..hooks import own_classes
 from ..libraries import Library
 from ..raised import RaisedErrors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from types import CodeType, FrameType
+    from typing import Any, Optional
 
     from ..context import Context, Targets
+    from ..patches import Function
+
+TOOLS = (4, 3)  # numbers of sys.monitoring that no kind of tool has as its own
 
 
 def targets(context: Context) -> Targets:
-    """Return the module that defines the error of a device."""
-    return {"jax.errors": lambda module: RaisedErrors(context).watch(getattr(module, "JaxRuntimeError", None))}
+    """Return the modules that define the error of a device, and the updates of optimizers."""
+    steps = JitSteps(context)
+    return {
+        "jax.errors": lambda module: RaisedErrors(context).watch(getattr(module, "JaxRuntimeError", None)),
+        "optax._src.update": steps.patch_updates,
+        "equinox._update": steps.patch_updates,
+        "keras.src.optimizers.base_optimizer": steps.patch_keras,
+    }
+
+
+class JitSteps:
+    """Counts the updates of optimizers: those that run now, and the calls of functions in whose trace one took part."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.beats = context.beats
+        self._begun = False
+        self._jitted: Any = None  # the class of what jax.jit returns
+        self._partial: Any = None
+        self._is_outside: Any = None  # whether no function is being traced in this thread
+        self._steps: dict[int, Any] = {}  # weak references to the functions with an update, by id()
+        self._places: dict[tuple[int, int], CodeType] = {}  # where the script calls them: code and instruction
+
+    def patch_updates(self, module: Any) -> None:
+        """Wrap what adds an optimizer's updates to the parameters."""
+        if self.context.wrap(module, "apply_updates", self.update):
+            self.context.hook_installed("optimizer")
+            self.begin()
+
+    def patch_keras(self, module: Any) -> None:
+        """Wrap the update of a Keras optimizer that a loop of the script's own traces."""
+        for kind in own_classes(module, "stateless_apply"):
+            self.context.wrap(kind, "stateless_apply", self.update)
+
+    def update(self, original: Function) -> Function:
+        """Return the wrapper for an update."""
+
+        @patches.removes_its_own
+        def update(*args: Any, **named: Any) -> Any:
+            try:
+                result = original(*args, **named)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+            try:
+                if not self.beats.fitting:
+                    self.updated()
+            except Exception as error:
+                self.context.surprise("jax update", error)
+            return result
+
+        return update
+
+    def updated(self) -> None:
+        """Count an update that runs now; of one that is traced, note the functions of jax.jit around it."""
+        self.begin()
+        if self._is_outside is None:
+            return
+        if self._is_outside():
+            self.stepped()
+        elif self._jitted is not None:
+            self.note_functions(sys._getframe(1))
+
+    def stepped(self) -> None:
+        """Count a batch."""
+        self.beats.beat(OPTIMIZER)
+        if not self.beats.fitting and not self.beats.inside:
+            self.beats.enter(STEP)
+
+    def begin(self) -> None:
+        """Switch on the events of calls, once, if this Python has them and a number of its tools is free."""
+        if self._begun:
+            return
+        self._begun = True
+        self._is_outside = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
+        monitoring = getattr(sys, "monitoring", None)
+        if monitoring is None or self._is_outside is None:
+            return
+        tool = next((number for number in TOOLS if monitoring.get_tool(number) is None), None)
+        if tool is None:
+            self.context.note("jax", "steps of jax.jit need stallguard.beat(): others use sys.monitoring")
+            return
+        self._jitted = type(sys.modules["jax"].jit(lambda: None))
+        self._partial = sys.modules["functools"].partial
+        monitoring.use_tool_id(tool, "stallguard")
+        events = monitoring.events
+        monitoring.register_callback(tool, events.CALL, self.watch(monitoring.DISABLE))
+        monitoring.register_callback(tool, events.C_RETURN, self.returns(lambda: monitoring.set_events(tool, 0)))
+        monitoring.set_events(tool, events.CALL)
+
+    def watch(self, never_again: Any) -> Any:
+        """Return what runs before each call: it switches off the events of a place that calls nothing of jax.jit."""
+        jitted, partial, method, places = self._jitted, self._partial, type(self.begin), self._places
+
+        def called(code: CodeType, at: int, function: Any, _first: Any) -> Any:
+            kind = type(function)
+            if kind is jitted or (id(code), at) in places:
+                return None
+            inner = function.__func__ if kind is method else function.func if kind is partial else None
+            return None if type(inner) is jitted else never_again
+
+        return called
+
+    def returns(self, end: Any) -> Any:
+        """Return what runs after each call of a function in C at a place that is watched.  `end`: switches that off."""
+        jitted, partial, steps = self._jitted, self._partial, self._steps
+
+        def returned(_code: CodeType, _at: int, function: Any, _first: Any) -> None:
+            try:
+                if type(function) is partial:
+                    function = function.func
+                if type(function) is jitted:
+                    given = getattr(function, "__wrapped__", None)
+                    known = steps.get(id(given))
+                    if known is None or known() is not given:
+                        return
+                    if self._is_outside():
+                        self.stepped()
+                    else:  # JAX has its trace already, and the update is not called for that of the function around it
+                        self.note_functions(sys._getframe(1))
+            except Exception as error:
+                end()
+                self.context.surprise("jax step", error)
+
+        return returned
+
+    def note_functions(self, frame: Optional[FrameType]) -> None:
+        """Note the functions of jax.jit that are being traced in the stack of `frame`, and where they are called."""
+        from weakref import ref
+
+        jit = sys.modules["jax._src.pjit"].__file__
+        library = os.path.join(os.path.dirname(str(sys.modules["jax"].__file__)), "")
+        is_new = is_called = is_place = False
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename == jit and "fun" in (*code.co_varnames, *code.co_freevars):
+                is_place = code.co_name == "cache_miss"  # else it is only lowered
+                is_called = is_called or is_place
+                given = frame.f_locals.get("fun")
+                known = self._steps.get(id(given))
+                if known is None or known() is not given:
+                    self._steps[id(given)] = ref(given)
+                    is_new = True
+            elif is_place and not code.co_filename.startswith(library):
+                self._places[id(code), frame.f_lasti] = code
+                is_place = False
+            frame = frame.f_back
+        if is_called and self.beats.is_training_thread():
+            self.beats.trace_ends(STEP)
+        if is_new:
+            sys.monitoring.restart_events()  # type: ignore[attr-defined]  # a place can have called other things before
 
 
 def is_key(value: Any) -> bool:
