@@ -89,30 +89,76 @@ def test_each_broken_promise_is_found(changed: dict[str, Any], words: list[str])
     assert trial._of_promise(cell, expected.expected(cell), SEEN._replace(**changed)) == words
 
 
+KERAS = ("attempt.resumed", "resuming from the 21:56 checkpoint (epoch 2, batch 3); 2 batches are trained again")
+OVER = ("attempt.inexact", "not exact: fit 1 starts over: its checkpoint is not used, because epoch 2, batch 3 differs")
+STEP = ("attempt.resumed", "Trainer goes on from step 14, with stallguard's checkpoint g1; 2 batches are trained again")
+ZERO = ("attempt.inexact", "not exact: Trainer begins at step 0: no checkpoint of this run is there")
+EPOCH = ("attempt.resumed", "the script's loop goes on at the beginning of epoch 2")
+SCRATCH = ("attempt.from_scratch", "the training starts from the beginning: there is no checkpoint")
 ONE, TWO = "loop=keras,what=kill,where=step", "loop=torch,what=kill,where=step"
 
 
 @pytest.mark.parametrize(
-    ("spec", "found", "words"),
+    ("spec", "announced", "at", "words"),
     [
-        (ONE, {2: ["attempt.resumed"], 3: ["attempt.inexact"]}, []),
-        (ONE, {2: ["attempt.not_resumed"]}, []),
-        (ONE, {2: ["attempt.from_scratch"]}, ["attempt 2 starts from scratch although a checkpoint was due"]),
-        (ONE, {2: []}, ["attempt 2 says 0 times how it begins"]),
-        (ONE, {2: ["attempt.resumed", "attempt.inexact"]}, ["attempt 2 says 2 times how it begins"]),
-        (ONE + ",checkpoints=off", {2: ["attempt.from_scratch"]}, []),
-        (ONE + ",checkpoints=off", {2: ["attempt.resumed"]}, ["attempt 2 resumes although"]),
-        (TWO, {2: ["attempt.from_scratch"]}, []),
-        ("loop=keras,what=kill,where=first", {2: ["attempt.from_scratch"]}, []),
+        (ONE, (KERAS,), (1, 3), []),
+        (ONE, (("attempt.inexact", "the script has changed; " + KERAS[1]),), (1, 3), []),
+        (ONE, (KERAS,), (1, 0), ["attempt 2 begins with epoch and batch (1, 0), and says: resuming"]),
+        (ONE, (KERAS,), (0, 0), ["attempt 2 begins with epoch and batch (0, 0), and says: resuming"]),
+        (ONE, (("attempt.not_resumed", "a reason"),), (0, 0), ["attempt 2 starts from scratch although a"]),
+        (ONE, (SCRATCH,), (0, 0), ["attempt 2 starts from scratch although a checkpoint was due"]),
+        (ONE, (OVER,), (0, 0), ["attempt 2 starts from scratch although a checkpoint was due: not exact"]),
+        (ONE, (), (1, 0), ["attempt 2 says 0 times how it begins"]),
+        (ONE, (KERAS, OVER), (1, 3), ["attempt 2 says 2 times how it begins"]),
+        (ONE + ",checkpoints=off", (SCRATCH,), (0, 0), []),
+        (ONE + ",checkpoints=off", (KERAS,), (1, 3), ["attempt 2 resumes although"]),
+        ("loop=trainer,what=kill,where=step", (STEP,), (1, 2), []),
+        ("loop=trainer,what=kill,where=step", (STEP,), (0, 2), ["attempt 2 begins with epoch and batch (0, 2)"]),
+        ("loop=trainer,what=kill,where=step", (ZERO,), (0, 0), ["attempt 2 starts from scratch although a"]),
+        ("loop=trainer,what=kill,where=first", (ZERO,), (0, 0), []),
+        ("loop=lightning,what=kill,where=step", (("attempt.resumed", "goes on from step 12, ..."),), (1, 0), []),
+        ("loop=track-mlx,what=kill,where=step", (("attempt.resumed", "after epoch 1, batch 12"),), (1, 0), []),
+        ("loop=track-torch,what=kill,where=step", (EPOCH,), (1, 0), []),
+        ("loop=track-torch,what=kill,where=step", (EPOCH,), (1, 1), ["attempt 2 begins with epoch and batch (1, 1)"]),
+        (TWO, (SCRATCH,), (0, 0), []),
+        (TWO, (SCRATCH,), (0, 1), ["attempt 2 begins with epoch and batch (0, 1)"]),
+        (TWO, (EPOCH,), (1, 0), ["attempt 2 resumes although no checkpoints are made"]),
+        ("loop=keras,what=kill,where=first", (SCRATCH,), (0, 0), []),
     ],
 )
 def test_an_attempt_that_trains_anew_what_was_saved_is_found(
-    spec: str, found: dict[int, list[str]], words: list[str]
+    spec: str, announced: tuple[tuple[str, str], ...], at: tuple[int, int], words: list[str]
 ) -> None:
-    wrong = trial._of_beginnings(cells.parsed(spec), found)
+    began = trial.Beginning(list(announced), at, at > (0, 0))
+    wrong = trial._of_beginnings(cells.parsed(spec), {2: began})
 
     assert len(wrong) == len(words)
     assert all(one.startswith(word) for one, word in zip(wrong, words, strict=True))
+
+
+def test_a_report_that_says_resumed_of_an_attempt_from_scratch_is_found() -> None:
+    for spec, at in ((ONE, (0, 0)), (TWO, (1, 3))):
+        began = trial.Beginning([SCRATCH if at == (0, 0) else KERAS], at, at == (0, 0))
+        wrong = trial._of_beginnings(cells.parsed(spec), {2: began})
+        assert f"attempt 2 begins at {at}, and the report says resumed: {at == (0, 0)}" in wrong
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_said", "is_right"),
+    [
+        ("loop=torch,what=lock,where=step", True, True),
+        ("loop=torch,what=lock,where=step", False, False),
+        ("loop=torch,what=kill,where=step", False, True),
+        ("loop=torch,what=lock,where=first", False, True),
+        ("loop=torch,what=lock,where=step,checkpoints=off", True, False),
+        ("loop=track-torch,what=lock,where=step", True, False),
+        ("loop=lightning,what=lock,where=step", False, True),
+    ],
+)
+def test_a_loop_that_is_in_no_checkpoint_is_said_to_be_and_no_other(spec: str, is_said: bool, is_right: bool) -> None:
+    line = {"message": "no checkpoint is made (the script trains in a loop of its own, ...); a kill now costs ..."}
+
+    assert (trial.first_minute(cells.parsed(spec), [line] * is_said) == []) == is_right
 
 
 @pytest.mark.parametrize(("library", "place"), [("pythonpath", "env/lib/"), ("clone", "cell/clone-of-keras/")])

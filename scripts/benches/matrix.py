@@ -3,9 +3,9 @@
 Draws cells that contain every possible pair of values (`--triples`: every three), runs each for real under
 `stallguard run` and compares attempts, cause, exit code, result, ledger and the words of all verbs with what the
 documents promise (matrix_cells/expected.py). `--seed N` draws another array, `--cell SPEC` repeats one cell,
-`--minutes M` ends after so long and says how many of the pairs were tried, `--jobs N` runs so many at once, `--again`
-runs each wrong cell a second time, alone. `--simulated N` plays random cells through the core instead, in milliseconds
-each (matrix_cells/simulated.py).
+`--loop NAME,...` runs the array's cells of some loops, `--minutes M` ends after so long and says how many of the pairs
+were tried, `--jobs N` runs so many at once, `--again` runs each wrong cell a second time, alone. `--simulated N` plays
+random cells through the core instead, in milliseconds each (matrix_cells/simulated.py).
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--triples", action="store_true", help="cover all combinations of three values")
     parser.add_argument("--cell", metavar="SPEC", help="run one cell: loop=keras,what=lock,...")
+    parser.add_argument("--loop", default="", metavar="NAME,...", help="run only the array's cells of these loops")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no cell after so many")
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--again", action="store_true", help="run each wrong cell once more, alone; then that counts")
@@ -92,6 +93,7 @@ def main() -> int:
             return simulated.one_cell(options.cell)
         return simulated.many(options.simulated, options.seed, os.cpu_count() or 1)
     drawn = [cells.parsed(options.cell)] if options.cell else cells.covering(3 if options.triples else 2, options.seed)
+    drawn = [cell for cell in drawn if cell.loop in options.loop.split(",")] if options.loop else drawn
     if options.list:
         print(*(cell.spec for cell in drawn), sep="\n")
         return 0

@@ -65,6 +65,14 @@ class Trouble:
             return self.position[0] >= AT[0]
         return tuple(self.position) >= AT
 
+    def trains(self, epoch, batch):
+        """Begin a batch; keep the first one of this process, and when that was, for the bench."""
+        self.position[:] = [epoch, batch]
+        first = self.folder / f"first-{os.getpid()}"
+        if not first.exists():
+            first.write_text(json.dumps([time.time(), epoch, batch]))
+        time.sleep(PACE)
+
     def lasts(self):
         """Return whether a change that has begun still holds, as slow batches do."""
         return self.happened() > 0 and self.what in ("slow", "nan")
@@ -253,8 +261,7 @@ def keras_fit(trouble):
             trouble.position[:] = [epoch, 0]
 
         def on_train_batch_begin(self, batch, logs=None):
-            trouble.position[1] = batch
-            time.sleep(PACE)
+            trouble.trains(trouble.position[0], batch)
 
         def on_train_batch_end(self, batch, logs=None):
             trouble.at("callback")
@@ -306,9 +313,8 @@ def by_hand(trouble, step, validate=None, kept=()):
             pass
     for epoch, batches in epochs:
         for batch, _ in batches:
-            trouble.position[:] = [epoch, batch]
+            trouble.trains(epoch, batch)
             trouble.at("input")
-            time.sleep(PACE)
             step(epoch * BATCHES + batch)
             trouble.at("callback")
         if PRINTS:
@@ -437,8 +443,7 @@ def trainer_fit(trouble):
             trouble.at("start")
 
         def on_step_begin(self, args, state, control, **named):
-            trouble.position[:] = divmod(state.global_step, BATCHES)
-            time.sleep(PACE)
+            trouble.trains(*divmod(state.global_step, BATCHES))
 
         def on_step_end(self, args, state, control, **named):
             trouble.at("callback")
@@ -487,8 +492,7 @@ def lightning_fit(trouble):
             trouble.at("start")
 
         def on_train_batch_start(self, trainer, module, batch, index):
-            trouble.position[:] = [trainer.current_epoch, index]
-            time.sleep(PACE)
+            trouble.trains(trainer.current_epoch, index)
 
         def on_train_batch_end(self, trainer, module, outputs, batch, index):
             trouble.at("callback")

@@ -202,6 +202,9 @@ def trainings(found: Sequence[Program]) -> list[TrainingRow]:
     return rows
 
 
+BEGINNING = {"fit": "1", "epoch": "0", "batch": "0"}  # of a note on a training that goes on from there
+
+
 class AttemptRow(Counts, kw_only=True, omit_defaults=True):
     """One start of the command, with the sums of what its trainings came to.  Times: as in Counts."""
 
@@ -227,6 +230,8 @@ def attempts(record: Record, found: Sequence[Program] | None = None) -> list[Att
             )  # fmt: skip
         elif isinstance(event, ProbeNote) and event.attempt in tries:
             tries[event.attempt].factor = advisories.noted_slices(event) or tries[event.attempt].factor
+            if all(event.facts.get(name) == value for name, value in BEGINNING.items()):
+                tries[event.attempt].resumed = False  # it was given checkpoints, and could not use them
         elif isinstance(event, Announce) and event.message == "batch.whole" and tries:
             tries[max(tries)].factor = advisories.noted_slices(event) or tries[max(tries)].factor  # of a loop
         elif isinstance(event, Exited | Failed) and event.attempt in tries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from stallguard.core.actions import Announce, Collect, Conclude, Diagnosed, Signal
-from stallguard.core.events import ClockGap, Collected, Exited, Heartbeat, Launched
+from stallguard.core.events import ClockGap, Collected, Exited, Heartbeat, Launched, ProbeNote
 from stallguard.core.time_spent import total
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.report import attempt_rows, incidents, journal_record, summary
@@ -136,3 +136,13 @@ def test_what_was_repeated_is_not_guessed_without_epochs(tmp_path):
 
     assert attempt_rows.repeated(tries) is None
     assert attempt_rows.repeated(tries[:1]) == 0
+
+
+def test_an_attempt_that_could_not_use_its_checkpoint_is_not_resumed(tmp_path):
+    begun = (0, Launched(0.0, 2, 8, resumed=True))
+    kept = {}
+    for name, facts in (("anew", {"fit": "1", "epoch": "0"}), ("second", {"fit": "2", "epoch": "0"}), ("goes on", {})):
+        note = (5, ProbeNote(0.0, 2, "inexact", "a sentence", {**facts, "batch": "0"}))
+        kept[name] = read(tmp_path, begun, note)[1][0].resumed
+
+    assert kept == {"anew": False, "second": True, "goes on": True}

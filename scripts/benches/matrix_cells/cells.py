@@ -29,6 +29,8 @@ FITS = ("keras", "keras-jax", "keras-torch", "keras2")
 HALVED = (*FITS, "batches", "trainer")  # docs/frameworks.md, and train_on_batch with Keras' own train_step
 VALIDATES = (*HALVED, "lightning")  # loops whose validation is known as one
 # docs/loss.md: a loop by hand, and a GradientTape loop, show no loss.
+# docs/frameworks.md, "resumed exactly".
+RESUMED = (*FITS, "trainer", "lightning", "track-torch", "track-mlx")
 LOSS_KNOWN = (*HALVED, "lightning", "torch", "track-torch", "mlx", "track-mlx")
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from chaos_faults.stage import Broken, Stage, expect, until
 
-from .cells import FITS, ROOT, STALLS, Cell, parsed, python_of
+from .cells import RESUMED, ROOT, STALLS, Cell, parsed, python_of
 from .expected import HANGS_IN, Expected, crashes, expected, is_converted, is_trained
 
+BATCHES = 12  # of an epoch of the child
 CHILD = ROOT / "scripts/benches/matrix_child.py"
 LONGEST = 400.0  # seconds a cell: a loop that comes back twice is judged after 8, 40 and 120 s
 # Seconds until a stall is judged, in every phase: the times of promises.TIMES, shortened so that a cell takes seconds.
@@ -29,14 +30,30 @@ FROM_SCRATCH = ("attempt.from_scratch", "attempt.not_resumed")
 COMES_BACK = 5.0
 MOST_HEALTH = 8.0
 LATE = 12.0  # seconds by which a busy machine can be late
-# A system that shows no wait sites of threads, as macOS.
-NO_CENSUS = """
+# In the sentence on a resume: Trainer and Lightning say the step, others the epoch and the batch, from 1.
+_STEP, _EPOCH = re.compile(r"goes on from step (\d+)"), re.compile(r"epoch (\d+)(?:\D+batch (\d+))?")
+_ANEW = re.compile("starts over|begins at ")
+UNSAVED = 1.0  # seconds after which a loop is unsaved: 40, shortened so that the loops of the cells train as long
+STALLGUARD = f"""
 import sys
-import stallguard.host.linux as linux
-linux.census = lambda *words: None
+import stallguard.core.advisories as advisories
+advisories.NEVER_SAVED = {UNSAVED}
 from stallguard.cli import main
 main()
 """
+# A system that shows no wait sites of threads, as macOS.
+NO_CENSUS = """
+import stallguard.host.linux as linux
+linux.census = lambda *words: None
+"""
+
+
+class Beginning(NamedTuple):
+    """Of an attempt that trained a batch: what is announced of it, and its first batch, with the epoch, both from 0."""
+
+    announced: list[tuple[str, str]]  # (message, text)
+    first: tuple[int, int] | None
+    is_resumed: bool  # in the report
 
 
 class Seen(NamedTuple):
@@ -121,7 +138,8 @@ def tried(cell: Cell, folder: Path, result_of: Callable[[str], float], known: fr
                 *min(each, key=len),
                 *_of_words(seen, words := said(stage)),
                 *_of_times(cell, stage, seen, words["report"]),
-                *_of_beginnings(cell, beginnings(stage)),
+                *_of_beginnings(cell, beginnings(stage, words["report"])),
+                *first_minute(cell, stage.events("checkpoint.failed")),
                 *(_of_result(stage, result_of(cell.loop)) if seen.code == 0 and is_trained(cell) else ()),
             ]
             own = ("__autograph_", "torchinductor_")  # of the libraries
@@ -137,9 +155,11 @@ def _run(cell: Cell, stage: Stage, promised: Expected, known: frozenset[str]) ->
     python = python_of(cell.loop)
     assert python is not None  # noqa: S101 - cells.covering takes none of another
     python, finds = found_by(cell, python, stage.folder)
-    own = ["-c", NO_CENSUS] if cell.census == "off" else ["-P", "-m", "stallguard"]
     words = command(cell, plan(cell, place), python)
-    live = stage.start([sys.executable, *own, "run", *options(cell, known), *words], env=environment(cell) | finds)
+    code = NO_CENSUS * (cell.census == "off") + STALLGUARD
+    live = stage.start(
+        [sys.executable, "-P", "-c", code, "run", *options(cell, known), *words], env=environment(cell) | finds
+    )
     if promised.is_ended:
         until(lambda: live.process.poll() is not None or "stallguard: why: " in live.err.read_text(errors="replace"),
               "a stall with its cause", LONGEST)  # fmt: skip
@@ -250,33 +270,68 @@ def _of_times(cell: Cell, stage: Stage, seen: Seen, report: dict[str, Any]) -> l
     return wrong
 
 
-def beginnings(stage: Stage) -> dict[int, list[str]]:
-    """Return what is announced of how each attempt but the first begins, if it trained a batch."""
+def beginnings(stage: Stage, report: dict[str, Any]) -> dict[int, Beginning]:
+    """Return how each attempt but the first begins, if it trained a batch."""
     trained = {line["attempt"] for line in stage.events("probe.heartbeat") if line.get("beats")}
-    found: dict[int, list[str]] = {attempt: [] for attempt in sorted(trained) if attempt > 1}
+    first = sorted(json.loads(path.read_text()) for path in (stage.folder / "cell").glob("first-*"))
+    found = {}
+    for row in report["attempts"]:
+        if row["number"] > 1 and row["number"] in trained:
+            at = [(epoch, batch) for moment, epoch, batch in first if row["began"] <= moment <= row["ended"]]
+            found[row["number"]] = Beginning([], at[0] if at else None, row.get("resumed", False))
     for name in (*GOES_ON, *FROM_SCRATCH):
         for line in stage.events(name):
             if line["attempt"] in found:
-                found[line["attempt"]].append(name)
+                found[line["attempt"]].announced.append((name, line["message"]))
     return found
 
 
-def _of_beginnings(cell: Cell, found: dict[int, list[str]]) -> list[str]:
+def place_said(text: str) -> tuple[int, int] | None:
+    """Return the epoch and the batch, from 0, that a sentence on a resume has next; None if it names none."""
+    if _ANEW.search(text):
+        return None
+    if step := _STEP.search(text):
+        return divmod(int(step[1]), BATCHES)
+    epoch = _EPOCH.search(text)
+    return (int(epoch[1]) - 1, int(epoch[2] or 0)) if epoch else None
+
+
+def _of_beginnings(cell: Cell, found: dict[int, Beginning]) -> list[str]:
     """Compare with docs/resuming.md: an attempt says once how it begins; a fit that was saved is not trained anew.
 
     A training from scratch comes to the same result, so the result does not show that no checkpoint was ever made.
     """
     # What happens in the second epoch happens after the checkpoint that follows the first.
-    is_saved = cell.checkpoints == "on" and cell.kind in FITS and cell.where not in BEFORE
+    may = cell.checkpoints == "on" and cell.kind in RESUMED
+    is_saved = may and cell.where not in BEFORE
     wrong = []
-    for attempt, said in found.items():
-        if len(said) != 1:
-            wrong.append(f"attempt {attempt} says {len(said)} times how it begins: {said}")
-        elif is_saved and said[0] == "attempt.from_scratch":
-            wrong.append(f"attempt {attempt} starts from scratch although a checkpoint was due: no reason")
-        elif cell.checkpoints == "off" and said[0] in GOES_ON:
-            wrong.append(f"attempt {attempt} resumes although no checkpoints are made")
+    for attempt, began in found.items():
+        if len(began.announced) != 1:
+            wrong.append(f"attempt {attempt} says {len(began.announced)} times how it begins: {began.announced}")
+            continue
+        (message, text), at = began.announced[0], began.first or (0, 0)
+        said = (place_said(text) if message in GOES_ON else None) or (0, 0)
+        if at not in (said, (said[0] + said[1] // BATCHES, said[1] % BATCHES)):  # the end of an epoch is a beginning
+            wrong.append(f"attempt {attempt} begins with epoch and batch {at}, and says: {text}")
+        elif is_saved and at < (1, 0):
+            wrong.append(f"attempt {attempt} starts from scratch although a checkpoint was due: {text}")
+        elif not may and (message in GOES_ON or at > (0, 0)):
+            wrong.append(f"attempt {attempt} resumes although no checkpoints are made: {text}")
+        if began.is_resumed != (at > (0, 0)):
+            wrong.append(f"attempt {attempt} begins at {at}, and the report says resumed: {began.is_resumed}")
     return wrong
+
+
+def first_minute(cell: Cell, failed: list[dict[str, Any]]) -> list[str]:
+    """Compare with docs/resuming.md: a loop that is never saved is said to be, while it trains; no other one is.
+
+    It is sure to train so long if it stalls.
+    """
+    said = [line for line in failed if "in a loop of its own" in line["message"]]
+    if cell.kind in RESUMED or cell.checkpoints == "off":
+        return [f"it is said to be in no checkpoint: {line['message']}" for line in said]
+    due = cell.what in STALLS and cell.where not in (*BEFORE, "exit")
+    return ["nothing says that this loop is in no checkpoint"] if due and not said else []
 
 
 def _share(bottleneck: dict[str, Any]) -> float:

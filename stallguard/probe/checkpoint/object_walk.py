@@ -472,7 +472,7 @@ class Walk:
         if not object_kinds.is_users(code.co_filename):
             return
         for name, value in vars(function).items():
-            if name != "__wrapped__":
+            if name not in ("__wrapped__", tensorflow.WRAPPER):
                 self._visit("%s.%s" % (path, name), function, name, ATTRIBUTE, value)
         # The globals that it names, and the names that it uses in the script's own modules.
         space, names = function.__globals__, object_kinds.names_in(code)

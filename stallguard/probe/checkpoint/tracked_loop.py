@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _END = object()
 _SOURCE = wire.SLOT["source"]
 _NOT_COUNTED = (beats.NONE, beats.HAND)  # by a hook
+_BEGINNING = {"fit": 1, "epoch": 0, "batch": 0}  # facts of a note: nothing is left of an earlier attempt
 
 
 class Parts(Protocol):
@@ -108,7 +109,9 @@ class TrackedLoop:
                 state = unpacked(facts, blobs)
                 is_alike = (facts.get("of"), facts.get("objects")) == (self._context.place, self._names)
                 if not is_alike or not all(one.fits(now) for one, now in zip(self._objects, state["objects"])):
-                    self._context.note("inexact", announcements.LOOP_STARTS_OVER % announcements.OTHER_OBJECTS)
+                    self._context.note(
+                        "inexact", announcements.LOOP_STARTS_OVER % announcements.OTHER_OBJECTS, **_BEGINNING
+                    )
                     return
             except (*DAMAGE, encoding.NotPlain) as error:
                 damaged.append(announcements.DAMAGED % ("of the loop", "%s: %s" % (type(error).__name__, error)))
@@ -119,7 +122,7 @@ class TrackedLoop:
             self._write(state)
             return
         if damaged:
-            self._context.note("inexact", announcements.LOOP_STARTS_OVER % "; ".join(damaged))
+            self._context.note("inexact", announcements.LOOP_STARTS_OVER % "; ".join(damaged), **_BEGINNING)
         elif are_of_others(self._context):
             self._context.note("inexact", announcements.OF_OTHERS % "the script's loop")
 

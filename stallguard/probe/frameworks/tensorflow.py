@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     Call = Callable[..., Any]
 
+WRAPPER = "ag_dnc_wrapper__"  # attribute that tf.py_function gives the script's function
 POLYMORPHIC = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
 CONCRETE = "tensorflow.python.eager.polymorphic_function.concrete_function"
 OLD_POLYMORPHIC = "tensorflow.python.eager.def_function"  # before 2.10

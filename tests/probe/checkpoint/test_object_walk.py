@@ -136,3 +136,15 @@ def test_an_attribute_of_an_object_that_another_way_leads_to_first_is_not_gone(k
     without.enter(first, "first")
     without.enter(second, "second")
     assert baseline.gone(without) == ["first.gone", "second.held.count"]
+
+
+def test_what_tensorflow_leaves_on_a_function_of_the_script_is_no_state():
+    def called(x):
+        return x
+
+    called.count = 1
+    called.ag_dnc_wrapper__ = object()  # by tf.py_function
+    walked = Walk()
+    walked.enter(called, "called")
+
+    assert (set(walked.slots), walked.unkept) == ({"called.count"}, {})
