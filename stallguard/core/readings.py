@@ -38,7 +38,7 @@ class Process(Reading, frozen=True, tag="process"):
     swap: int | None = msgspec.field(default=None, name="swap_bytes")
     # Seconds runnable but not running, summed over live threads.
     run_queue: float | None = msgspec.field(default=None, name="run_queue_seconds")
-    # Threads by wait site (Linux): futex timed sleep poll sock read write sync wait run disk other.
+    # Threads by wait site (Linux): futex timed sleep poll sock read write sync wait run disk driver other.
     census: dict[str, int] | None = None
     main_site: str | None = None  # where the training process' main thread waits; with each census
     remote: bool | None = None  # a remote socket or a network file system is in use

@@ -41,6 +41,7 @@ SILENCES = {
     "poller": Rates(cores=0.01, census=OWN),
     "socket": Rates(cores=0.0, sock=1, census=OWN),
     "sleeper": Rates(cores=0.0, census=OWN | {"sleep": 2}),
+    "driver": Rates(cores=0.0, census=OWN | {"driver": 1}),
     "no census": IDLE,
     "spin": Rates(cores=1.0, census=OWN),
     "compile": Rates(cores=1.0, faults=5000, census=OWN),

@@ -37,17 +37,19 @@ from stallguard.core.limits import DetectorLimits
 from stallguard.core.readings import Device, Process
 
 # Wait sites (Process.census) at which something other than the tree's own threads can wake a thread.
-_WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "other"))
+_WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "driver", "other"))
 _RARE = 0.05  # share of censuses that can show fewer timers than the runtime has
 
 
-def waits_outside(reading: Process) -> bool:
+def waits_outside(reading: Process, wait: PythonWait | None = None) -> bool:
     """Return whether a census shows a thread that something other than the tree's own threads can wake.
 
-    Other threads that wait with a timer aside: the runtime has some too.
+    Other threads that wait with a timer aside: the runtime has some too.  So is a thread of the GPU's driver if `wait`,
+    what the frame shows, is a lock of Python: the driver wakes what waits for the device, and runs no Python code.
     """
     # A script that sleeps in its own loop continues by itself, even if its steps sleep as well.
-    sites = (site for site, threads in (reading.census or {}).items() if threads)
+    aside = {"driver"} if wait is not None and wait.locked else set()
+    sites = {site for site, threads in (reading.census or {}).items() if threads} - aside
     return reading.main_site == "sleep" or not _WAKERS.isdisjoint(sites)
 
 
@@ -355,7 +357,7 @@ def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
     if sites is None:
         return evidence
     # More threads wait with a timer than the runtime's own.  Before a healthy step those are not known: 0.
-    wakes = waits_outside(reading) or count_timers(sites) > evidence.own_timers
+    wakes = waits_outside(reading, evidence.wait) or count_timers(sites) > evidence.own_timers
     return replace(evidence, census=now, awake=now if wakes else evidence.awake)
 
 

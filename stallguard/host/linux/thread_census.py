@@ -18,6 +18,8 @@ from stallguard.host.linux import procfs
 THREADS_MAX = 2000  # 30 ms; a census of more would be late
 # Threads of ZeroMQ, by their names: they carry messages to a thread of the program, which then waits in poll itself.
 SERVANTS = "ZMQbg/"
+# Threads of NVIDIA's driver ("cuda00002000009", "cuda-EvtHandlr"), which poll its files all the time.
+DRIVER = "cuda"
 FILES_MAX = 1024  # open files looked at, a process
 
 # System call numbers by the name that uname(2) gives the machine: arch/x86/entry/syscalls/syscall_64.tbl and
@@ -70,7 +72,7 @@ def wait_site(state: str, call: bytes, sites: dict[int, str] = SITES) -> str:
 
 
 def census(pids: Iterable[int], without: Collection[int] = ()) -> dict[str, int] | None:
-    """Return how many threads of the processes wait at each site; None if the kernel refuses.
+    """Return how many threads of the processes wait at each site, "driver": of a GPU; None if the kernel refuses.
 
     `without`: numbers of threads that do not count.
     """
@@ -98,7 +100,8 @@ def _site(pid: int, thread: str) -> str | None:
     call = procfs.slurp(f"/proc/{pid}/task/{thread}/syscall", 256)
     if call is None and os.path.exists(f"/proc/{pid}/task/{thread}"):  # noqa: PTH110 - one call, no object
         return None
-    return wait_site(stat.state, call or b"")
+    site = wait_site(stat.state, call or b"")
+    return "driver" if site == "poll" and stat.name.startswith(DRIVER) else site
 
 
 _REMOTE, _STATE, _INODE, _ESTABLISHED = 2, 3, 9, "01"  # columns of proc_net(5), and one value of the state

@@ -113,6 +113,21 @@ def test_a_thread_of_the_census_that_something_could_wake_outweighs_a_lock_in_th
     assert scene.detector_state.judgement.evidence == "external wait"
 
 
+def test_the_thread_of_a_gpus_driver_releases_no_lock_of_python():
+    scene = counted()
+
+    assert scene.silent_until("stalled", "driver", frame=LOCKED) <= 13.0
+    assert scene.detector_state.judgement.evidence == "deadlock"
+
+
+@pytest.mark.parametrize("frame", [("", -1), ("library", -1), ("lock", 1), ("call", 0)], ids=str)
+def test_the_thread_of_a_gpus_driver_can_end_any_other_wait(frame: tuple[str, int]):
+    scene = counted()
+
+    assert scene.silent_until("stalled", "driver", frame=frame) >= 29
+    assert scene.detector_state.judgement.evidence == "external wait"
+
+
 def test_the_time_counts_from_when_the_last_thread_could_no_longer_release_the_lock():
     scene = alone().silent(8, "no census", frame=("lock", 1))
 

@@ -66,6 +66,17 @@ def test_threads_of_zeromq_do_not_count() -> None:
         assert eventually(lambda: census([child.pid]) == {"futex": 1})
 
 
+DRIVEN = NAMED.replace("ZMQbg/IO/0", "cuda00002000009").replace(
+    "time.sleep(60)", "import os, select; select.poll().poll(60_000)"
+)
+
+
+@linux
+def test_a_thread_of_the_gpus_driver_is_at_a_site_of_its_own() -> None:
+    with running(DRIVEN) as child:
+        assert eventually(lambda: census([child.pid]) == {"futex": 1, "driver": 1})
+
+
 @linux
 def test_a_process_that_is_gone_is_no_site_and_no_refusal() -> None:
     with running("import time; print(flush=True); time.sleep(60)") as child:
