@@ -206,8 +206,8 @@ CUT, WHOLE = "micro", "whole"  # kinds of the probe's notes
 LOOPS = frozenset({"function", "tape", "optimizer", "session", "torch", "mlx", "hand"})
 IN_A_LOOP = (
     "batches stay whole: the script trains in a loop of its own, and slices are made in Keras' fit, Hugging Face's "
-    'Trainer, Lightning and a loop of stallguard.track(..., loss="mean"); --batch-flag and --batch-env give a script '
-    "its batch size"
+    'Trainer, Lightning, mlx-lm\'s trainer and a loop of stallguard.track(..., loss="mean"); --batch-flag and '
+    "--batch-env give a script its batch size"
 )
 
 

@@ -45,3 +45,30 @@ def test_an_out_of_memory_error_leads_to_slices_and_the_same_weights(
     one, other = trained(plain), trained(guarded)
     assert other["steps"] == one["steps"]
     assert max(abs(a - b) for a, b in zip(one["weights"], other["weights"], strict=True)) <= 4e-6
+
+
+def test_a_language_model_goes_on_after_the_batch_that_was_too_large_in_slices(
+    other_python: Callable[[str], str], tmp_path: Path
+) -> None:
+    python, plain, guarded = other_python("mlx"), tmp_path / "plain", tmp_path / "guarded"
+    for folder in (plain, guarded):
+        folder.mkdir()
+    script, case = str(CHILDREN / "mlx_lm_cases.py"), "accumulation=2,seed=3"
+    # Of the fifth batch on the rows are longer.  Without its compiler of C++ MLX begins sooner.
+    environment = {"TMPDIR": str(tmp_path), "MLX_DISABLE_COMPILE": "1"}
+    subprocess.run(
+        [python, script, case], cwd=plain, env={**os.environ, **environment}, check=True, capture_output=True
+    )
+    words = ("run", "--python", python, "--set", "policy.backoff=0s", "--set", "checkpoint.every=0s", "--set",
+             "checkpoint.cost=1", script, case + ",limit=200")  # fmt: skip
+    run = stallguard(tmp_path / "home", *words, env=environment, cwd=guarded)
+
+    assert run.code == 0, run.err
+    assert [action.get("factor", 1) for action in run.actions("attempt.start_requested")] == [1, 2]
+    assert "mlx-lm's trainer goes on after iteration 4" in run.err
+    assert "as if whole" in run.err
+    one, other = trained(plain), trained(guarded)
+    assert (other["steps"], other["begun"]) == (one["steps"], one["begun"])
+    assert max(abs(a - b) for a, b in zip(one["weights"], other["weights"], strict=True)) <= 4e-6
+    assert other["reports"][-1][1:] == one["reports"][-1][1:]
+    assert other["reports"][-2] == pytest.approx(one["reports"][-2], rel=4e-6)

@@ -502,7 +502,8 @@ LIBRARY = Library(
     patches={
         "always": {"mlx_lm.tuner.trainer": ("checkpoint.mlx_lm", "patch")},
         "slices": {
-            "mlx.core": ("microbatch.loop_mlx", "patch_core"),
+            "mlx.core": ("microbatch.slices_mlx_lm", "patch_core"),
+            "mlx_lm.tuner.trainer": ("microbatch.slices_mlx_lm", "patch"),
             "mlx.optimizers": ("microbatch.loop_mlx", "patch_optimizers"),  # one file before 0.26
             "mlx.optimizers.optimizers": ("microbatch.loop_mlx", "patch_optimizers"),
         },

@@ -66,6 +66,13 @@ PLATEAU = "a schedule reads the loss of each batch"
 COMPILED_UPDATE = "the update is inside mx.compile, which runs what it has traced"
 
 
+def stay_whole(context: Context, reason: str) -> None:
+    """Report that the batches of a loop stay whole, and why, and store it in the record."""
+    context.set("slices", 1)
+    context.flag(wire.FLAG_SMALLER_BATCH, False)
+    context.note("whole", LOOP_WHOLE % reason, factor=1)
+
+
 class Announcer:
     """Sends each note once for each model."""
 

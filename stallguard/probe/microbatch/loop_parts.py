@@ -241,9 +241,7 @@ class LoopParts:
 
     def _stay_whole(self, reason: str) -> None:
         self._is_whole = True
-        self._context.set("slices", 1)
-        self._context.flag(wire.FLAG_SMALLER_BATCH, False)
-        self._context.note("whole", announcements.LOOP_WHOLE % reason, factor=1)
+        announcements.stay_whole(self._context, reason)
 
 
 def _has_rows(leaf: Any) -> bool:

@@ -2,12 +2,12 @@
 """A small language model that mlx-lm's trainer tunes: with dropout, a schedule, and rows of different lengths.
 
     language.py [tune=lora|full] [accumulation=1] [iters=60] [report=7] [eval=13] [save=10] [pause=SECONDS]
-                [die=ITERATION] [validation=ITERATION] [saving=ITERATION] [cut=ITERATION] [calls=1]
+                [die=ITERATION] [validation=ITERATION] [saving=ITERATION] [cut=ITERATION] [stall=ITERATION] [calls=1]
 
 More such words can be in a file `also`: they are no part of the command.
 It prints the iteration that each process begins with, each report, and at the end digests of the parameters, of the
 optimizer and of the generators.  It kills itself once: in an iteration, in a validation, in a save of adapters, in a
-checkpoint of stallguard's.
+checkpoint of stallguard's; or it locks itself up once, after an iteration.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -66,6 +67,11 @@ def advances(ui):
         shown.append(drawn[0])
         print(json.dumps({"first": drawn[0]}), flush=True)
     dies("die")
+    if GIVEN.get("stall") == str(drawn[0]) and not Path("stall").exists():
+        Path("stall").touch()
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()  # named: stall
     time.sleep(float(GIVEN["pause"]) if drawn[0] else 0)
 
 
