@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import frameworks
+import numpy as np
 import pytest
 from frameworks import Asked, Killed, Kind
 
@@ -63,6 +64,39 @@ def test_a_killed_training_that_ends_otherwise_misses_a_goal(
 ) -> None:
     monkeypatch.setattr(frameworks, "killed", lambda *_: asdict(one))
     assert set(missed(frameworks.shown_kills(frameworks.kills(asked)))) == {f"tracked torch: {name}" for name in names}
+
+
+@pytest.mark.parametrize(
+    ("shares", "apart", "orders", "names"),
+    [
+        ([0.6, 0.4, 0.3], [1e-6, 3e-6, 9e-6], [0.0], set()),
+        ([0.6, 0.4, 0.3], [1e-4, 2e-4, 3e-4], [9e-5, 1e-4], set()),
+        ([0.9, 0.7, 0.3], [1e-6, 3e-6, 9e-6], [1e-6], {"memory of MLX, Adam, in 4 slices"}),
+        ([0.6, 0.4, 0.3], [1e-4, 4e-4, 3e-4], [9e-5, 1e-4], {"weights of MLX, Adam, apart"}),
+    ],
+)
+def test_slices_may_change_weights_no_more_than_another_order_of_the_same_rows(
+    shares: list[float], apart: list[float], orders: list[float], names: set[str]
+) -> None:
+    one = {"part": "smaller", "kind": "track-mlx", "says": "MLX", "optimizer": "Adam", "mib": 300.0}
+    one |= {"shares": shares, "apart": apart, "orders": orders}
+    assert set(missed(frameworks.shown_smaller([one]))) == names
+
+
+def test_slices_are_compared_with_the_whole_batch_and_with_its_rows_in_other_orders(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plain(_: Asked, __: Kind, place: Path, order: str, *___: str, under: Sequence[str] = ()) -> dict[str, Any]:
+        place.mkdir()
+        count = int(under[-1]) if under else 1
+        np.save(place / "weights.npy", np.array([8.0, 1.0 + count / 8 + 2.0 * int(order[-1])]))
+        return {"bytes": 80 / count}
+
+    monkeypatch.setattr(frameworks, "plain", plain)
+    (found,) = [one for one in frameworks.smaller(asked._replace(each=1)) if one["optimizer"] == "SGD"]
+    assert found["shares"] == [1 / 2, 1 / 4, 1 / 8]
+    assert found["apart"] == [1 / 64, 3 / 64, 7 / 64]
+    assert found["orders"] == [1 / 4]
 
 
 def test_each_result_is_kept_as_it_comes_and_such_files_are_shown_together(

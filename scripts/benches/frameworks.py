@@ -35,10 +35,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
+import numpy as np
 import psutil
 
 from gpu_zoo.options import RESULTS, Result, kept
-from gpu_zoo.resume import lines_of
 from harness.children import BENCHES, Child, ended, environment, guarding, other_python, started
 from harness.results import Goal, concluded, number, quantile, table
 from resume import FOR_EVER, is_saving, lives_for, lives_until
@@ -169,11 +169,15 @@ def plain(asked: Asked, kind: Kind, place: Path, *words: str, under: Sequence[st
         )  # fmt: skip
     except subprocess.TimeoutExpired as late:
         raise FailedError(f"not ended after {late.timeout:.0f} s") from None
-    lines = [line for line in done.stdout.splitlines() if line.startswith('{"pid"')]
+    lines = told(done.stdout)
     if done.returncode or not lines:
         raise FailedError(f"does not train: {done.stderr[-600:]}")
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+    return lines[-1]
+
+
+def told(output: str) -> list[dict[str, Any]]:
+    """Return what the child says in its output, in whole lines, which a library's progress can begin with."""
+    return [json.loads(line) for line in re.findall(r'(\{"pid".*\})\n', output)]
 
 
 def undisturbed(asked: Asked, part: str, kinds: Sequence[Kind]) -> dict[str, Result]:
@@ -340,7 +344,7 @@ IN_SAVES = 0.2  # of the kills, at least
 # Long enough for the kills; seconds that each file of a checkpoint needs: else a save is over too soon to be met.
 KILL_STEPS, SLOWLY = "steps=240", "slow=0.03"
 OFTEN = ("--checkpoint-every", "0.2s", "--checkpoint-cost", "100%")
-SPAN = 1.0  # seconds from the first step to a kill, at most
+SPAN = 1.5  # seconds from the first step to a kill, at most
 
 
 @dataclass
@@ -422,6 +426,10 @@ def killed(asked: Asked, kind: Kind, place: Path, wanted: int, seed: str, expect
     return asdict(seen)
 
 
+def lines_of(output: Path) -> list[dict[str, Any]]:
+    return told(output.read_text(errors="replace")) if output.exists() else []
+
+
 def _kill(process: psutil.Process, place: Path, dice: random.Random, seen: Killed) -> None:
     """Kill a process at an instant of its own, unless it ends before."""
     page, output = place / "runs/latest/probe" / f"{process.pid}.page", place / "printed"
@@ -458,8 +466,70 @@ def training_of(child: Child, before: set[int], end: float) -> psutil.Process | 
     return None
 
 
+# ---- what slices change -------------------------------------------------------------------------------------------
+
+SMALLER = ("track-torch", "trainer", "lightning", "track-mlx")
+SLICES, JUDGED_AT, ORDERS = (2, 4, 8), 4, 3  # orders of the rows that are compared
+# A wide layer, so that what a step needs is rows: 64 MiB for each of its values.
+LARGE = ("steps=8", "pause=0", "dropped=0", "batch=1024", "wide=16384", "rate=1e-4")
+# Adam divides by the size of a gradient, so by rounding alone where that is near zero; not with a large eps.
+OPTIMIZERS = {"SGD": ("optimizer=sgd",), "Adam": (), "Adam, eps 1e-3": ("eps=1e-3",)}
+SHARE, APART, TIMES = 0.5, 4e-6, 3.0  # of whole batches' memory; of the largest weight; of what other orders change
+
+
+def smaller(asked: Asked) -> list[Result]:
+    jobs = [("smaller", kind, one, asked.each or ORDERS) for one in OPTIMIZERS for kind in asked.kinds(*SMALLER)]
+    return asked.together(sliced, jobs, 180.0)
+
+
+def sliced(asked: Asked, kind: Kind, optimizer: str, orders: int) -> Result:
+    """Train with whole batches, with their rows in other orders, and in slices; return the memory and distances."""
+
+    def trained(order: int, count: int) -> tuple[float, Any]:
+        place = asked.place / f"smaller {kind.word} {optimizer} {order} {count}"
+        under = (*QUIETLY, "--no-checkpoint", "--microbatches", str(count)) if count > 1 else ()
+        found = plain(asked, kind, place, f"smaller={order}", *LARGE, *OPTIMIZERS[optimizer], under=under)
+        return float(found["bytes"]), np.load(place / "weights.npy")
+
+    def apart(weights: Any) -> float:
+        return float(np.abs(weights - whole).max() / np.abs(whole).max())
+
+    needed, whole = trained(0, 1)
+    in_slices = [trained(0, count) for count in SLICES]
+    return {
+        "optimizer": optimizer,
+        "mib": needed / 2**20,
+        "shares": [found / needed for found, _ in in_slices],
+        "apart": [apart(weights) for _, weights in in_slices],
+        "orders": [apart(trained(order, 1)[1]) for order in range(1, orders + 1)],
+    }
+
+
+def shown_smaller(results: Sequence[Result]) -> list[Goal]:
+    rows, goals = [], failures(results)
+    for (says, optimizer), own in of_kinds(results, "optimizer").items():
+        name, at = f"{says}, {optimizer}", SLICES.index(JUDGED_AT)
+        shares, distances = (
+            [max(one[which][k] for one in own) for k in range(len(SLICES))] for which in ("shares", "apart")
+        )
+        orders = max(value for one in own for value in one["orders"])
+        whole = f"{own[0]['mib']:.0f}"
+        ratio = f"{distances[at] / orders:.1f}" if orders else "-"
+        rows.append(
+            (name, whole, *(f"{one:.0%}" for one in shares), *(f"{one:.1e}" for one in (*distances, orders)), ratio)
+        )
+        goals.append(Goal(f"memory of {name}, in {JUDGED_AT} slices", shares[at], SHARE))
+        # Weights that another order of the same rows moves as far are no error of the slices.
+        goals.append(Goal(f"weights of {name}, apart", distances[at], max(APART, TIMES * orders)))
+    counts = [str(count) for count in SLICES]
+    head = ("slices", "MiB whole", *(f"in {one}" for one in counts), *(f"apart in {one}" for one in counts))
+    print(table((*head, "other orders", f"in {JUDGED_AT} to orders"), rows) + "\n")
+    return goals
+
+
 PARTS: dict[str, tuple[Callable[[Asked], list[Result]], Callable[[Sequence[Result]], list[Goal]]]] = {
     "cost": (cost, shown_cost), "hangs": (hangs, shown_hangs), "kills": (kills, shown_kills),
+    "smaller": (smaller, shown_smaller),
 }  # fmt: skip
 
 

@@ -1,12 +1,15 @@
 """A small training of each framework, as users write it: the child of the bench `frameworks`.
 
     frameworks_child.py [track-]KIND [device=cpu] [steps=120] [pause=0.02] [lock=STEP] [idle=STEP] [slow=SECONDS]
-                        [cost=ROUNDS]
+                        [cost=ROUNDS] [smaller=ORDER] [optimizer=adam|sgd] [rate=0.001] [eps=1e-8] [batch=4] [wide=64]
+                        [dropped=0.2]
 
 It prints a line of JSON when its process begins to train, with the step that it begins at, and one with digests of the
 weights and of the optimizer at the end.  At step `lock` it waits for a lock that is never released, at `idle` for a
 device that never answers; it leaves the time of that in `hangs`.  `slow`: what a file needs to be on the disk, so that
-a kill meets a save.  `cost`: it prints what the probe adds to a step instead.  Python 3.9 grammar.
+a kill meets a save.  `cost`: it prints what the probe adds to a step instead.  `smaller`: it prints the memory that its
+steps need, and leaves its weights in `weights.npy`; the rows of each batch are in the order with that number, 0 for
+their own.  Python 3.9 grammar.
 """
 
 import ctypes
@@ -14,6 +17,7 @@ import gc
 import hashlib
 import json
 import os
+import resource
 import signal
 import statistics
 import sys
@@ -27,12 +31,13 @@ import stallguard
 
 TRACKS, KIND = sys.argv[1].startswith("track-"), sys.argv[1].replace("track-", "")
 WORDS = dict(word.split("=") for word in sys.argv[2:])
-DEVICE = WORDS.pop("device", "cpu")
+DEVICE, OPTIMIZER = WORDS.pop("device", "cpu"), WORDS.pop("optimizer", "adam")
 GIVEN = {name: float(value) for name, value in WORDS.items()}
-BATCH, WIDE, DROPPED = 4, 64, 0.2
+BATCH, WIDE = int(GIVEN.get("batch", 4)), int(GIVEN.get("wide", 64))
+DROPPED, RATE, EPS = GIVEN.get("dropped", 0.2), GIVEN.get("rate", 1e-3), GIVEN.get("eps", 1e-8)
 CHUNK, SETTLE = 16, 2  # steps of a turn in which the hooks are in or out; the first of them, which are not counted
 STEPS = int(GIVEN.get("steps", 120))
-EPOCH = STEPS if "cost" in GIVEN else 40  # steps
+EPOCH = STEPS if "cost" in GIVEN else min(STEPS, 40)  # steps
 random = np.random.default_rng(3)
 inputs = random.normal(size=(EPOCH * BATCH, 8)).astype("float32")
 targets = (inputs[:, :1] ** 2 + 0.1 * random.normal(size=(EPOCH * BATCH, 1))).astype("float32")
@@ -71,12 +76,40 @@ class Steps:
     @staticmethod
     def loop(*objects, epochs):
         """Return the loop of a script that hands its objects over."""
-        return stallguard.track(*objects, epochs=epochs)
+        return stallguard.track(*objects, epochs=epochs, loss="mean")
 
     @staticmethod
     def end(weights, optimizer):
         digests = [hashlib.sha256(b"".join(map(as_bytes, one))).hexdigest()[:24] for one in (weights, optimizer)]
         print(json.dumps({"pid": os.getpid(), "weights": digests[0], "optimizer": digests[1]}), flush=True)
+
+
+class Measured(Steps):
+    """Measures the most memory that the training takes beyond what there was at its first step, in bytes."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = None
+
+    def begins(self, number):
+        if self.base is None:
+            self.base = self.memory("reset_peak_memory", "get_active_memory", "reset_peak_memory_stats")
+        super().begins(number)
+
+    @staticmethod
+    def memory(mlx, mlx_more, cuda):
+        if "mlx.core" in sys.modules:
+            of_mlx = sys.modules["mlx.core"]
+            return [getattr(of_mlx, name)() for name in (mlx, mlx_more)][-1]
+        if DEVICE != "cpu":
+            of_cuda = sys.modules["torch"].cuda
+            return getattr(of_cuda, cuda)() or of_cuda.memory_allocated()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+    def end(self, weights, optimizer):
+        peak = self.memory("get_peak_memory", "get_peak_memory", "max_memory_allocated")
+        np.save("weights.npy", np.concatenate([np.frombuffer(as_bytes(one), "float32") for one in weights]))
+        print(json.dumps({"pid": os.getpid(), "bytes": peak - self.base}), flush=True)
 
 
 class Turns(Steps):
@@ -151,6 +184,12 @@ def as_bytes(value):
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value).tobytes()
 
 
+def turned(rows):
+    """Return the rows of a batch in the order that is asked for."""
+    order = int(GIVEN.get("smaller", 0))
+    return [rows[at] for at in np.random.default_rng(order).permutation(len(rows))] if order else rows
+
+
 def numbers_of(optimizer):
     """Return the tensors of a torch optimizer."""
     return [value for state in optimizer.state_dict()["state"].values() for value in state.values()]
@@ -166,7 +205,22 @@ def torch_parts():
     layers = [torch.nn.Linear(8, WIDE), torch.nn.ReLU(), torch.nn.Dropout(DROPPED), torch.nn.Linear(WIDE, 1)]
     model = torch.nn.Sequential(*layers).to(DEVICE)
     rows = torch.utils.data.TensorDataset(torch.from_numpy(inputs), torch.from_numpy(targets))
-    return model, torch.optim.Adam(model.parameters(), 1e-3), torch.utils.data.DataLoader(rows, BATCH, shuffle=True)
+    loader = torch.utils.data.DataLoader(rows, BATCH, shuffle=True, collate_fn=collated if "smaller" in GIVEN else None)
+    return model, torch_optimizer(model), loader
+
+
+def torch_optimizer(model):
+    import torch
+
+    if OPTIMIZER == "sgd":
+        return torch.optim.SGD(model.parameters(), RATE)
+    return torch.optim.Adam(model.parameters(), RATE, eps=EPS)
+
+
+def collated(rows):
+    import torch
+
+    return torch.utils.data.default_collate(turned(rows))
 
 
 def of_torch():
@@ -222,9 +276,12 @@ def of_trainer():
     arguments = TrainingArguments(
         "out", max_steps=STEPS, per_device_train_batch_size=BATCH, seed=5, report_to=[], save_strategy="no",
         disable_tqdm=True, logging_strategy="no", use_cpu=DEVICE == "cpu", label_names=["y"],
-        remove_unused_columns=False,
+        remove_unused_columns=False, optim="sgd" if OPTIMIZER == "sgd" else "adamw_torch", adam_epsilon=EPS,
+        learning_rate=RATE,
     )  # fmt: skip
-    trainer = Trainer(Model(torch_parts()[0]), arguments, train_dataset=Rows(), callbacks=[Showing()])
+    collator = collated if "smaller" in GIVEN else None
+    model = Model(torch_parts()[0])
+    trainer = Trainer(model, arguments, data_collator=collator, train_dataset=Rows(), callbacks=[Showing()])
     trainer.train()
     steps.end(trainer.model.parameters(), numbers_of(trainer.optimizer))
 
@@ -233,7 +290,6 @@ def of_lightning():
     import logging
     import warnings
 
-    import torch
     from lightning import pytorch as lightning
 
     warnings.filterwarnings("ignore")
@@ -250,7 +306,7 @@ def of_lightning():
             return ((self.inner(batch[0]) - batch[1]) ** 2).mean()
 
         def configure_optimizers(self):
-            return torch.optim.Adam(self.parameters(), 1e-3)
+            return torch_optimizer(self)
 
     model = Model()
     trainer = lightning.Trainer(
@@ -327,7 +383,8 @@ def of_mlx():
     mx.random.seed(5)
     drawn = np.random.default_rng(5)
     layers = [nn.Linear(8, WIDE), nn.ReLU(), nn.Dropout(DROPPED), nn.Linear(WIDE, 1)]
-    model, optimizer = nn.Sequential(*layers), optimizers.Adam(1e-3)
+    model = nn.Sequential(*layers)
+    optimizer = optimizers.SGD(RATE) if OPTIMIZER == "sgd" else optimizers.Adam(RATE, eps=EPS)
     optimizer.init(model.trainable_parameters())
     mx.eval(model.parameters(), optimizer.state)
 
@@ -345,7 +402,7 @@ def of_mlx():
     def batches_of_an_epoch():
         order = drawn.permutation(len(inputs))
         for start in range(0, len(inputs), BATCH):
-            rows = order[start : start + BATCH]
+            rows = turned(order[start : start + BATCH])
             yield mx.array(inputs[rows]), mx.array(targets[rows])
 
     step = steps.made(made)
@@ -427,5 +484,5 @@ if __name__ == "__main__":
         sys.exit(under_probe(sys.argv[1:], __file__))
     if GIVEN.get("slow"):
         delay_the_disk(GIVEN["slow"])
-    steps = Turns() if "cost" in GIVEN else Steps()
+    steps = Turns() if "cost" in GIVEN else Measured() if "smaller" in GIVEN else Steps()
     KINDS[KIND]()
