@@ -288,6 +288,11 @@ _SETTINGS = [
         "--batch-env", live=True,
     ),
     Key(
+        "policy.resume_with", TEXT,
+        "Words that each later attempt's command ends with; {checkpoint} is the script's own newest whole checkpoint.",
+        "--resume-with",
+    ),
+    Key(
         "policy.really_smaller_batch", SWITCH,
         "Make Model.fit train on fewer rows instead of in slices, if it takes a batch size.",
         "--really-smaller-batch",

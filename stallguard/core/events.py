@@ -40,6 +40,7 @@ class Launched(Event, frozen=True, tag="attempt.started"):
     device: str = "default"  # default, or cpu if the GPU is hidden
     resumed: bool = False  # there were checkpoints, and it got them
     unresumed: str = ""  # why it could not use the checkpoints that there were
+    own: str = ""  # a sentence on the script's own checkpoints: with which words the attempt was started, or why not
     foreign: bool = False  # stallguard did not start it: it is watched, and never ended
     blind: bool = False  # such a process without a probe: nothing can count its batches
 

@@ -100,7 +100,9 @@ def _launched(run: Run, event: events.Launched, limits: Limits) -> Step:
     )  # fmt: skip
     run, announced = advisories.announce_changes(run, limits.policy) if not event.foreign else (run, [])
     # From a backup of its own the script resumes itself, which the probe says.
-    scratch = event.attempt > 1 and not event.resumed and not run.own_backup
+    scratch = event.attempt > 1 and not event.resumed and not run.own_backup and not event.own
+    if event.own:
+        announced = [Announce("attempt.own", {"text": event.own}), *announced]
     if not scratch:
         return run, announced
     facts = {"attempt": str(event.attempt)} | ({"why": why} if why else {})

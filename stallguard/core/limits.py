@@ -252,6 +252,7 @@ class PolicyLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: int = 0  # rows that the script is given at first; 0: the script decides
     batch_flag: str = ""  # the script's option for it
     batch_env: str = ""  # the variable that the script reads it from
+    resume_with: str = ""  # words for the command of a later attempt, which have the script go on from its checkpoint
     really_smaller_batch: bool = False  # if Keras takes the batch size: fewer rows instead of slices
     scale_lr: str = "off"  # one of SCALINGS: what the learning rate does then
     memory_ahead: str = "restart"  # one of MEMORY_AHEAD: what follows if memory is about to run out

@@ -18,7 +18,7 @@ import msgspec
 from stallguard.config import Loaded
 from stallguard.core.text import quantity
 from stallguard.errors import CANNOT_RUN, USAGE, StallguardError
-from stallguard.launch import batch_option
+from stallguard.launch import batch_option, resume_words
 from stallguard.launch.command import Command, Disk, ProbeReach, choose_interpreter, reach, resolve
 from stallguard.launch.earlier_run import NONE, heritage, take_over
 from stallguard.storage import paths, run_files
@@ -87,6 +87,7 @@ def prepare(
     # UTC, so that the names sort by time across a change to or from summer time.
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%SZ")
     batch_option.given(command.argv, env, loaded.config.policy)  # raises now if the size cannot be determined
+    resume_words.check(loaded.config)
     request = Request(paths.new_run(name or name_of(words), stamp, trial=trial), words, command, reached, cwd)
     request = request._replace(continues=inherited.run if inherited else "", project=project)
     _write_down(request, loaded, inherited)

@@ -329,6 +329,8 @@ class Probe:
                 self.mail.arm(True)
             self.sender = Sender(self.beats, self.mail, self._settings.socket, self._signal)
             profile = os.path.join(self._folder, wire.PROFILE % self._pid)
+            if self.context.resuming and self.context.script_checkpoints is not None:
+                self.sender.unread = self.context.script_checkpoints.unread
             self.sender.sampler = StackSampler(self.beats, profile, self.context.python_functions, self.sender.waits)
             self.sender.start()
         except Exception as error:

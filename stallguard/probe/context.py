@@ -79,6 +79,9 @@ class Context:
         self.smaller = False  # batches have fewer rows already, so they are not sliced
         self._rows = 0  # of a batch, as they were reported
         self.losses = Losses(beats, self.note)
+        # What the script saves and reads itself (checkpoint/script_checkpoints.py); None: checkpoints are off.
+        self.script_checkpoints: Any = None
+        self.said_resume = False  # a note says from where this attempt goes on
 
     def draw(self, source: str, bits: int) -> Optional[int]:
         """Return a seed for what the script does not seed, None if that stays random (seeds.py)."""
@@ -183,6 +186,7 @@ class Context:
 
     def note(self, kind: str, text: str, **facts: object) -> None:
         """Queue a sentence for the supervisor; it is dropped if too many are queued."""
+        self.said_resume = self.said_resume or (kind in ("resume", "inexact") and bool(text))
         self.mail.note(kind, text, facts)
 
     def say(self, kind: str, text: str, **facts: object) -> None:

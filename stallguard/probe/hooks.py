@@ -7,6 +7,8 @@ An exception of an action is reported and dropped, an exception of the library i
 
 from __future__ import annotations
 
+import os
+
 from . import patches
 from .beats import CHECKPOINT
 
@@ -122,31 +124,54 @@ class SaveHooks:
 
     def _wrap(self, owner: Any, writes: tuple[str, ...], reads: tuple[str, ...]) -> None:
         context = self.context
-        taken = [context.wrap(owner, n, around(context, self.opens, self.written, self.failed)) for n in writes]
+        taken = [context.wrap(owner, n, around(context, self.writing(n), self.written, self.failed)) for n in writes]
         for name in reads:
             context.wrap(owner, name, around(context, self.opens, self.read, self.failed))
         if any(taken):
             context.hook_installed("save")
 
-    def opens(self, *args: Any, **kwargs: Any) -> Optional[int]:
-        """Begin a checkpoint; nested calls are part of it."""
+    def writing(self, name: str) -> Callable[..., Optional[tuple[int, str]]]:
+        """Return what begins to write a checkpoint with the function `name`."""
+
+        def opens(*args: Any, **kwargs: Any) -> Optional[tuple[int, str]]:
+            state, known = self.opens(*args, **kwargs), self.context.script_checkpoints
+            if state is not None and known is not None and state[1]:
+                try:
+                    known.begins(state[1], name, (*args, *kwargs.values()))
+                except Exception as error:  # a full disk, say
+                    self.context.surprise("noting a save of the script", error)
+            return state
+
+        return opens
+
+    def opens(self, *args: Any, **kwargs: Any) -> Optional[tuple[int, str]]:
+        """Begin a checkpoint; nested calls are part of it.  Return the phase before it, and where it is."""
         beats = self.beats
         if beats.saving or not beats.is_training_thread():
             return None
         beats.saving = True
-        return beats.enter(CHECKPOINT)
+        return beats.enter(CHECKPOINT), self.path_of(*args, **kwargs)
 
-    def written(self, before: int, result: Any) -> None:
+    def path_of(self, *args: Any, **kwargs: Any) -> str:
+        """Return the path of a checkpoint, the first among the arguments; "" if it has none."""
+        found = [one for one in (*args, *kwargs.values()) if isinstance(one, (str, os.PathLike))]
+        return str(os.fspath(found[0])) if found else ""
+
+    def written(self, state: tuple[int, str], result: Any) -> None:
         """Count a written checkpoint."""
-        self.failed(before)
+        self.failed(state)
         self.context.add("saves")
+        if self.context.script_checkpoints is not None and state[1]:
+            self.context.script_checkpoints.wrote(state[1])
 
-    def read(self, before: int, result: Any) -> None:
+    def read(self, state: tuple[int, str], result: Any) -> None:
         """End the reading of a checkpoint."""
-        self.failed(before)
+        self.failed(state)
+        if self.context.script_checkpoints is not None and state[1]:
+            self.context.script_checkpoints.opened(state[1])
 
-    def failed(self, before: int) -> None:
+    def failed(self, state: tuple[int, str]) -> None:
         """End the call, with or without a checkpoint; the optimizer's counter can have jumped."""
         self.beats.saving = False
         self.beats.restores += 1
-        self.beats.leave(before)
+        self.beats.leave(state[0])

@@ -25,8 +25,10 @@ KINDS = {
     ("torch.optim.optimizer", "Optimizer"): OPTIMIZER,
     ("torch.optim.lr_scheduler", "LRScheduler"): SCHEDULE,
     ("torch.optim.lr_scheduler", "_LRScheduler"): SCHEDULE,  # before torch 2.0
+    ("accelerate.scheduler", "AcceleratedScheduler"): SCHEDULE,
     ("torch.amp.grad_scaler", "GradScaler"): SCALER,
     ("torch.utils.data.dataloader", "DataLoader"): LOADER,
+    ("accelerate.data_loader", "DataLoaderAdapter"): LOADER,
     ("mlx.nn.layers.base", "Module"): MODEL,
     ("mlx.optimizers.optimizers", "Optimizer"): OPTIMIZER,
 }

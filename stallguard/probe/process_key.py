@@ -58,6 +58,11 @@ def of(environment: MutableMapping[str, str]) -> str:
     # Without the interpreter's own path; Python 3.9 keeps only the program's arguments.
     arguments = list(getattr(sys, "orig_argv", ["", *list(getattr(sys, "argv", []))])[1:])
     wish = settings.of(environment)
+    if wish.added:
+        import shlex
+
+        added = shlex.split(wish.added)
+        arguments = arguments[: -len(added)] if arguments[-len(added) :] == added else arguments
     delta = _delta(os.path.join(wish.pages, REFERENCE), digests(environment, wish.project))
     name = key(arguments, os.getcwd(), delta, environment.get(VARIABLE, ""), wish.project, wish.rows)
     folder = os.path.join(wish.pages, FOLDER)

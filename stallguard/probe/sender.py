@@ -28,7 +28,7 @@ from .wait_evidence import WaitEvidence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Callable, Optional
 
     from .beats import Beats
     from .outbox import Outbox
@@ -72,6 +72,7 @@ class Sender:
         self.sampler: Optional[StackSampler] = None
         self.waits: Optional[WaitEvidence] = WaitEvidence(beats)
         self.names: Optional[LoopNames] = LoopNames(beats)
+        self.unread: Optional[Callable[[], Optional[bool]]] = None  # looks if the script resumes; None: ask again
         self._named = 0
         self._sampled = 0
         self._stacks = beats.slots[_STACKS]  # requests for stacks that are answered
@@ -135,6 +136,11 @@ class Sender:
                 self.names = self.names if lines is None else None
         except Exception:
             self.names = None
+        try:
+            if self.unread is not None and self.unread() is not None:
+                self.unread = None
+        except Exception:
+            self.unread = None
 
     def turn(self, now: int) -> None:
         """Send what is due at `now` (CLOCK_MONOTONIC ns)."""

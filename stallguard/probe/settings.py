@@ -62,6 +62,7 @@ class ProbeSettings(_Declared):
     key: str = ""  # file of the key that signs pickles; "": none are kept
     seed: str = ""  # of the run, for what the script leaves unseeded; "": a new one in each attempt
     hash_seed: str = ""  # PYTHONHASHSEED that stallguard set; "": none
+    added: str = ""  # words that stallguard has added at the end of the command, as a shell reads them
 
 
 _KINDS: dict[str, str] = ProbeSettings.__annotations__  # as text: annotations are not evaluated here

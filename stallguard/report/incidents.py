@@ -19,7 +19,7 @@ from stallguard.report.journal_record import Happening, Record, ago
 STALL, CRASH = "stall", "crash"
 RESTARTED, RECOVERED, OVER, OPEN = "restarted", "recovered", "over", "open"
 # What the next attempt announces about its own beginning.
-AFTER = ("attempt.resumed", "attempt.inexact", "batch.smaller", "batch.whole", "training.limitation")
+AFTER = ("attempt.own", "attempt.resumed", "attempt.inexact", "batch.smaller", "batch.whole", "training.limitation")
 
 
 class Announcement(msgspec.Struct, frozen=True):

@@ -96,6 +96,7 @@ _WARNING = {
     "attempt.restarting": "starting the training again: {why}; {mathematics}",
     "attempt.from_scratch": "the training starts from the beginning: there is no checkpoint",
     "attempt.not_resumed": "the training starts from the beginning: {why}",
+    "attempt.own": "{text}",
     "checkpoint.failed": "{text}",
     "attempt.inexact": "not exact: {text}",
     "training.degraded": "the training goes on, but {cause} ({confidence}): {because}",

@@ -24,7 +24,7 @@ from stallguard.core.learned import NO_SIZES, BatchSizes
 from stallguard.core.text import counted
 from stallguard.errors import SIGNALLED, StallguardError
 from stallguard.host import system
-from stallguard.launch import batch_option
+from stallguard.launch import batch_option, resume_words
 from stallguard.launch.environment import (
     KEY_VARIABLE,
     STACKS_SIGNAL,
@@ -145,9 +145,15 @@ class Launcher:
         has_checkpoints = action.resume and context.directory.has_checkpoints()
         if probe is None and context.settings.config.run.probe:
             context.reporter.announce("probe.impossible", {"why": GONE})
+        own = resume_words.OwnResume()
         try:
+            if action.resume and probe is not None and context.settings.config.checkpoint.enabled:
+                run, wanted = context.current.run, context.settings.config.policy.resume_with
+                if wanted or not (has_checkpoints or (run is not None and run.own_backup)):
+                    own = resume_words.of_attempt(wanted, context.directory.checkpoints)
             given = self.given(action.slices)
-            child = self._start(action, token, given, probe)
+            given = given._replace(argv=[*given.argv, *own.words])
+            child = self._start(action, token, given, probe, own.added)
         except StallguardError as error:
             self._post_failure(action, error)
             return
@@ -161,6 +167,7 @@ class Launcher:
                 resumed=has_checkpoints and probe is not None,
                 unresumed=UNUSABLE if has_checkpoints and probe is None else "", foreign=child.foreign,
                 blind=child.blind or (child.foreign and probe is None),
+                own=own.text if action.attempt > 1 or own.words else "",
             )
         )  # fmt: skip
         self._observe(child.pid)
@@ -181,7 +188,9 @@ class Launcher:
         policy, most = context.settings.config.policy, self._earlier.sizes.rows
         return batch_option.given(context.request.command.argv, context.env, policy, slices, most)
 
-    def _start(self, action: Launch, token: int, given: batch_option.BatchArguments, probe: Path | None) -> Child:
+    def _start(
+        self, action: Launch, token: int, given: batch_option.BatchArguments, probe: Path | None, added: str
+    ) -> Child:
         context, directory = self._context, self._context.directory
         self.close()
         self._beats.follow(action.attempt, token)
@@ -198,7 +207,7 @@ class Launcher:
                 checkpoints=str(directory.checkpoints) if settings.checkpoint.enabled else "",
                 trackers=str(directory.trackers) if settings.trackers.resume else "",
                 seed=seed, hash_seed=hashes, key=self._key(), project=context.request.project,
-                **for_probe(settings),
+                added=added, **for_probe(settings),
             )  # fmt: skip
             environment = child_environment(given.env, hashes, probe) | {VARIABLE: encode(wish)}
             with contextlib.suppress(OSError):  # a full disk: arguments alone distinguish trainings then

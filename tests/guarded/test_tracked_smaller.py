@@ -17,11 +17,11 @@ SCRIPT = str(SCRIPTS / "tracked_smaller.py")
 OPTIONS = ("--checkpoint-every", "0s", "--set", "checkpoint.cost=1", "--set", "policy.backoff=0s")
 
 
-@pytest.mark.parametrize(("library", "most"), [("torch", 4), ("mlx", 2)])
+@pytest.mark.parametrize(("library", "most"), [("torch", 4), ("accelerate", 4), ("mlx", 2)])
 def test_a_batch_that_is_too_large_is_trained_in_parts(
     other_python: Callable[[str], str], tmp_path: Path, library: str, most: int
 ) -> None:
-    python = other_python(library)
+    python = other_python("hf" if library == "accelerate" else library)
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH", ""))))}
     environment["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "compiled")  # torch makes it, unused
     plain = subprocess.run([python, SCRIPT, library, "99"], env={**os.environ, **environment}, capture_output=True,

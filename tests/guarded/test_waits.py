@@ -179,8 +179,9 @@ def test_a_lock_in_a_loop_of_jax_is_judged_as_soon_as_in_any_other(
         ("torch_steps.py", "70"),
         ("trainer.py", "stall=70", "steps=90", "pause=0.05"),
         ("lightning_fit.py", "stall=405", "epochs=50"),
+        ("accelerated.py", "stall=70", "steps=90", "pause=0.05", "every=1000"),
     ],
-    ids=["torch", "Trainer", "Lightning"],
+    ids=["torch", "Trainer", "Lightning", "accelerate"],
 )  # fmt: skip
 def test_a_lock_in_a_step_of_torch_is_judged_as_soon_as_in_any_other_loop(
     tmp_path: Path, other_python: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]

@@ -84,6 +84,13 @@ def test_a_batch_size_that_stallguard_gave_is_no_part_of_it(receiver):
     assert first == second
 
 
+def test_words_that_stallguard_added_are_no_part_of_it(receiver):
+    first = attempt(receiver, '"$PY" -c "$SAYS" --lr 1', 1)
+    added = '--resume "out/step 5"'
+    assert attempt(receiver, f'"$PY" -c "$SAYS" --lr 1 {added}', 2, added=added) == first
+    assert attempt(receiver, f'"$PY" -c "$SAYS" --lr 1 {added}', 3) != first
+
+
 @pytest.mark.parametrize("word", ["runs/exp256/data", "--data=runs/exp256/data", "--size=a/b=512"])
 def test_a_number_in_a_path_is_no_batch_size(receiver, word):
     """It is the same in each attempt: without it in one of them the training would start from scratch."""

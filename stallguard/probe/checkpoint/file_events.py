@@ -48,6 +48,7 @@ class FileEvents:
 
     def __init__(self) -> None:
         self.listener: Any = None  # WrittenFiles of the fit that runs
+        self.checkpoints: Any = None  # ScriptCheckpoints of the process
         self.changed: dict[str, str] = {}  # path: how, of what is open for changes in place
         self.unbuffered: dict[str, None] = {}  # opened by os.open
         self.appended: dict[str, int] = {}  # opened for appending before a fit: its length before that
@@ -64,6 +65,8 @@ class FileEvents:
         """Handle an audit event of interest; raises what an event of another form leads to."""
         if event == "open":
             path, mode, flags = args
+            if self.checkpoints is not None and not flags & WRITES:
+                self.checkpoints.opened(os.fsdecode(path))
             if flags & WRITES:
                 self._open(path, mode is None, flags)
             elif self.listener is not None:
@@ -76,8 +79,11 @@ class FileEvents:
             is_file = name and not name.startswith((":memory:", "file::memory:"))
             if is_file and not any(one in query for one in _UNCHANGED):
                 self.changes(name.removeprefix("file:"), SQLITE)
-        elif os.fspath(args[1]) in self._read:
-            self.changes(os.fsdecode(args[1]), REREAD)
+        else:
+            if self.checkpoints is not None:
+                self.checkpoints.renamed(os.fsdecode(args[0]), os.fsdecode(args[1]))
+            if os.fspath(args[1]) in self._read:
+                self.changes(os.fsdecode(args[1]), REREAD)
 
     def _open(self, file: Any, raw: bool, flags: int) -> None:
         path = os.path.abspath(os.fsdecode(file))
@@ -154,6 +160,11 @@ def is_scripts() -> bool:
 
 def begin(context: Context) -> Context:
     """Begin to listen."""
+    from .script_checkpoints import ScriptCheckpoints
+
+    context.script_checkpoints = events.checkpoints = ScriptCheckpoints(context)
+    if context.resuming:
+        events.checkpoints.records()
     events.listen()
     return context
 

@@ -8,6 +8,7 @@ resumed from them: checkpoint/trainer.py.
 from __future__ import annotations
 
 import math
+import os
 import time
 
 from .. import patches, wire
@@ -30,6 +31,15 @@ SAVES = {
 }  # fmt: skip
 LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
 _SOURCE = wire.SLOT["source"]
+
+
+class TrainerSaves(SaveHooks):
+    """The wrappers of what saves and loads a training of Trainer."""
+
+    def path_of(self, trainer: Any, *args: Any, **kwargs: Any) -> str:
+        """Return where a checkpoint is; that of a training is named by its step."""
+        given = super().path_of(*args, **kwargs)
+        return given or os.path.join(trainer.args.output_dir, "checkpoint-%d" % trainer.state.global_step)
 
 
 def targets(context: Context) -> Targets:
@@ -233,7 +243,7 @@ class TrainerHooks:
 LIBRARY = Library(
     "transformers",
     companions=("peft", "trl"),
-    hooks=(targets, lambda context: SaveHooks(context, SAVES).targets()),
+    hooks=(targets, lambda context: TrainerSaves(context, SAVES).targets()),
     patches={
         "always": {"transformers.trainer": ("checkpoint.trainer", "patch")},
         "slices": {"transformers.trainer": ("microbatch.slices_trainer", "patch")},

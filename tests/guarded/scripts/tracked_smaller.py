@@ -1,4 +1,4 @@
-"""A loop of torch or MLX whose device has no memory for more than ROWS rows from the sixth batch on.
+"""A loop of torch, accelerate or MLX whose device has no memory for more than ROWS rows from the sixth batch on.
 
 tracked_smaller.py LIBRARY ROWS
 """
@@ -21,8 +21,10 @@ def compute(rows: int, *place: int) -> None:
     log["last"] = place
 
 
-if library == "torch":
+if library in ("torch", "accelerate"):
     import torch
+
+    backward = torch.Tensor.backward
 
     Short = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
     torch.manual_seed(2)
@@ -32,11 +34,17 @@ if library == "torch":
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, 30)
     data = torch.utils.data.TensorDataset(torch.randn(60, 6), torch.randn(60, 1))
     loader = torch.utils.data.DataLoader(data, 8, shuffle=True)
+    if library == "accelerate":
+        from accelerate import Accelerator
+
+        accelerator = Accelerator(cpu=True)
+        model, optimizer, scheduler, loader = accelerator.prepare(model, optimizer, scheduler, loader)
+        backward = accelerator.backward
     for epoch, batches in stallguard.track(model, optimizer, scheduler, log, loader, epochs=3, loss="mean"):
         for step, (x, y) in batches:
             compute(len(x), epoch, step)
             optimizer.zero_grad()
-            torch.nn.functional.mse_loss(model(x), y).backward()
+            backward(torch.nn.functional.mse_loss(model(x), y))
             optimizer.step()
             scheduler.step()
     found = [one for value in model.state_dict().values() for one in value.flatten().tolist()]

@@ -77,3 +77,28 @@ def test_the_training_is_the_same(trained, other_python, tmp_path):
     command = [other_python("hf"), "-c", LOOP]
     plain = subprocess.run(command, cwd=tmp_path, env=quiet, capture_output=True, check=True)
     assert json.loads(plain.stdout.splitlines()[-1]) == trained[1]
+
+
+NAMED = """
+import time, torch
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+net = torch.nn.Linear(8, 1)
+optimizer = torch.optim.Adam(net.parameters())
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer)
+rows = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(80, 8)), 4, shuffle=True)
+net, optimizer, schedule, rows = accelerator.prepare(net, optimizer, schedule, rows)
+for (x,) in rows:
+    accelerator.backward(net(x).mean())
+    optimizer.step()
+    schedule.step()
+    time.sleep(0.1)
+"""
+
+
+def test_the_lines_that_resume_its_loop_have_the_names_of_what_it_prepared(other_python, tmp_path):
+    with Receiver() as receiver:
+        heard = receiver.run([other_python("hf"), "-c", NAMED], 120, cwd=tmp_path)
+    assert heard.code == 0, heard.err[-3000:]
+    (lines,) = [note["facts"]["lines"] for note in heard.notes if note["kind"] == "loop"]
+    assert "stallguard.track(net, optimizer, schedule, rows, epochs=EPOCHS)" in lines
