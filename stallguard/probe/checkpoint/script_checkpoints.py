@@ -13,7 +13,9 @@ A training in several processes is left out: each writes a part of the checkpoin
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from .. import libraries, wire, written_checkpoints
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from ..patches import Function
     from ..written_checkpoints import Record
 
+PAUSE = 1.0  # seconds between two notes of files without an optimizer: a script can write one in each step
 BEGUN = 3  # batches: what the script restores, it has restored by then
 WHOLE = ("save_state", "_save_checkpoint", "save_checkpoint")  # of accelerate, Trainer and Lightning
 OF_MLX = ("save_safetensors", "savez", "savez_compressed", "save_gguf")  # states and weights look alike there
@@ -48,6 +51,7 @@ class ScriptCheckpoints:
         self._records: list[Record] | None = None  # oldest first, with those of earlier attempts
         self._earlier: list[Record] = []
         self.is_read = False  # a file of an earlier attempt was
+        self._begun = -math.inf  # when a save that is in the list began
         self._waits: tuple[int, Record, bool] | None = None  # beats at a save or reading, its record; whether read
         self._batch = ""  # fingerprint of the newest batch since then
 
@@ -83,10 +87,12 @@ class ScriptCheckpoints:
             return
         path = os.path.abspath(path)
         full = 2 if name in WHOLE else int(name in OF_MLX or any(map(_is_full, arguments)))
-        record = {"path": path, "by": name, "full": full, "batches": beats}
-        records = self.records()
-        records[:] = [*(one for one in records if one["path"] != path), record]
-        self._keep()
+        records, now = self.records(), time.monotonic()
+        records[:] = [one for one in records if one["path"] != path]
+        if full or now - self._begun > PAUSE:
+            self._begun = now
+            records.append({"path": path, "by": name, "full": full, "batches": beats})
+            self._keep()
 
     def wrote(self, path: str) -> None:
         """Note that a checkpoint is written."""

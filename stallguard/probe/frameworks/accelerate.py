@@ -55,7 +55,7 @@ class AcceleratorHooks:
         self._loss_due = 0.0
 
     def patch(self, module: Any) -> None:
-        """Wrap what computes the gradients of a loss, outside of Trainer's loop, which counts its own; and load_state."""
+        """Wrap what computes gradients, outside of Trainer's loop, which counts its own, and what loads a state."""
         self.context.wrap(module.Accelerator, "backward", self.backward)
         self.context.patches.may_rest(module.Accelerator, "backward")
         if self.context.script_checkpoints is not None:

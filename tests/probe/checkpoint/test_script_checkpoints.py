@@ -14,7 +14,7 @@ from tests.probe.receiver import Receiver
 
 TURNS = 20
 LOOP = f"""
-import json, os, pathlib, random, shutil, torch
+import json, os, pathlib, random, shutil, time, torch
 from accelerate import Accelerator
 torch.set_num_threads(1)
 accelerator = Accelerator(cpu=True)
@@ -37,9 +37,12 @@ if not os.path.exists("first"):
     for name in ("first", "second"):
         train()
         accelerator.save_state(name)
+    time.sleep(1.1)
     torch.save({{"net": net.state_dict(), "optimizer": optimizer.state_dict()}}, "last.tmp")
     os.replace("last.tmp", "last.pt")
-    torch.save(torch.zeros(3), "predictions.pt")
+    time.sleep(1.1)
+    for name in ("predictions.pt", "more.pt"):  # the second one at once
+        torch.save(torch.zeros(3), name)
 else:
     shutil.copytree("second", "kept")
     chance = random.Random(7)
