@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any
 
 from .. import libraries, wire, written_checkpoints
 
+TYPE_CHECKING = False  # typing costs milliseconds of every start; checkers take this name for True
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from ..context import Context
     from ..patches import Function
