@@ -253,6 +253,20 @@ def equinox_jitted():
     return losses
 
 
+def by_hand():
+    """A script that was written before such loops were counted."""
+    import stallguard
+
+    step = jax.jit(own())
+
+    def counted(*args):
+        found = step(*args)
+        stallguard.beat()
+        return found
+
+    return loop(counted)
+
+
 def run(name):
     """Return what a scenario counted, what it computed, and how much XLA compiled."""
     field = PROBE.context.get if PROBE else lambda _: 0

@@ -88,6 +88,10 @@ def test_a_loop_of_equinox_is_counted(python):
     assert rows(found.out) == plain(python, "equinox_jitted")
 
 
+def test_a_loop_that_counts_itself_is_not_counted_twice(python):
+    assert table(heard(python, "by_hand")) == {"by_hand": (20, 0, 0, "hand")}
+
+
 def test_evaluation_alone_is_no_training(python):
     assert not heard(python, "evaluated").last()["flags"] & wire.FLAG_TRAINS
 
