@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from stateful import judge
-from stateful.cases import DATA, PLACES, WITHOUT_FUNCTION, Case, drawn, parsed
+from stateful.cases import DATA, PLACES, PLACES_OF, WITHOUT_FUNCTION, Case, drawn, parsed
 from stateful.children import Children
+from stateful.loops import LOOPS
 from stateful.script import written
 from stateful.things import catalog
 
@@ -57,6 +58,16 @@ class TestCatalog:
         for number, name in enumerate(catalog()):
             place, data = PLACES[number % len(PLACES)], DATA["tensorflow"][2 + number % 4]
             compile(written(Case("tensorflow", 2, 3, data, number, ((name, place),), ())), name, "exec")
+
+    @pytest.mark.parametrize("loop", LOOPS)
+    def test_a_script_of_each_loop_has_the_thing_at_each_place_and_no_keras(self, loop):
+        for number, place in enumerate(PLACES_OF[loop]):
+            data = DATA[loop][2 + number % 2]
+            text = written(Case(loop, 2, 3, data, 1, (("list", place), ("int", place)), ()))
+            compile(text, place, "exec")
+            assert "keras" not in text
+            assert text.count("make_0()") >= 2  # its function, and its place
+            assert text.count('state.result", "0"') == (place != "pipeline")
 
 
 class TestCases:
@@ -121,6 +132,15 @@ class TestVerdicts:
 
     def test_where_the_training_goes_on_is_no_word_that_it_differs(self):
         said = [["resume", "resuming from the 21:56 checkpoint (epoch 2, batch 3)"]]
+        found = verdict(self.PLAIN, self.KILLED, attempt(results=self.OTHER["results"], said=said))
+        assert (found.kind, found.resumed) == ("SILENT", True)
+
+    def test_what_a_tracked_loop_refuses_is_said(self):
+        refused = attempt(1, err="Traceback\nTypeError: stallguard.track cannot keep object 3, of type dict: no")
+        assert verdict(self.PLAIN, refused).kind == "said"
+
+    def test_a_step_at_which_trainer_goes_on_is_no_word_that_it_differs(self):
+        said = [["resume", "Trainer goes on from step 3, with stallguard's checkpoint g3"]]
         found = verdict(self.PLAIN, self.KILLED, attempt(results=self.OTHER["results"], said=said))
         assert (found.kind, found.resumed) == ("SILENT", True)
 

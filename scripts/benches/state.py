@@ -2,8 +2,9 @@
 
 Trainings are built at random from a catalog of stateful things (stateful/of_*.py, python_*.py), each put at a place
 (attribute of a callback, model or layer, closure, global, default argument, function of the pipeline ...) and changed
-by each batch.  Each runs undisturbed, and again under the probe, killed by SIGKILL at one to three random instants and
-resumed.  The results are compared bit for bit; stateful/judge.py says what the verdicts mean.
+by each batch.  `--backend trainer,lightning,track-torch,track-mlx` builds them as such loops.  Each runs undisturbed,
+and again under the probe, killed by SIGKILL at one to three random instants and resumed.  The results are compared bit
+for bit; stateful/judge.py says what the verdicts mean.
 
 First each thing is at each place alone, then several are in one training.  `--case SPEC` runs one case.  Things of
 libraries that are not installed are left out, and counted.
@@ -27,6 +28,7 @@ from harness.results import Goal, concluded, table
 from stateful.cases import DATA, PLACES, Case, drawn, parsed
 from stateful.children import Children
 from stateful.judge import CRASH, FAILURES, OVER, OWN, SAID, SAME, SILENT, UNFIT, UNSTEADY, Verdict
+from stateful.loops import LOOPS
 from stateful.things import Thing, catalog
 
 CASES = 200
@@ -61,7 +63,8 @@ class Results:
     def available(self, backend: str, libraries: list[str]) -> dict[str, Thing]:
         wanted = {name for thing in catalog().values() for name in thing.modules()}
         self.absent[backend] = wanted - set(libraries)
-        return {name: one for name, one in catalog().items() if not set(one.modules()) - set(libraries)}
+        here = {name: one for name, one in catalog().items() if not set(one.modules()) - set(libraries)}
+        return here if backend not in LOOPS else {name: one for name, one in here.items() if not one.is_of_keras()}
 
 
 def run_backend(backend: str, options: argparse.Namespace, results: Results) -> None:

@@ -23,7 +23,8 @@ INEXACT, UNSAVED = "inexact", "unsaved"
 BEYOND = "beyond"  # of a sentence in the hello
 # These only say where the training goes on, or that nothing changes.
 ROUTINE = re.compile(
-    r"goes on (in|at|from) epoch|^resuming from the [^()]* checkpoint \([^()]*\)$"
+    r"goes on (in|at|from) epoch|goes on (at the beginning of|from step|after iteration) "
+    r"|^resuming from the [^()]* checkpoint \([^()]*\)$"
     r"|was finished before|as if whole \(compared on \d+ of its rows\)$"
     r"|^the script's own load\(\) reads|the previous one is used"
 )

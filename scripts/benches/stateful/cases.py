@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as hypothesis_seed
 from hypothesis import strategies as st
 
+from .loops import LOOPS, TRACKED
 from .things import Thing
 
 PIPELINE = "pipeline"
@@ -28,7 +29,10 @@ DATA = {  # kinds of data, by backend; those of functions of the script can hold
     "tensorflow": ("arrays", "shuffled", "generator", "pydataset", "tfdata", "from_generator"),
     "torch": ("arrays", "shuffled", "generator", "pydataset", "loader"),
     "jax": ("arrays", "shuffled", "generator", "pydataset"),
+    **dict.fromkeys(LOOPS, ("arrays", "shuffled", "loader", "loader-shuffled")),
 }
+HANDED = "handed"  # to stallguard.track, which keeps that and nothing else
+PLACES_OF = {**dict.fromkeys(DATA, PLACES), **dict.fromkeys(TRACKED, (HANDED, "model", "layer"))}
 WITHOUT_FUNCTION = ("arrays", "shuffled")
 KILLS = ("batch", "save", "time")
 ROUND = 1000  # cases that hypothesis draws in one test
@@ -70,7 +74,7 @@ def drawn(
 
     The things of the later cases come in rounds, so that each pair of a thing and a place is as frequent as another.
     """
-    pairs = list(itertools.product(things, PLACES))
+    pairs = list(itertools.product(things, PLACES_OF[backend]))
     order = random.Random(f"{seed} {backend}")
     order.shuffle(pairs)
     queue = deque(pairs)

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from .cases import Case
 from .judge import Verdict, judged
+from .loops import LOOPS
 from .script import written
 from .things import catalog
 
@@ -28,7 +29,8 @@ _ONE_THREAD = (
 
 def interpreter(backend: str) -> Path:
     """Return the interpreter that has a backend: this one, or that of its environment."""
-    place = ROOT / ".venvs" / backend / "bin" / "python"
+    name = LOOPS[backend].environment if backend in LOOPS else backend
+    place = ROOT / ".venvs" / name / "bin" / "python"
     return place if place.exists() else Path(sys.executable)
 
 
@@ -37,7 +39,8 @@ def environment(backend: str, more: str = "") -> dict[str, str]:
     path = os.pathsep.join(part for part in (more, kept.pop("PYTHONPATH", "")) if part)
     return {
         **kept, **dict.fromkeys(_ONE_THREAD, "1"), **({"PYTHONPATH": path} if path else {}),
-        "KERAS_BACKEND": backend, "PYTHONHASHSEED": "0", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "",
+        "KERAS_BACKEND": backend, "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0",
+        "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "",
         "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_backend_optimization_level=0", "PYTHONWARNINGS": "ignore",
     }  # fmt: skip
 
@@ -76,7 +79,9 @@ class Children:
             [interpreter(self._backend), CHILD], env=environment(self._backend) | self._jax(), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
-        self._send(child, {"libraries": self._wanted, "keep": str(self._keep) if self._keep else ""})
+        first = LOOPS[self._backend].modules if self._backend in LOOPS else ["keras"]
+        keep = str(self._keep) if self._keep else ""
+        self._send(child, {"libraries": self._wanted, "keep": keep, "first": first})
         return child
 
     def _jax(self) -> dict[str, str]:

@@ -28,7 +28,9 @@ from .things import catalog
 SAME, SAID, OVER, SILENT, CRASH = "same", "said", "OVER", "SILENT", "CRASH"
 OWN, UNSTEADY, UNFIT = "own", "unsteady", "unfit"
 FAILURES = (OVER, SILENT, CRASH)
-_RESUMED, _OVER = "resuming from", "starts over"
+_RESUMED = re.compile("resuming from|goes on (from|in|at|after)")
+_OVER = re.compile("starts over|begins at")
+_REFUSED = "stallguard.track cannot keep object"  # an error at once
 _AS_MADE = announcements.AS_MADE % ""
 _PIPELINE = re.compile(r"(data\.\S+|__main__\.pipe)<held_| and \d+ more|input pipeline")
 _NOT_WRITTEN = announcements.NOT_WRITTEN.partition("%")[0]
@@ -57,11 +59,13 @@ def judged(found: dict[str, Any]) -> Verdict:
     last = attempts[-1]
     kills = len(attempts) - 1
     said = [text for one in attempts for _, text in one["said"]]
-    resumed = any(_RESUMED in text for text in said)
-    over = any(_OVER in text for text in said)
+    resumed = any(_RESUMED.search(text) for text in said)
+    over = any(_OVER.search(text) for text in said)
     rest = (resumed, over, kills)
     aside = [text for one in attempts for kind, text in one["said"] if kind in ("aside", "trouble")]
     aside += [text for text in said if text.startswith(_NOT_WRITTEN)]
+    if last["code"] == 1 and _REFUSED in last.get("err", ""):
+        return Verdict(SAID, case, _last(last), case.things, *rest)
     if last["code"] != 0 or aside:
         detail = aside[0] if aside else _last(last)
         own = not aside and found.get("restarted") and _last(found["restarted"]) == _last(last)
@@ -96,7 +100,7 @@ def judged(found: dict[str, Any]) -> Verdict:
         # The data alone differ if no thing does.
         held = [one for one in differing if one in places] or ["pipe"]
         stays = all(_files_are_named(one, case, named) for one in held)
-        only_over = inexact and not stays and all(_OVER in text and _STAYS not in text for text in inexact)
+        only_over = inexact and not stays and all(_OVER.search(text) and _STAYS not in text for text in inexact)
         return Verdict(OVER if only_over else SAID, case, (inexact or named)[0], things, *rest)
     return Verdict(SILENT, case, detail, things, *rest)
 

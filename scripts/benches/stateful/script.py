@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import textwrap
 
-from .cases import PIPELINE, WITHOUT_FUNCTION, Case
+from .cases import HANDED, PIPELINE, WITHOUT_FUNCTION, Case
+from .loops import LOOPS, Loop
 from .things import Thing, catalog
 
 ROWS = 2  # in a batch
@@ -19,10 +20,11 @@ _HEAD = """import os
 import sys
 import zlib
 
-import keras
+{library}
 import numpy as np
 {setups}
-keras.utils.set_random_seed({seed})
+{seeded}
+SEED = {seed}
 EPOCHS, STEPS, ROWS = {epochs}, {steps}, {rows}
 FEED = {{{feeds}}}
 
@@ -85,6 +87,10 @@ class Holder{i}(keras.callbacks.Callback):
 
 holder_{i} = Holder{i}()
 CALLBACKS.append(holder_{i})
+"""
+_EPOCH_BEGIN = """
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
 """
 _N = "self.epoch * STEPS + batch"
 _CLOSURE = """
@@ -268,21 +274,31 @@ def written(case: Case) -> str:
     """Return the script of a case.  Raises KeyError for a thing or a kind of data that does not exist."""
     things = [(f"{number}", catalog()[name], place) for number, (name, place) in enumerate(case.things)]
     setups = "\n".join(dict.fromkeys(thing.setup for _, thing, _ in things))
+    loop = LOOPS.get(case.backend)
+    library, seeded = ("import keras", f"keras.utils.set_random_seed({case.seed})")
+    if loop is not None:
+        library, seeded = loop.head, f"np.random.seed({case.seed})"
+        for name, call in (("torch", "torch.manual_seed"), ("mlx", "mx.random.seed")):
+            seeded += f"\n{call}({case.seed})" if f"import {name}" in loop.head else ""
     parts = [
         _HEAD.format(
+            library=library, seeded=seeded,
             setups=setups, seed=case.seed, epochs=case.epochs, steps=case.steps, rows=ROWS,
             feeds=", ".join(f'"{i}": 0.0' for i, _, _ in things),
             functions="".join(_functions(*one) for one in things),
         ),
-        "CALLBACKS = []\n",
+        "CALLBACKS = []\nKEPT = {}\nHANDED = {}\n",
     ]  # fmt: skip
     results = []
     for i, thing, place in things:
-        if place not in (PIPELINE, "model"):
-            text, look = _held(i, thing, place)
+        if place == HANDED:
+            parts.append(f'KEPT["{i}"], HANDED["{i}"] = make_{i}(), use_{i}\n')
+            results.append(f'sys.audit("state.result", "{i}", look_{i}(KEPT["{i}"]))')
+        elif place not in (PIPELINE, "model"):
+            text, look = _held(i, thing, place, loop)
             parts.append(text)
             results.append(f'sys.audit("state.result", "{i}", {look})')
-    parts.append(_net(things))
+    parts.append(_net(things, _NET if loop is None else loop.net))
     results += [
         f'sys.audit("state.result", "{i}", look_{i}(net.held_{i}))' for i, _, place in things if place == "model"
     ]
@@ -291,6 +307,12 @@ def written(case: Case) -> str:
         parts.append(_pipe(mine))
         if mine and case.data not in READ_AHEAD:
             results.append('sys.audit("state.result", "pipe", see_pipe())')
+    if loop is not None:
+        items = "X[at]" if case.data in WITHOUT_FUNCTION else "pipe(X[at], at)"
+        parts.append(loop.data.format(items=items, shuffle="shuffled" in case.data))
+        tail = loop.tail.replace("{shuffle}", str("shuffled" in case.data))
+        weights = f'sys.audit("state.result", "weights", {loop.weights})'
+        return "\n".join([*parts, tail, weights, *results])
     parts.append(_DATA[case.data])
     build = "net(X[:ROWS])\nnet.optimizer.build(net.trainable_variables)" if case.seed % 3 else ""
     parts.append(_TAIL.format(results="\n".join(results), build=build))
@@ -307,8 +329,15 @@ def _functions(i: str, thing: Thing, place: str) -> str:
     return _FUNCTIONS.format(i=i, make=thing.make, change=change, look=thing.look, feed=feed)
 
 
-def _held(i: str, thing: Thing, place: str) -> tuple[str, str]:
+def _held(i: str, thing: Thing, place: str, loop: Loop | None = None) -> tuple[str, str]:
     """Return the text that holds a thing at a place, and the expression that looks at it at the end."""
+    if loop is not None:
+        text, look = _held(i, thing, place)
+        if place == "layer":
+            use = f"self.held = use_{i}(self.held, n)" if thing.rebinds else f"use_{i}(self.held, n)"
+            return loop.layer.format(i=i, use=use), look
+        text = text.replace("keras.callbacks.", "").replace(_EPOCH_BEGIN, "")
+        return text.replace("def on_train_batch_end(", "def on_train_batch_end_("), look
     again = thing.rebinds
     of_class = of_object = "pass"
     if place in ("callback", "nested", "class"):
@@ -341,14 +370,14 @@ def _held(i: str, thing: Thing, place: str) -> tuple[str, str]:
     return _LAYER.format(i=i, use=use), f"look_{i}(net.layer_{i}.held)"
 
 
-def _net(things: list[tuple[str, Thing, str]]) -> str:
+def _net(things: list[tuple[str, Thing, str]], template: str) -> str:
     layers = [i for i, _, place in things if place == "layer"]
     held = [(i, thing) for i, thing, place in things if place == "model"]
 
     def lines(found: list[str]) -> str:
         return "\n        ".join(found) or "pass"
 
-    return _NET.format(
+    return template.format(
         layers=lines([f"self.layer_{i} = Layer{i}()" for i in layers]),
         calls=lines([f"x = self.layer_{i}(x, n=n)" for i in layers]),
         held=lines([f"self.held_{i} = make_{i}()" for i, _ in held]),

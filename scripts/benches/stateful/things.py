@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 CATALOGS = (
     "python_values", "python_objects", "python_handles", "of_numpy", "of_libraries", "of_keras",
-    "of_tensorflow", "of_torch", "of_jax",
+    "of_tensorflow", "of_torch", "of_jax", "of_mlx",
 )  # fmt: skip
 
 
@@ -32,6 +32,10 @@ class Thing(NamedTuple):
     def rebinds(self) -> bool:
         """Whether a change makes another object."""
         return any(part.strip().startswith("thing = ") for part in self.change.replace(";", "\n").splitlines())
+
+    def is_of_keras(self) -> bool:
+        """Return whether it is an object of Keras, which loops of other libraries have none of."""
+        return any("keras" in text for text in (self.make, self.setup))
 
     def modules(self) -> list[str]:
         return self.needs.split()
