@@ -468,7 +468,7 @@ def training_of(child: Child, before: set[int], end: float) -> psutil.Process | 
 
 # ---- what slices change -------------------------------------------------------------------------------------------
 
-SMALLER = ("track-torch", "trainer", "lightning", "track-mlx")
+SMALLER = ("track-torch", "trainer", "lightning", "track-mlx", "mlx-lm")
 SLICES, JUDGED_AT, ORDERS = (2, 4, 8), 4, 3  # orders of the rows that are compared
 # A wide layer, so that what a step needs is rows: 64 MiB for each of its values.
 LARGE = ("steps=8", "pause=0", "dropped=0", "batch=1024", "wide=16384", "rate=1e-4")

@@ -90,6 +90,8 @@ class Measured(Steps):
     def __init__(self):
         super().__init__()
         self.base = None
+        if sys.platform == "linux":  # else malloc keeps what a slice frees, and a process's memory is not its steps'
+            ctypes.CDLL(None).mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD, bytes
 
     def begins(self, number):
         if self.base is None:
@@ -438,12 +440,20 @@ def of_mlx_lm():
     linear_to_lora_layers(model, 2, {"rank": 4, "scale": 10.0, "dropout": DROPPED})
     mx.eval(model.parameters())
     rows = [([(3 * row + at) % 64 for at in range(8 + row % 24)], 0) for row in range(EPOCH * BATCH)]
-    optimizer = optimizers.AdamW(optimizers.cosine_decay(1e-2, 300))
+    rate = optimizers.cosine_decay(10 * RATE, 300)
+    optimizer = optimizers.SGD(rate) if OPTIMIZER == "sgd" else optimizers.AdamW(rate, eps=EPS)
     settings = trainer.TrainingArgs(
         batch_size=BATCH, iters=STEPS, val_batches=1, steps_per_report=1, steps_per_eval=EPOCH, steps_per_save=EPOCH,
         adapter_file="adapters.safetensors",
     )  # fmt: skip
-    trainer.train(model, optimizer, rows, rows[:BATCH], settings, training_callback=Shown())
+
+    def batches(*args, **named):
+        for tokens, lengths in trainer.iterate_batches(*args, **named):
+            order = mx.array(turned(list(range(len(tokens)))))
+            yield tokens[order], lengths[order]
+
+    drawn = {"iterate_batches": batches} if "smaller" in GIVEN else {}
+    trainer.train(model, optimizer, rows, rows[:BATCH], settings, training_callback=Shown(), **drawn)
     flat = [[one for _, one in sorted(tree_flatten(tree))] for tree in (model.parameters(), optimizer.state)]
     steps.end(*flat)
 
