@@ -126,6 +126,7 @@ class History(msgspec.Struct, frozen=True):
     broken_loss: events.ProbeNote | None = None  # that the loss is not finite, if it is so now
     rows: int | None = None  # of a whole batch; None: the probe did not report them
     outside: str = ""  # how the attempt is watched from outside only (supervisor.attempt_watch)
+    openmp: str = ""  # several runtimes of OpenMP that the process has loaded, if the probe noted them
     dtype: str = ""  # in which the model computes, if the probe noted it
     feed: str = ""  # what the batches come from (the probe's notes "feed"); "": not known
     # The largest object that changes in the script, and its bytes; newest last.
@@ -219,6 +220,7 @@ def _noted(history: History, event: events.ProbeNote) -> History:
         raised=_raised(history.raised, event),
         rows=(whole_number(event.facts["rows"]) or None) if "rows" in event.facts else history.rows,  # 0: not known
         dtype=event.facts.get("dtype", history.dtype),
+        openmp=event.facts.get("openmp", history.openmp),
         outside=event.facts.get("outside", history.outside),
         feed=_feed(history.feed, event.facts.get("feed", "")),
         grows=_grows(history.grows, event),

@@ -19,7 +19,7 @@ from os import fstat
 from time import sleep
 
 from . import beats as phases
-from . import libraries, native_threads, stack_dumps, wire
+from . import libraries, native_threads, openmp, stack_dumps, wire
 from .beats import monotonic_ns
 from .loop_names import LoopNames
 from .native_threads import service_threads
@@ -47,7 +47,7 @@ BUSY = frozenset((EAGAIN, EWOULDBLOCK, ENOBUFS))  # the queue is full: the super
 _NONE, _STATE, _PULSE, _HELLO, _BYE = range(len(wire.KINDS))
 _SEQUENCE, _SENT_NS, _KIND = wire.SLOT["sequence"], wire.SLOT["sent_ns"], wire.SLOT["kind"]
 _CHANGES, _LONGEST, _COMMAND = wire.SLOT["changes"], wire.SLOT["longest_ns"], wire.SLOT["command"]
-_STACKS = wire.SLOT["stacks"]
+_STACKS, _BEATS = wire.SLOT["stacks"], wire.SLOT["beats"]
 
 
 class Sender:
@@ -74,6 +74,7 @@ class Sender:
         self.names: Optional[LoopNames] = LoopNames(beats)
         self.unread: Optional[Callable[[], Optional[bool]]] = None  # looks if the script resumes; None: ask again
         self._named = 0
+        self._runtimes: Optional[str] = None  # of OpenMP, as noted last; None: not looked yet
         self._sampled = 0
         self._stacks = beats.slots[_STACKS]  # requests for stacks that are answered
         self._turning = allocate_lock()  # two turns at once would send one note twice and drop another
@@ -112,7 +113,16 @@ class Sender:
         asked = self._beats.slots[_STACKS]
         if asked != self._stacks:
             self._stacks = asked
+            self._note_runtimes()
+            self.turn(monotonic_ns())  # before the stacks, with which the stall is explained
             write()
+
+    def _note_runtimes(self) -> None:
+        """Note several runtimes of OpenMP: once a batch has run, and again at a stall, since more can be loaded."""
+        found = openmp.clash()
+        if found and found != self._runtimes:
+            self._runtimes = found
+            self._mail.note("openmp", "", {"openmp": found})
 
     def _sample(self, now: int) -> None:
         """Look at the frames of all threads, each sampler twice a second; one that fails does so no more."""
@@ -186,6 +196,9 @@ class Sender:
             if library.trains:
                 self._mail.version(library.name, libraries.version(library.name))
         self._mail.service_threads(service_threads())
+        if self._runtimes is None and self._beats.slots[_BEATS]:
+            self._runtimes = ""
+            self._note_runtimes()
         stack_dumps.look()
         if self._mail.armed and is_caught(self._signal) is False:
             self._disarm()

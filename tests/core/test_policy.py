@@ -30,6 +30,7 @@ STUCK = {
     causes.NCCL: [SAME, SAME],
     causes.HOST_DEADLOCK: [SAME, HALF],
     causes.OUTSIDE_WAIT: [SAME, SAME],
+    causes.OPENMP_CLASH: [SAME, SAME],
     causes.GIL_HELD: [SAME, (1, "cpu")],
     causes.BUSY_LOOP: [SAME],
     causes.INPUT_STARVATION: [SAME, SAME],

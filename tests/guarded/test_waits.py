@@ -223,3 +223,41 @@ def test_a_lock_in_a_step_of_mlx_lm_is_judged_and_it_goes_on_to_the_same_weights
     assert "language.py" in run.announced("evidence.collected")[0]["line"]
     assert "mlx-lm's trainer goes on after iteration 74" in run.err
     assert run.out.splitlines()[-1] == whole.stdout.splitlines()[-1]  # digests of weights, optimizer and generators
+
+
+# The reports pytorch#144634 and noether#178, on a stand-in for the GPU of a Mac.
+@pytest.mark.parametrize("call", ["synchronize", "event", "item", "cpu"])
+def test_a_wait_for_the_gpu_of_a_mac_is_named_and_the_loop_goes_on(
+    tmp_path: Path, other_python: Callable[[str], str], call: str
+) -> None:
+    run = tracked(tmp_path, other_python("torch"), "metal_waits.py", call, str(tmp_path / "memory"))
+
+    named = run.announced("evidence.collected")[0]["line"]
+    lines = (SCRIPTS / "metal_waits.py").read_text().splitlines()
+    assert f"named: {call}" in lines[int(named.partition("metal_waits.py:")[2].split()[0]) - 1]
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "device-wait"
+    assert ("device", 0) in waits(run)
+
+
+# The report pytorch#193520, on a stand-in for LLVM's runtime.
+def test_two_runtimes_of_openmp_are_named_and_the_loop_goes_on(
+    tmp_path: Path, other_python: Callable[[str], str]
+) -> None:
+    run = tracked(tmp_path, other_python("torch"), "openmp_waits.py", str(tmp_path))
+
+    first = run.actions("incident.diagnosed")[0]["findings"][0]
+    assert first["cause"] == "openmp-clash"
+    assert "two OpenMP runtimes are loaded: torch/lib/libgomp.so.1 and env/lib/libomp.so" in first["evidence"]
+    assert "pytorch/pytorch#193520" in run.err
+
+
+def tracked(home: Path, python: str, script: str, *given: str) -> Guarded:
+    """Run a tracked loop that stalls at its step 45 in the first attempt; its second goes on there."""
+    words = ("--python", python, *AT_ONCE, "--checkpoint-every", "0s", "--set", "checkpoint.cost=1")
+    run = stallguard(home, "run", *words, str(SCRIPTS / script), *given, env={"TMPDIR": str(home)})
+    assert run.code == 0, run.err
+    stall(run)
+    firsts = [int(line.split()[1]) for line in run.out.decode().splitlines() if line.startswith("first")]
+    assert firsts[0] == 0
+    assert 40 <= firsts[1] <= 46
+    return run

@@ -359,6 +359,13 @@ MUTEX_CLASH = _cause("mutex-clash", "two libraries with one runtime in common wa
     advice=(Advice("keep the two libraries from sharing a process", 'pip install "tensorflow<2.20" "pyarrow<18"'),
         Advice("or import TensorFlow before the other library")),
     any_batch_size=True)
+# gh:pytorch/pytorch/issues/193520, gh:pytorch/pytorch/issues/136217.  One thread is no rung: sums would end otherwise.
+OPENMP_CLASH = _cause("openmp-clash", "two runtimes of OpenMP in one process wait for each other",
+    Remedy((SAME, SAME), "this wait comes and goes: a new process can get through"),
+    advice=(Advice("have one runtime of OpenMP: install what brings them from one source, conda-forge or PyPI, and "
+            "unset KMP_DUPLICATE_LIB_OK"),
+        Advice("until then, one thread waits for no other; it is slower, and sums can differ in their last bits",
+            "OMP_NUM_THREADS=1 stallguard run ...")))
 ROSETTA = _cause("rosetta", "the interpreter is built for Intel, and Rosetta translates it",
     no_restart(NOTIFY, "slow is not stalled"),
     advice=(Advice("use an interpreter built for arm64", 'python -c "import platform; print(platform.machine())"'),),

@@ -36,7 +36,7 @@ def test_a_cause_of_another_version_is_called_by_its_key() -> None:
 
 
 SHELL = ("while True: yield", "pip ", "stallguard ", "python ", "pmset ", "kill ", "TF_", "TURN_", "AGX_", "CUDA_",
-         "NCCL_", "compute-sanitizer ", "nvidia-smi ")  # fmt: skip
+         "NCCL_", "OMP_", "compute-sanitizer ", "nvidia-smi ")  # fmt: skip
 
 
 def test_code_in_advice_is_python_or_a_command() -> None:

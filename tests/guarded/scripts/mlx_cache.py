@@ -4,11 +4,10 @@ It prints the cache before and after it, and what it came to.
 """
 
 import hashlib
-import resource
 import sys
 import time
-from pathlib import Path
 
+import limited
 import mlx.core as mx
 import mlx.optimizers as optim
 from mlx import nn
@@ -20,17 +19,11 @@ net, optimizer = nn.Linear(4, 1), optim.Adam(1e-2)
 graded = nn.value_and_grad(net, lambda net, x: (net(x) ** 2).mean())
 
 
-def data_of_this_process():
-    """Return the bytes of RLIMIT_DATA that are in use."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData"))
-    return int(line.split()[1]) << 10
-
-
 fill = [mx.ones((250_000, 4)) + at for at in range(150)]  # 600 MB
 mx.eval(fill)
 del fill
 held = mx.get_cache_memory()
-resource.setrlimit(resource.RLIMIT_DATA, (int(1.05 * data_of_this_process()),) * 2)
+limited.leave(limited.data() // 20)
 for at in range(60):
     loss, grads = graded(net, mx.random.normal((8, 4)) + at % 7)
     optimizer.update(net, grads)

@@ -51,6 +51,13 @@ def callback_waits(scene: Scene) -> bool:
     return shown and cpu_idle.ask(scene) is not None
 
 
+@clue("two OpenMP runtimes are loaded: {runtimes}")
+def two_openmp(scene: Scene) -> Facts | None:
+    """In native code: the training's thread is in a call that is no lock, sleep or input of Python's."""
+    in_native = progress.waits_in_library.test(scene) or progress.waits_in_call.test(scene)
+    return {"runtimes": scene.history.openmp} if scene.history.openmp and in_native else None
+
+
 @clue("the processor is idle ({cores} of a core)")
 def cpu_idle(scene: Scene) -> Facts | None:
     used = metrics.cpu(scene.history, scene.now, scene.window)

@@ -52,6 +52,11 @@ waits_for_lock = Clue("waits_for_lock",
     lambda scene: _waits(scene, "lock"))
 waits_in_library = Clue("waits_in_library", "its thread stands in a call of the training library for {duration}",
     lambda scene: _waits(scene, "library", "device"))
+waits_for_device = Clue("waits_for_device",
+    "its thread waits for a value of a device, or for the end of its work, for {duration}",
+    lambda scene: _waits(scene, "device"))
+waits_in_call = Clue("waits_in_call", "its thread stands in one call for {duration}",
+    lambda scene: _waits(scene, "call"))
 spinning = Clue("spinning", "the processor is busy without reading or writing files and without new memory",
     lambda scene: scene.judgement.evidence == "spin")
 waits_for_busy_device = Clue("waits_for_busy_device",
