@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
-from .runs import RUN, SCRIPTS
+from .runs import RUN, SCRIPTS, stallguard
 
 SCRIPT = SCRIPTS / "language.py"
 EVERY = ("--set", "checkpoint.every=0s", "--set", "checkpoint.cost=1", "--cool-down", "0s",
@@ -104,6 +104,24 @@ def test_a_killed_training_comes_to_the_same_as_the_undisturbed_one(
     assert all(
         0 <= int(word.rpartition("=")[2]) - first <= 2 for word, first in zip(words[-4:], firsts[1:], strict=True)
     )
+
+
+def test_what_the_watchdog_of_the_display_ended_is_named_and_goes_on(
+    other_python: Callable[[str], str], tmp_path: Path
+) -> None:
+    python, environment = other_python("mlx"), {"TMPDIR": str(tmp_path), "MLX_DISABLE_COMPILE": "1"}
+    given = str(SCRIPT), "iters=40"
+    whole = subprocess.run([python, *given, "pause=0"], cwd=tmp_path, env={**os.environ, **environment},
+                           capture_output=True, text=True, check=True)  # fmt: skip
+    words = ("run", *EVERY, "--display-sleep", "--python", python, *given, "watchdog=20")
+    (tmp_path / "guarded").mkdir()
+    run = stallguard(tmp_path / "home", *words, env=environment, cwd=tmp_path / "guarded")
+
+    assert run.code == 0, run.err
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "gpu-interactivity"
+    assert "let the display sleep while it trains (--display-sleep)" in run.err
+    assert "mlx-lm's trainer goes on after iteration 19" in run.err
+    assert same(printed(run.out.decode()), printed(whole.stdout))
 
 
 def main() -> None:

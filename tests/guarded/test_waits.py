@@ -201,8 +201,15 @@ def test_a_lock_in_a_step_of_torch_is_judged_as_soon_as_in_any_other_loop(
     assert script in run.announced("evidence.collected")[0]["line"]
 
 
-def test_a_lock_in_a_step_of_mlx_lm_is_judged_and_it_goes_on_to_the_same_weights(
-    tmp_path: Path, other_python: Callable[[str], str]
+@pytest.mark.parametrize(
+    ("kind", "cause", "named"),
+    [
+        ("stall", "host-deadlock", "language.py"),
+        pytest.param("idle", "device-wait", "language.py", marks=STOPS_A_THREAD),
+    ],
+)
+def test_a_wait_in_a_step_of_mlx_lm_is_judged_and_it_goes_on_to_the_same_weights(
+    tmp_path: Path, other_python: Callable[[str], str], kind: str, cause: str, named: str
 ) -> None:
     python, environment = other_python("mlx"), {"TMPDIR": str(tmp_path), "MLX_DISABLE_COMPILE": "1"}
     words = [str(SCRIPTS / "language.py"), "iters=90", "eval=85", "save=85", "pause=0.1"]
@@ -212,15 +219,15 @@ def test_a_lock_in_a_step_of_mlx_lm_is_judged_and_it_goes_on_to_the_same_weights
     whole = subprocess.run([python, *words], cwd=plain, env={**os.environ, **environment}, capture_output=True,
                            check=True, timeout=300)  # fmt: skip
     kept = ("--set", "checkpoint.every=0s", "--set", "checkpoint.cost=1")
-    run = stallguard(tmp_path / "home", "run", "--python", python, *AT_ONCE, *kept, *words, "stall=75",
+    run = stallguard(tmp_path / "home", "run", "--python", python, *AT_ONCE, *kept, *words, f"{kind}=75",
                      env=environment, cwd=guarded)  # fmt: skip
 
     assert run.code == 0, run.err
     gap = stall(run)["gap"].split()
     assert gap[1:] == ["s"]
     assert float(gap[0]) <= 11.0 + 4.0, (waits(run), run.err)  # 10 to 13 on two busy cores
-    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "host-deadlock"
-    assert "language.py" in run.announced("evidence.collected")[0]["line"]
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == cause
+    assert named in run.announced("evidence.collected")[0]["line"]
     assert "mlx-lm's trainer goes on after iteration 74" in run.err
     assert run.out.splitlines()[-1] == whole.stdout.splitlines()[-1]  # digests of weights, optimizer and generators
 

@@ -165,8 +165,9 @@ PATTERNS: tuple[Pattern, ...] = (
         supports=(machine.pressed, script.memory_error)),
     Pattern(causes.GPU_INTERACTIVITY, "F4", 0.75, requires=(script.gpu_watchdog, progress.alive),
         supports=(script.gpu_fault_header, machine.gpu_reset, progress.silent)),
+    # Where it crashed proves no more than the crash: so that it does not speak for another cause alone.
     Pattern(causes.GPU_INTERACTIVITY, "F5", 0.85, requires=(process.crashed, script.gpu_watchdog),
-        supports=(script.fatal,)),
+        proofs=(process.crash_line,), supports=(script.fatal, progress.trained)),
     # ---- what CUDA reported ------------------------------------------------------------------------------------
     Pattern(causes.CUDA_FAULT, "", 0.8, requires=(process.failed, script.cuda_fault), supports=(progress.trained,),
         against=(device.gpu_lost, device.gpu_memory_errors)),

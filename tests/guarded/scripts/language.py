@@ -2,14 +2,17 @@
 """A small language model that mlx-lm's trainer tunes: with dropout, a schedule, and rows of different lengths.
 
     language.py [tune=lora|full] [accumulation=1] [iters=60] [report=7] [eval=13] [save=10] [pause=SECONDS]
-                [die=ITERATION] [validation=ITERATION] [saving=ITERATION] [cut=ITERATION] [stall=ITERATION] [calls=1]
+                [die=ITERATION] [validation=ITERATION] [saving=ITERATION] [cut=ITERATION] [calls=1]
+                [stall=ITERATION] [idle=ITERATION] [watchdog=ITERATION]
 
 More such words can be in a file `also`: they are no part of the command.
 It prints the iteration that each process begins with, each report, and at the end digests of the parameters, of the
 optimizer and of the generators.  It kills itself once: in an iteration, in a validation, in a save of adapters, in a
-checkpoint of stallguard's; or it locks itself up once, after an iteration.
+checkpoint of stallguard's; or after an iteration it locks itself up
+once, its device computes nothing more (if MLX does not compile), or it ends as by the watchdog of a Mac's display.
 """
 
+import ctypes
 import hashlib
 import json
 import os
@@ -32,6 +35,10 @@ GIVEN = {
     "tune": "lora", "accumulation": "1", "iters": "60", "report": "7", "eval": "13", "save": "10", "pause": "0.01",
     "calls": "1", **dict(word.split("=") for word in (*sys.argv[1:], *ALSO)),
 }  # fmt: skip
+WATCHDOG = (
+    "libc++abi: terminating due to uncaught exception of type std::runtime_error: [METAL] Command buffer execution "
+    "failed: Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)"
+)
 drawn = [0]  # batches of the training, so far
 
 
@@ -40,6 +47,16 @@ def dies(event):
     if GIVEN.get(event) == str(drawn[0]) and not Path(event).exists():
         Path(event).touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop_the_device():
+    """Let the threads of MLX's own sleep in pause(), as handler of a signal: what they compute never ends."""
+    number = signal.SIGRTMIN + 5
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes = ctypes.c_int, ctypes.c_void_p
+    libc.signal(number, ctypes.cast(libc.pause, ctypes.c_void_p))
+    for thread in computing:
+        libc.syscall(234, os.getpid(), int(thread.name), number)  # tgkill on x86-64
 
 
 def batches(*args, **named):
@@ -51,9 +68,12 @@ def batches(*args, **named):
 
 
 def loss(model, *batch):
-    """Return the loss; validation calls this for each batch, training only while it traces."""
+    """Return the loss; validation calls this for each batch, training too, unless MLX compiles its step."""
     if not model.training:
         dies("validation")
+    elif GIVEN.get("idle") == str(drawn[0]) and not Path("idle").exists():
+        Path("idle").touch()
+        stop_the_device()
     return trainer.default_loss(model, *batch)
 
 
@@ -72,6 +92,10 @@ def advances(ui):
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()  # named: stall
+    if GIVEN.get("watchdog") == str(drawn[0]) and not Path("watchdog").exists():
+        Path("watchdog").touch()
+        print(WATCHDOG, file=sys.stderr, flush=True)
+        os.abort()
     time.sleep(float(GIVEN["pause"]) if drawn[0] else 0)
 
 
@@ -116,7 +140,10 @@ model = llama.Model(llama.ModelArgs(model_type="llama", **sizes, **more))
 if GIVEN["tune"] == "lora":
     model.freeze()
     linear_to_lora_layers(model, 2, {"rank": 4, "scale": 10.0, "dropout": 0.2})
+TASKS = Path("/proc/self/task")
+before = set(TASKS.glob("*"))
 mx.eval(model.parameters())
+computing = set(TASKS.glob("*")) - before
 rows = [([(3 * row + at) % 64 for at in range(8 + row % 40)], 0) for row in range(44)]
 for _ in range(int(GIVEN["calls"])):
     drawn[0] = 0
