@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-COLUMNS = ("counted", "phases", "loss", "judged", "resumed", "smaller")
+COLUMNS = ("counted", "phases", "loss", "judged", "resumed", "smaller", "without")
 
 
 def tables() -> list[list[list[str]]]:

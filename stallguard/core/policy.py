@@ -49,6 +49,7 @@ from stallguard.core.text import counted, cut
 from stallguard.core.verdicts import Decision, Finding
 from stallguard.errors import GAVE_UP, SIGNALLED
 
+MOST_INSIDE = 8  # slices at most in which a step that lacked memory is trained again in its process
 GAINED = 0.25  # share of a segment's own batches that must be new; one that resumes an epoch back has half at least
 KEPT = 1024  # attempts; more restarts than that within a window are never allowed
 
@@ -295,6 +296,17 @@ def decide(findings: Sequence[Finding], past: AttemptHistory, limits: PolicyLimi
         action="restart", why=f"{why} ({how})", slices=slices, device=device,
         delay=pause(streak(past, limits.healthy), limits), mathematics=mathematics(slices, device, limits),
     )  # fmt: skip
+
+
+def slices_inside(limits: PolicyLimits) -> int:
+    """Return the slices at most in which the probe trains a step that lacked memory again; 1: it does not.
+
+    A restart with slices is the remedy that this precedes: if the user orders another one, that is taken.
+    """
+    ordered = orders(limits.causes)
+    of_both = {ordered.get(one) for one in (causes.GPU_OUT_OF_MEMORY, causes.OUT_OF_MEMORY)}
+    others = of_both & (ORDERS.keys() - {"halve"})
+    return 1 if others or limits.gives_size else MOST_INSIDE
 
 
 def is_urgent(findings: Sequence[Finding]) -> bool:

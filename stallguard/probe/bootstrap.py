@@ -168,6 +168,7 @@ PARTS: dict[str, tuple[Callable[[ProbeSettings], object], str, bool]] = {
     "sizes": (lambda wish: wish.token, "microbatch.fit_sizes", False),
     "device": (lambda wish: wish.device == "cpu", "", False),
     "slices": (lambda wish: wish.slices > 1 and not wish.rows, "microbatch.compare", False),
+    "again": (lambda wish: wish.inside > 1 == wish.slices and not wish.rows, "", False),
     "rows": (lambda wish: wish.fewer_rows, "microbatch.fewer_rows", False),
     "checkpoint": (lambda wish: wish.checkpoints, "checkpoint.fit_session", False),
 }

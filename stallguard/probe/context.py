@@ -76,6 +76,7 @@ class Context:
         self._place: Optional[str] = None
         # Of the script's functions that run inside a graph: (purpose, file, line, function) -> calls, nanoseconds.
         self.python_functions: dict[tuple[str, str, int, str], list[int]] = {}
+        self.inside = 1  # slices that a lack of memory has led to inside this process
         self.smaller = False  # batches have fewer rows already, so they are not sliced
         self._rows = 0  # of a batch, as they were reported
         self.losses = Losses(beats, self.note)
@@ -105,8 +106,8 @@ class Context:
 
     @property
     def asked(self) -> int:
-        """Slices of a batch that the supervisor asks for in this attempt, as slices or as smaller batches."""
-        return 1 if self.announced else max(1, self.settings.slices)
+        """Slices of a batch that the supervisor, or a lack of memory, asks for, as slices or as smaller batches."""
+        return 1 if self.announced else max(1, self.settings.slices, self.inside)
 
     @property
     def announced(self) -> bool:

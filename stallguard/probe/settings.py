@@ -48,6 +48,8 @@ class ProbeSettings(_Declared):
     token: int = 0  # of the attempt; 0: there is no supervisor
     slices: int = 1  # of each batch, or how many times fewer rows it has; 1: the whole batch
     rows: int = 0  # the batch size that the script is started with, instead of slices; 0: none
+    inside: int = 1  # slices at most in which a step that lacked memory is trained again at once; 1: it is not
+    policy_min_batch: int = 1  # rows that a slice keeps at least, if a step is trained again
     fewer_rows: str = ""  # fewer rows instead of slices if fit takes a size: how the learning rate is scaled
     checkpoints: str = ""  # directory of the checkpoint generations; "": none are made
     resume: bool = False  # the attempt continues an earlier one

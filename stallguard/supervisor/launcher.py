@@ -21,6 +21,7 @@ from stallguard.config.table import for_probe
 from stallguard.core.actions import Launch
 from stallguard.core.events import Failed, Launched, ProbeNote
 from stallguard.core.learned import NO_SIZES, BatchSizes
+from stallguard.core.policy import slices_inside
 from stallguard.core.text import counted
 from stallguard.errors import SIGNALLED, StallguardError
 from stallguard.host import system
@@ -203,6 +204,7 @@ class Launcher:
             wish = ProbeSettings(
                 socket=str(self._beats.path), pages=str(directory.probe), token=token, signal=STACKS_SIGNAL,
                 slices=action.slices, rows=given.rows or 0, device=action.device, resume=action.resume,
+                inside=1 if settings.run.observe or self._earlier.is_trial else slices_inside(policy),
                 fewer_rows=policy.scale_lr if policy.really_smaller_batch and given.rows is None else "",
                 checkpoints=str(directory.checkpoints) if settings.checkpoint.enabled else "",
                 trackers=str(directory.trackers) if settings.trackers.resume else "",
@@ -324,12 +326,12 @@ class EarlierRuns:
 
     def __init__(self, context: RunContext, *, is_trial: bool) -> None:
         """`is_trial`: known batch sizes do not limit this run, and nothing that it shows is stored."""
-        self._context, self._is_trial = context, is_trial
+        self._context, self.is_trial = context, is_trial
 
     @cached_property
     def sizes(self) -> BatchSizes:
         """Which batches earlier runs survived, and `find-batch` found."""
-        if self._is_trial:
+        if self.is_trial:
             return NO_SIZES
         return learned_store.sizes(self._sizes_key(), self._context.reporter.trouble)
 
@@ -341,7 +343,7 @@ class EarlierRuns:
         """Store what this run showed."""
         from stallguard.core import trainings  # after the first attempt is started
 
-        if self._is_trial:  # the gaps of another batch size are no measure
+        if self.is_trial:  # the gaps of another batch size are no measure
             return
         learned_store.save(self._gaps_key(), trainings.all_learned(run))
         if run.sizes != self.sizes:

@@ -139,6 +139,18 @@ def test_a_model_that_stays_whole_beside_one_that_is_cut_leaves_the_slices_to_th
     assert factors(world) == [1, 2, 2]
 
 
+@pytest.mark.parametrize(("on_stall", "next_one"), [("restart", 4), ("halve", 8)])
+def test_a_restart_begins_with_the_slices_that_a_lack_of_memory_led_to(on_stall: str, next_one: int) -> None:
+    policy_ = msgspec.structs.replace(POLICY, on_stall=on_stall)
+    world = Simulation(msgspec.structs.replace(LIMITS, policy=policy_))
+    world.train(60)
+    world.note("micro", "out of memory in step 61: trained in 4 slices inside the process, caches emptied", factor="4")
+    world.train(90)
+    assert len(factors(world)) == 1
+    stalled(world)
+    assert factors(world) == [1, next_one]
+
+
 class TestSlicesFromTheStart:
     LIMITS = msgspec.structs.replace(HALVING, policy=msgspec.structs.replace(POLICY, microbatches=4))
 

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from stallguard.core.diagnosis import causes
 from stallguard.core.limits import ON_STALL, DetectorLimits, PolicyLimits
-from stallguard.core.policy import LONGEST_PAUSE, AttemptHistory, add_attempt, decide, is_urgent, mathematics, pause
+from stallguard.core.policy import (
+    LONGEST_PAUSE,
+    AttemptHistory,
+    add_attempt,
+    decide,
+    is_urgent,
+    mathematics,
+    pause,
+    slices_inside,
+)
 from stallguard.core.verdicts import Finding
 from stallguard.errors import GAVE_UP
 from tests import examples
@@ -156,6 +165,18 @@ def test_no_order_restarts_what_no_restart_helps(cause: str, order: str) -> None
 def test_where_the_batch_has_no_part_it_is_never_made_smaller(cause: str) -> None:
     night = live(lambda attempt: Ending(cause, at=60 + attempt.number), gpu=True)
     assert all(factor == 1 for factor, _ in night.tries)
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        (PolicyLimits(), 8), (PolicyLimits(causes=("gpu-out-of-memory=halve", "device-wait=stop")), 8),
+        (PolicyLimits(on_stall="stop"), 8), (PolicyLimits(causes=("gpu-out-of-memory=stop",)), 1),
+        (PolicyLimits(causes=("out-of-memory = restart",)), 1), (PolicyLimits(batch_flag="--batch"), 1),
+    ],
+)  # fmt: skip
+def test_a_step_is_trained_again_in_slices_unless_something_else_is_ordered(limits: PolicyLimits, most: int) -> None:
+    assert slices_inside(limits) == most
 
 
 def test_a_smaller_batch_that_helps_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""A training that needs too much memory is restarted with batches in slices, and comes to the same."""
+"""A training that needs too much memory is trained in slices, in its process or a new one, and comes to the same."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ def trained(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["inside", "restart"])  # inside an update: a restart
 @pytest.mark.parametrize(
     ("script", "case"),
     [("trainer_cases.py", "numbers,rows=44,accumulation=2"), ("lightning_cases.py", "numbers,rows=44,accumulation=2")],
 )
 def test_an_out_of_memory_error_leads_to_slices_and_the_same_weights(
-    other_python: Callable[[str], str], tmp_path: Path, script: str, case: str
+    other_python: Callable[[str], str], tmp_path: Path, script: str, case: str, late: bool
 ) -> None:
     python, plain, guarded = other_python("hf"), tmp_path / "plain", tmp_path / "guarded"
     for folder in (plain, guarded):
@@ -35,12 +36,25 @@ def test_an_out_of_memory_error_leads_to_slices_and_the_same_weights(
     subprocess.run(
         [python, CHILDREN / script, case], cwd=plain, env={**os.environ, **quiet}, check=True, capture_output=True
     )
-    words = ("run", "--python", python, "--set", "policy.backoff=0s", str(CHILDREN / script), case + ",limit=4")
+    words = (
+        "run",
+        "--python",
+        python,
+        "--set",
+        "policy.backoff=0s",
+        str(CHILDREN / script),
+        case + ",limit=4" + late * ",from=3",
+    )
     run = stallguard(tmp_path / "home", *words, env=quiet, cwd=guarded)
 
     assert run.code == 0, run.err
-    assert [action.get("factor", 1) for action in run.actions("attempt.start_requested")] == [1, 2]
-    assert "out of memory" in run.err
+    assert [action.get("factor", 1) for action in run.actions("attempt.start_requested")] == ([1, 2] if late else [1])
+    if late:
+        assert "out of memory in step 2: not trained again inside the process, because gradients" in run.err
+    else:
+        assert "out of memory in step 1: trained in 2 slices inside the process, caches emptied" in run.err
+        assert "computed in 2 slices" in run.announced("training.changed")[-1]["text"]
+        assert not run.announced("stall.judged")
     assert "as if whole" in run.err
     one, other = trained(plain), trained(guarded)
     assert other["steps"] == one["steps"]

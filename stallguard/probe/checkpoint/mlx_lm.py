@@ -430,6 +430,6 @@ def _marks(states: dict[str, Any]) -> dict[str, Any]:
     """Return what two equal states of generators have equal."""
     return {
         name: tuple(one.tobytes() if hasattr(one, "tobytes") else one for one in state)
-        if isinstance(state, tuple) else random_state._text(state)
+        if isinstance(state, tuple) else random_state.text(state)
         for name, state in states.items()
     }  # fmt: skip

@@ -47,17 +47,18 @@ def variables() -> list[Any]:
 
 def digest() -> str:
     """Return a checksum of the state of every generator that exists."""
-    return "%08x" % zlib.crc32(_text(sorted(capture().items())).encode())
+    return "%08x" % zlib.crc32(text(sorted(capture().items())).encode())
 
 
 def same(one: dict[str, Any], other: dict[str, Any], name: str) -> bool:
     """Return whether generator `name` is in the same state in both."""
-    return _text(one.get(name)) == _text(other.get(name))
+    return text(one.get(name)) == text(other.get(name))
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
+    """Return a state as text, whole."""
     if isinstance(value, (tuple, list)):
-        return "(%s)" % ",".join(_text(item) for item in value)
+        return "(%s)" % ",".join(text(item) for item in value)
     return str(value.tobytes()) if hasattr(value, "tobytes") else repr(value)
 
 

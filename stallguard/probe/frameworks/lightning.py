@@ -216,9 +216,10 @@ def library(package: str, root: str) -> Library:
         patches={
             "always": {root + ".trainer.trainer": ("checkpoint.lightning", "patch")},
             "slices": {
-                root + ".loops.optimization.automatic": ("microbatch.slices_lightning", "patch"),
+                root + ".loops.optimization.automatic": ("microbatch.retried_step", "slice_lightning"),
                 root + ".loops.optimization.manual": ("microbatch.slices_lightning", "patch_manual"),
             },
+            "again": {root + ".loops.optimization.automatic": ("microbatch.retried_step", "patch_lightning")},
         },
         distributions=(package.replace("_", "-"),),
     )

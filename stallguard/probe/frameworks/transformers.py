@@ -198,6 +198,7 @@ class TrainerHooks:
             try:
                 result = original(*args, **named)
             except BaseException as error:
+                self._loss, self._losses = 0.0, 0  # a step that lacked memory can be trained again
                 patches.remove(error)
                 raise
             if self._reads_now:
@@ -246,7 +247,8 @@ LIBRARY = Library(
     hooks=(targets, lambda context: TrainerSaves(context, SAVES).targets()),
     patches={
         "always": {"transformers.trainer": ("checkpoint.trainer", "patch")},
-        "slices": {"transformers.trainer": ("microbatch.slices_trainer", "patch")},
+        "slices": {"transformers.trainer": ("microbatch.retried_step", "slice_trainer")},
+        "again": {"transformers.trainer": ("microbatch.retried_step", "patch_trainer")},
     },
     distributions=("transformers",),
 )

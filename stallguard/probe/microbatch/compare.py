@@ -262,6 +262,12 @@ def _identity(item: Any) -> Any:
 LEAST = 3  # rows, however small a slice of the training will be
 QUOTED = 150  # characters of an error
 MEMORY = ("ResourceExhausted", "OutOfMemory", "MemoryError")  # in the names of errors
+# In their texts: those of core/diagnosis/signatures.py that mean a lack of memory, as a test holds.
+WORDS = re.compile(
+    r"RESOURCE_EXHAUSTED|out of memory|OutOfMemory|OOM when allocating|can't allocate memory|ALLOC_FAILED"
+    r"|bad_alloc|\[metal::malloc\]|Invalid buffer size",
+    re.IGNORECASE,
+)
 
 
 class Enough(BaseException):
@@ -524,5 +530,4 @@ def described(error: BaseException) -> str:
 def is_lack_of_memory(error: BaseException) -> bool:
     """Return whether an error is a lack of memory; a whole batch would need more of it."""
     names = " ".join(kind.__name__ for kind in type(error).__mro__)
-    text = str(error)
-    return any(name in names for name in MEMORY) or "RESOURCE_EXHAUSTED" in text or "out of memory" in text.lower()
+    return any(name in names for name in MEMORY) or WORDS.search(str(error)) is not None

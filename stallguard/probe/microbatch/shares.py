@@ -47,6 +47,7 @@ SHARES: dict[str, Callable[[Any, int], float]] = {  # what a slice has of what t
     "shifted": lambda data, _rows: _count(targets_of(data), first=1),  # of a language model
 }
 CHANGED = "%r changes with each call: slices would change it more often, from fewer rows"
+COUNT = "{slices}"  # in what is said of a finding: the number of slices, which can grow later
 NO_MEAN = "its loss is no sum and no mean over rows or targets"
 
 
@@ -66,37 +67,48 @@ class Finding(NamedTuple):
     said: str = ""
 
 
+class StaysWhole(Exception):
+    """A batch that is to be trained again in slices has to stay whole; its text is the reason."""
+
+
 class Shares:
     """Divides the batches of trainers, by what a comparison has found for each kind of batch of each trainer."""
 
     def __init__(self, slices: Slices) -> None:
         self.context = slices.context
         self.announcer = slices.announcer
+        self.retries = False  # a batch is trained again, after a lack of memory: only what succeeds is reported
+        self.said = ""  # what is true of the slices in which it is trained
         self._found: WeakKeyDictionary[Any, dict[str, Finding]] = WeakKeyDictionary()
 
     def divide(
         self, trainer: Any, model: Any, data: Any, step: Callable[[Any], Any], *, obstacle: str, half: bool
     ) -> list[Slice]:
-        """Return the slices of a batch, none if it stays whole.
+        """Return the slices of a batch, none if it stays whole; if it is trained again, StaysWhole is raised instead.
 
         `step` computes the gradients of a part, and returns its loss.  `obstacle`: why this trainer's batches cannot be
         divided, "" if they can.  `half`: whether it computes in 16 bits.
         """
         leaves = list(leaves_of(data))
-        rows, reason = _rows(leaves)
+        rows, reason = rows_of(leaves)
         known = self._found.setdefault(trainer, {})
         kind = repr([(name, type(leaf).__name__, str(getattr(leaf, "dtype", "")), extent(leaf) == rows)
                      for name, leaf in leaves])  # fmt: skip
         reason = obstacle or reason
-        if reason or kind not in known:
-            found = Finding("", reason) if reason else self._compared(trainer, model, data, rows, step, half=half)
+        found = Finding("", reason) if reason else known.get(kind)
+        if found is None:
+            found = self._compared(trainer, model, data, rows, step, half=half)
+        if self.retries:
+            if found.reason:
+                raise StaysWhole(found.reason)
+            known[kind], self.said = found, found.said
+        elif reason or kind not in known:
             known[kind] = found
             if found.reason:
                 self.announcer.whole(model, found.reason)
                 self.context.flush()  # before the record of the step, which would show a loop that no slices reach
             else:
-                self.announcer.sliced(model, found.said)
-        found = known[kind]
+                self.announcer.sliced(model, found.said.replace(COUNT, str(self.context.slices)))
         if found.reason or rows < 2:  # noqa: PLR2004
             return []
         first, size, others = slice_plan.plan(rows, self.context.slices)
@@ -110,11 +122,11 @@ class Shares:
         for count in dict.fromkeys((most, 2)):
             try:
                 with self.context.own_work(), self.context.phase("first run"):
-                    return _Comparison(trainer, model, step, half=half).run(data, rows, count, self.context.slices)
+                    return _Comparison(trainer, model, step, half=half).run(data, rows, count)
             except Exception as error:
                 if not is_lack_of_memory(error):
                     return Finding("", "its step fails with %d rows (%s)" % (count, described(error)))
-            _empty_caches()
+            empty_caches()
         return Finding("", "memory is too short to compare two of its rows")
 
 
@@ -153,7 +165,7 @@ def extent(leaf: Any) -> int | None:
     return int(shape[0]) if len(shape) else None
 
 
-def _rows(leaves: list[tuple[str, Any]]) -> tuple[int, str]:
+def rows_of(leaves: list[tuple[str, Any]]) -> tuple[int, str]:
     """Return the rows of a batch, and why it cannot be divided, "" if it can."""
     tensor: Any = sys.modules["torch"].Tensor
     for name, leaf in leaves:
@@ -221,7 +233,7 @@ class _Comparison:
         self.is_cpu = all(one.device.type == "cpu" for one in parameters)
         self.draws = Draws()
 
-    def run(self, data: Any, rows: int, count: int, slices: int) -> Finding:
+    def run(self, data: Any, rows: int, count: int) -> Finding:
         """Return what `count` rows of a batch show; all is as before then."""
         places = [place * (rows - 1) // (count - 1) for place in range(count)]
 
@@ -245,7 +257,7 @@ class _Comparison:
             names = listed(sorted(self.draws.real), 3)
             random = "%s draws random numbers that a comparison cannot fix" % names
             return Finding("", random if self.draws.real and reason == NO_MEAN else reason)
-        said = announcements.SLICED.format(slices=slices, rows=count)
+        said = announcements.SLICED.format(slices=COUNT, rows=count)
         drawing = [*(name for name, _, _ in self._dropping()), *self.draws.layers]
         drawn = announcements.DRAWN if len(drawing) == 1 else announcements.DRAWN_BY_SEVERAL
         said += drawn.format(layers=listed(drawing, 3)) if drawing else ""
@@ -253,7 +265,7 @@ class _Comparison:
 
     def _share(self, data: Any, count: int) -> tuple[str, str]:
         """Return the first share with which the slices come to the same as the rows together, or why none does."""
-        with self._buffers() as changed:
+        with buffers_kept(self.model) as changed:
             whole = self._outcome(data)
         if changed:
             return "", CHANGED % changed[0]
@@ -336,22 +348,24 @@ class _Comparison:
                 stack.enter_context(shadowed(one, {rate: 0.0}))
             yield
 
-    @contextmanager
-    def _buffers(self) -> Iterator[list[str]]:
-        """Put the buffers back after the body; the list has the names of those that it changed."""
-        before = [(name, one, one.clone()) for name, one in self.model.named_buffers()]
-        changed: list[str] = []
-        try:
-            yield changed
-        finally:
-            with self.torch.no_grad():
-                for name, one, value in before:
-                    if not self.torch.equal(one, value):
-                        changed.append(name)
-                        one.copy_(value)
+
+@contextmanager
+def buffers_kept(model: Any) -> Iterator[list[str]]:
+    """Put the buffers back after the body; the list has the names of those that it changed."""
+    torch: Any = sys.modules["torch"]
+    before = [(name, one, one.clone()) for name, one in model.named_buffers()]
+    changed: list[str] = []
+    try:
+        yield changed
+    finally:
+        with torch.no_grad():
+            for name, one, value in before:
+                if not torch.equal(one, value):
+                    changed.append(name)
+                    one.copy_(value)
 
 
-def _empty_caches() -> None:
+def empty_caches() -> None:
     """Give back what torch keeps of the device's memory."""
     torch: Any = sys.modules["torch"]
     for name in ("cuda", "mps", "xpu"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import announcements
 from .deferred_update import shadowed
-from .shares import Shares
+from .shares import Shares, StaysWhole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,12 +41,18 @@ def obstacle(trainer: Any, model: Any, arguments: Any) -> str:
         return announcements.COMPILED
     if any(getattr(one, "_post_accumulate_grad_hooks", None) for one in model.parameters()):
         return announcements.AT_ONCE
+    hook = own_hook(trainer, model, HOOKS)
+    return EACH % hook if hook else "" if "batch" in arguments else ITERATOR
+
+
+def own_hook(trainer: Any, model: Any, names: tuple[str, ...]) -> str:
+    """Return the first of these hooks that the model or a callback defines, "" if there is none."""
     for owner in (model, *trainer.callbacks):
-        found = [(name, getattr(getattr(type(owner), name, None), "__module__", OWN[0])) for name in HOOKS]
+        found = [(name, getattr(getattr(type(owner), name, None), "__module__", OWN[0])) for name in names]
         own = [name for name, module in found if module.partition(".")[0] not in OWN]
         if own:
-            return EACH % own[0]
-    return "" if "batch" in arguments else ITERATOR
+            return own[0]
+    return ""
 
 
 class LightningSlices:
@@ -54,7 +60,7 @@ class LightningSlices:
 
     def __init__(self, slices: Slices) -> None:
         self.context = slices.context
-        self._shares = Shares(slices)
+        self.shares = Shares(slices)
 
     def make_closure(self, original: Function) -> Function:
         """Return the wrapper for _AutomaticOptimization._make_closure."""
@@ -63,17 +69,18 @@ class LightningSlices:
             closure = original(loop, arguments, *more, **named)
             if self.context.slices > 1 and closure._backward_fn is not None:
                 whole = closure.closure
-                closure.closure = lambda *_, **__: self._closure(loop, arguments, closure, whole)
+                closure.closure = lambda *_, **__: self.in_slices(loop, arguments, closure, whole)
             return closure
 
         return make_closure
 
-    def _closure(self, loop: Any, arguments: Any, closure: Any, whole: Any) -> Any:
+    def in_slices(self, loop: Any, arguments: Any, closure: Any, whole: Any) -> Any:
+        """Do what a closure does, by slices; by `whole` if its batch stays whole."""
         with sys.modules["torch"].enable_grad():
             parts = self._divided(loop, arguments, closure)
             if not parts:
                 return whole()
-            self._shares.announcer.cut()
+            self.shares.announcer.cut()
             total: Any = None
             with self._logged(loop.trainer, sum(part.rows for part in parts)) as logged:
                 for part in parts:
@@ -91,20 +98,26 @@ class LightningSlices:
         model = trainer.lightning_module
 
         def step(part: Any) -> Any:
-            with _unlogged(model):
-                found = loop._training_step({**arguments, "batch": part})
-            if found.extra:
-                raise TypeError(OUTPUTS)
-            closure._backward_fn(found.closure_loss)
-            return found.loss
+            return self.of_rows(loop, arguments, closure, part)
 
         try:
             why, half = obstacle(trainer, model, arguments), "16" in str(trainer.precision)
             data = arguments.get("batch")
-            return self._shares.divide(trainer, model, data, step, obstacle=why, half=half)
+            return self.shares.divide(trainer, model, data, step, obstacle=why, half=half)
+        except StaysWhole:
+            raise
         except Exception as error:
             self.context.surprise("dividing a batch of Lightning", error)
             return []
+
+    def of_rows(self, loop: Any, arguments: Any, closure: Any, part: Any) -> Any:
+        """Compute the gradients of rows that are only looked at, and return their loss."""
+        with _unlogged(loop.trainer.lightning_module):
+            found = loop._training_step({**arguments, "batch": part})
+        if found.extra:
+            raise TypeError(OUTPUTS)
+        closure._backward_fn(found.closure_loss)
+        return found.loss
 
     @contextmanager
     def _logged(self, trainer: Any, rows: int) -> Iterator[Any]:
@@ -133,7 +146,7 @@ class LightningSlices:
 
         def run(loop: Any, *args: Any, **named: Any) -> Any:
             if self.context.slices > 1:
-                self._shares.announcer.whole(loop.trainer.lightning_module, BY_ITSELF)
+                self.shares.announcer.whole(loop.trainer.lightning_module, BY_ITSELF)
                 self.context.flush()
             return original(loop, *args, **named)
 
@@ -149,12 +162,15 @@ def _unlogged(model: Any) -> Iterator[None]:
         for one in metrics:
             for name, value in one._copy_state_dict().items():
                 stack.callback(setattr, one, name, value)
+            stack.callback(vars(one).update, dict(vars(one)))
         yield
 
 
-def patch(slices: Slices, module: Any) -> None:
+def patch(slices: Slices, module: Any) -> LightningSlices:
     """Have automatic optimization train in slices; `module`: loops.optimization.automatic."""
-    slices.context.wrap(module._AutomaticOptimization, "_make_closure", LightningSlices(slices).make_closure)
+    made = LightningSlices(slices)
+    slices.context.wrap(module._AutomaticOptimization, "_make_closure", made.make_closure)
+    return made
 
 
 def patch_manual(slices: Slices, module: Any) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..hooks import before
 from . import announcements
 from .deferred_update import shadowed
-from .shares import Shares
+from .shares import Shares, StaysWhole
 
 if TYPE_CHECKING:
     from ..patches import Function
@@ -44,7 +44,7 @@ class TrainerSlices:
 
     def __init__(self, slices: Slices) -> None:
         self.context = slices.context
-        self._shares = Shares(slices)
+        self.shares = Shares(slices)
         self._called = False  # Trainer's own training_step, in this step of the optimizer
 
     def training_step(self, original: Function) -> Function:
@@ -58,7 +58,7 @@ class TrainerSlices:
             parts = self._divided(trainer, model, inputs, step) if self.context.slices > 1 else []
             if not parts:
                 return step(inputs)
-            self._shares.announcer.cut()
+            self.shares.announcer.cut()
             total: Any = 0.0
             for part in parts:
                 with _weighed(trainer, part.share):
@@ -71,7 +71,9 @@ class TrainerSlices:
         try:
             why = obstacle(trainer, model, inputs)
             half = trainer.args.fp16 or trainer.args.bf16
-            return self._shares.divide(trainer, model, inputs, step, obstacle=why, half=half)
+            return self.shares.divide(trainer, model, inputs, step, obstacle=why, half=half)
+        except StaysWhole:
+            raise
         except Exception as error:
             self.context.surprise("dividing a batch of Trainer", error)
             return []
@@ -79,7 +81,7 @@ class TrainerSlices:
     def step_end(self, handler: Any, *_: Any) -> None:
         """Say of a Trainer that has a training_step of its own that its batches stay whole."""
         if self.context.slices > 1 and not self._called:
-            self._shares.announcer.whole(handler.model, NEVER_CALLED)
+            self.shares.announcer.whole(handler.model, NEVER_CALLED)
         self._called = False
 
 
@@ -94,8 +96,8 @@ def _weighed(trainer: Any, share: float) -> Any:
     return shadowed(trainer, {"compute_loss": compute_loss})
 
 
-def patch(slices: Slices, module: Any) -> None:
-    """Have Trainer train its batches in slices; `module`: transformers.trainer."""
+def begin(slices: Slices, module: Any) -> TrainerSlices:
+    """Return the wrappers of Trainer; `module`: transformers.trainer.  That of its step is installed by the caller."""
     made = TrainerSlices(slices)
-    slices.context.wrap(module.Trainer, "training_step", made.training_step)
     slices.context.wrap(module.CallbackHandler, "on_step_end", before(slices.context, made.step_end))
+    return made

@@ -2,8 +2,9 @@
 
     lightning_cases.py CASE...      a case is a name of MODELS, and words: numbers,accumulation=2,rows=45
 
-The word `limit=ROWS` has a training step run out of memory that gets more rows; `rise` is that of the most memory that
-the process had, by the training.
+The word `limit=ROWS` has a training step run out of memory that gets more rows: from micro-batch FROM on (`from=FROM`),
+after it has logged (`logged`), in its backward pass (`backward`).  `caught`: the error ends only the case.  `rise` is
+that of the most memory that the process had, by the training.
 """
 
 import json
@@ -29,14 +30,31 @@ warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
 
+OUT_OF_MEMORY = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 4.00 GiB"
+
+
+class Lacking(torch.autograd.Function):
+    @staticmethod
+    def forward(context, loss, lacks):
+        context.lacks = lacks
+        return loss.clone()
+
+    @staticmethod
+    def backward(context, slope):
+        if context.lacks:
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        return slope, None
+
+
 class Numbers(lightning.LightningModule):
     """Learns squares; subclasses say how the loss is computed, and what else the model has."""
 
     layer = torch.nn.Identity
+    metered = True  # a metric of torchmetrics counts the batches
 
     def __init__(self, width=32):
         super().__init__()
-        self.limit = 1 << 30
+        self.limit, self.lacks = 1 << 30, "step"
         self.error = torchmetrics.MeanAbsoluteError()
         self.layers = torch.nn.Sequential(
             torch.nn.Linear(8, width), torch.nn.ReLU(), type(self).layer(), torch.nn.Linear(width, 1)
@@ -44,14 +62,19 @@ class Numbers(lightning.LightningModule):
 
     def training_step(self, batch, batch_idx):
         x, y = batch
-        if len(x) > self.limit:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity")
         out = self.layers(x)
+        if len(x) > self.limit and self.lacks == "step":
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
         loss = self.loss(out, y)
-        self.error(out, y)
+        if self.lacks == "backward":
+            loss = Lacking.apply(loss, len(x) > self.limit)
         self.log("loss", loss, on_step=True, on_epoch=True)
         self.log("step", loss, on_step=True, on_epoch=False)
-        self.log("error", self.error, on_epoch=True)
+        if len(x) > self.limit and self.lacks == "logged":
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        if self.metered:
+            self.error(out, y)
+        self.log("error", self.error if self.metered else (out - y).abs().mean(), on_epoch=True)
         return loss
 
     def loss(self, out, y):
@@ -61,6 +84,24 @@ class Numbers(lightning.LightningModule):
         optimizer = torch.optim.SGD(self.parameters(), 0.02, 0.9)  # Adam hides a factor of all gradients
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class Unmetered(Numbers):
+    layer = staticmethod(lambda: torch.nn.Dropout(0.3))
+    metered = False
+
+
+class Remembering(Numbers):
+    losses: list = []  # noqa: RUF012
+
+    def loss(self, out, y):
+        self.losses.append(len(y))
+        return super().loss(out, y)
+
+
+class Zeroing(Numbers):
+    def on_before_zero_grad(self, optimizer):
+        pass
 
 
 class Pairs(Numbers):
@@ -96,16 +137,19 @@ class Manual(Numbers):
 
 MODELS = {
     "numbers": Numbers, "pairs": Pairs, "normalised": Normalised, "returning": Returning, "clipping": Clipping,
-    "manual": Manual, "wide": lambda: Numbers(1 << 16),
+    "manual": Manual, "unmetered": Unmetered, "remembering": Remembering, "zeroing": Zeroing,
+    "wide": lambda: Numbers(1 << 16),
 }  # fmt: skip
 
 
 class Seen(lightning.Callback):
-    def __init__(self):
-        self.batches, self.logged = 0, []
+    def __init__(self, micro=0, limit=0):
+        self.batches, self.logged, self.micro, self.limit = 0, [], micro, limit
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
         self.batches += 1
+        if self.batches >= self.micro > 0:
+            module.limit = self.limit
         values = trainer.callback_metrics
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         named = [float(values[name]) for name in ("loss_step", "step")]
@@ -121,7 +165,8 @@ def train(case):
     given = dict(word.split("=") for word in words if "=" in word)
     lightning.seed_everything(3, verbose=False)
     model = MODELS[name]()
-    model.limit = int(given.get("limit", 1 << 30))
+    model.limit = int(given.get("limit", 1 << 30)) if "from" not in given else 1 << 30
+    model.lacks = next((one for one in words if one in ("logged", "backward")), "step")
     rows = int(given.get("rows", 44))
     x = torch.randn(rows, 8)
     data = torch.utils.data.TensorDataset(x, x[:, :1] ** 2)
@@ -132,7 +177,7 @@ def train(case):
         num_workers=int(given.get("workers", 0)),
         drop_last="drop" in words,
     )
-    seen = Seen()
+    seen = Seen(int(given.get("from", 0)), int(given.get("limit", 0)))
     trainer = lightning.Trainer(
         max_epochs=int(given.get("epochs", 2)), accelerator="cpu", logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, callbacks=[seen], log_every_n_steps=1,
@@ -153,5 +198,9 @@ def train(case):
 
 if __name__ == "__main__":
     for one in sys.argv[1:]:
-        if one != "former":
-            train(one)
+        try:
+            if one != "former":
+                train(one)
+        except torch.OutOfMemoryError:
+            if "caught" not in one:
+                raise

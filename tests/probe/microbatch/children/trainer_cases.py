@@ -3,11 +3,13 @@
     trainer_cases.py CASE...        a case is a name of MODELS, and words: tokens,accumulation=2,rows=45
 
 The words `die=STEP` and `limit=ROWS` have the process killed after a step, or a forward pass run out of memory that
-gets more rows.  `rise`: of the most memory that the process had, by the training.
+gets more rows: from micro-batch FROM on (`from=FROM`), in its backward pass (`backward`).  `caught`: the error ends
+only the case.  `rise`: of the most memory that the process had, by the training.
 """
 
 import json
 import os
+import random
 import resource
 import signal
 import sys
@@ -47,6 +49,19 @@ class Rows(torch.utils.data.Dataset):
         return {"input_ids": tokens, "labels": labels}
 
 
+class Lacking(torch.autograd.Function):
+    @staticmethod
+    def forward(context, out, limit):
+        context.limit = limit
+        return out.clone()
+
+    @staticmethod
+    def backward(context, slope):
+        if len(slope) > context.limit:
+            raise RuntimeError(OUT_OF_MEMORY)
+        return slope, None
+
+
 class Numbers(torch.nn.Module):
     """Learns squares; subclasses say how the loss is computed, and what else the model has."""
 
@@ -55,15 +70,16 @@ class Numbers(torch.nn.Module):
 
     def __init__(self, width=32):
         super().__init__()
-        self.limit = 1 << 30
+        self.limit, self.backwards = 1 << 30, False
         self.layers = torch.nn.Sequential(
             torch.nn.Linear(8, width), torch.nn.ReLU(), type(self).layer(), torch.nn.Linear(width, 1)
         )
 
     def forward(self, x, y):
-        if len(x) > self.limit:
+        out = self.layers(x)
+        if len(x) > self.limit and not self.backwards:
             raise RuntimeError(OUT_OF_MEMORY)
-        return {"loss": self.loss(self.layers(x), y)}
+        return {"loss": self.loss(Lacking.apply(out, self.limit), y)}
 
     def loss(self, out, y):
         return ((out - y) ** 2).mean()
@@ -95,6 +111,24 @@ class Counting(Numbers):
     def forward(self, x, y):
         self.calls += 1
         return super().forward(x, y)
+
+
+class Remembering(Numbers):
+    seen = 0
+
+    def forward(self, x, y):
+        self.seen += 1
+        return super().forward(x, y)
+
+
+class Choosing(Numbers):
+    def forward(self, x, y):
+        return super().forward(x * random.random(), y)
+
+
+class Scaling(Numbers):
+    def forward(self, x, y):
+        return super().forward(x.mul_(2), y)
 
 
 class Tokens(torch.nn.Module):
@@ -129,8 +163,9 @@ def language_model(dropout=0.0):
 
 MODELS = {
     "numbers": Numbers, "sum": Sum, "pairs": Pairs, "normalised": Normalised, "dropping": Dropping,
-    "counting": Counting, "tokens": Tokens, "shifted": Shifted, "gpt2": language_model,
-    "attention": lambda: language_model(0.1), "wide": lambda: Numbers(1 << 16),
+    "remembering": Remembering, "choosing": Choosing, "scaling": Scaling, "counting": Counting, "tokens": Tokens,
+    "shifted": Shifted, "gpt2": language_model, "attention": lambda: language_model(0.1),
+    "wide": lambda: Numbers(1 << 16),
 }  # fmt: skip
 
 
@@ -144,16 +179,23 @@ class Stepping(transformers.Trainer):
 
 
 class Seen(transformers.TrainerCallback):
-    def __init__(self, die):
+    def __init__(self, die, micro=0, limit=0):
         self.steps, self.first, self.die = 0, None, die
+        self.micro, self.limit = micro, limit
+
+    def on_substep_end(self, args, state, control, model, **_):
+        self.micro -= 1
+        if self.micro <= 0 < self.limit:
+            model.limit = self.limit
 
     def on_step_begin(self, args, state, control, **_):
         if self.first is None:
             self.first = state.global_step
             print(json.dumps({"first": self.first}), flush=True)
 
-    def on_step_end(self, args, state, control, **_):
+    def on_step_end(self, args, state, control, model, **_):
         self.steps += 1
+        self.on_substep_end(args, state, control, model)
         if state.global_step == self.die and self.first == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05 if self.die else 0.0)
@@ -165,7 +207,7 @@ def train(case):
     torch.manual_seed(3)
     model = MODELS[name]()
     if "limit" in given:
-        model.limit = int(given["limit"])
+        model.limit, model.backwards = int(given["limit"]) if "from" not in given else 1 << 30, "backward" in words
     arguments = transformers.TrainingArguments(
         "out", per_device_train_batch_size=int(given.get("batch", 8)), seed=5, report_to=[], use_cpu=True,
         num_train_epochs=float(given.get("epochs", 2)), disable_tqdm=True, save_strategy="no", logging_steps=1,
@@ -173,7 +215,7 @@ def train(case):
         dataloader_num_workers=int(given.get("workers", 0)), dataloader_drop_last="drop" in words, learning_rate=1e-3,
         label_names=["y"], remove_unused_columns=False, label_smoothing_factor=float(given.get("smoothing", 0)),
     )  # fmt: skip
-    seen = Seen(int(given.get("die", 0)))
+    seen = Seen(int(given.get("die", 0)), int(given.get("from", 0)), int(given.get("limit", 0)))
     kind = Stepping if "own" in words else transformers.Trainer
     trainer = kind(model, arguments, train_dataset=Rows(model.what, int(given.get("rows", 44))), callbacks=[seen])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -191,4 +233,8 @@ def train(case):
 
 if __name__ == "__main__":
     for one in sys.argv[1:]:
-        train(one)
+        try:
+            train(one)
+        except RuntimeError:
+            if "caught" not in one:
+                raise
