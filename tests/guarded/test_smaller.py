@@ -52,7 +52,7 @@ def test_an_out_of_memory_error_leads_to_slices_and_the_same_weights(
     assert run.code == 0, run.err
     assert [action.get("factor", 1) for action in run.actions("attempt.start_requested")] == ([1, 2] if late else [1])
     if late:
-        notes = [event.text for event in run.events() if isinstance(event, ProbeNote) and event.kind == "memory"]
+        notes = [event.text for event in run.events if isinstance(event, ProbeNote) and event.kind == "memory"]
         assert notes[0].startswith("out of memory in step 2: not trained again inside the process, because gradients")
     else:
         assert "out of memory in step 1: trained in 2 slices inside the process, caches emptied" in run.err
