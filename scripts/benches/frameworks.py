@@ -284,8 +284,9 @@ HANGS = {
     ("mlx-lm", "lock"): "host-deadlock", ("mlx", "idle"): "device-wait",
 }  # fmt: skip
 TRAININGS = 100
-# Steps at which one hangs, not the first of an epoch: docs/frameworks.md gives that one 20 s.
-LATER = [step for step in range(45, 115) if step % 40]
+# Steps at which one hangs, not the first of an epoch, and not in the first seconds, until threads of progress bars are
+# known: docs/frameworks.md gives those 20 to 60 s.
+LATER, PAUSE = [step for step in range(85, 155) if step % 40], "pause=0.2"
 JUDGED = {"lock": 11.0, "idle": 13.0}  # seconds, at most, of 99 of 100
 
 
@@ -305,7 +306,7 @@ def hung(asked: Asked, kind: Kind, place: Path, how: str, step: int) -> Result |
     """Have a training hang at a step; return seconds until it was judged, LONGEST if it never was, and the cause."""
     place.mkdir()
     options = (*QUIETLY, "--on-stall", "stop", "--set", "detector.act_after=1s")  # ended as soon as it is judged
-    words = (kind.word, f"device={kind.device}", f"{how}={step}", "pause=0.03")
+    words = (kind.word, f"device={kind.device}", KILL_STEPS, f"{how}={step}", PAUSE)
     command = guarding(CHILD, *words, options=options, python=python_of(kind))
     ended(started(command, place, place, place / "printed", TMPDIR=str(place.parent)), max(1.0, asked.left), 10)
     if asked.left <= 0:
