@@ -144,6 +144,9 @@ def unsaved_loop(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[
     """Return the run after a record, with an announcement if it shows a loop of the script's own that is not saved."""
     own_loop = event.trains and is_loop(event) and event.source in {*LOOPS, "on_batch"}
     known = any(one.pid == event.pid for one in run.current.unsaved)
+    greetings = (one.history.greeted for one in run.current.trainings if one.pid == event.pid and not one.over)
+    # A loop that can be saved, and stands still before its first checkpoint.
+    known = known or any(greeted is not None and "checkpoint" in greeted.hooks for greeted in greetings)
     if not (limits.saves and own_loop) or event.saves or known or event.phase == "checkpoint":
         return run, []
     began = run.current.loops.get(event.pid, event.at)

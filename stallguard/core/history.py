@@ -126,6 +126,7 @@ class History(msgspec.Struct, frozen=True):
     broken_loss: events.ProbeNote | None = None  # that the loss is not finite, if it is so now
     rows: int | None = None  # of a whole batch; None: the probe did not report them
     outside: str = ""  # how the attempt is watched from outside only (supervisor.attempt_watch)
+    has_peers: bool = False  # the probe noted that other processes take part in the training
     openmp: str = ""  # several runtimes of OpenMP that the process has loaded, if the probe noted them
     dtype: str = ""  # in which the model computes, if the probe noted it
     feed: str = ""  # what the batches come from (the probe's notes "feed"); "": not known
@@ -220,6 +221,7 @@ def _noted(history: History, event: events.ProbeNote) -> History:
         raised=_raised(history.raised, event),
         rows=(whole_number(event.facts["rows"]) or None) if "rows" in event.facts else history.rows,  # 0: not known
         dtype=event.facts.get("dtype", history.dtype),
+        has_peers=history.has_peers or "peers" in event.facts,
         openmp=event.facts.get("openmp", history.openmp),
         outside=event.facts.get("outside", history.outside),
         feed=_feed(history.feed, event.facts.get("feed", "")),

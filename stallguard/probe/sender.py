@@ -24,7 +24,7 @@ from .beats import monotonic_ns
 from .loop_names import LoopNames
 from .native_threads import service_threads
 from .stack_dumps import is_caught, still_ours, write
-from .wait_evidence import WaitEvidence
+from .wait_evidence import WaitEvidence, has_peers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Sender:
         self.unread: Optional[Callable[[], Optional[bool]]] = None  # looks if the script resumes; None: ask again
         self._named = 0
         self._runtimes: Optional[str] = None  # of OpenMP, as noted last; None: not looked yet
+        self._has_peers = False  # noted that other processes take part
         self._sampled = 0
         self._stacks = beats.slots[_STACKS]  # requests for stacks that are answered
         self._turning = allocate_lock()  # two turns at once would send one note twice and drop another
@@ -113,12 +114,18 @@ class Sender:
         asked = self._beats.slots[_STACKS]
         if asked != self._stacks:
             self._stacks = asked
-            self._note_runtimes()
+            self._note_surroundings()
             self.turn(monotonic_ns())  # before the stacks, with which the stall is explained
             write()
 
-    def _note_runtimes(self) -> None:
-        """Note several runtimes of OpenMP: once a batch has run, and again at a stall, since more can be loaded."""
+    def _note_surroundings(self) -> None:
+        """Note several runtimes of OpenMP, and other processes that take part in the training.
+
+        Once a batch has run, and again at a stall: more can be loaded, or join, later.
+        """
+        if not self._has_peers and has_peers():
+            self._has_peers = True
+            self._mail.note("peers", "", {"peers": "yes"})
         found = openmp.clash()
         if found and found != self._runtimes:
             self._runtimes = found
@@ -198,7 +205,7 @@ class Sender:
         self._mail.service_threads(service_threads())
         if self._runtimes is None and self._beats.slots[_BEATS]:
             self._runtimes = ""
-            self._note_runtimes()
+            self._note_surroundings()
         stack_dumps.look()
         if self._mail.armed and is_caught(self._signal) is False:
             self._disarm()

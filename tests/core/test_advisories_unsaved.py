@@ -85,6 +85,13 @@ def test_a_loop_that_is_saved_or_is_not_to_be_is_told_nothing():
         assert "checkpoint.failed" not in world.announced()
 
 
+def test_a_loop_that_stands_still_before_its_first_checkpoint_is_not_called_one_that_is_never_saved():
+    world = Simulation(several=True)
+    world.start(7, hello={"hooks": ("checkpoint",)})
+    world.train(90, **BY_HAND)
+    assert "checkpoint.failed" not in world.announced()
+
+
 def test_a_script_with_its_own_backup_does_not_start_from_scratch():
     world = Simulation(checkpoints=False)
     world.train(60)

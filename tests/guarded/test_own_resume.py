@@ -93,3 +93,19 @@ def test_a_script_that_begins_anew_beside_its_checkpoint_is_named(
     (said,) = [one["text"] for one in run.announced("attempt.inexact")]
     assert said.startswith("the script began at its first batch")
     assert str(tmp_path / "out" / "step_30") in said
+
+
+# The report unsloth-zoo#751: a trainer of MLX saves, and what resumes it begins at step 0 without a word.
+def test_a_loop_of_mlx_that_saves_and_begins_anew_is_named(
+    other_python: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("--cool-down", "0.3s", "--python", other_python("mlx"), str(SCRIPTS / "adapters.py"))
+    run = stallguard(tmp_path / "home", "run", *words)
+
+    assert run.code == 0, run.err
+    newest = tmp_path / "checkpoint-40" / "adapters.safetensors"
+    assert [one["text"] for one in run.announced("attempt.inexact")] == [
+        f"the script began at its first batch: it was not seen to read {newest}, which it wrote before"
+    ]
+    assert not run.announced("attempt.resumed")

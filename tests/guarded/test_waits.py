@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -256,6 +258,60 @@ def test_two_runtimes_of_openmp_are_named_and_the_loop_goes_on(
     assert first["cause"] == "openmp-clash"
     assert "two OpenMP runtimes are loaded: torch/lib/libgomp.so.1 and env/lib/libomp.so" in first["evidence"]
     assert "pytorch/pytorch#193520" in run.err
+
+
+@contextmanager
+def other_rank(home: Path, python: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
+    """Start rank 1 of two; yields it, and the environment of rank 0."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        ports = [server.getsockname()[1] for server in (one, two)]
+    hosts = home / "hosts.json"
+    hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in ports]))
+    env = {"MLX_HOSTFILE": str(hosts), "MLX_RANK": "0", "TMPDIR": str(home)}
+    words, peers = [python, str(SCRIPTS / "ranks.py")], {**os.environ, **env, "MLX_RANK": "1"}
+    with subprocess.Popen(words, env=peers, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as rank:
+        try:
+            yield rank, env
+        finally:
+            rank.send_signal(signal.SIGCONT)
+            rank.kill()
+
+
+def stops_after(rank: subprocess.Popen[bytes], steps: int, number: signal.Signals) -> None:
+    """Send a signal to a rank once it has trained some steps; from a thread."""
+    assert rank.stdout is not None
+    for line in rank.stdout:
+        if int(line) >= steps:
+            rank.send_signal(number)
+            return
+
+
+# The reports mlx#3910 and mlx#4278, with the ring in place of JACCL: the rank that is left keeps a core busy.
+def test_a_rank_whose_peer_does_not_answer_is_judged_and_the_peer_named(
+    tmp_path: Path, other_python: Callable[[str], str]
+) -> None:
+    python = other_python("mlx")
+    with other_rank(tmp_path, python) as (rank, env):
+        threading.Thread(target=stops_after, args=(rank, 150, signal.SIGSTOP)).start()
+        words = ("--python", python, *AT_ONCE, "--set", "detector.rows.step.spin=10s", "--on-stall", "stop")
+        run = stallguard(tmp_path, "run", *words, str(SCRIPTS / "ranks.py"), env=env)
+
+    stall(run)
+    first = run.actions("incident.diagnosed")[0]["findings"][0]
+    assert first["cause"] == "nccl", run.err
+    assert any("other processes take part in the training" in one for one in first["evidence"])
+
+
+def test_a_rank_that_fails_because_its_peer_is_gone_names_that(
+    tmp_path: Path, other_python: Callable[[str], str]
+) -> None:
+    python = other_python("mlx")
+    with other_rank(tmp_path, python) as (rank, env):
+        threading.Thread(target=stops_after, args=(rank, 20, signal.SIGKILL)).start()
+        words = ("--python", python, "--set", "policy.max_restarts=0", str(SCRIPTS / "ranks.py"))
+        run = stallguard(tmp_path, "run", *words, env=env)
+
+    assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "nccl", run.err
 
 
 def tracked(home: Path, python: str, script: str, *given: str) -> Guarded:

@@ -286,7 +286,7 @@ GPU_LOST = _cause("gpu-lost", "the machine does not reach its GPU any more",
     advice=(Advice("restart the machine; if it comes back, check power, heat and seat of the GPU"),))
 NCCL = _cause("nccl", "processes that train together lost each other",
     Remedy((SAME, SAME), "new processes find each other again"),
-    advice=(Advice("look for the process that failed first: the others only wait for it"),
+    advice=(Advice("look for the process that failed or stopped first: the others only wait for it"),
         Advice("have NCCL print what it does", "NCCL_DEBUG=INFO stallguard run ...")))
 THROTTLED = _cause("throttled", "the machine became slower", no_restart(NOTIFY, "slow is not stalled"),
     advice=(Advice("cool the machine, connect it to mains power, and turn low-power mode off"),

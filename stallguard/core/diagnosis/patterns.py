@@ -98,8 +98,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(causes.BUSY_LOOP, "F8", 0.45, requires=(*GAP, process.cpu_busy),
         supports=(progress.spinning, process.one_core, process.no_io, process.user_frames, progress.in_step),
         against=(progress.working, progress.waits_for_busy_device, progress.waits_for_idle_device, progress.compiling,
-            progress.no_pulses, progress.saving, progress.waits_for_batch, process.compile_frames,
-            process.input_frames, process.paging, script.filling)),
+            progress.waits_for_peers, progress.no_pulses, progress.saving, progress.waits_for_batch,
+            process.compile_frames, process.input_frames, process.paging, script.filling)),
     Pattern(causes.INPUT_STARVATION, "F8", 0.5, requires=(*GAP, process.input_frames),
         supports=(progress.waits_for_batch, progress.much_input, process.cpu_idle, script.filling,
             process.workers_died),
@@ -186,6 +186,11 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(causes.GPU_LOST, "", 0.9, requires=(process.failed, device.gpu_lost), supports=(script.lost_line,)),
     Pattern(causes.NCCL, "", 0.85, requires=(process.failed, script.nccl)),
     Pattern(causes.NCCL, "", 0.7, requires=(*GAP, script.nccl), excludes=EXPLAINED),
+    # Of MLX's JACCL and ring, and of gloo: nothing is printed, and a rank that waits can keep a core busy.
+    Pattern(causes.NCCL, "", 0.7, requires=(*GAP, progress.waits_for_peers),
+        supports=(progress.spinning, progress.in_step, progress.pulses),
+        against=(process.metal_frames, process.input_frames, progress.waits_for_batch, progress.saving, machine.slept),
+        excludes=EXPLAINED),
     # ---- slow or wrong, but no gap: nothing here must explain a gap away --------------------------------------
     # A slower clock makes the same batch cost more processor time: that it does speaks against nothing.
     Pattern(causes.THROTTLED, "F3", 0.3, requires=(progress.slow,),

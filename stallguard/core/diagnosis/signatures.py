@@ -178,6 +178,8 @@ _CUDA = (
         r"|NCCL (?:error|operation).{0,300}(?:remote process exited|unhandled (?:cuda|system) error)",
         "a collective operation did not end, or a process that takes part in it died",
         "gh:pytorch/pytorch/issues/118369, gh:NVIDIA/nccl/issues/2076"),
+    Signature("ring_peer", "NCCL", (" peer",), r"\[ring\] connection to a peer was lost",
+        "a process that takes part in the training ended, or its connection did", "gh:ml-explore/mlx/pull/4060"),
 )  # fmt: skip
 
 _CRASHES = (

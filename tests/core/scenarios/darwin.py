@@ -246,6 +246,12 @@ def f8_two_openmp() -> Simulation:
     return story.be(cores=0.005, faults=0, **RESTING).silent(150, frame=("library", 0))
 
 
+def f8_lost_peer() -> Simulation:
+    """A rank of MLX keeps a core busy in a collective operation: another rank does not answer."""
+    story = mac().note("peers", "", peers="yes").enter("step")
+    return story.be(cores=1.0, faults=0, **RESTING).silent(400, frame=("io", -1))
+
+
 def f8_mutex() -> Simulation:
     story = training(device=IDLE)
     return story.be(cores=0.0).line("mutex_lock_blocking", "[mutex.cc : 452] RAW: Lock blocking 0x6000").silent(200)
@@ -361,6 +367,7 @@ MANY: dict[str, tuple[str, str, Callable[[], Simulation]]] = {
     "F8 lock in the step": (causes.HOST_DEADLOCK, "F8", lambda: f8_python_function(0)),
     "F8 socket in the step": (causes.OUTSIDE_WAIT, "F8", lambda: f8_python_function(1)),
     "F8 two OpenMP": (causes.OPENMP_CLASH, "F8", f8_two_openmp),
+    "F8 lost peer": (causes.NCCL, "", f8_lost_peer),
     "F8 mutex": (causes.MUTEX_CLASH, "F8", f8_mutex), "F8 busy": (causes.BUSY_LOOP, "F8", f8_busy),
     "F9 panic": (causes.MACHINE_FROZE, "F9", f9_panic),
     "F10 busy after the kill": (causes.GPU_BUSY_AFTER_KILL, "F10", f10_busy_after_kill),

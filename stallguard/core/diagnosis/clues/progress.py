@@ -57,6 +57,10 @@ waits_for_device = Clue("waits_for_device",
     lambda scene: _waits(scene, "device"))
 waits_in_call = Clue("waits_in_call", "its thread stands in one call for {duration}",
     lambda scene: _waits(scene, "call"))
+# With peers a call of the library is noted as input or output (probe/wait_evidence.py).
+waits_for_peers = Clue("waits_for_peers",
+    "other processes take part in the training, and its thread stands in one call for {duration}",
+    lambda scene: _waits(scene, "io", "library", "device") if scene.history.has_peers else None)
 spinning = Clue("spinning", "the processor is busy without reading or writing files and without new memory",
     lambda scene: scene.judgement.evidence == "spin")
 waits_for_busy_device = Clue("waits_for_busy_device",
