@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.storage import run_files
+from stallguard.storage import paths, run_files
 from stallguard.storage.paths import RunDir
 from stallguard.supervisor import injected_probe
 from tests import command_line
@@ -85,6 +85,9 @@ def started(tmp_path):
     for process in processes:
         with process:
             process.kill()
+    for run in map(RunDir, (tmp_path / "runs").glob("2*")):
+        if (asked := run_files.asked(run)) is not None:
+            paths.remove_sockets(Path(asked.control).parent)  # of a watch that was killed
 
 
 def run_of(home):
