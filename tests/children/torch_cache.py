@@ -1,4 +1,4 @@
-"""A training of torch, or of Keras on it, is told to empty caches in its fifth batch; Metal is a stand-in."""
+"""A training of torch, or of Keras on it, gets the order to empty caches in its fifth batch; Metal is a stand-in."""
 
 import sys
 import threading

@@ -1,6 +1,6 @@
 """A tracked loop of torch in which a call that waits for a Mac's GPU waits for ever, once: metal_waits.py CALL MEMORY.
 
-There is no such GPU here: what torch's own functions call in C is a semaphore that nobody raises.  MEMORY is a file
+There is no such GPU here: what torch's own functions call in C is a semaphore that is never raised.  MEMORY is a file
 that remembers that it has waited: a second start goes through, and the lines show with which step each start began.
 """
 
