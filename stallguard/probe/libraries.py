@@ -138,6 +138,11 @@ def imported() -> list[Library]:
     return [read(name) for name in NAMES if name in sys.modules]
 
 
+def have_peers() -> bool:
+    """Return whether other processes take part in the training, as far as an imported library shows it."""
+    return any(library.has_peers is not None and library.has_peers() for library in imported())
+
+
 def version(name: str) -> object:
     """Return the version of a library, None if it was not imported or has none."""
     # From the dictionary: an attribute of the module itself can start one of TensorFlow's lazy imports.

@@ -465,7 +465,7 @@ def patch(context: Context, module: Any) -> None:
 
 def obstacle(trainer: Any) -> str:
     """Return why a fit is neither saved nor resumed here, "" if it can be."""
-    if trainer.world_size > 1 or any(one.has_peers is not None and one.has_peers() for one in libraries.imported()):
+    if trainer.world_size > 1 or libraries.have_peers():
         return "Lightning trains on several devices"
     strategy = trainer.strategy
     if strategy.launcher is not None or strategy.restore_checkpoint_after_setup:

@@ -211,7 +211,7 @@ class MlxLmCheckpoints:
             return zip(*sources)
         call.opened, (numbers, batches) = False, sources
         why = "" if call.has_step else "the step of this version of mlx-lm is not known"
-        if any(one.has_peers is not None and one.has_peers() for one in libraries.imported()):
+        if libraries.have_peers():
             why = announcements.PEERS
         if why:
             self._leave(call, why)

@@ -84,7 +84,7 @@ class ScriptCheckpoints:
     def begins(self, path: str, name: str, arguments: tuple[Any, ...]) -> None:
         """Note that the script begins to write a checkpoint; `name`, `arguments`: the function and what it got."""
         beats = self._context.get("beats")
-        if self._is_silent() or not beats or _has_peers():
+        if self._is_silent() or not beats or libraries.have_peers():
             return
         path = os.path.abspath(path)
         full = 2 if name in WHOLE else int(name in OF_MLX or any(map(_is_full, arguments)))
@@ -227,10 +227,6 @@ class ScriptCheckpoints:
         except Exception as error:
             self._waits = None
             self._context.surprise("comparing the batch after a checkpoint", error)
-
-
-def _has_peers() -> bool:
-    return any(library.has_peers is not None and library.has_peers() for library in libraries.imported())
 
 
 def _is_full(value: Any) -> bool:

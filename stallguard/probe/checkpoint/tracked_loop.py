@@ -86,7 +86,7 @@ class TrackedLoop:
         self.saves = self._store is not None and not self._is_refused()
 
     def _is_refused(self) -> bool:
-        if not any(library.has_peers is not None and library.has_peers() for library in libraries.imported()):
+        if not libraries.have_peers():
             return False
         self._report.refused(announcements.PEERS, self._store.folder if self._store else "")
         return True

@@ -216,7 +216,7 @@ class LoopParts:
         leaves = list(_leaves(batch))
         other = next((type(one).__name__ for one in leaves if not _has_rows(one)), "")
         counts = {len(one) for one in leaves} if not other else set()
-        if any(library.has_peers is not None and library.has_peers() for library in libraries.imported()):
+        if libraries.have_peers():
             return [], announcements.OTHER_PROCESSES
         if not self.watches:
             return [], announcements.NO_LIBRARY

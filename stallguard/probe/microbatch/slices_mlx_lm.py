@@ -126,7 +126,7 @@ class SlicedCall:
 
     def _rows(self, batch: Any) -> tuple[int, str]:
         """Return the rows of a batch, and why it cannot be divided, "" if it can."""
-        if any(one.has_peers is not None and one.has_peers() for one in libraries.imported()):
+        if libraries.have_peers():
             return 0, announcements.OTHER_PROCESSES
         array: Any = sys.modules["mlx.core"].array
         parts = batch if isinstance(batch, (list, tuple)) else [batch]
