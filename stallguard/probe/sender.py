@@ -24,7 +24,7 @@ from .beats import monotonic_ns
 from .loop_names import LoopNames
 from .native_threads import service_threads
 from .stack_dumps import is_caught, still_ours, write
-from .wait_evidence import WaitEvidence, has_peers
+from .wait_evidence import WaitEvidence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Sender:
 
         Once a batch has run, and again at a stall: more can be loaded, or join, later.
         """
-        if not self._has_peers and has_peers():
+        if not self._has_peers and libraries.have_peers():
             self._has_peers = True
             self._mail.note("peers", "", {"peers": "yes"})
         found = openmp.clash()

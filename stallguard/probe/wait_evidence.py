@@ -167,7 +167,7 @@ class WaitEvidence:
         if kind in (LIBRARY, DEVICE):
             if self._main.has_run(thread):  # it comes to this instruction again and again
                 since = self._since = now
-            if has_peers():
+            if libraries.have_peers():
                 kind = IO
         if stays or kind != NONE:
             # A save of ours is no wait of the script.
@@ -274,14 +274,6 @@ class WaitEvidence:
                     own = name in library.packages and code.co_name in library.array_waits
                     return DEVICE if own else _BY_CALL_OF_LIBRARY
         return _BY_CALL
-
-
-def has_peers() -> bool:
-    """Return whether the training consists of several processes, so that a call of the library can wait for another."""
-    try:
-        return any(library.has_peers() for library in libraries.known if library.has_peers is not None)
-    except Exception:
-        return False  # a version that keeps this elsewhere
 
 
 _WAIT, _WAIT_NS, _WAKERS = wire.SLOT["wait"], wire.SLOT["wait_ns"], wire.SLOT["wakers"]

@@ -104,3 +104,20 @@ def test_a_script_that_bears_the_name_of_a_library_is_a_script(tmp_path, monkeyp
     libraries.read("torch")
     assert not is_librarys(tmp_path, "torch.py")
     assert not is_librarys(tmp_path, "train.py")
+
+
+def test_a_training_with_other_processes_is_known_also_beside_a_library_that_keeps_that_elsewhere(monkeypatch):
+    class Several:
+        is_available = is_initialized = staticmethod(lambda: True)
+        get_world_size = staticmethod(lambda: 2)
+
+    class Newer:
+        """JAX of a version that keeps the number elsewhere."""
+
+    monkeypatch.setattr(libraries, "known", [libraries.read("jax"), libraries.read("torch")])
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", Newer)
+    assert not libraries.have_peers()
+    monkeypatch.setitem(sys.modules, "torch.distributed", Several)
+    assert libraries.have_peers()
+    monkeypatch.setattr(Several, "get_world_size", staticmethod(lambda: 1))
+    assert not libraries.have_peers()

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.probe import libraries, outbox, wire
+from stallguard.probe import outbox, wire
 from stallguard.probe.beats import HAND, Beats
-from stallguard.probe.wait_evidence import FEW, WaitEvidence, has_peers
+from stallguard.probe.wait_evidence import FEW, WaitEvidence
 
 ROOT = Path(__file__).resolve().parents[2]
 SECOND = 1_000_000_000
@@ -325,18 +325,3 @@ def test_a_thread_that_moves_between_more_lines_is_in_no_place(watched: Watched)
         longest = max(longest, watched.now - began)
         time.sleep(0.003)
     assert longest < 20 * SECOND, "of 40 seconds of looks"
-
-
-def test_a_call_of_the_library_in_one_of_several_processes_can_wait_for_another(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Several:
-        is_available = is_initialized = staticmethod(lambda: True)
-        get_world_size = staticmethod(lambda: 2)
-
-    libraries.read("torch")
-    assert not has_peers()
-    monkeypatch.setitem(sys.modules, "torch.distributed", Several)  # type: ignore[arg-type]  # what it is asked
-    assert has_peers()
-    monkeypatch.setattr(Several, "get_world_size", staticmethod(lambda: 1))
-    assert not has_peers()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict, UserDict
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -161,7 +160,7 @@ def test_without_the_word_or_an_optimizer_batches_stay_whole(monkeypatch):
         told = Told(2)
         assert trained(LoopParts(told, (), loss, watches), np.arange(4)) == [([0, 1, 2, 3], None, True)]
         assert told.notes == [("whole", said.LOOP_WHOLE % reason)]
-    monkeypatch.setattr(loop_parts.libraries, "imported", lambda: [SimpleNamespace(has_peers=lambda: True)])
+    monkeypatch.setattr(loop_parts.libraries, "have_peers", lambda: True)
     trained(LoopParts(told, (), "mean", [Watched()]), np.arange(4))
     assert told.notes[-1] == ("whole", said.LOOP_WHOLE % said.OTHER_PROCESSES)
 
