@@ -46,7 +46,7 @@ class Runs(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `place`: the part of a spin in which the training's thread stays in a few lines; `device`: for how long it waits for
     a device that is busy at an even power; `rests`: for one whose memory and power rest; `idle_device`: for its own
-    device, which does nothing.
+    device, which does nothing; `still`: how long nothing worked, idle or busy by turns.
     """
 
     deadlock: float = 0.0
@@ -57,6 +57,7 @@ class Runs(msgspec.Struct, frozen=True, omit_defaults=True):
     device: float = 0.0
     rests: float = 0.0
     idle_device: float = 0.0
+    still: float = 0.0
 
 
 def bucket(seconds: float) -> int:

@@ -117,7 +117,8 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
 class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of the tree.
 
-    Times are watched seconds; -1: never.  `idle_since`, `spin_since`: None if the tree is not idle, or does not spin.
+    Times are watched seconds; -1: never.  `idle_since`, `spin_since`: None if the tree is not idle, or does not spin;
+    `still_since`: the same of both by turns, as of a loop that asks and sleeps.
     """
 
     points: tuple[Point, ...] = ()
@@ -125,6 +126,7 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     seen: float = -1.0  # when the last usable reading came
     idle_since: float | None = None
     spin_since: float | None = None
+    still_since: float | None = None
     unread: float = -1.0  # when it last waited while the device that it uses could not be read
     awake: float = -1.0  # when a census or the frame last showed a thread that something could wake
     # What the frame shows; None: not known, or the thread does not stand still.
@@ -188,7 +190,7 @@ def read_process(
     """
     evidence = _note_wait(_note_threads(evidence, reading, now), wait, now)
     if reading.cpu is None:
-        return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None)
+        return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None, still_since=None)
     # macOS does not say what was read and written, but what of it reached the disk.
     io = reading.disk if reading.io is None else reading.io
     point = Point(now, reading.cpu, io, reading.minor_faults, reading.major_faults or 0, reading.run_queue or 0.0)
@@ -253,7 +255,7 @@ def read_device(
 def begin_gap(evidence: Activity) -> Activity:
     """Return the evidence at the beginning of a new gap: every run starts again."""
     evidence = replace(evidence, wait=None, locked_since=None, device_since=None, power_range=(0.0, 0.0))
-    evidence = replace(evidence, rests_since=None, idle_device_since=None)
+    evidence = replace(evidence, rests_since=None, idle_device_since=None, still_since=None)
     return replace(evidence, idle_since=None, spin_since=None, unread=-1.0, kind=UNKNOWN, runs=Runs(), workers=0)
 
 
@@ -291,7 +293,8 @@ def current(evidence: Activity, began: float) -> Runs:
             idle_device = min(stands, evidence.seen - evidence.idle_device_since)
             if not wait.for_device:  # one that slept, and has just woken up, has not spun so long
                 idle_device = min(idle_device, spinning)
-    runs = (deadlock, external, spinning, evidence.runs.work, place, device, rests, idle_device)
+    still = 0.0 if evidence.still_since is None else evidence.seen - max(evidence.still_since, began)
+    runs = (deadlock, external, spinning, evidence.runs.work, place, device, rests, idle_device, still)
     return Runs(*(max(0.0, run) for run in runs))
 
 
@@ -440,6 +443,10 @@ def _classify(evidence: Activity, rates: UsageRates, now: float, gap: float, lim
     touches_memory = rates.faults is None or rates.faults >= limits.productive_faults
     productive = not quiet and (transfers or touches_memory or rates.major > 0)
     seen_since = now - min(rates.seconds, gap)
+    if productive or gpu != "idle":
+        evidence = replace(evidence, still_since=None)
+    elif evidence.still_since is None:
+        evidence = replace(evidence, still_since=seen_since)
     if productive or gpu in ("idle", "unknown"):
         evidence = replace(evidence, device_since=None, power_range=(0.0, 0.0))
         if productive or gpu == "unknown" or now - evidence.rested > _TURNS:

@@ -269,7 +269,8 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
         (DEADLOCK, runs.deadlock, bar.deadlock), (EXTERNAL, runs.external, bar.external),
         (BUSY_DEVICE, runs.device, bar.device), (BUSY_DEVICE, runs.rests, bar.hung),
         (IDLE_DEVICE, runs.idle_device, getattr(bar, activity.waits_for_idle_device(seen))),
-        (SPIN, runs.place, bar.place), (SPIN, runs.spin, bar.spin), (WORKING, gap, bar.working),
+        (SPIN, runs.place, bar.place), (SPIN, runs.spin, bar.spin),
+        (SPIN if seen.kind == SPIN else EXTERNAL, runs.still, bar.still), (WORKING, gap, bar.working),
     ]  # fmt: skip
     fresh = activity.is_fresh(seen, now, limits)
     if not fresh or seen.kind == UNKNOWN:
@@ -367,8 +368,8 @@ class Thresholds(msgspec.Struct, frozen=True, omit_defaults=True):
     """Watched seconds after which each class is a stall; `silence`: without usable evidence.
 
     `place` and `device`: see learned.Runs; `call`: of `idle_device` in a call that can also compute;
-    `hung`: of `rests`.  `rests` and `idle`: of a device at rest, and of idleness, after which a stall is possible,
-    though not judged yet.
+    `hung`: of `rests`; `still`: of being idle and busy by turns.  `rests` and `idle`: of a device at rest, and of
+    idleness, after which a stall is possible, though not judged yet.
     """
 
     deadlock: float
@@ -382,6 +383,7 @@ class Thresholds(msgspec.Struct, frozen=True, omit_defaults=True):
     hung: float
     rests: float
     idle: float
+    still: float
 
 
 class Circumstances(msgspec.Struct, frozen=True):
@@ -446,5 +448,7 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     idle = external * limits.suspect_share
     if known and name in PACED and not proves_nothing:
         idle = min(idle, max(limits.one_place * limits.suspect_share, usual))
-    judged = (deadlock, external, spin, working, silence, place, device, call, hung, rests, idle)
+    # By turns: each alone would have its time, and what the gaps of the row have shown is not too long either.
+    still = min(max(spin, external, usual * where.machine_slowdown * where.strikes), working)
+    judged = (deadlock, external, spin, working, silence, place, device, call, hung, rests, idle, still)
     return Thresholds(*(value * limits.patience for value in judged))

@@ -70,6 +70,29 @@ def test_an_evaluation_that_moves_between_lines_or_touches_memory_or_files_has_i
     assert "stalled" not in scene.steps
 
 
+def by_turns(scene: Alone, most: float) -> float:
+    """Let it be idle and busy by turns, without work; return the seconds until a stall, `most` if there is none."""
+    began, turn = scene.now, 0
+    while scene.now - began < most and scene.detector_state.judgement.step != "stalled":
+        turn += 1
+        scene.silent(8, "spin" if turn % 2 else "sleeper", frame=("sleep", 0))
+    return scene.now - began
+
+
+@pytest.mark.parametrize(("phase", "due"), [("step", 120), ("between", 900)])
+def test_a_loop_that_asks_and_sleeps_by_turns_is_a_stall_once_each_of_the_two_would_be(phase: str, due: float) -> None:
+    assert by_turns(paced(phase), due + 60) == pytest.approx(due, abs=10)
+
+
+def test_steps_that_have_been_idle_and_busy_by_turns_for_as_long_have_their_time() -> None:
+    scene = paced("step")
+    for _ in range(3):
+        by_turns(scene, 112)
+        scene.progress(phase="step", longest=112.0, longest_phase="step").train(5)
+
+    assert by_turns(scene, 152) > 150
+
+
 @pytest.mark.costly
 def test_a_callback_that_sleeps_is_told_after_a_minute_though_it_has_a_quarter_of_an_hour() -> None:
     scene = paced("between")
