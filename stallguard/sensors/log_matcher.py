@@ -149,6 +149,8 @@ class _MetalError:
 
 # Lines of IPython's traceback that are not indented: a cell, a file of a library, the arrow at the line.
 _OF_IPYTHON = re.compile(r"Cell In ?\[\d+\], line \d+|File \S+:\d+, in |-{2,}> \d+ ")
+# What torch, and torchrun before it, write before each line of a rank: "[rank0]: ", "[default0]:".
+_RANK = re.compile(r"(?:\[[a-z_]*\d+\]: ?)+")
 
 
 class _Traceback:
@@ -162,6 +164,7 @@ class _Traceback:
     def take(self, line: str) -> Verdict | None:
         """Take the next line; return the line of the error when it arrives, with the script's own line."""
         self._lines += 1
+        line = _RANK.sub("", line, count=1) if _RANK.match(line) else line
         self._place = script_place(line) or self._place
         if line.strip() and line[0] not in " \t|+" and not _OF_IPYTHON.match(line):
             return TRACEBACK, SCRIPT_ERROR, f"{line}, at {self._place}" if self._place else line

@@ -47,6 +47,7 @@ FOLLOWS: dict[str, list[str]] = {
         "linux: CUDA: NCCL, waiting", "linux: CUDA: lost, says the output of a stall",
         "linux: CUDA: ECC, counted by the driver", "linux: CUDA: ECC, counted, and a fault",
         "linux: host callback without end", "darwin: F8 two OpenMP", "darwin: F8 lost peer",
+        "linux: peer awaited",
     ],
     HALF: [
         "darwin: F2 swap crawl", "darwin: F2 pressure only", "darwin: F5 memory", "darwin: F6 jetsam",

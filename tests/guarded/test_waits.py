@@ -261,15 +261,19 @@ def test_two_runtimes_of_openmp_are_named_and_the_loop_goes_on(
 
 
 @contextmanager
-def other_rank(home: Path, python: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
-    """Start rank 1 of two; yields it, and the environment of rank 0."""
+def other_rank(home: Path, python: str, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, str]]]:
+    """Start rank 1 of two, of MLX or torch, with a script and its words; yields it, and the environment of rank 0."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         ports = [server.getsockname()[1] for server in (one, two)]
     hosts = home / "hosts.json"
     hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in ports]))
     env = {"MLX_HOSTFILE": str(hosts), "MLX_RANK": "0", "TMPDIR": str(home)}
-    words, peers = [python, str(SCRIPTS / "ranks.py")], {**os.environ, **env, "MLX_RANK": "1"}
-    with subprocess.Popen(words, env=peers, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as rank:
+    loopback = "lo" if sys.platform == "linux" else "lo0"
+    env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[0]), "GLOO_SOCKET_IFNAME": loopback}
+    env |= {"WORLD_SIZE": "2", "RANK": "0"}
+    peers = {**os.environ, **env, "MLX_RANK": "1", "RANK": "1"}
+    command = [python, str(SCRIPTS / words[0]), *words[1:]]
+    with subprocess.Popen(command, env=peers, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as rank:
         try:
             yield rank, env
         finally:
@@ -286,30 +290,53 @@ def stops_after(rank: subprocess.Popen[bytes], steps: int, number: signal.Signal
             return
 
 
-# The reports mlx#3910 and mlx#4278, with the ring in place of JACCL: the rank that is left keeps a core busy.
+# The reports mlx#3910 and mlx#4278, with the ring in place of JACCL: the rank that is left keeps a core busy.  One of
+# gloo is idle, unless its script polls.
+@pytest.mark.parametrize(
+    ("environment", "words", "causes"),
+    [
+        ("mlx", ("ranks.py",), ("nccl",)),
+        ("torch", ("torch_ranks.py", "all_reduce"), ("nccl",)),
+        ("torch", ("torch_ranks.py", "wait"), ("nccl",)),
+        ("torch", ("torch_ranks.py", "asks"), ("nccl", "outside-wait", "busy-loop")),
+        ("torch", ("torch_ranks.py", "polls"), ("nccl", "busy-loop")),
+    ],
+    ids=["ring", "gloo", "gloo in the script", "gloo asked", "gloo polled"],
+)
 def test_a_rank_whose_peer_does_not_answer_is_judged_and_the_peer_named(
-    tmp_path: Path, other_python: Callable[[str], str]
+    tmp_path: Path,
+    other_python: Callable[[str], str],
+    environment: str,
+    words: tuple[str, ...],
+    causes: tuple[str, ...],
 ) -> None:
-    python = other_python("mlx")
-    with other_rank(tmp_path, python) as (rank, env):
+    python = other_python(environment)
+    with other_rank(tmp_path, python, *words) as (rank, env):
         threading.Thread(target=stops_after, args=(rank, 150, signal.SIGSTOP)).start()
-        words = ("--python", python, *AT_ONCE, "--set", "detector.rows.step.spin=10s", "--on-stall", "stop")
-        run = stallguard(tmp_path, "run", *words, str(SCRIPTS / "ranks.py"), env=env)
+        short = [word for kind in ("spin", "external") for word in ("--set", f"detector.rows.step.{kind}=10s")]
+        given = ("--python", python, *AT_ONCE, *short, "--on-stall", "stop", str(SCRIPTS / words[0]), *words[1:])
+        run = stallguard(tmp_path, "run", *given, env=env)
 
     stall(run)
-    first = run.actions("incident.diagnosed")[0]["findings"][0]
-    assert first["cause"] == "nccl", run.err
-    assert any("other processes take part in the training" in one for one in first["evidence"])
+    found = run.actions("incident.diagnosed")[0]["findings"]
+    assert found[0]["cause"] in causes, run.err
+    (named,) = [one for one in found if one["cause"] == "nccl"]
+    assert any("other processes take part in the training" in one for one in named["evidence"])
 
 
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [("mlx", ("ranks.py",)), ("torch", ("torch_ranks.py", "all_reduce"))],
+    ids=["ring", "gloo"],
+)
 def test_a_rank_that_fails_because_its_peer_is_gone_names_that(
-    tmp_path: Path, other_python: Callable[[str], str]
+    tmp_path: Path, other_python: Callable[[str], str], environment: str, words: tuple[str, ...]
 ) -> None:
-    python = other_python("mlx")
-    with other_rank(tmp_path, python) as (rank, env):
+    python = other_python(environment)
+    with other_rank(tmp_path, python, *words) as (rank, env):
         threading.Thread(target=stops_after, args=(rank, 20, signal.SIGKILL)).start()
-        words = ("--python", python, "--set", "policy.max_restarts=0", str(SCRIPTS / "ranks.py"))
-        run = stallguard(tmp_path, "run", *words, env=env)
+        given = ("--python", python, "--set", "policy.max_restarts=0", str(SCRIPTS / words[0]), *words[1:])
+        run = stallguard(tmp_path, "run", *given, env=env)
 
     assert run.actions("incident.diagnosed")[0]["findings"][0]["cause"] == "nccl", run.err
 

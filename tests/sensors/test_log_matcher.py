@@ -118,6 +118,14 @@ def test_a_traceback_is_reported_by_its_last_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("rank", [b"[rank0]: ", b"[default1]:[rank1]: "])
+def test_a_traceback_of_a_rank_is_reported_by_its_last_line(rank: bytes) -> None:
+    found = fed(b"Epoch 1/5\n" + b"".join(rank + line + b"\n" for line in TRACEBACK.splitlines()) + b"bye\n")
+    assert [(event.family, event.line) for event in found] == [
+        ("SCRIPT_ERROR", "ValueError: Shapes (32, 10) and (32, 1) are incompatible, at train.py:12")
+    ]
+
+
 @given(st.integers(1, 200), st.integers(1, 60))
 def test_a_traceback_is_whole_wherever_it_is_cut(cut: int, more: int) -> None:
     stream = b"Epoch 1/5\n" + TRACEBACK + b"bye\n"

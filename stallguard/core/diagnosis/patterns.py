@@ -191,6 +191,9 @@ PATTERNS: tuple[Pattern, ...] = (
         supports=(progress.spinning, progress.in_step, progress.pulses),
         against=(process.metal_frames, process.input_frames, progress.waits_for_batch, progress.saving, machine.slept),
         excludes=EXPLAINED),
+    Pattern(causes.NCCL, "", 0.45, requires=(*GAP, progress.asks_for_peers, progress.in_step),
+        supports=(progress.pulses,), against=(process.input_frames, progress.saving, machine.slept),
+        excludes=EXPLAINED),
     # ---- slow or wrong, but no gap: nothing here must explain a gap away --------------------------------------
     # A slower clock makes the same batch cost more processor time: that it does speaks against nothing.
     Pattern(causes.THROTTLED, "F3", 0.3, requires=(progress.slow,),

@@ -180,6 +180,12 @@ _CUDA = (
         "gh:pytorch/pytorch/issues/118369, gh:NVIDIA/nccl/issues/2076"),
     Signature("ring_peer", "NCCL", (" peer",), r"\[ring\] connection to a peer was lost",
         "a process that takes part in the training ended, or its connection did", "gh:ml-explore/mlx/pull/4060"),
+    Signature("gloo_peer", "NCCL", ("gloo/transport/",),
+        r"gloo/transport/\w+/\w+\.cc:\d+\] (?:Connection closed by peer|(?:Read|Write) error .{1,80}: Connection reset"
+        r"|Timed out waiting \d+ ?ms|Application timeout caused pair closure)",
+        "a process that takes part in the training ended, or does not answer",
+        "strings of torch/lib/libtorch_cpu.so 2.13, gh:pytorch/pytorch/issues/75512, "
+        "gh:RVC-Project/Retrieval-based-Voice-Conversion-WebUI/issues/1882"),
 )  # fmt: skip
 
 _CRASHES = (

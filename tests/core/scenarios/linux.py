@@ -76,6 +76,12 @@ def python_function_waits_outside() -> Simulation:
     return story.silent(400, frame=("library", 1)).stacks("tf_wait", "library_callback")
 
 
+def peer_awaited() -> Simulation:
+    """A rank of torch waits in the script's own `work.wait()`: another rank does not answer."""
+    story = box().note("peers", "", peers="yes").enter("step").be(cores=0.0, faults=0, run_queue=0.0, sock=1)
+    return story.silent(400, frame=("call", -1)).stacks("user")
+
+
 def acquire_in_a_callback() -> Simulation:
     return idle(box().enter("between"), 400).stacks("user")
 
@@ -346,6 +352,7 @@ MANY: dict[str, tuple[str, Callable[[], Simulation]]] = {
     "Python function inside the step": (causes.HOST_DEADLOCK, python_function_waits),
     "Python function inside the step, new timers": (causes.HOST_DEADLOCK, python_function_waits_among_new_timers),
     "socket inside the step": (causes.OUTSIDE_WAIT, python_function_waits_outside),
+    "peer awaited": (causes.NCCL, peer_awaited),
     "acquire in a callback": (causes.HOST_DEADLOCK, acquire_in_a_callback),
     "socket in a callback": (causes.OUTSIDE_WAIT, socket_in_a_callback),
     "dead workers": (causes.HOST_DEADLOCK, dead_workers),

@@ -61,6 +61,10 @@ waits_in_call = Clue("waits_in_call", "its thread stands in one call for {durati
 waits_for_peers = Clue("waits_for_peers",
     "other processes take part in the training, and its thread stands in one call for {duration}",
     lambda scene: _waits(scene, "io", "library", "device") if scene.history.has_peers else None)
+# `work.wait()`, or a loop that asks for `work.is_completed()`, in the script's own code.
+asks_for_peers = Clue("asks_for_peers",
+    "other processes take part in the training, and its thread stays in one place of the script for {duration}",
+    lambda scene: _waits(scene, "call", "place", "sleep") if scene.history.has_peers else None)
 spinning = Clue("spinning", "the processor is busy without reading or writing files and without new memory",
     lambda scene: scene.judgement.evidence == "spin")
 waits_for_busy_device = Clue("waits_for_busy_device",
