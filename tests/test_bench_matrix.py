@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import matrix
 import pytest
 from matrix_cells import cells, expected, trial
+
+from stallguard.config.table import tuning_rows
 
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "scripts" / "benches" / "matrix.py"
@@ -54,6 +58,14 @@ def test_a_spec_repeats_its_cell_and_a_wrong_one_is_refused() -> None:
         ("loop=beat-3.11,what=error,where=step", (1,), (1,)),
         ("loop=torch,what=crash,where=callback,setting=observe", (139,), (1,)),
         ("loop=torch,what=lock,where=step,setting=patience,library=clone", (0,), (1, 1)),
+        ("loop=lightning,what=lock,where=step,again=half", (0,), (1, 1, 2)),
+        ("loop=lightning,what=memory,where=step,again=quarter", (0,), (1,)),
+        ("loop=trainer,what=memory,where=callback", (0,), (1, 2)),
+        ("loop=mean-mlx,what=sleep,where=step,again=half,setting=halve", (0,), (1, 2)),
+        ("loop=track-mlx,what=lock,where=step,setting=stop", (124,), (1,)),
+        ("loop=mlx-lm,what=lock,where=step,setting=notify", (143, 137), (1,)),
+        ("loop=jax,what=kill,where=step,setting=notify", (0,), (1, 1)),
+        ("loop=jax,what=kill,where=step,setting=stop", (0,), (1, 1)),
     ],
 )
 def test_the_oracle_says_what_the_documents_say(spec: str, codes: tuple[int, ...], steps: tuple[int, ...]) -> None:
@@ -62,8 +74,13 @@ def test_the_oracle_says_what_the_documents_say(spec: str, codes: tuple[int, ...
 
 
 SEEN = trial.Seen(
-    0, "stallguard: it hangs at matrix_child.py:79 in lock", {"exit_code": 0}, (1, 1), (4.8,), ("host-deadlock",)
-)
+    0,
+    "stallguard: it hangs at matrix_trouble_child.py:79 in lock",
+    {"exit_code": 0},
+    (1, 1),
+    (4.8,),
+    ("host-deadlock",),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -117,6 +134,7 @@ ONE, TWO = "loop=keras,what=kill,where=step", "loop=torch,what=kill,where=step"
         ("loop=trainer,what=kill,where=step", (ZERO,), (0, 0), ["attempt 2 starts from scratch although a"]),
         ("loop=trainer,what=kill,where=first", (ZERO,), (0, 0), []),
         ("loop=lightning,what=kill,where=step", (("attempt.resumed", "goes on from step 12, ..."),), (1, 0), []),
+        ("loop=mlx-lm,what=kill,where=step", (("attempt.resumed", "goes on after iteration 17; ..."),), (1, 5), []),
         ("loop=track-mlx,what=kill,where=step", (("attempt.resumed", "after epoch 1, batch 12"),), (1, 0), []),
         ("loop=track-torch,what=kill,where=step", (EPOCH,), (1, 0), []),
         ("loop=track-torch,what=kill,where=step", (EPOCH,), (1, 1), ["attempt 2 begins with epoch and batch (1, 1)"]),
@@ -159,6 +177,34 @@ def test_a_loop_that_is_in_no_checkpoint_is_said_to_be_and_no_other(spec: str, i
     line = {"message": "no checkpoint is made (the script trains in a loop of its own, ...); a kill now costs ..."}
 
     assert (trial.first_minute(cells.parsed(spec), [line] * is_said) == []) == is_right
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (list, []),
+        (lambda lines: [*lines[:20], *lines[17:]], ["the callback's file has ['1 5, 2 times', '1 6, 2 times', '1 7"]),
+        (lambda lines: lines[:-1], ["the callback's file has ['2 11, 0 times']"]),
+    ],
+)
+def test_a_file_that_a_callback_appends_to_has_each_batch_once(
+    changed: Callable[[list[str]], list[str]], words: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "cell").mkdir()
+    lines = [f"{epoch} {batch}" for epoch in range(3) for batch in range(12)]
+    (tmp_path / "cell/lines").write_text("\n".join(changed(lines)))
+
+    wrong = trial._of_lines(SimpleNamespace(folder=tmp_path))  # type: ignore[arg-type]  # all that it reads
+
+    assert len(wrong) == len(words)
+    assert all(one.startswith(word) for one, word in zip(wrong, words, strict=True))
+
+
+def test_the_time_of_an_interpreter_to_end_is_shortened_in_cells_at_the_exit_alone() -> None:
+    for where, is_shortened in (("exit", True), ("step", False)):
+        words = trial.options(cells.parsed(f"loop=keras,what=lock,where={where}"), frozenset(tuning_rows()))
+        assert any(word.startswith("detector.rows.exit.spin=") for word in words) == is_shortened
+        assert any(word.startswith("detector.rows.step.spin=") for word in words)
 
 
 @pytest.mark.parametrize(("library", "place"), [("pythonpath", "env/lib/"), ("clone", "cell/clone-of-keras/")])

@@ -7,183 +7,12 @@ it happened, and when, for the next attempt and for the bench.  Python 3.9 gramm
 """
 
 import atexit
-import ctypes
-import hashlib
 import json
 import os
-import signal
-import socket
-import subprocess
 import sys
-import threading
 import time
-from pathlib import Path
 
-ROWS, BATCHES, EPOCHS, WIDTH = 16, 12, 3, 4
-AT = (1, 5)  # the batch in which it happens: epoch, batch
-PACE = 0.06  # seconds a batch
-CONTINUED = 9.0  # seconds after which a stopped process is continued
-SLOW = 0.4  # seconds by which a slow batch is longer
-
-
-class Trouble:
-    """What happens, where and how often."""
-
-    def __init__(self, plan):
-        self.what, self.where, self.again = plan["what"], plan["where"], plan["again"]
-        self.folder = Path(plan["folder"])
-        self.position = [-1, -1]
-        self.started = 0
-        self.fitting = True  # Keras calls a layer before the first batch, too, and takes its errors for its own
-        self.values = []
-
-    def at(self, where, rows=0):
-        """Come to a place; `rows`: of the batch, if they are known there."""
-        if where != self.where or not self.is_due(rows):
-            return
-        happened = self.happened() + 1
-        (self.folder / f"happened-{happened}").write_text(repr(time.time()))
-        HAPPENS[self.what](self)
-
-    def happened(self):
-        """Return how often it has happened, in all attempts."""
-        return len(list(self.folder.glob("happened-*")))
-
-    def is_due(self, rows):
-        """Return whether it happens now."""
-        happened = self.happened()
-        most = {"once": 1, "twice": 2, "always": 1000, "resumed": 2, "half": 1000, "quarter": 1000}[self.again]
-        if happened >= most:
-            return False
-        if (self.again == "half" and 0 < rows <= ROWS // 2) or (self.again == "quarter" and 0 < rows <= ROWS // 4):
-            return False
-        if self.where in ("import", "start", "tracing", "first", "exit"):
-            return True
-        if self.again == "resumed" and happened:
-            return True
-        if self.where in ("validation", "epoch-end", "save"):
-            return self.position[0] >= AT[0]
-        return tuple(self.position) >= AT
-
-    def trains(self, epoch, batch):
-        """Begin a batch; keep the first one of this process, and when that was, for the bench."""
-        self.position[:] = [epoch, batch]
-        first = self.folder / f"first-{os.getpid()}"
-        if not first.exists():
-            first.write_text(json.dumps([time.time(), epoch, batch]))
-        time.sleep(PACE)
-
-    def lasts(self):
-        """Return whether a change that has begun still holds, as slow batches do."""
-        return self.happened() > 0 and self.what in ("slow", "nan")
-
-
-# ---- what happens -------------------------------------------------------------------------------------------------
-
-
-def lock(_):
-    """Wait for a lock of Python that this thread holds."""
-    one = threading.Lock()
-    one.acquire()
-    one.acquire()
-
-
-def _mutex(library):
-    mutex = ctypes.create_string_buffer(256)
-    library.pthread_mutex_init(mutex, None)
-    library.pthread_mutex_lock(mutex)
-    library.pthread_mutex_lock(mutex)
-
-
-def native_lock(_):
-    """Wait for a lock of the C library; Python goes on."""
-    _mutex(ctypes.CDLL(None))
-
-
-def held_interpreter(_):
-    """Wait for a lock of the C library, with the interpreter's lock."""
-    _mutex(ctypes.PyDLL(None))
-
-
-def sleep(_):
-    time.sleep(1e6)
-
-
-def spin(_):
-    while True:
-        pass
-
-
-def native_spin(_):
-    """Compute in C without end; Python goes on."""
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
-
-
-def dead_socket(_):
-    """Read what no one sends."""
-    ours, theirs = socket.socketpair()
-    ours.recv(1)
-    theirs.close()
-
-
-def fifo(trouble):
-    """Read from a FIFO without a writer."""
-    path = trouble.folder / f"fifo-{os.getpid()}"
-    os.mkfifo(str(path))
-    descriptor = os.open(str(path), os.O_RDWR)
-    os.read(descriptor, 1)
-
-
-def die():
-    """Be a worker that is killed at its task, when stallguard has seen it."""
-    time.sleep(2.0)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def dead_worker(_):
-    """Wait for the answer of a worker that is dead; its successor does not get the task."""
-    import multiprocessing
-
-    multiprocessing.get_context("spawn").Pool(1).apply_async(die).get()
-
-
-def stop(_):
-    """Be stopped, and continued later."""
-    subprocess.Popen(["/bin/sh", "-c", f"sleep {CONTINUED}; kill -CONT {os.getpid()}"])
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def crash(_):
-    """Read where nothing is."""
-    ctypes.string_at(0)
-
-
-def kill(_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def memory(_):
-    """Find no memory."""
-    raise MemoryError("cannot allocate 64 GiB")
-
-
-def error(_):
-    raise ValueError("labels and logits differ")
-
-
-def nothing(_):
-    """Go on; what lasts is done by the loop."""
-
-
-HAPPENS = {
-    "lock": lock, "native-lock": native_lock, "interpreter": held_interpreter, "sleep": sleep, "spin": spin,
-    "native-spin": native_spin, "socket": dead_socket, "fifo": fifo, "worker": dead_worker, "stop": stop,
-    "crash": crash, "kill": kill, "memory": memory, "error": error, "nan": nothing, "slow": nothing,
-    "nothing": nothing,
-}  # fmt: skip
-
-
-# ---- loops --------------------------------------------------------------------------------------------------------
+from matrix_trouble_child import BATCHES, EPOCHS, ROWS, SLOW, WIDTH, Trouble
 
 
 def rows_of(array):
@@ -264,6 +93,8 @@ def keras_fit(trouble):
             trouble.trains(trouble.position[0], batch)
 
         def on_train_batch_end(self, batch, logs=None):
+            with (trouble.folder / "lines").open("a") as file:
+                print(trouble.position[0], batch, file=file)
             trouble.at("callback")
 
         def on_test_batch_end(self, batch, logs=None):
@@ -293,29 +124,33 @@ def keras_fit(trouble):
     model.compile("sgd", "mse")
     data = (Data(),) if trouble.where == "input" else (x, y[:, :1])
     how = {} if trouble.where == "input" else {"batch_size": ROWS}
-    model.fit(
+    history = model.fit(
         *data, **how, epochs=EPOCHS, shuffle=False, verbose=2 if PRINTS else 0, callbacks=[Places()],
         validation_data=(x[:ROWS], y[:ROWS, :1]) if trouble.where == "validation" else None,
-    )  # fmt: skip
-    return float(sum(np.abs(weight).sum() for weight in model.get_weights()))
+    ).history  # fmt: skip
+    return float(sum(np.abs(weight).sum() for weight in model.get_weights()) + sum(history["loss"]))
 
 
-def by_hand(trouble, step, validate=None, kept=()):
-    """Run a loop of the script's own; `step(number)` trains a batch.  `kept`: what it hands over, if it does."""
+def by_hand(trouble, step, validate=None, kept=(), data=range(BATCHES)):
+    """Run a loop of the script's own; `step(batch)` trains one of `data`, the batches of an epoch.
+
+    `kept`: what it hands over, if it does.
+    """
     trouble.at("start")
-    epochs = ((epoch, enumerate(range(BATCHES))) for epoch in range(EPOCHS))
-    if LOOP.startswith("track-"):
+    epochs = ((epoch, enumerate(data)) for epoch in range(EPOCHS))
+    if LOOP.startswith(("track-", "mean-")):
         try:
             import stallguard
 
-            epochs = stallguard.track(*kept, range(BATCHES), epochs=EPOCHS)
+            words = {"loss": "mean"} if LOOP.startswith("mean-") else {}
+            epochs = stallguard.track(*kept, data, epochs=EPOCHS, **words)
         except ImportError:  # the undisturbed run
             pass
     for epoch, batches in epochs:
-        for batch, _ in batches:
-            trouble.trains(epoch, batch)
+        for number, batch in batches:
+            trouble.trains(epoch, number)
             trouble.at("input")
-            step(epoch * BATCHES + batch)
+            step(batch)
             trouble.at("callback")
         if PRINTS:
             print("epoch", epoch, flush=True)
@@ -394,15 +229,21 @@ def torch_loop(trouble):
 
     trouble.at("import")
     model = torch_model(trouble)
-    x = torch.rand(ROWS, WIDTH)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    data = list(torch.rand(BATCHES, ROWS, WIDTH))
+    optimizer, backward = torch.optim.SGD(model.parameters(), 0.01), torch.Tensor.backward
+    if LOOP == "mean-accelerate":
+        from accelerate import Accelerator
 
-    def train(_):
+        accelerator = Accelerator(cpu=True)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        backward = accelerator.backward
+
+    def train(x):
         optimizer.zero_grad()
-        model(x).square().mean().backward()
+        backward(model(x).square().mean())
         optimizer.step()
 
-    by_hand(trouble, train, kept=(model, optimizer))
+    by_hand(trouble, train, kept=(model, optimizer), data=data)
     return weights_of(model)
 
 
@@ -525,16 +366,100 @@ def mlx_loop(trouble):
             return passes(trouble, x)
 
     model, optimizer = nn.Sequential(Device(), nn.Linear(WIDTH, 1)), optimizers.SGD(0.01)
-    x = mx.random.uniform(shape=(ROWS, WIDTH))
+    data = list(mx.random.uniform(shape=(BATCHES, ROWS, WIDTH)))
     gradient = nn.value_and_grad(model, lambda model, x: model(x).square().mean())
 
-    def train(_):
+    def train(x):
         loss, slopes = gradient(model, x)
         optimizer.update(model, slopes)
         mx.eval(loss, model.parameters(), optimizer.state)
 
-    by_hand(trouble, train, kept=(model, optimizer))
+    by_hand(trouble, train, kept=(model, optimizer), data=data)
     return float(sum(one.abs().sum().item() for _, one in tree_flatten(model.parameters())))
+
+
+def mlx_lm_train(trouble):
+    os.environ["MLX_DISABLE_COMPILE"] = "1"  # else Python runs in the first step alone
+    import mlx.core as mx
+    import numpy as np
+    from mlx import optimizers
+    from mlx.utils import tree_flatten
+    from mlx_lm.models import llama
+    from mlx_lm.tuner import trainer
+
+    trouble.at("import")
+    mx.random.seed(1)
+    np.random.seed(1)  # noqa: NPY002 - the trainer shuffles with it
+    drawn = [0]
+
+    def batches(*args, **named):
+        for batch in trainer.iterate_batches(*args, **named):
+            if named.get("loop"):
+                drawn[0] += 1
+                trouble.at("input")
+            yield batch
+
+    def loss(model, batch, lengths):
+        if not model.training:
+            trouble.at("validation")
+            return trainer.default_loss(model, batch, lengths)
+        trouble.trains(*divmod(drawn[0] - 1, BATCHES))
+        factor = passes(trouble, mx.ones((len(batch), 1))).mean()
+        value, tokens = trainer.default_loss(model, batch, lengths)
+        return value * factor, tokens
+
+    class Places:
+        def on_train_loss_report(self, report):
+            trouble.at("callback")
+
+        def on_val_loss_report(self, report):
+            trouble.at("epoch-end")
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32, "num_attention_heads": 2}
+    more = {"rms_norm_eps": 1e-5, "vocab_size": 64, "num_key_value_heads": 2, "tie_word_embeddings": True}
+    model = llama.Model(llama.ModelArgs(model_type="llama", **sizes, **more))
+    rows = [([(3 * row + at) % 64 for at in range(8 + row % 20)], 0) for row in range(ROWS * BATCHES)]
+    settings = trainer.TrainingArgs(
+        batch_size=ROWS, iters=BATCHES * EPOCHS, val_batches=1, steps_per_report=1, steps_per_eval=BATCHES,
+        steps_per_save=1000, adapter_file=str(trouble.folder / "adapters.safetensors"),
+    )  # fmt: skip
+    trouble.at("start")
+    trainer.train(model, optimizers.SGD(0.01), rows, rows[:ROWS], settings, loss, batches, Places())
+    return float(sum(one.abs().sum().item() for _, one in tree_flatten(model.parameters())))
+
+
+def jax_loop(trouble):
+    import jax
+    import numpy as np
+    import optax
+
+    trouble.at("import")
+    optimizer = optax.sgd(0.01)
+
+    def called(x):
+        return np.asarray(passes(trouble, np.asarray(x)), x.dtype)
+
+    def loss_of(weights, x):
+        return ((x @ weights) ** 2).mean()
+
+    @jax.jit
+    def train(weights, state, x):
+        trouble.at("tracing")
+        x = jax.pure_callback(called, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+        loss, slopes = jax.value_and_grad(loss_of)(weights, x)
+        updates, state = optimizer.update(slopes, state, weights)
+        return optax.apply_updates(weights, updates), state, loss
+
+    data = list(np.random.default_rng(1).random((BATCHES, ROWS, WIDTH)).astype("float32"))
+    weights = jax.numpy.ones((WIDTH, 1))
+    now = [weights, optimizer.init(weights)]
+
+    def step(x):
+        now[0], now[1], loss = train(*now, x)
+        float(loss)
+
+    by_hand(trouble, step, data=data)
+    return float(abs(now[0]).sum())
 
 
 def beat(trouble):
@@ -560,6 +485,7 @@ LOOPS = {
     "keras": keras_fit, "keras-jax": keras_fit, "keras-torch": keras_fit, "keras2": keras_fit,
     "batches": keras_batches, "tape": tape, "torch": torch_loop, "track-torch": torch_loop, "trainer": trainer_fit,
     "lightning": lightning_fit, "mlx": mlx_loop, "track-mlx": mlx_loop, "beat": beat,
+    "mean-accelerate": torch_loop, "mean-mlx": mlx_loop, "mlx-lm": mlx_lm_train, "jax": jax_loop,
 }  # fmt: skip
 
 

@@ -26,16 +26,18 @@ STALLS = ("lock", "native-lock", "interpreter", "sleep", "spin", "native-spin", 
 CRASHES = ("crash", "kill")
 PASSING = ("nan", "slow", "nothing", "stop")  # what a training goes on with
 FITS = ("keras", "keras-jax", "keras-torch", "keras2")
-HALVED = (*FITS, "batches", "trainer")  # docs/frameworks.md, and train_on_batch with Keras' own train_step
-VALIDATES = (*HALVED, "lightning")  # loops whose validation is known as one
+MEANS = ("mean-accelerate", "mean-mlx")  # loops that say what their loss is
+# docs/frameworks.md, and train_on_batch with Keras' own train_step.
+HALVED = (*FITS, "batches", "trainer", "lightning", "mlx-lm", *MEANS)
+VALIDATES = (*FITS, "batches", "trainer", "lightning", "mlx-lm")  # loops whose validation is known as one
 # docs/loss.md: a loop by hand, and a GradientTape loop, show no loss.
 # docs/frameworks.md, "resumed exactly".
-RESUMED = (*FITS, "trainer", "lightning", "track-torch", "track-mlx")
-LOSS_KNOWN = (*HALVED, "lightning", "torch", "track-torch", "mlx", "track-mlx")
+RESUMED = (*FITS, "trainer", "lightning", "mlx-lm", "track-torch", "track-mlx", *MEANS)
+LOSS_KNOWN = (*HALVED, "torch", "track-torch", "mlx", "track-mlx")
 
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     "loop": (
-        *HALVED, "lightning", "tape", "torch", "track-torch", "mlx", "track-mlx",
+        *HALVED, "tape", "torch", "track-torch", "mlx", "track-mlx", "jax",
         *(f"beat-{version}" for version in VERSIONS),
     ),
     "what": (*STALLS, *CRASHES, "memory", "error", *PASSING),
@@ -43,7 +45,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
         "import", "start", "tracing", "first", "step", "callback", "validation", "epoch-end", "save", "input", "exit",
     ),
     "again": ("once", "twice", "always", "resumed", "half", "quarter"),
-    "setting": ("default", "halve", "restart", "observe", "patience"),
+    "setting": ("default", "halve", "restart", "stop", "notify", "observe", "patience"),
     "library": ("installed", "pythonpath", "clone"),
     "checkpoints": ("on", "off"),
     "census": ("on", "off"),
@@ -105,7 +107,8 @@ def python_of(loop: str) -> Path | None:
         "keras-jax": (("keras", "jax"), "jax"), "keras-torch": (("keras", "torch"), "torch"),
         "torch": (("torch",), "torch"), "track-torch": (("torch",), "torch"), "keras2": ((), "keras2"),
         "trainer": (("transformers",), "hf"), "lightning": (("lightning",), "hf"),
-        "mlx": (("mlx",), "mlx"), "track-mlx": (("mlx",), "mlx"),
+        "mlx": (("mlx",), "mlx"), "track-mlx": (("mlx",), "mlx"), "mean-mlx": (("mlx",), "mlx"),
+        "mlx-lm": (("mlx_lm",), "mlx"), "mean-accelerate": (("accelerate",), "hf"), "jax": (("jax", "optax"), "jax"),
     }.get(loop, (("keras", "tensorflow"), ""))  # fmt: skip
     if needs and all(importlib.util.find_spec(name) for name in needs):
         return own
@@ -122,7 +125,7 @@ def possible(cell: Mapping[str, str]) -> bool:
         not (what in ("nan", "slow", "nothing") and where not in ("", "step")),
         not (what == "nan" and loop not in ("", *LOSS_KNOWN)),
         not (passing and again not in ("", "once")),
-        not (where == "tracing" and loop not in ("", "keras", "keras2", "keras-jax", "batches", "tape")),
+        not (where == "tracing" and loop not in ("", "keras", "keras2", "keras-jax", "batches", "tape", "jax")),
         # docs/detection.md: a loop by hand is watched from outside only until it calls stallguard.
         not (loop == "beat" and where in ("import", "start", "first")),
         not (where == "validation" and loop not in ("", *VALIDATES)),

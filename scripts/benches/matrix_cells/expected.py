@@ -29,7 +29,7 @@ CAUSES = {
     "memory": ("out-of-memory",),
     "error": ("script-error",),
 }
-# The function of matrix_child.py in which a thread stands then.
+# The function of matrix_trouble_child.py in which a thread stands then.
 HANGS_IN = {
     "lock": "lock", "native-lock": "_mutex", "interpreter": "_mutex", "sleep": "sleep", "spin": "spin",
     "native-spin": "native_spin", "socket": "dead_socket", "fifo": "fifo", "worker": "dead_worker",
@@ -65,13 +65,20 @@ def expected(cell: Cell, named: str = "") -> Expected:
     if cell.census == "off" and is_converted(cell):
         causes = (*causes, "device-wait")
     stalls = cell.what in STALLS
+    if is_trained_again(cell):
+        # docs/batches.md: 2, 4 or 8 slices in the same process.  In the first step two rows are compared as well.
+        sure = cell.where == "step" and cell.again != "always" and cell.setting != "observe"
+        return Expected((0,) if sure else (0, 1, GAVE_UP), (1,), not sure, (0, 0), ())
+    # docs/detection.md: `notify` ends nothing, but is an order for stalls alone.
+    observed = cell.setting == "observe" or (cell.setting == "notify" and stalls)
     if cell.where == "exit":  # docs/causes.md: the training is finished; only its interpreter does not end
-        observed = cell.setting == "observe"
         return Expected((143, 137) if observed else (0,), (1,), False, (0, 1), (), is_ended=observed)
-    if cell.setting == "observe":
+    if observed:
         # By the bench's SIGTERM, or by SIGKILL if that is not answered within the grace period.
         codes = {"crash": (139,), "kill": (137,), "memory": (1,)}.get(cell.what, (143, 137))
         return Expected(codes, (1,), False, (int(stalls), int(stalls)), causes, is_ended=stalls)
+    if cell.setting == "stop" and stalls:
+        return Expected((GAVE_UP,), (1,), False, (1, 1), causes)
     steps, code, free = _climbed(cell, _remedy(cell, named if named in causes else causes[0]))
     least = len(steps) - (0 in code) if stalls else 0
     return Expected(code, steps, free, (least, least + (promises.MOST_RESTARTS if free and stalls else 0)), causes)
@@ -119,6 +126,11 @@ def _can_halve(cell: Cell, factor: int) -> bool:
     return cell.kind in HALVED and factor < 16 and cell.where not in ANY_EARLY
 
 
+def is_trained_again(cell: Cell) -> bool:
+    """Return whether a step that lacked memory is trained again in its process (docs/batches.md)."""
+    return cell.kind in ("trainer", "lightning") and cell.what == "memory" and cell.where in ("first", "step")
+
+
 def is_converted(cell: Cell) -> bool:
     """Return whether it happens in code that AutoGraph compiled anew: its frames have no line of the script."""
     return cell.loop == "keras2" and cell.where == "tracing"
@@ -134,6 +146,8 @@ def crashes(cell: Cell, happened: int, failed: int) -> tuple[int, ...]:
     """Return how many crashes can be counted if it happened so often and so many attempts failed."""
     if not counts_crash(cell):
         return (0,)
+    if is_trained_again(cell):
+        return (failed,)
     return (failed,) if _compared(cell) else (happened,)
 
 
