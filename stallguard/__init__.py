@@ -117,7 +117,8 @@ def track(*objects: Any, epochs: Any = None, loss: str = "") -> Iterator[Any]:
 
     The last of `objects` is the data of one epoch: a DataLoader, another iterable, or a function without arguments that
     returns one.  The others are kept in checkpoints and get their values back in the next attempt: what has
-    `state_dict` and `load_state_dict`, modules and optimizers of MLX, generators, arrays, tensors, dicts and lists.
+    `state_dict` and `load_state_dict`, modules and optimizers of MLX, generators, arrays, tensors, dicts and lists; for
+    JAX a dict or list that holds its arrays and trees, and gets the new ones.
     Python's, numpy's and the libraries' own random generators are kept as well.  `epochs`: a number, or what yields the
     epochs; without it (step, batch) are yielded, of the data once.  Raises TypeError for what cannot be kept.
 

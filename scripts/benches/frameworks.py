@@ -70,6 +70,7 @@ KINDS = (
     Kind("track-accelerate", "hf", "accelerate", "tracked accelerate"),
     Kind("lightning", "hf", "lightning", "Lightning"),
     Kind("jax", "jax", "jax", "JAX"),
+    Kind("track-jax", "jax", "jax", "tracked JAX"),
     Kind("mlx", "mlx", "mlx", "MLX"),
     Kind("mlx-compiled", "mlx", "mlx", "MLX, compiled"),
     Kind("track-mlx", "mlx", "mlx", "tracked MLX"),
@@ -337,7 +338,8 @@ def shown_hangs(results: Sequence[Result]) -> list[Goal]:
 # ---- what a kill costs --------------------------------------------------------------------------------------------
 
 KILLED = (
-    "track-torch", "trainer", "lightning", "track-accelerate", "jax", "track-mlx", "track-mlx-compiled", "mlx-lm",
+    "track-torch", "trainer", "lightning", "track-accelerate", "jax", "track-jax", "track-mlx",
+    "track-mlx-compiled", "mlx-lm",
 )  # fmt: skip
 KILLS, OF_ONE = 100, 5  # of each kind; of one training
 SAVING, EARLY = 0.35, 0.1  # of the kills wait for a save; come before the first step of their process

@@ -350,6 +350,9 @@ def of_jax():
             kept.update(number=int(file["number"]), state=jax.tree.unflatten(jax.tree.structure(kept["state"]), leaves))
 
     train(*kept["state"], inputs[:BATCH], targets[:BATCH], 0)  # compiles it: else the first step takes as long as many
+    if TRACKS:
+        tracked_jax(train, dict(zip(("weights", "averages", "squares"), kept["state"])))
+        return
     stallguard.checkpoint(save, load)
     while kept["number"] < STEPS:
         steps.begins(kept["number"])
@@ -359,6 +362,23 @@ def of_jax():
         kept["number"] += 1
         stallguard.beat()
     steps.end(kept["state"][0], kept["state"][1] + kept["state"][2])
+
+
+def tracked_jax(train, state):
+    drawn = np.random.default_rng(5)
+
+    def batches_of_an_epoch():
+        order = drawn.permutation(len(inputs))
+        for start in range(0, len(inputs), BATCH):
+            rows = turned(order[start : start + BATCH])
+            yield inputs[rows], targets[rows]
+
+    for epoch, batches in epochs_of(state, drawn, batches_of_an_epoch):
+        for number, (x, y) in batches:
+            at = epoch * EPOCH + number
+            steps.begins(at)
+            state.update(zip(state, train(*state.values(), x, y, at)))
+    steps.end(state["weights"], state["averages"] + state["squares"])
 
 
 TASKS = Path("/proc/self/task")

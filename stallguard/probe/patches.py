@@ -160,6 +160,7 @@ class Patches:
     def __init__(self, aside: Optional[Callable[[str], None]] = None) -> None:
         self._in: list[tuple[Any, str, Any, Any]] = []  # owner, name, original, wrapper
         self._resting: list[tuple[Any, str, Any, Any]] = []  # those that are not needed in loops of libraries
+        self._switches: list[tuple[Callable[[], object], Callable[[], object]]] = []  # off, and on again
         self._out = self._rests = False
         self._aside = aside
         self.surprises = 0
@@ -187,15 +188,23 @@ class Patches:
         self._in.append((owner, name, before, after))
         return True
 
+    def also(self, off: Callable[[], object], on: Callable[[], object]) -> None:
+        """Have `take_out` call `off`, and `put_back` call `on`: for what is no wrapper."""
+        self._switches.append((off, on))
+
     def take_out(self) -> None:
         """Put the originals back, except where another program's wrapper was installed since."""
         self._out = True
         _restore(self._in)
+        for off, _ in self._switches:
+            off()
 
     def put_back(self) -> None:
         """Undo `take_out`: for measurements that compare both in one process."""
         self._out = False
         _apply([one for one in self._in if not self._rests or one not in self._resting])
+        for _, on in self._switches:
+            on()
 
     def may_rest(self, owner: Any, name: str) -> None:
         """Remove this wrapper while a library's loop runs, because it costs time in every call."""

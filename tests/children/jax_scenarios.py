@@ -155,6 +155,14 @@ def lowered_before():
     return loop(step)
 
 
+def compiled_before():
+    """The loop calls what was compiled before; another function is called in the same way."""
+    step = jax.jit(own()).lower(*fresh(), X).compile()
+    evaluate = jax.jit(loss_of).lower(fresh()[0], X).compile()
+    evaluate(fresh()[0], X)
+    return loop(step)
+
+
 def mapped():
     step = jax.pmap(own())
     params, state = jax.tree.map(lambda one: jnp.stack([one]), fresh())

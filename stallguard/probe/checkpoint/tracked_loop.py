@@ -21,11 +21,11 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from .. import beats, libraries, wire
-from . import announcements, encoding, identity, random_state, tensors, tracked_mlx, tracked_torch
+from . import announcements, encoding, identity, random_state, tensors, tracked_jax, tracked_mlx, tracked_torch
 from .generations import DAMAGE, NEXT, CheckpointStore
 from .saved_generation import are_of_others
 from .schedule import CheckpointSchedule, SaveReport
-from .tracked_objects import Kept, Packed, generators_in, kept, unpacked
+from .tracked_objects import Kept, Packed, TreesState, generators_in, kept, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -80,6 +80,7 @@ class TrackedLoop:
             None,
         )  # epochs that ended; batches of the next one, None if it has not begun
         self._begun: Any = None  # the generators as this epoch's data were opened
+        self._has_trained = False  # a batch, since the objects got their values
         # The checkpoint, until the loop is there: it is read anew for each write, because objects can take parts of it.
         self._resumed: tuple[dict[str, Any], list[Any]] | None = None
         self._made = ""  # the generation whose next batch is not known yet
@@ -137,6 +138,7 @@ class TrackedLoop:
         self._context.note("inexact" if reasons else "resume", text)
 
     def _write(self, state: dict[str, Any]) -> None:
+        self._has_trained = False
         with self._context.phase("checkpoint"):
             for one, saved in zip(self._objects, state["objects"]):
                 one.write(saved)
@@ -166,6 +168,9 @@ class TrackedLoop:
         self._pace.saved(began, time.monotonic())
 
     def _state(self) -> tuple[dict[str, Any], list[Any]]:
+        of_jax = [one for one in self._objects if isinstance(one, TreesState)]
+        if self._has_trained and of_jax and all(one.is_unchanged for one in of_jax):
+            raise ValueError(announcements.NOT_ASSIGNED)
         packed = Packed()
         code = packed.code({
             "at": self._at,
@@ -225,6 +230,8 @@ class TrackedLoop:
             random_state.restore(self._begun["random"])
             for one, state in zip(generators_in(self._handed), self._begun.get("own", ())):
                 random_state.write(state.of, state.state, one)
+            for (holder, at, _), key in zip(tracked_jax.keys_in(self._handed), self._begun.get("keys", ())):
+                holder[at] = tracked_jax.placed(key)
             if self._data is not None:
                 self._data.write(self._begun["data"])
         drawn = iter(self._make())
@@ -247,6 +254,7 @@ class TrackedLoop:
                 yield from parts.of(batch, trained)
             if counts.slots[_SOURCE] in _NOT_COUNTED:
                 counts.beat(beats.HAND)
+            self._has_trained = True
             trained += 1
             self._at = (index, trained)
             between(self, False)
@@ -256,6 +264,7 @@ class TrackedLoop:
         return {
             "random": random_state.capture(),
             "own": [random_state.GeneratorState(*one) for one in found if one is not None],
+            "keys": [tracked_jax.copied(key) for _, _, key in tracked_jax.keys_in(self._handed)],
             "data": None if self._data is None else self._data.read(),
         }
 

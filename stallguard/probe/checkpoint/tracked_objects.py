@@ -11,13 +11,13 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import encoding, random_state, tensors, tracked_mlx, tracked_torch
+from . import encoding, random_state, tensors, tracked_jax, tracked_mlx, tracked_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _TENSOR, _GENERATOR = "\0tensor", "\0generator"  # each begins the tuple that stands for one in what is encoded
-_LIBRARIES: dict[str, Any] = {"torch": tracked_torch, "mlx": tracked_mlx}
+_LIBRARIES: dict[str, Any] = {"torch": tracked_torch, "mlx": tracked_mlx, "jax": tracked_jax}
 _FIXED = (int, float, complex, str, bytes, tuple, frozenset, type(None))
 _WHOLE = (set, deque, bytearray)
 
@@ -73,20 +73,50 @@ class PlainState:
             raise ValueError("a %s of another type than when the checkpoint was made" % type(self._value).__name__)
 
 
+class TreesState(PlainState):
+    """Of a dict or list that holds arrays and trees of JAX."""
+
+    def __init__(self, value: Any, trees: tracked_jax.Trees) -> None:
+        super().__init__(value)
+        self._trees = trees
+
+    def read(self) -> Any:
+        """Return what it holds, and what it held when it was handed over."""
+        return {"begun": self._trees.lines, "now": self._trees.read(self._value)}
+
+    def fits(self, state: Any) -> bool:
+        """Return whether a state is of one that began with the same trees and arrays."""
+        return bool(state["begun"] == self._trees.lines)
+
+    def write(self, state: Any) -> None:
+        """Write a state into it."""
+        filled(self._value, self._trees.restored(state["now"]))
+        self._trees.look(self._value)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether it holds the very arrays that it got at first, or at a resume."""
+        return self._trees.is_as_seen(self._value)
+
+
 def kept(value: Any) -> Kept:
     """Return how an object is kept.  Raises TypeError with the reason if it cannot be."""
-    for library in _LIBRARIES.values():
+    for library in (tracked_torch, tracked_mlx):
         found: Kept | None = library.kept(value)
         if found is not None:
             return found
+    if tracked_jax.is_mutable(value):
+        held = [value]
+        return TreesState(held, tracked_jax.Trees(held))
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
         return OwnState(value)
     numpy = sys.modules.get("numpy")
     is_changed = isinstance(value, (dict, list, *_WHOLE)) or tracked_torch.is_tensor(value)
     is_array = numpy is not None and isinstance(value, numpy.ndarray)
     if is_changed or is_array or random_state.read(value) is not None:
-        return PlainState(value)
-    if isinstance(value, _FIXED) or tracked_mlx.is_tensor(value):
+        trees = tracked_jax.trees_in(value)
+        return PlainState(value) if trees is None else TreesState(value, trees)
+    if isinstance(value, _FIXED) or tracked_mlx.is_tensor(value) or tracked_jax.is_tree(value):
         raise TypeError("its value cannot be changed in place; hand over a dict that holds it")
     raise TypeError("it has no state_dict and load_state_dict; hand over a dict that holds its state")
 
@@ -125,6 +155,8 @@ def filled(existing: Any, state: Any) -> Any:
         return existing
     if type(state).__name__ == "ndarray":
         return encoding.written_into(existing, state)
+    if isinstance(state, tracked_jax.Stored):
+        return tracked_jax.placed(state)
     return tracked_torch.written_into(existing, state)
 
 

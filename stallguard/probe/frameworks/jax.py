@@ -11,7 +11,9 @@ The return counts, so a call that fails or hangs is no batch.  One call is one b
 is a batch of its own.  Functions are known by what the script gave to jax.jit: JAX does not trace that anew if it is
 given once more.
 
-Not seen: what `lower().compile()` returns, and `self.step(*batch)` if the method itself is what was compiled.  Before
+Of what `lower().compile()` returns, the call by its class is seen; it is known by the name of the function.
+
+Not seen: `self.step(*batch)` if the method itself is what was compiled.  Before
 Python 3.12 a loop calls stallguard.beat(); the supervisor says so (core/advisories.py).
 """
 
@@ -20,7 +22,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .. import patches
+from .. import libraries, loop_names, patches, wire
 from ..beats import OPTIMIZER, STEP
 from ..hooks import own_classes
 from ..libraries import Library
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
     from ..patches import Function
 
 TOOLS = (4, 3)  # numbers of sys.monitoring that no kind of tool has as its own
+LOOKS = 3  # for the names of the state: the first trace of a step can be that of a trial
+MOST_ITEMS = 1000  # of a container that can be a state; a longer one is data
+_HOOKS = wire.SLOT["hooks"]
+_TREES = (dict, list, tuple)
+_WITH_STATE = ("optax.", "flax.training.")
 
 
 def targets(context: Context) -> Targets:
@@ -55,10 +62,13 @@ class JitSteps:
         self.context = context
         self.beats = context.beats
         self._begun = False
+        self._tool: Optional[int] = None  # its number
+        self._names = StateNames(context)
         self._jitted: Any = None  # the class of what jax.jit returns
         self._partial: Any = None
         self._is_outside: Any = None  # whether no function is being traced in this thread
         self._steps: dict[int, Any] = {}  # weak references to the functions with an update, by id()
+        self._named: set[str] = set()  # what JAX calls them once they are compiled
         self._places: dict[tuple[int, int], CodeType] = {}  # where the script calls them: code and instruction
 
     def patch_updates(self, module: Any) -> None:
@@ -77,6 +87,11 @@ class JitSteps:
 
         @patches.removes_its_own
         def update(*args: Any, **named: Any) -> Any:
+            try:
+                if self._names.left and args and not self.beats.fitting:
+                    self._names.look(args[0], sys._getframe(1))
+            except Exception as error:
+                self.context.surprise("names of jax", error)
             try:
                 result = original(*args, **named)
             except BaseException as error:
@@ -113,20 +128,37 @@ class JitSteps:
             return
         self._begun = True
         self._is_outside = getattr(sys.modules.get("jax._src.core"), "trace_state_clean", None)
-        monitoring = getattr(sys, "monitoring", None)
-        if monitoring is None or self._is_outside is None:
-            return
-        tool = next((number for number in TOOLS if monitoring.get_tool(number) is None), None)
-        if tool is None:
-            self.context.note("jax", "steps of jax.jit need stallguard.beat(): others use sys.monitoring")
+        if not hasattr(sys, "monitoring") or self._is_outside is None:
             return
         self._jitted = type(sys.modules["jax"].jit(lambda: None))
         self._partial = sys.modules["functools"].partial
-        monitoring.use_tool_id(tool, "stallguard")
-        events = monitoring.events
-        monitoring.register_callback(tool, events.CALL, self.watch(monitoring.DISABLE))
-        monitoring.register_callback(tool, events.C_RETURN, self.returns(lambda: monitoring.set_events(tool, 0)))
-        monitoring.set_events(tool, events.CALL)
+        self.listen()
+        if self._tool is None:
+            self._jitted = None
+            self.context.note("jax", "steps of jax.jit need stallguard.beat(): others use sys.monitoring")
+            return
+        self.context.patches.also(self.end, self.listen)
+
+    def listen(self) -> None:
+        """Switch on the events of calls, if a number is free."""
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+        self._tool = tool = next((number for number in TOOLS if monitoring.get_tool(number) is None), None)
+        if tool is not None:
+            monitoring.use_tool_id(tool, "stallguard")
+            events = monitoring.events
+            monitoring.register_callback(tool, events.CALL, self.watch(monitoring.DISABLE))
+            monitoring.register_callback(tool, events.C_RETURN, self.returns())
+            monitoring.set_events(tool, events.CALL)
+
+    def end(self) -> None:
+        """Switch the events off, and free the number."""
+        tool, self._tool = self._tool, None
+        if tool is not None:
+            monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+            monitoring.set_events(tool, 0)
+            for event in (monitoring.events.CALL, monitoring.events.C_RETURN):
+                monitoring.register_callback(tool, event, None)
+            monitoring.free_tool_id(tool)
 
     def watch(self, never_again: Any) -> Any:
         """Return what runs before each call: it switches off the events of a place that calls nothing of jax.jit."""
@@ -141,8 +173,8 @@ class JitSteps:
 
         return called
 
-    def returns(self, end: Any) -> Any:
-        """Return what runs after each call of a function in C at a place that is watched.  `end`: switches that off."""
+    def returns(self) -> Any:
+        """Return what runs after each call of a function in C at a place that is watched."""
         jitted, partial, steps = self._jitted, self._partial, self._steps
 
         def returned(_code: CodeType, _at: int, function: Any, _first: Any) -> None:
@@ -152,17 +184,24 @@ class JitSteps:
                 if type(function) is jitted:
                     given = getattr(function, "__wrapped__", None)
                     known = steps.get(id(given))
-                    if known is None or known() is not given:
+                    is_step = known is not None and known() is given
+                    if not is_step and (given is not None or not self._is_compiled_step(sys._getframe(1))):
                         return
                     if self._is_outside():
                         self.stepped()
                     else:  # JAX has its trace already, and the update is not called for that of the function around it
                         self.note_functions(sys._getframe(1))
             except Exception as error:
-                end()
+                self.end()
                 self.context.surprise("jax step", error)
 
         return returned
+
+    def _is_compiled_step(self, frame: FrameType) -> bool:
+        """Return whether `frame` is the call of what `lower().compile()` made of a step, which has only its name."""
+        compiled = frame.f_locals.get("self") if frame.f_code.co_name == "__call__" else None
+        name = getattr(getattr(getattr(compiled, "_executable", None), "unsafe_call", None), "name", "")
+        return name in self._named
 
     def note_functions(self, frame: Optional[FrameType]) -> None:
         """Note the functions of jax.jit that are being traced in the stack of `frame`, and where they are called."""
@@ -180,6 +219,7 @@ class JitSteps:
                 known = self._steps.get(id(given))
                 if known is None or known() is not given:
                     self._steps[id(given)] = ref(given)
+                    self._named.add("jit(%s)" % getattr(getattr(given, "func", given), "__name__", ""))
                     is_new = True
             elif is_place and not code.co_filename.startswith(library):
                 self._places[id(code), frame.f_lasti] = code
@@ -189,6 +229,104 @@ class JitSteps:
             self.beats.trace_ends(STEP)
         if is_new:
             sys.monitoring.restart_events()  # type: ignore[attr-defined]  # a place can have called other things before
+
+
+class StateNames:
+    """Finds what the script calls the state that an update changes, for the lines that would have its loop resumed.
+
+    Parameters have no class of their own.  In the stack of an update are the arrays that the script gave to jax.jit,
+    or the parameters themselves.  A variable of the script is such a state if its arrays are all among these, and its
+    structure is that of the parameters, or has parts of an optimizer's state.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.left = LOOKS  # until the names are found
+
+    def look(self, params: Any, frame: FrameType) -> None:
+        """Note the lines for the loop in the stack of `frame`, in which `params` are updated."""
+        beats = self._context.beats
+        if beats.slots[_HOOKS] & loop_names.SAVED or not beats.is_training_thread():
+            return
+        self.left -= 1
+        with self._context.own_work():
+            found, taken, loaders = self._names(params, frame)
+        if found or self.left == LOOKS - 1:
+            self._context.note("loop", "", lines=loop_names.lines_of_values(found, taken, loaders))
+        if found:
+            self.left = 0
+
+    def _names(self, params: Any, frame: Optional[FrameType]) -> tuple[list[str], list[str], list[str]]:
+        """Return the names of the state, all others, and those of loaders in the outermost function that has any."""
+        trees = sys.modules["jax"].tree_util
+        call, at = None, frame
+        while at is not None:
+            if at.f_code.co_name == "cache_miss" and at.f_code.co_filename == sys.modules["jax._src.pjit"].__file__:
+                call = at
+            at = at.f_back
+        given = None if call is None else [call.f_locals.get(name) for name in ("args", "kwargs")]
+        look = StateLook(params, None if given is None else trees.tree_leaves(given)).of
+        names: tuple[list[str], list[str], list[str]] = ([], [], [])
+        at = frame if call is None else call
+        while at is not None:
+            if not libraries.is_librarys(at.f_code.co_filename):
+                seen = loop_names.variables(at, look)
+                states = [(*found, name) for name, found in seen if found is not None and _is_state(name, found[0])]
+                if any(kind <= OPTIMIZER_STATE for kind, _, _ in states):
+                    states.sort(key=lambda one: one[0])
+                    own = [name for _, held, name in states if not any(held < more for _, more, _ in states)]
+                    of_loaders = loop_names.variables(at, loop_names.kind_of)
+                    loaders = [name for name, kind in of_loaders if kind == loop_names.LOADER]
+                    names = (own, [name for name, _ in seen if name not in own], loaders)
+            at = at.f_back
+        return names
+
+
+PARAMETERS, OPTIMIZER_STATE, OTHER, KEY = range(4)  # in the order in which they are named
+
+
+def _is_state(name: str, kind: int) -> bool:
+    """Return whether a variable is a state: of what is neither known nor a batch, the name decides (batch_stats)."""
+    return name[0] != "_" and (kind != OTHER or "stat" in name)
+
+
+class StateLook:
+    """What a variable of the script is to an update."""
+
+    def __init__(self, params: Any, given: Optional[list[Any]]) -> None:
+        """`given`: the leaves of what the script gave to jax.jit; None: the update is not in such a call."""
+        self._trees = sys.modules["jax"].tree_util
+        leaves, self._structure = self._trees.tree_flatten(params)
+        self._shapes = [getattr(one, "shape", None) for one in leaves]
+        self._is_call = given is not None
+        self._arrays = {id(one) for one in (leaves if given is None else given)}
+
+    def of(self, value: Any) -> Optional[tuple[int, set[int]]]:
+        """Return what a value is, and the id() of its arrays; None if it is no state."""
+        array = sys.modules["jax"].Array
+        if isinstance(value, array):
+            is_raw = str(value.dtype) == "uint32" and value.shape in ((2,), (4,))  # a key without a type of its own
+            return (KEY, {id(value)}) if is_key(value) or is_raw else None
+        if type(value).__module__ == "builtins" and (not isinstance(value, _TREES) or len(value) > MOST_ITEMS):
+            return None
+        kinds: list[Any] = []
+        try:
+            leaves, structure = self._trees.tree_flatten(value, is_leaf=lambda one: kinds.append(type(one)))
+            held = {id(one) for one in leaves if isinstance(one, array)}
+            is_given = bool(held) and held <= self._arrays
+            is_like_params = structure == self._structure and self._shapes == [
+                getattr(x, "shape", None) for x in leaves
+            ]
+        except Exception:  # of keys that cannot be sorted, or structures that cannot be compared
+            return None
+        if is_given and is_like_params:
+            return PARAMETERS, held
+        modules = [kind.__module__ for one in kinds for kind in one.__mro__]
+        if any(one.startswith("flax.nnx") for one in modules):  # loop_names.py knows these by their class
+            return None
+        if held and any(one.startswith(_WITH_STATE) for one in modules) and (is_given or not self._is_call):
+            return OPTIMIZER_STATE, held
+        return (OTHER, held) if is_given and self._is_call else None
 
 
 def is_key(value: Any) -> bool:

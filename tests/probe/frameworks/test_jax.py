@@ -27,6 +27,7 @@ LOOPS = {
     "scanned": 20,
     "accumulated": 20,
     "lowered_before": 20,
+    "compiled_before": 20,
     "mapped": 20,
     "flax_linen": 20,
     "flax_nnx": 20,
@@ -76,7 +77,7 @@ def test_loops_are_counted_and_nothing_that_they_compute_or_compile_is_another(p
     assert rows(found.out) == plain(python, *LOOPS)
     assert found.hello()["versions"]["jax"]
     assert {"first run", "step"} <= set(found.phases())
-    assert not [note for note in found.notes if note["kind"] != "hello"]
+    assert [note["kind"] for note in found.notes if note["kind"] != "hello"] == ["loop"]
 
 
 def test_a_loop_of_equinox_is_counted(python):
@@ -94,6 +95,63 @@ def test_a_loop_that_counts_itself_is_not_counted_twice(python):
 
 def test_evaluation_alone_is_no_training(python):
     assert not heard(python, "evaluated").last()["flags"] & wire.FLAG_TRAINS
+
+
+def test_a_probe_that_leaves_switches_its_events_off_and_frees_its_number(python):
+    leaves = """
+probe, monitoring = sys.modules["_stallguard_probe"].probe, sys.monitoring
+before = monitoring.get_tool(4)
+probe.withdraw()
+after = monitoring.get_tool(4)
+monitoring.use_tool_id(4, "next")
+monitoring.set_events(4, monitoring.events.CALL)
+events = (monitoring.events.CALL, monitoring.events.C_RETURN)
+callbacks = [monitoring.register_callback(4, event, None) for event in events]
+print(json.dumps([before, after, callbacks]))
+"""
+    code = f"import json, runpy, sys; runpy.run_path('jax_scenarios.py'); {leaves}"
+    with Receiver() as receiver:
+        found = receiver.run([python, "-c", code, "jitted"], 600, cwd=CHILDREN)
+    assert found.code == 0, found.err
+    assert json.loads(found.out.splitlines()[-1]) == ["stallguard", None, [None, None]]
+
+
+def test_hooks_that_are_put_back_count_again(python):
+    turns = """
+import json, runpy, sys
+probe = sys.modules["_stallguard_probe"].probe
+run = runpy.run_path("jax_scenarios.py")
+step, found = run["jax"].jit(run["own"]()), []
+for turn in (None, probe.patches.take_out, probe.patches.put_back):
+    turn and turn()
+    before = probe.context.get("beats")
+    run["loop"](step)
+    found.append(probe.context.get("beats") - before)
+print(json.dumps(found))
+"""
+    with Receiver() as receiver:
+        found = receiver.run([python, "-c", turns], 600, cwd=CHILDREN)
+    assert json.loads(found.out.splitlines()[-1]) == [20, 0, 20]
+
+
+def test_the_names_of_the_state_are_those_of_the_script(python):
+    found = guarded(python, "jax_names.py")
+    assert found.code == 0, found.err
+    lines = json.loads(found.out.splitlines()[-1])
+    held = {name: (one or "").partition("(before them ")[2].partition(";")[0] for name, one in lines.items()}
+    assert held == {
+        "compiled": 'state = {"params": params, "opt_state": opt_state, "rng": rng, "now": now}',
+        "in_a_function": 'state = {"weights": weights, "moments": moments}',
+        "not_compiled": 'state = {"params": params, "ema": ema, "opt": opt}',
+        "train_state": 'tracked = {"state": state}',
+        "whole": 'state = {"train": train}',
+        "statistics": 'state = {"params": params, "opt": opt, "batch_stats": batch_stats}',
+        "nnx": 'state = {"params": PARAMS, "opt_state": OPT_STATE, "key": KEY}',
+        "attributes": 'state = {"params": PARAMS, "opt_state": OPT_STATE, "key": KEY}',
+    }
+    assert lines["compiled"].startswith(
+        "for epoch, batches in stallguard.track(state, DATA, epochs=EPOCHS): | for step,"
+    )
 
 
 def test_a_tool_of_the_script_keeps_its_number_and_that_nothing_is_counted_is_said(python):
