@@ -55,7 +55,7 @@ NOTES = {
     "trouble": "stallguard.trouble", "sensor": "probe.hooks_removed",
     "inexact": "attempt.inexact", "inexact-stop": "attempt.inexact", "nonfinite-metric": "metric.broken",
     "finite-again": "loss.finite", "nonfinite-checkpoint": "checkpoint.not_finite",
-    "outside": "probe.outside", "unsaved": "checkpoint.failed",
+    "outside": "probe.outside", "unsaved": "checkpoint.failed", "unlisted": "checkpoint.unlisted",
     "saved": "checkpoint.again", "caches": "memory.given_back",
 }  # fmt: skip
 

@@ -105,6 +105,7 @@ _WARNING = {
     "training.slow": "batches take {factor} times as long as before: {cause}",
     "training.bottleneck": "slow: {what}, {share} of the time{where}{numbers}",
     "checkpoint.not_finite": "{text}",
+    "checkpoint.unlisted": "{text}",
     "checkpoints.set_aside": "{count} with values that are not finite are set aside in {place}",
     "process.vanished": "{who} {how}, after {progress} in {duration}",
     "stall.diagnosed": "why: {cause} ({confidence}): {because}",

@@ -40,6 +40,10 @@ ASIDE = ", which is moved to %s"
 NONE_WHOLE = "accelerate is to read %s, which is not whole (%s), and the script has written no other that is whole"
 SAME = "the script goes on from its checkpoint %s, with the batch that followed it"
 OTHER = "the script goes on from its checkpoint %s, but with another batch than the one that followed it"
+UNLISTED = (
+    "the list of the script's own checkpoints cannot be written (%s): after a kill, --resume-with gets none of those "
+    "that are saved from now on, and one that is cut off is read as if it were whole"
+)
 UNKNOWN = "the script has read its checkpoint %s; which batch followed it is not known"
 
 
@@ -52,6 +56,7 @@ class ScriptCheckpoints:
         self._records: list[Record] | None = None  # oldest first, with those of earlier attempts
         self._earlier: list[Record] = []
         self.is_read = False  # a file of an earlier attempt was
+        self._is_unlisted = False  # said that the list cannot be written
         self._begun = -math.inf  # when a save that is in the list began
         self._waits: tuple[int, Record, bool] | None = None  # beats at a save or reading, its record; whether read
         self._batch = ""  # fingerprint of the newest batch since then
@@ -71,11 +76,15 @@ class ScriptCheckpoints:
         return self._records
 
     def _keep(self) -> None:
-        """Write the list.  If that fails, a checkpoint that is written later is not known, or not whole by the list."""
+        """Write the list; if that fails, say so once."""
         try:
             written_checkpoints.write(self.folder, self.records())
-        except OSError:
-            pass
+        except OSError as error:
+            if not self._is_unlisted:
+                from .schedule import reason
+
+                self._is_unlisted = True
+                self._context.note("unlisted", UNLISTED % reason(error, self.folder))
 
     def _is_silent(self) -> bool:
         """Return whether this is no save or reading of the script's training."""

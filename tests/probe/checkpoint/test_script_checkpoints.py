@@ -123,6 +123,18 @@ def test_a_checkpoint_that_is_not_read_is_named_once_the_script_trains(tmp_path)
     assert str(tmp_path / "last") in text
 
 
+def test_a_list_that_cannot_be_written_is_said_once(tmp_path):
+    (tmp_path / "c").write_text("a file in the place of the folder")
+    context = Told(tmp_path / "c")
+    known = ScriptCheckpoints(context)
+    for name in ("first", "second"):
+        save(known, tmp_path / name)
+    ((kind, text),) = context.notes
+    assert kind == "unlisted"
+    assert "(Not a directory, in " in text
+    assert "--resume-with" in text
+
+
 def test_reading_a_file_of_it_is_enough(tmp_path):
     save(ScriptCheckpoints(Told(tmp_path / "c")), tmp_path / "last")
     context = Told(tmp_path / "c", resuming=True)
