@@ -68,7 +68,8 @@ def test_a_killed_loop_ends_as_the_undisturbed_one(
 
 def jax_run(other_python: Callable[[str], str], place: Path, script: str, *words: str) -> Guarded:
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH", ""))))}
-    return stallguard(place, "run", *OPTIONS, "--", other_python("jax"), script, *words, env=environment)
+    words = ("run", *OPTIONS, "--", other_python("jax"), script, *words)
+    return stallguard(place, *words, env=environment, cwd=place)
 
 
 def test_a_state_of_jax_with_another_structure_starts_over(other_python: Callable[[str], str], tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_a_state_of_jax_with_another_structure_starts_over(other_python: Callabl
     run = jax_run(other_python, tmp_path, script, str(tmp_path / "killed"), "step:7", "of=optax", "other=1")
     assert run.code == 0, run.err
     assert "starts over: the script hands over other objects" in run.err
-    assert "goes on" not in run.err
+    assert "loop goes on" not in run.err
 
 
 def test_arrays_of_jax_that_the_loop_does_not_replace_are_no_checkpoint(

@@ -142,6 +142,9 @@ for name, other in {
     "another optimizer": {**begin(), "opt": optax.sgd(1e-3).init(begin()["params"])},
 }.items():  # fmt: skip
     held[name + " does not fit"] = raises(lambda: resumed(kept(trained(begin())).read(), kept(other)), "fit")  # noqa: B023
+one = {"opt": optax.TraceState({"a": jnp.ones(2)})}
+other = {"opt": optax.ScaleByRssState({"a": jnp.ones(2)})}
+held["another class does not fit"] = not kept(other).fits(stored(kept(one).read()))
 held["the same fits"] = kept(begin()).fits(stored(kept(begin()).read()))
 
 
@@ -174,6 +177,25 @@ more = [
     for of in (one, now)
 ]
 held["trees that look alike"] = same(*more)
+
+
+class Layer:
+    """A tree whose function is a leaf, as in Equinox: the structure does not tell it."""
+
+    def __init__(self, weight, activation):
+        self.weight, self.activation = weight, activation
+
+
+jax.tree_util.register_pytree_node(
+    Layer, lambda one: ((one.weight, one.activation), None), lambda _, both: Layer(*both)
+)
+one = {"first": Layer(jnp.ones(2), jnp.tanh), "second": Layer(jnp.ones(2), jnp.sin)}
+later = {"first": Layer(jnp.ones(2), jnp.tanh), "second": Layer(jnp.ones(2), jnp.sin)}
+before = kept(one)
+one["second"] = Layer(jnp.zeros(2), jnp.sin)
+now = resumed(before.read(), kept(later))
+held["functions that are leaves"] = [each.activation for each in now.values()] == [jnp.tanh, jnp.sin]
+held["weights beside them"] = not now["second"].weight.any()
 
 net = nnx.BatchNorm(4, rngs=nnx.Rngs(0))
 optimizer = nnx.Optimizer(net, optax.adam(1e-2), wrt=nnx.Param)
