@@ -95,12 +95,16 @@ def judged(found: dict[str, Any]) -> Verdict:
     inexact = [one.text for one in words if one.kind == INEXACT]
     named = [one.text for one in words if one.kind == BEYOND]
     named += [text for text in said if _AS_MADE in text]
-    if inexact or (named and all(_is_named(one, case, named) for one in differing if one in places or one == "pipe")):
+    is_named = named and all(_is_named(one, case, named) for one in differing if one in places or one == "pipe")
+    if inexact or is_named:
         # A start over does not undo what was done to a file in place, and the beginning of the training names that.
         # The data alone differ if no thing does.
         held = [one for one in differing if one in places] or ["pipe"]
         stays = all(_files_are_named(one, case, named) for one in held)
-        only_over = inexact and not stays and all(_OVER.search(text) and _STAYS not in text for text in inexact)
+        went_on = is_named and any(_RESUMED.search(text) for _, text in last["said"])  # an earlier one began anew
+        only_over = (
+            inexact and not stays and not went_on and all(_OVER.search(text) and _STAYS not in text for text in inexact)
+        )
         return Verdict(OVER if only_over else SAID, case, (inexact or named)[0], things, *rest)
     return Verdict(SILENT, case, detail, things, *rest)
 

@@ -5,14 +5,13 @@ It uses variables, callbacks and counters, but no framework's loop: keras_hooks.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
 from . import announcements, fit_start, identity, object_kinds, object_state, pipelines, random_state, variables
 from .object_state import NoPlace, ObjectBaseline, Restoration
-from .object_walk import ALIAS, GENERATORS, Walk
+from .object_walk import ALIAS, GENERATORS, NOT_READ, Walk
 from .saved_generation import Saved, StartOver
 from .written_files import WrittenFiles
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from .generations import CheckpointStore
 
 BIG = 16 << 20  # bytes of a dataset's own arrays that can be its state; larger ones are its data
-NOT_READ = -math.inf
 CALLBACKS = "callbacks["  # beginning of the paths of callbacks' attributes
 
 

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import libraries
 from ..hooks import around, before
-from . import announcements, encoding, identity, lightning_state, random_state, tensors
+from . import announcements, encoding, identity, lightning_state, random_state, script_state, tensors
 from .generations import DAMAGE, NEXT, CheckpointStore
-from .lightning_state import Attributes
 from .loop_saves import LoopSaves
+from .script_state import Kept, ScriptState
 from .tracked_objects import Packed, unpacked
 from .tracked_torch import is_loader
 
@@ -59,7 +59,8 @@ class Fit:
         self.began = time.monotonic()
         self.left = ""  # why it is neither saved nor resumed
         self.runs = False  # Lightning has set it up: what runs before, as a search for a rate, is another training
-        self.attributes: Attributes | None = None
+        self.script: ScriptState | None = None
+        self.unkept: dict[str, str] = {}  # parts of Lightning's own checkpoint, with their classes
         self.resumed: dict[str, Any] | None = None  # the state of the checkpoint, until all is set
         self.reasons: list[str] = []  # why its resume is not exact
         self.damaged: list[str] = []
@@ -96,6 +97,8 @@ class LightningCheckpoints:
                 if begun is not None:
                     self._fit = None
                     self._saves.sigterm.disarm()
+                    if begun.script is not None:
+                        begun.script.end()
             return result
 
         return fit
@@ -138,7 +141,7 @@ class LightningCheckpoints:
     def resume_opens(self, connector: Any, checkpoint_path: Any = None, *_: Any, **__: Any) -> Any:
         """Begin Lightning's reading of the checkpoint that the script names: it has none, or that one is used."""
         fit = self._of(connector.trainer)
-        return None if fit is None or fit.attributes is not None else (fit, connector, checkpoint_path)
+        return None if fit is None or fit.script is not None else (fit, connector, checkpoint_path)
 
     def resume_closes(self, state: tuple[Fit, Any, Any], result: Any) -> None:
         """Give Lightning the newest whole checkpoint of this fit, if the script names none."""
@@ -148,13 +151,18 @@ class LightningCheckpoints:
             self._saves.report.refused(fit.left, fit.store.folder)
             self._saves.sigterm.disarm()
             return
-        fit.attributes = Attributes(fit.trainer)
-        self._say_unkept(fit.attributes)
+        reach = lightning_state.Reach(fit.trainer)
+        fit.script = script = ScriptState(
+            self._context, self._saves.pace, fit.store.files, reach.enter, reach.enter_data
+        )
         if self._context.resuming:
             with self._context.phase("checkpoint"):
                 fit.resumed = self._chosen(fit)
             if fit.resumed is not None:
                 connector._loaded_checkpoint = lightning_state.as_lightnings(fit.resumed)
+        self._saves.guarded("noting files", lambda: script.listen(fit.resumed is not None))
+        # Before the check of the validation, which a resumed fit leaves out.
+        self._saves.guarded("noting what the script keeps", script.note_before)
 
     def _chosen(self, fit: Fit) -> dict[str, Any] | None:
         for facts, blobs in fit.store.found(fit.damaged):
@@ -170,7 +178,7 @@ class LightningCheckpoints:
                 return None
             fit.reasons = identity.differences(facts)
             self._context.restored()
-            return {**state, "step": facts["step"]}
+            return {**state, "step": facts["step"], "kept": script_state.kept_in(facts, blobs)}
         if fit.was_begun:
             self._say_begin(fit, _BEGINS % ("; ".join(fit.damaged) or "no checkpoint of this fit was made"))
         return None
@@ -257,14 +265,21 @@ class LightningCheckpoints:
         state = fit.resumed
         if state is None or state["at"][1] == 0:
             fit.opened = lightning_state.generators(fit.trainer)
+            if fit.script is not None:
+                fit.script.data_open()
         else:
             fit.opened = state["opened"]
+            if fit.script is not None:
+                fit.script.restore_opening(state["kept"])
             lightning_state.into_generators(fit.trainer, state["opened"])
 
     def epoch_opens(self, loop: Any) -> None:
         """Set the state of a checkpoint that was made between two epochs, before the next one begins."""
         fit = self._of(loop.trainer)
-        if fit is None or fit.resumed is None or fit.resumed["at"][1] > 0:
+        if fit is None or not fit.runs or fit.script is None:
+            return
+        fit.script.begin()
+        if fit.resumed is None or fit.resumed["at"][1] > 0:
             return
         state, fit.resumed = fit.resumed, None
         # Flags of a restart in mid-epoch, which Lightning sets for a training by steps in any case.
@@ -284,8 +299,6 @@ class LightningCheckpoints:
         fit, loop, fetcher = state
         kept, fit.resumed = fit.resumed, None
         if kept is None:
-            if fit.first is None and fit.attributes is not None:
-                fit.attributes.changed()  # by the check of the validation, and as the training began
             fit.first = lightning_state.generators(fit.trainer)
             return
         fit.first = kept["first"]
@@ -307,11 +320,9 @@ class LightningCheckpoints:
 
     def _set(self, fit: Fit, state: dict[str, Any]) -> None:
         fit.resumed = None
-        if fit.attributes is None:
-            return
-        lost = lightning_state.write(fit.trainer, fit.attributes, state)
-        if lost:
-            self._context.say("inexact", announcements.CHANGED % announcements.listed(lost))
+        lightning_state.write(fit.trainer, state)
+        if fit.script is not None:
+            fit.script.restore(state["kept"])
         self._context.restored()
 
     def batch_opens(self, loop: Any, _words: Any, batch: Any, *_: Any) -> None:
@@ -371,39 +382,32 @@ class LightningCheckpoints:
             self._save(fit, at)
 
     def _save(self, fit: Fit, at: tuple[int, int]) -> bool:
-        attributes = fit.attributes
-        if attributes is None:
-            return False
-        named = len(attributes.unkept)
-
         def make() -> None:
-            fit.made = fit.store.write(*self._state(fit, attributes, at), between_epochs=at[1] == 0)
+            fit.made = fit.store.write(*self._state(fit, at), between_epochs=at[1] == 0)
 
-        made = self._saves.save(make, fit.store.folder)
+        named = len(fit.unkept)
+        made = fit.script is not None and self._saves.save(make, fit.store.folder)
         if made:
             fit.saved = at
-        if len(attributes.unkept) > named:
-            self._say_unkept(attributes)
+        if len(fit.unkept) > named:
+            self._context.beyond(announcements.KEPT_NOT % announcements.described(fit.unkept))
         return made
 
-    def _say_unkept(self, attributes: Attributes) -> None:
-        if attributes.unkept:
-            self._context.beyond(announcements.KEPT_NOT % announcements.described(attributes.unkept))
-
-    def _state(self, fit: Fit, attributes: Attributes, at: tuple[int, int]) -> tuple[dict[str, Any], list[Any]]:
+    def _state(self, fit: Fit, at: tuple[int, int]) -> tuple[dict[str, Any], list[Any]]:
         trainer, beats, packed = fit.trainer, self._context.beats, Packed()
         saving, beats.saving = beats.saving, True
         try:
-            state = lightning_state.read(trainer, attributes)
+            state = lightning_state.read(trainer, fit.unkept)
         finally:
             beats.saving = saving
         places = {"prepared": fit.prepared, "opened": fit.opened, "first": fit.first}
         facts, blobs = packed.facts(packed.code({**state, **places, "at": at}))
         finite = all(bool(one.isfinite().all()) for one in trainer.lightning_module.parameters())
-        return {
+        facts = {
             **facts, "finite": finite and not self._context.losses.broken, "step": trainer.global_step,
             "of": self._context.place, "script": identity.script(), "versions": identity.versions(),
-        }, blobs  # fmt: skip
+        }  # fmt: skip
+        return script_state.joined(facts, blobs, fit.script.read() if fit.script else Kept({}, []))
 
     # --- the classes that are wrapped -----------------------------------------------------------------------------
 

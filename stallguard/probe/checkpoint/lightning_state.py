@@ -2,24 +2,24 @@
 
 Lightning's checkpoint (`dump_checkpoint`) has weights, optimizers, schedules, the position, callbacks with a
 state_dict.  It leaves out the sums behind `self.log(..., on_epoch=True)`, buffers that are not persistent, gradients,
-random generators, and what the script's classes keep in attributes: a list of losses, a metric of torchmetrics.  All is
-kept as plain values and the bytes of tensors (tracked_objects.py); no pickle is made or read.
-
-Of attributes only those are kept that ever changed since the fit began: the others are the script's settings.
+random generators, and what the script's classes keep in attributes: a list of losses, a metric of torchmetrics; the
+last is script_state.py's.  All else is kept as plain values and the bytes of tensors (tracked_objects.py).
 """
 
 from __future__ import annotations
 
-import json
 import sys
-import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import encoding, object_kinds, random_state
+from . import encoding, object_kinds, random_state, script_state
 from .tracked_objects import Packed, filled
-from .tracked_torch import LoaderState, OptimizerState, is_tensor, placed
+from .tracked_torch import LoaderState, OptimizerState, placed
 
-BIG = 64 << 20  # bytes of an attribute: a larger one is data; reading it for each checkpoint takes 0.1 s on a CPU
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from .object_walk import Walk
+
 # Without these a fit cannot go on; of the rest of Lightning's checkpoint the parts are kept that have plain values.
 _NEEDED = (
     "epoch",
@@ -32,10 +32,7 @@ _NEEDED = (
 )
 _OWN = ("training", "_automatic_optimization")  # of the attributes that Lightning and torch give each module: a state
 _HPARAMS = {"_hparams", "_hparams_initial", "_hparams_name", "_log_hyperparams"}  # of save_hyperparameters
-_CONTAINERS = (list, dict, tuple, set)
 _REDUCTIONS = ("mean", "sum", "max", "min")
-
-Holders = dict[str, Any]  # by path: modules, callbacks, the datamodule
 
 
 def _library(trainer: Any, name: str) -> Any:
@@ -83,89 +80,58 @@ def is_plain(value: Any) -> bool:
     return True
 
 
-class Attributes:
-    """The attributes of the script's objects in a fit, from its beginning on."""
+def _is_private(name: str) -> bool:
+    return name.startswith("_")
+
+
+class Reach:
+    """What a fit reaches of the script's objects (script_state.py)."""
 
     def __init__(self, trainer: Any) -> None:
-        """Note their values now, as the script has set them."""
         self._trainer = trainer
         torch: Any = sys.modules["torch"]
         core = _library(trainer, ".core")
-        # What Lightning and torch give each of their objects is no state of the script's; nor what it began with.
+        # What Lightning and torch give each of their objects is no state of the script's, at once or later.
         self._theirs = {
-            kind: (vars(kind()).keys() | _HPARAMS) - set(_OWN)
+            kind: {*vars(kind()), *_HPARAMS, *filter(_is_private, object_kinds.named_by_library(kind))} - set(_OWN)
             for kind in (core.LightningModule, core.LightningDataModule, torch.nn.Module)
         }
-        self.unkept: dict[str, str] = {}  # path: class of what cannot be kept
-        self._begun = {path: _sum(value) for path, value in self._read().items()}
-        # Also what has its first value again: a later attempt's check of the validation changes it before the resume.
-        self._ever: set[tuple[str, str]] = set()
 
-    def _holders(self) -> Holders:
-        trainer = self._trainer
-        found = {"module." + name: one for name, one in trainer.lightning_module.named_modules()}
+    def _names(self, holder: Any) -> Collection[str]:
+        return next(names for kind, names in self._theirs.items() if isinstance(holder, kind))
+
+    def enter(self, walked: Walk) -> None:
+        """Walk the callbacks, the modules, the datamodule, and the script's functions in what Lightning calls."""
+        trainer, module = self._trainer, self._trainer.lightning_module
+        walked.know(trainer, "trainer")
+        modules = script_state.modules_of(module, "module")
+        script_state.know_modules(walked, modules)
+        if trainer.fit_loop._combined_loader is not None:
+            script_state.know_loader(walked, loader_of(trainer))
+        schedulers = [one.scheduler for one in trainer.lr_scheduler_configs]
+        kept = {"optimizer": trainer.optimizers, "logger": trainer.loggers, "schedule": schedulers}
+        for name, listed in kept.items():
+            for number, one in enumerate(listed):
+                walked.know(one, "%s%d" % (name, number))
         for number, one in enumerate(trainer.callbacks):
-            if not object_kinds.is_librarys(type(one)):
-                found["callback %d" % number] = one
+            path = "callbacks[%d]" % number
+            if object_kinds.is_librarys(type(one)):
+                script_state.enter_functions(walked, one, path)
+            else:
+                walked.enter(one, path)
+        for number, one in enumerate(schedulers):
+            for place, function in enumerate(getattr(one, "lr_lambdas", ())):
+                if object_kinds.is_of_script(function):
+                    walked.enter(function, "schedule%d[%d]" % (number, place))
         if trainer.datamodule is not None:
-            found["datamodule"] = trainer.datamodule
-        return found
+            walked.enter_attributes(trainer.datamodule, "datamodule", self._names(trainer.datamodule))
+        script_state.enter_modules(walked, modules, self._names)
 
-    def _read(self) -> dict[tuple[str, str], Any]:
-        found = {}
-        module: Any = sys.modules["torch"].nn.Module
-        for path, holder in self._holders().items():
-            theirs = next(
-                (names for kind, names in self._theirs.items() if isinstance(holder, kind)), frozenset({"trainer"})
-            )
-            for name, value in list(vars(holder).items()):
-                if name in theirs or isinstance(value, module) or getattr(value, "grad_fn", None) is not None:
-                    continue
-                if is_plain(value) and _size(value) <= BIG:
-                    found[path, name] = value
-                elif not object_kinds.is_librarys(type(holder)) and (
-                    isinstance(value, _CONTAINERS) or is_tensor(value) or not object_kinds.is_librarys(type(value))
-                ):
-                    self.unkept["%s.%s" % (path.rstrip("."), name)] = type(value).__name__
-        return found
-
-    def changed(self) -> list[tuple[str, str, Any]]:
-        """Return (path of the holder, name, value) of those that have changed since the fit began, at any call."""
-        values = self._read()
-        self._ever |= {key for key, value in values.items() if self._begun.get(key) != _sum(value)}
-        return [(*key, value) for key, value in values.items() if key in self._ever]
-
-    def write(self, changed: list[tuple[str, str, Any]]) -> list[str]:
-        """Set what `changed` returned; return the paths of holders that are not there."""
-        holders, lost = self._holders(), []
-        for path, name, value in changed:
-            if path not in holders:
-                lost.append(path)
-                continue
-            self._ever.add((path, name))
-            own: Any = vars(holders[path])
-            found = filled(own.get(name), value)
-            if found is not own.get(name):
-                own[name] = found
-        return lost
-
-
-def _size(value: Any) -> int:
-    """Return how many bytes of tensors and arrays a value has; of a container, those of its entries."""
-    if isinstance(value, (list, tuple, dict)):
-        return sum(map(_size, value.values() if isinstance(value, dict) else value))
-    if is_tensor(value):
-        return int(value.numel() * value.element_size())
-    return int(getattr(value, "nbytes", 0))
-
-
-def _sum(value: Any) -> tuple[int, ...]:
-    packed = Packed()
-    code = packed.code(value)
-    facts, blobs = packed.facts(code)
-    return zlib.crc32(json.dumps([code, facts["arrays"], facts["tensors"]], default=str).encode()), *map(
-        zlib.crc32, blobs
-    )
+    def enter_data(self, walked: Walk) -> None:
+        """Walk what the batches are drawn from."""
+        walked.know(self._trainer, "trainer")
+        if self._trainer.fit_loop._combined_loader is not None:
+            script_state.enter_loader(walked, loader_of(self._trainer))
 
 
 # --- what is logged -----------------------------------------------------------------------------------------------
@@ -222,10 +188,10 @@ def _into_logged(trainer: Any, state: dict[str, Any]) -> None:
 # --- the whole ----------------------------------------------------------------------------------------------------
 
 
-def read(trainer: Any, attributes: Attributes) -> dict[str, Any]:
-    """Return the state of a training between two batches; nothing is copied.
+def read(trainer: Any, unkept: dict[str, str]) -> dict[str, Any]:
+    """Return the state of a training between two batches, except for that of script_state.py; nothing is copied.
 
-    Parts of Lightning's checkpoint that cannot be kept are added to `attributes.unkept`.
+    Parts of Lightning's checkpoint that cannot be kept are added to `unkept`.
     """
     now = generators(trainer)
     module = trainer.lightning_module
@@ -237,9 +203,9 @@ def read(trainer: Any, attributes: Attributes) -> dict[str, Any]:
     for name in unlike:
         one = dump.pop(name)
         if not name.startswith("hparams") and name != "hyper_parameters":  # those the script passes again
-            attributes.unkept["checkpoint[%r]" % name] = type(one).__name__
+            unkept["checkpoint[%r]" % name] = type(one).__name__
     for name in [name for name, value in dump["callbacks"].items() if not is_plain(value)]:
-        attributes.unkept["the state of %s" % name] = type(dump["callbacks"].pop(name)).__name__
+        unkept["the state of %s" % name] = type(dump["callbacks"].pop(name)).__name__
     parameters, named = dict(module.named_parameters()), dump["state_dict"]
     manual = not module.automatic_optimization  # else Lightning clears them before the next batch
     return {
@@ -247,7 +213,7 @@ def read(trainer: Any, attributes: Attributes) -> dict[str, Any]:
         "trained": {name: one.requires_grad for name, one in parameters.items()},
         "gradients": {n: one.grad for n, one in parameters.items() if one.grad is not None} if manual else {},
         "buffers": {name: one for name, one in module.named_buffers() if name not in named},
-        "attributes": attributes.changed(), "logged": _logged(trainer), "now": now, "stop": trainer.should_stop,
+        "logged": _logged(trainer), "now": now, "stop": trainer.should_stop,
         "reloaded": trainer.fit_loop._last_train_dl_reload_epoch,
         "optimizers": kinds(trainer),
         "shapes": {name: list(one.shape) for name, one in parameters.items()},
@@ -281,8 +247,8 @@ def into_optimizers(trainer: Any, state: dict[str, Any]) -> None:
         OptimizerState(optimizer).write(one)
 
 
-def write(trainer: Any, attributes: Attributes, state: dict[str, Any]) -> list[str]:
-    """Set what Lightning's own restore leaves out.  Return the paths of objects of the script that are not there."""
+def write(trainer: Any, state: dict[str, Any]) -> None:
+    """Set what Lightning's own restore leaves out."""
     module = trainer.lightning_module
     for name, one in module.named_parameters():
         one.requires_grad_(state["trained"][name])
@@ -292,8 +258,6 @@ def write(trainer: Any, attributes: Attributes, state: dict[str, Any]) -> list[s
     for name, one in state["buffers"].items():
         owner, _, leaf = name.rpartition(".")
         module.get_submodule(owner)._buffers[leaf] = filled(buffers.get(name), one)
-    lost = attributes.write(state["attributes"])
     _into_logged(trainer, state["logged"])
     trainer.fit_loop._last_train_dl_reload_epoch = state["reloaded"]
     into_generators(trainer, state["now"])
-    return lost

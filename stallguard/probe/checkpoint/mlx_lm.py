@@ -24,10 +24,11 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from .. import libraries
-from . import announcements, encoding, identity, random_state, tensors
+from . import announcements, encoding, identity, object_kinds, random_state, script_state, tensors, tracked_mlx
 from .generations import DAMAGE, NEXT, CheckpointStore
 from .loop_saves import LoopSaves
 from .saved_generation import are_of_others
+from .script_state import Kept, ScriptState
 from .tracked_mlx import OptimizerState, arrays_of, fill, shapes_of
 from .tracked_objects import Packed, unpacked
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from ..context import Context
     from ..patches import Function
+    from .object_walk import Walk
 
 STEP = "train.<locals>.step"
 AGAIN = 0.5  # the number of an iteration that is not trained: no whole number divides it
@@ -52,6 +54,8 @@ class TrainerCall:
         """`words`: its arguments by name."""
         self.model, self.optimizer, self.args = words["model"], words["optimizer"], words["args"]
         self.draw = words["iterate_batches"]
+        self.functions = {name: words.get(name) for name in ("training_callback", "loss")}
+        self.script: ScriptState | None = None
         self.store = CheckpointStore(folder)
         self.began = time.monotonic()
         self.has_step = self.opened = False  # its compiled step was seen; the batches of its loop were opened
@@ -94,6 +98,22 @@ class TrainerCall:
         """Begin new sums, as the trainer does after its report."""
         self.tokens += sum(one.item() for one in self.total()[1:])
         self.sums, self.window = [], 0
+
+    def enter(self, walked: Walk) -> None:
+        """Have a walk look at what the trainer reaches of the script's."""
+        walked.know(self.optimizer, "optimizer")
+        modules = script_state.modules_of(self.model, "model")
+        script_state.know_modules(walked, modules)
+        for name, one in self.functions.items():
+            if object_kinds.is_of_script(one):
+                walked.enter(one, name)
+        script_state.enter_modules(walked, modules, lambda _: tracked_mlx.names_of_module())
+
+    def enter_data(self, walked: Walk) -> None:
+        """Have a walk look at the script's function that draws the batches."""
+        walked.know(self.model, "model")
+        if object_kinds.is_of_script(self.draw):
+            walked.enter(self.draw, script_state.DATA)
 
     def finite(self) -> str:
         """Return when the newest generation with a finite loss was made, in words; "" if there is none."""
@@ -166,11 +186,15 @@ class MlxLmCheckpoints:
             self._call = call
             vars(self._module)["zip"] = self._zip
             try:
-                return original(*args, **named)
+                result = original(*args, **named)
+                self._restore(call)  # no iteration was left
             finally:
                 vars(self._module).pop("zip", None)
                 self._call = None
                 self._saves.sigterm.disarm()
+                if call.script is not None:
+                    call.script.end()
+            return result
 
         return train
 
@@ -263,9 +287,10 @@ class MlxLmCheckpoints:
             return
         if call.passes:
             self._pass(call, source)
+        self._restore(call)
         number, last = call.passes, {} if call.passes else _marks(call.begun)
-        resumed, call.resumed = call.resumed, None
-        expected = resumed[0][NEXT].get("batch") if resumed else None
+        expected = call.resumed[0][NEXT].get("batch") if call.resumed else None
+        call.resumed = None
         while True:
             states = random_state.capture()
             before = _marks(states)
@@ -283,10 +308,19 @@ class MlxLmCheckpoints:
             yield batch
             number += 1
 
+    def _restore(self, call: TrainerCall) -> None:
+        """Restore what the script's code keeps."""
+        if call.resumed is not None and call.script is not None:
+            script, kept = call.script, script_state.kept_in(*call.resumed)
+            self._saves.guarded("restoring what the script keeps", lambda: script.restore(kept))
+
     def _pass(self, call: TrainerCall, source: Iterator[Any]) -> None:
         """Draw the batches that were trained before; the generators get the states that they have now."""
         now, jumps = random_state.capture(), dict(call.jumps)
         random_state.restore(call.begun)
+        if call.resumed is not None and call.script is not None:
+            script, kept = call.script, script_state.kept_in(*call.resumed)
+            self._saves.guarded("restoring the data", lambda: script.restore_opening(kept))
         for number in range(call.passes):
             random_state.restore(jumps.get(number, {}))
             if next(source, _PASSED) is _PASSED:
@@ -320,6 +354,11 @@ class MlxLmCheckpoints:
                 self._resume(call)
         else:
             call.store.forget()
+        call.script = script = ScriptState(
+            self._context, self._saves.pace, call.store.files, call.enter, call.enter_data
+        )
+        self._saves.guarded("noting files", lambda: script.listen(call.resumed is not None))
+        self._saves.guarded("noting what the script keeps", script.begin)
         self._context.hook_installed("checkpoint")
         self._context.losses.checkpoint = call.finite
         self._saves.sigterm.arm()
@@ -374,7 +413,8 @@ class MlxLmCheckpoints:
                 "finite": None if not losses.known else not losses.broken, "script": identity.script(),
                 "of": call.of, "versions": identity.versions(),
             })  # fmt: skip
-            call.made = call.store.write(facts, blobs)
+            kept = Kept({}, []) if call.script is None else call.script.read()
+            call.made = call.store.write(*script_state.joined(facts, blobs, kept))
 
         return self._saves.save(make, call.store.folder)
 

@@ -226,25 +226,38 @@ class Restoration:
 
     def check(self) -> None:
         """Raise NoPlace if an entry cannot be restored here."""
+        for why in self.lacking().values():
+            raise NoPlace(why)
+
+    def lacking(self) -> dict[str, str]:
+        """Return {path: why, which names it} of the entries that cannot be restored here."""
         made = {path for path, _, _, _, record in self._entries if record["k"] == STRUCTURE}
-        for path, holder, way, _, record in self._entries:
-            slot = self._walked.slots.get(path)
-            refused = "" if self._own else encoding.refused(record.get("v"))
-            if refused:
-                raise NoPlace("%s: a checkpoint must not contain %s" % (path, refused))
-            if slot is None:
-                has_holder = holder in self._objects or holder in made or _space(holder) is not None
-                if way not in (object_walk.ATTRIBUTE, object_walk.ENTRY) or not has_holder:
-                    raise NoPlace(path)
-            if record["k"] == WHOLE:
+        found = {entry[0]: self._lack(entry, made) for entry in self._entries}
+        return {path: why for path, why in found.items() if why}
+
+    def _lack(self, entry: Entry, made: set[str]) -> str:
+        path, holder, way, _, record = entry
+        slot = self._walked.slots.get(path)
+        refused = "" if self._own else encoding.refused(record.get("v"))
+        if refused:
+            return "%s: a checkpoint must not contain %s" % (path, refused)
+        if slot is None:
+            has_holder = holder in self._objects or holder in made or _space(holder) is not None
+            if way not in (object_walk.ATTRIBUTE, object_walk.ENTRY) or not has_holder:
+                return str(path)
+        if record["k"] == WHOLE:
+            try:
                 self._pickle_of(path, record)
-            if record["k"] == VARIABLE and slot is not None and slot.kind == VARIABLE:
-                array = self._array(record)
-                if tuple(slot.value.shape) != array.shape:
-                    raise NoPlace("%s: its shape was %s" % (path, list(array.shape)))
-            fits = slot is not None and _fits(slot.value, record)
-            if record["k"] == STRUCTURE and not fits and not _can_be_new(record):
-                raise NoPlace("%s: %s" % (path, record["of"]))
+            except NoPlace as error:
+                return str(error)
+        if record["k"] == VARIABLE and slot is not None and slot.kind == VARIABLE:
+            array = self._array(record)
+            if tuple(slot.value.shape) != array.shape:
+                return "%s: its shape was %s" % (path, list(array.shape))
+        fits = slot is not None and _fits(slot.value, record)
+        if record["k"] == STRUCTURE and not fits and not _can_be_new(record):
+            return "%s: %s" % (path, record["of"])
+        return ""
 
     def undo(self, arrays: list[Any]) -> list[Entry]:
         """Return the entries that restore what `apply` changes."""

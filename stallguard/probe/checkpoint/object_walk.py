@@ -24,10 +24,13 @@ import threading
 import time
 import types
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..frameworks import tensorflow, torch
 from . import encoding, object_kinds, pickled, tensors, variables
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 PLAIN, VARIABLE, TENSOR, ALIAS, STRUCTURE = "plain", "variable", "tensor", "alias", "structure"
 WHOLE, OPAQUE = "whole", "opaque"  # the first: a pickle (pickled.py)
@@ -37,6 +40,7 @@ CONTEXT, TABLE, STATE, POSITION = "context", "table", "state", "position"
 MOST = 20_000  # slots: about 0.1 s for a walk; announcements.TOO_MANY reports more
 SPEED = 1e9  # bytes a second that a digest reads at least: zlib.crc32 reads 4e9 on x86-64 of 2024, its plain C 1e9
 SMALL = 4096  # bytes that are always read: 10 us an array
+NOT_READ = -math.inf  # a deadline, with which no arrays are read
 WITHOUT_SIZE = -1  # of a pickle that was not written to its end
 PICKLES = 5e7  # bytes a second that pickle writes at least, of many small objects; of arrays 1e9
 PICKLED = 1 << 20  # bytes at most of a pickle that is read in a walk that reads no arrays
@@ -119,6 +123,22 @@ class Walk:
         if id(value) not in self.paths:
             self.know(value, path)
             self._below(value, path)
+
+    def enter_attributes(self, value: Any, path: str, skipped: Collection[str]) -> None:
+        """Walk the attributes of an object, except for names that something else keeps, and its class."""
+        self.know(value, path)
+        for name, item in list(vars(value).items()):
+            if name not in skipped:
+                self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
+        self._hooks(value, path)
+        if not object_kinds.is_librarys(type(value)):
+            self._class(type(value))
+
+    def enter_entries(self, value: dict[str, Any], path: str, skipped: Collection[str] = ()) -> None:
+        """Walk the entries of a dictionary with names, except for those that something else keeps."""
+        for name, item in list(value.items()):
+            if name not in skipped:
+                self._visit("%s.%s" % (path, name), value, name, ENTRY, item)
 
     def enter_variable(self, variable: Any, path: str) -> None:
         """Add a variable as a slot of its own."""
@@ -242,12 +262,12 @@ class Walk:
             self.unread[path] = WITHOUT_SIZE
             return True
         remaining = (self.deadline - time.monotonic()) * PICKLES
-        digest = pickled.Digest(PICKLED if self.deadline == -math.inf else max(SMALL, remaining))
+        digest = pickled.Digest(PICKLED if self.deadline == NOT_READ else max(SMALL, remaining))
         try:
             inside = pickled.write(value, digest, lambda one: id(one) in self.paths).inside
         except pickled.TooLarge:
             self.unread[path] = WITHOUT_SIZE
-            if self.deadline != -math.inf:
+            if self.deadline != NOT_READ:
                 self.reads[path] = False
         except pickled.NoPickle as why:
             self.parts[path] = why.parts
@@ -413,6 +433,10 @@ class Walk:
                 is_set = name not in skipped and not name.startswith("_")
                 if is_set or _is_held(value, name, item):
                     self._visit("%s.%s" % (path, name), value, name, ATTRIBUTE, item)
+        self._hooks(value, path)
+
+    def _hooks(self, value: Any, path: str) -> None:
+        """Visit the script's functions that are called at each use of a layer."""
         for name in _HOOKS:
             for index, hook in enumerate((vars(value).get(name) or {}).values()):
                 if object_kinds.is_of_script(hook):

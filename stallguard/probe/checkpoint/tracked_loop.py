@@ -21,16 +21,29 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from .. import beats, libraries, wire
-from . import announcements, encoding, identity, random_state, tensors, tracked_jax, tracked_mlx, tracked_torch
+from . import (
+    announcements,
+    encoding,
+    identity,
+    object_kinds,
+    random_state,
+    script_state,
+    tensors,
+    tracked_jax,
+    tracked_mlx,
+    tracked_torch,
+)
 from .generations import DAMAGE, NEXT, CheckpointStore
 from .saved_generation import are_of_others
 from .schedule import CheckpointSchedule, SaveReport
+from .script_state import ScriptState
 from .tracked_objects import Kept, Packed, TreesState, generators_in, kept, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..context import Context
+    from .object_walk import Walk
 
 _END = object()
 _SOURCE = wire.SLOT["source"]
@@ -71,10 +84,13 @@ class TrackedLoop:
         self._store = CheckpointStore(folder) if folder else None
         self._pace = pace
         self._objects, self._make, self._data = _checked(objects)
-        self._handed = objects[:-1]
+        self._handed, self._given = objects[:-1], objects[-1]
         self._names = ["%s.%s" % (type(one).__module__, type(one).__qualname__) for one in objects]
         self._report = SaveReport(context)
         self._parts = parts
+        self._script = (
+            ScriptState(context, pace, self._store.files, self._enter, self._enter_data) if self._store else None
+        )
         self._at: tuple[int, int | None] = (
             0,
             None,
@@ -92,6 +108,37 @@ class TrackedLoop:
         self._report.refused(announcements.PEERS, self._store.folder if self._store else "")
         return True
 
+    # --- what the script's code keeps itself: in modules, and in what their functions reach ----------------------
+
+    def _enter(self, walked: Walk) -> None:
+        modules: list[tuple[str, Any]] = []
+        for number, one in enumerate(self._handed, 1):
+            walked.know(one, "object %d" % number)
+            if tracked_torch.is_module(one) or tracked_mlx.is_module(one):
+                modules += script_state.modules_of(one, "object %d" % number)
+        if tracked_torch.is_loader(self._given):
+            script_state.know_loader(walked, self._given)
+        script_state.know_modules(walked, modules)
+        script_state.enter_modules(walked, modules, _names_of_library)
+
+    def _enter_data(self, walked: Walk) -> None:
+        for number, one in enumerate(self._handed, 1):
+            walked.know(one, "object %d" % number)
+        data = self._given
+        if tracked_torch.is_loader(data):
+            script_state.enter_loader(walked, data)
+        elif object_kinds.is_of_script(data):
+            walked.enter(data, script_state.DATA)
+
+    def _quietly(self, where: str, action: Callable[[ScriptState], object]) -> None:
+        """Do something with what the script's code keeps; an error of its objects does not stop the loop."""
+        if self._script is not None and self.saves:
+            try:
+                with self._context.own_work():
+                    action(self._script)
+            except Exception as error:
+                self._context.surprise(where, error)
+
     # --- checkpoints --------------------------------------------------------------------------------------------
 
     def load(self) -> None:
@@ -102,30 +149,36 @@ class TrackedLoop:
             self._store.check_room()
         except OSError as error:
             self._report.failed(error, self._store.folder)
-        if not self._context.resuming:
-            return
         damaged: list[str] = []
-        for facts, blobs in self._store.found(damaged):
+        state = self._chosen(self._store, damaged) if self._context.resuming else None
+        self._quietly("noting files", lambda script: script.listen(state is not None))
+        self._quietly("noting what the script keeps", ScriptState.begin)
+        if state is not None and self._resumed is not None:
+            self._said(self._resumed[0], damaged)
+            self._write(state, last=False)
+
+    def _chosen(self, store: CheckpointStore, damaged: list[str]) -> dict[str, Any] | None:
+        """Return the state of the newest intact checkpoint; None, which is said, if there is none of this loop."""
+        for facts, blobs in store.found(damaged):
             try:
-                state = unpacked(facts, blobs)
+                state: dict[str, Any] = unpacked(facts, blobs)
                 is_alike = (facts.get("of"), facts.get("objects")) == (self._context.place, self._names)
                 if not is_alike or not all(one.fits(now) for one, now in zip(self._objects, state["objects"])):
                     self._context.note(
                         "inexact", announcements.LOOP_STARTS_OVER % announcements.OTHER_OBJECTS, **_BEGINNING
                     )
-                    return
+                    return None
             except (*DAMAGE, encoding.NotPlain) as error:
                 damaged.append(announcements.DAMAGED % ("of the loop", "%s: %s" % (type(error).__name__, error)))
                 continue
             self._resumed = (facts, blobs)
             self._at = (state["at"][0], state["at"][1])
-            self._said(facts, damaged)
-            self._write(state)
-            return
+            return state
         if damaged:
             self._context.note("inexact", announcements.LOOP_STARTS_OVER % "; ".join(damaged), **_BEGINNING)
         elif are_of_others(self._context):
             self._context.note("inexact", announcements.OF_OTHERS % "the script's loop")
+        return None
 
     def _said(self, facts: dict[str, Any], damaged: list[str]) -> None:
         """Note where the loop goes on, and what is not as it was."""
@@ -137,7 +190,8 @@ class TrackedLoop:
         text = "; ".join([*reasons, where, *(announcements.PREVIOUS % one for one in damaged)])
         self._context.note("inexact" if reasons else "resume", text)
 
-    def _write(self, state: dict[str, Any]) -> None:
+    def _write(self, state: dict[str, Any], *, last: bool) -> None:
+        """Write a state into the objects.  `last`: the script's code does nothing between this and its next batch."""
         self._has_trained = False
         with self._context.phase("checkpoint"):
             for one, saved in zip(self._objects, state["objects"]):
@@ -145,6 +199,9 @@ class TrackedLoop:
             if self._data is not None:
                 self._data.write(state["data"])
             random_state.restore(state["random"])
+            if self._resumed is not None:
+                kept = script_state.kept_in(*self._resumed)
+                self._quietly("restoring what the script keeps", lambda script: script.restore(kept, last=last))
             self._context.restored()
 
     def tick(self, asked: bool = False, between_epochs: bool = False) -> None:
@@ -181,10 +238,12 @@ class TrackedLoop:
         })  # fmt: skip
         facts, blobs = packed.facts(code)
         losses = self._context.losses
-        return {
+        facts = {
             **facts, "finite": None if not losses.known else not losses.broken, "of": self._context.place,
             "objects": self._names, "script": identity.script(), "versions": identity.versions(),
-        }, blobs  # fmt: skip
+        }  # fmt: skip
+        kept = script_state.Kept({}, []) if self._script is None else self._script.read()
+        return script_state.joined(facts, blobs, kept)
 
     def finite(self) -> str:
         """Return when the newest checkpoint with a finite loss was made, in words; "" if there is none."""
@@ -202,31 +261,37 @@ class TrackedLoop:
         """Yield (epoch, its batches) from where the loop goes on; `between` is called after each batch and epoch."""
         first = self._at[0]
         index = -1
-        for index, epoch in enumerate(range(epochs) if isinstance(epochs, int) else epochs):
-            if index < first:
-                continue
-            if index > first:
-                self._at, self._begun = (index, None), None
+        try:
+            for index, epoch in enumerate(range(epochs) if isinstance(epochs, int) else epochs):
+                if index < first:
+                    continue
+                if index > first:
+                    self._at, self._begun = (index, None), None
+                    between(self, True)
+                elif self._resumed is not None:
+                    # The script's code since the objects were handed over has changed them.
+                    self._write(unpacked(*self._resumed), last=self._at[1] is None)
+                    if self._at[1] is None:
+                        self._resumed = None
+                yield epoch, self.batches(between)
+                if self._parts is not None:
+                    self._parts.end()
+            if index >= first:
+                self._at, self._begun = (index + 1, None), None
                 between(self, True)
-            elif self._resumed is not None:
-                self._write(
-                    unpacked(*self._resumed)
-                )  # the script's code since the objects were handed over has changed them
-                if self._at[1] is None:
-                    self._resumed = None
-            yield epoch, self.batches(between)
-            if self._parts is not None:
-                self._parts.end()
-        if index >= first:
-            self._at, self._begun = (index + 1, None), None
-            between(self, True)
+        finally:
+            self._quietly("ending", ScriptState.end)
 
     def batches(self, between: Callable[[TrackedLoop, bool], None]) -> Iterator[tuple[int, Any]]:
         """Yield (number, batch) of the epoch that runs, from where the loop goes on."""
-        resumed, self._resumed = self._resumed, None
+        resumed = self._resumed
         index, trained = self._at[0], self._at[1] or 0
         self._begun = unpacked(*resumed)["begun"] if resumed else self._generators()
-        if resumed:
+        if not resumed:
+            self._quietly("noting the data", ScriptState.data_open)
+        else:
+            kept = script_state.kept_in(*resumed)
+            self._quietly("restoring the data", lambda script: script.restore_opening(kept))
             random_state.restore(self._begun["random"])
             for one, state in zip(generators_in(self._handed), self._begun.get("own", ())):
                 random_state.write(state.of, state.state, one)
@@ -237,7 +302,8 @@ class TrackedLoop:
         drawn = iter(self._make())
         if resumed:
             self._skip(drawn, trained)
-            self._write(unpacked(*resumed))
+            self._write(unpacked(*resumed), last=True)
+            self._resumed = None
         expected = resumed[0][NEXT].get("batch") if resumed else None
         counts = self._context.beats
         parts = None if self._parts is None or self._parts.is_whole else self._parts
@@ -294,6 +360,10 @@ class TrackedLoop:
             except OSError:  # the checkpoint holds without it
                 pass
             self._made = ""
+
+
+def _names_of_library(module: Any) -> set[str]:
+    return tracked_mlx.names_of_module() if tracked_mlx.is_module(module) else tracked_torch.names_of_module()
 
 
 def _checked(objects: tuple[Any, ...]) -> tuple[list[Kept], Callable[[], Any], Kept | None]:

@@ -20,8 +20,8 @@ def is_tensor(value: Any) -> bool:
 
 def kept(value: Any) -> Any:
     """Return how a module or an optimizer is kept (tracked_objects.Kept), None for any other object."""
-    base, optimizers = sys.modules.get("mlx.nn.layers.base"), sys.modules.get("mlx.optimizers")
-    if base is not None and isinstance(value, base.Module):
+    optimizers = sys.modules.get("mlx.optimizers")
+    if is_module(value):
         return ModuleState(value)
     return OptimizerState(value) if optimizers is not None and isinstance(value, optimizers.Optimizer) else None
 
@@ -44,6 +44,26 @@ def made(facts: dict[str, Any], blob: Any) -> Any:
     if not len(blob):
         return core.zeros(facts["shape"], dtype)
     return core.array(memoryview(bytes(blob))).view(dtype).reshape(facts["shape"])
+
+
+def is_module(value: Any) -> bool:
+    """Return whether a value is a module of MLX."""
+    base = sys.modules.get("mlx.nn.layers.base")
+    return base is not None and isinstance(value, base.Module)
+
+
+def names_of_module() -> set[str]:
+    """Return the attributes that MLX gives each module, beside its arrays."""
+    return {"_no_grad", "_training"}
+
+
+def is_all_arrays(value: Any) -> bool:
+    """Return whether a value is an array of MLX, a module, or a container of nothing else."""
+    if is_tensor(value) or is_module(value):
+        return True
+    if isinstance(value, (dict, list, tuple)):
+        return all(map(is_all_arrays, value.values() if isinstance(value, dict) else value))
+    return False
 
 
 def arrays_of(value: Any) -> Any:

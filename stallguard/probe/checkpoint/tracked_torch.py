@@ -39,7 +39,7 @@ def kept(value: Any) -> Any:
     torch = _torch()
     if torch is None:
         return None
-    if isinstance(value, torch.nn.Module):
+    if is_module(value):
         return ModuleState(value)
     if isinstance(value, torch.optim.Optimizer):
         return OptimizerState(value)
@@ -193,6 +193,32 @@ class OptimizerState:
                     optimizer.state[parameter][name] = one.detach().to(now.device)
 
 
+def is_module(value: Any) -> bool:
+    """Return whether a value is a module of torch."""
+    torch = _torch()
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def names_of_module() -> set[str]:
+    """Return the attributes that torch gives each module, without the one that the script changes."""
+    return set(vars(_torch().nn.Module())) - {"training"}
+
+
+def parts_of(loader: Any) -> dict[str, Any]:
+    """Return the objects of a DataLoader that can have a position: samplers, and the dataset with those inside."""
+    found: dict[str, Any] = {}
+    for name in ("sampler", "batch_sampler", "dataset"):
+        one, path = getattr(loader, name, None), name
+        while one is not None and path not in found:
+            found[path] = one
+            inner = "dataset" if name == "dataset" else "sampler"
+            one, path = getattr(one, inner, None), "%s.%s" % (path, inner)
+    for path, one in list(found.items()):
+        for number, inner in enumerate(getattr(one, "datasets", ()) if path.startswith("dataset") else ()):
+            found["%s.%d" % (path, number)] = inner
+    return found
+
+
 class LoaderState:
     """Of a torch.utils.data.DataLoader: what it draws from, not its position."""
 
@@ -204,35 +230,21 @@ class LoaderState:
             raise TypeError("the generators of workers that live on (persistent_workers=True) cannot be read")
         self._loader = loader
 
-    def _parts(self) -> dict[str, Any]:
-        """Return the objects that can have a position: samplers, and the dataset with those inside."""
-        found: dict[str, Any] = {}
-        for name in ("sampler", "batch_sampler", "dataset"):
-            one, path = getattr(self._loader, name, None), name
-            while one is not None and path not in found:
-                found[path] = one
-                inner = "dataset" if name == "dataset" else "sampler"
-                one, path = getattr(one, inner, None), "%s.%s" % (path, inner)
-        for path, one in list(found.items()):
-            for number, inner in enumerate(getattr(one, "datasets", ()) if path.startswith("dataset") else ()):
-                found["%s.%d" % (path, number)] = inner
-        return found
-
     def read(self) -> dict[str, Any]:
         """Return the attributes and generators of its parts."""
         generator = random_state.read(self._loader.generator)
         return {
-            "parts": {path: _attributes(part) for path, part in self._parts().items()},
+            "parts": {path: _attributes(part) for path, part in parts_of(self._loader).items()},
             "generator": None if generator is None else random_state.GeneratorState(*generator),
         }
 
     def fits(self, state: dict[str, Any]) -> bool:
         """Return whether a state is one of such a loader."""
-        return bool(self._parts().keys() == state["parts"].keys())
+        return bool(parts_of(self._loader).keys() == state["parts"].keys())
 
     def write(self, state: dict[str, Any]) -> None:
         """Write a state into its parts."""
-        parts, generator = self._parts(), state["generator"]
+        parts, generator = parts_of(self._loader), state["generator"]
         for path, one in state["parts"].items():
             _into_attributes(parts[path], one)
         if generator is not None and self._loader.generator is not None:

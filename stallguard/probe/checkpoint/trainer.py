@@ -7,9 +7,12 @@ which Trainer writes last.
 
     <folder of the process>/trainer-<number of the call>/
         call.json   what lay in output_dir before the call, and at its end
-        g<number>/  the files that Trainer's resume reads
+        g<number>/  the files that Trainer's resume reads, and script/: what the script's code keeps itself
+        script-checkpoint-<step>/  the same beside a checkpoint of Trainer's own
+        files/      copies of what the script writes line by line
 
-Trainer itself restores the state, and passes over the batches of the epoch that were trained.
+Trainer itself restores its state, and passes over the batches of the epoch that were trained; what the script's code
+keeps (script_state.py) is restored before the first step, or before the next epoch begins.
 """
 
 from __future__ import annotations
@@ -18,23 +21,28 @@ import copy
 import json
 import os
 import re
+import shutil
 import sys
 import time
+import types
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from ..frameworks.transformers import steps_of_epoch
 from ..hooks import around, before
-from . import announcements
-from .generations import DAMAGE, DamagedGeneration, Generations, flush, no_link, read_facts
+from . import announcements, object_kinds, script_state, tracked_torch
+from .generations import DAMAGE, CheckpointStore, DamagedGeneration, Generations, flush, no_link, read_facts
 from .loop_saves import LoopSaves
 from .manual import flushed, verify
+from .script_state import ScriptState
 
 if TYPE_CHECKING:
     from ..context import Context
     from ..patches import Function
+    from .object_walk import Walk
 
+SCRIPT = "script"
 STATE, WEIGHTS, CALL = "trainer_state.json", "pytorch_model.bin", "call.json"
 # Without one of these Trainer goes on with a new optimizer, schedule or random numbers, and says nothing.
 NEEDED = ("optimizer.pt", "scheduler.pt", "rng_state.pth", STATE)
@@ -45,6 +53,12 @@ ARGUMENTS = ("resume_from_checkpoint", "trial", "ignore_keys_for_eval")  # of Tr
 DAMAGED = (*DAMAGE, zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
 # Devices whose generators Trainer's checkpoints leave out (5.24), and the file that has the state of one.
 DEVICES, DEVICE = ("mps", "xpu"), "device_rng"
+# Attributes of a Trainer that are kept elsewhere, or are no state of the script's.
+_LIBRARYS = (
+    "accelerator", "optimizer", "lr_scheduler", "state", "control", "callback_handler", "args", "train_dataset",
+    "eval_dataset",
+)  # fmt: skip
+NO_SCRIPT = "what the script's code keeps begins anew: it was not kept beside the checkpoint"
 OTHER_DRAWS = "Trainer goes on with other random numbers of the device (%s): its checkpoint does not keep them"
 _NAME = re.compile(r"checkpoint-([0-9]+)")
 
@@ -64,13 +78,14 @@ class Candidate(NamedTuple):
 
 
 class TrainingCall(NamedTuple):
-    """One call of `train`.  `record`: its CALL; `began`: monotonic seconds."""
+    """One call of `train`.  `record`: its CALL; `began`: monotonic seconds; `script`: what the script's code keeps."""
 
     trainer: Any
     store: Generations
     record: dict[str, Any]
     began: float
     resumed: Candidate | None
+    script: ScriptState
 
 
 class TrainerCheckpoints:
@@ -82,6 +97,8 @@ class TrainerCheckpoints:
         self._calls = 0
         self._call: TrainingCall | None = None  # the one that runs
         self._step = self._saved = -1  # of the last look; of the newest whole checkpoint of this call
+        self._kept: dict[str, Any] | None = None  # of the checkpoint, until it is restored
+        self._wrote = False  # Trainer's own was written since the last look
 
     # --- a call of train ----------------------------------------------------------------------------------------
 
@@ -100,6 +117,9 @@ class TrainerCheckpoints:
                 if call is not None:
                     self._call = None
                     self._saves.sigterm.disarm()
+                    call.script.end()
+                    for event in ("on_epoch_begin", "on_step_begin"):  # see `begin`
+                        vars(trainer.callback_handler).pop(event, None)
             return result
 
         return train
@@ -132,7 +152,11 @@ class TrainerCheckpoints:
         self._context.hook_installed("checkpoint")
         self._context.losses.checkpoint = self.finite
         self._saves.sigterm.arm()
-        self._call = TrainingCall(trainer, store, record, time.monotonic(), chosen)
+        self._kept = None if chosen is None else self._kept_with(store, chosen)
+        files = os.path.join(store.folder, "files")
+        script = ScriptState(self._context, self._saves.pace, files, *reach(trainer))
+        script.listen(chosen is not None)
+        self._call = TrainingCall(trainer, store, record, time.monotonic(), chosen, script)
         return self._call
 
     def _choose(self, trainer: Any, store: Generations, output: str, record: dict[str, Any]) -> Candidate | None:
@@ -160,6 +184,14 @@ class TrainerCheckpoints:
         self._context.say("inexact", "Trainer begins at step 0: %s" % why, fit=self._calls, epoch=0, batch=0)
         return None
 
+    def _kept_with(self, store: Generations, chosen: Candidate) -> dict[str, Any] | None:
+        """Return what the script's code kept when a checkpoint was made; None, which is said, if nothing is there."""
+        for facts, blobs in CheckpointStore(script_folder(store, chosen.path, chosen.files is not None)).found([]):
+            if chosen.files is not None or facts["of"] == listing_of(chosen.path):
+                return {**facts, "kept": script_state.kept_in(facts, blobs)}
+        self._context.say("inexact", NO_SCRIPT)
+        return None
+
     def _say(self, chosen: Candidate, text: str, damaged: list[str]) -> None:
         facts: dict[str, Any] = {"fit": self._calls}
         with open(os.path.join(chosen.path, STATE), encoding="utf-8") as file:
@@ -175,6 +207,7 @@ class TrainerCheckpoints:
         step = trainer.state.global_step
         if call.resumed is not None and call.resumed.step == step:  # no step restored the generators
             trainer._load_rng_state(call.resumed.path)
+        self._restore(call)
         _keep(call.store.folder, {**call.record, "end": {"step": step, "there": listing(output)}})
 
     def finite(self) -> str:
@@ -200,12 +233,46 @@ class TrainerCheckpoints:
 
     def begin(self, handler: Any, args: Any, state: Any, control: Any) -> None:
         """Give the script's callbacks their saved state back, before they begin: a patience that is counted, say."""
-        if self._call is None or self._call.resumed is None or args.restore_callback_states_from_checkpoint:
+        call = self._call
+        if call is None or call.trainer.callback_handler is not handler:
+            return
+        self._once(handler, "on_epoch_begin", lambda: self._epoch_begins(call))
+        if call.resumed is None or args.restore_callback_states_from_checkpoint:
             return
         for callback in handler.callbacks:
             kept = state.stateful_callbacks.get(type(callback).__name__) if hasattr(callback, "state") else None
             for name, value in kept.get("attributes", {}).items() if isinstance(kept, dict) else ():
                 setattr(callback, name, value)
+
+    def _once(self, handler: Any, event: str, action: Callable[[], None]) -> None:
+        """Have an action done before the next event of a kind, at no cost for those after it."""
+        original = getattr(handler, event)
+
+        def once(*args: Any, **named: Any) -> Any:
+            vars(handler).pop(event, None)
+            self._saves.guarded("before %s" % event, action)
+            return original(*args, **named)
+
+        vars(handler)[event] = once
+
+    def _epoch_begins(self, call: TrainingCall) -> None:
+        """Note what the script's code keeps; restore it, if the checkpoint was made between two epochs."""
+        call.script.begin()
+        if self._kept is not None and self._kept["over"]:
+            self._restore(call)
+        elif self._kept is not None:
+            self._once(call.trainer.callback_handler, "on_step_begin", lambda: self._restore(call))
+
+    def _restore(self, call: TrainingCall) -> None:
+        found, self._kept = self._kept, None
+        if found is None:
+            return
+        call.script.restore(found["kept"])
+        for name, one in call.trainer.model.named_parameters():
+            if one.requires_grad is (name in found["frozen"]):
+                one.requires_grad_(not one.requires_grad)
+        if found["drawn"] and not found["over"]:
+            self._context.say("inexact", announcements.KEPT_BY_PIPELINE % announcements.listed(found["drawn"]))
 
     def opens(self, trainer: Any, *_: Any, **__: Any) -> Any:
         """Begin a save of Trainer's, or what it does after a step."""
@@ -215,7 +282,7 @@ class TrainerCheckpoints:
         """Note that Trainer wrote a checkpoint of its own: ours is due later."""
         trainer, began = state
         if not trainer.args.save_only_model:
-            self._saved = trainer.state.global_step
+            self._saved, self._wrote = trainer.state.global_step, True
             self._saves.report.saved(began)
             self._saves.pace.saved(began, time.monotonic())
 
@@ -229,6 +296,9 @@ class TrainerCheckpoints:
             return
         step = trainer.state.global_step
         over, self._step = step == self._step, step
+        if self._wrote:
+            self._wrote = False
+            self._saves.guarded("saving what the script keeps", lambda: self._keep_beside(call, over))
         if not over and not self._saves.may_save():
             return
         now = time.monotonic()
@@ -237,7 +307,7 @@ class TrainerCheckpoints:
         if not over and (ends or (steps > 0 and step % steps == 0)):
             return  # the epoch's end follows
         if self._saves.must_end:
-            self._saves.end(step == self._saved or self.save(call), lambda: _stop(trainer), "Trainer")
+            self._saves.end(step == self._saved or self.save(call, over), lambda: _stop(trainer), "Trainer")
             return
         due = now >= self._saves.pace.next
         if over:
@@ -248,16 +318,35 @@ class TrainerCheckpoints:
                 else self._saves.pace.due(now, between_epochs=True)
             )
         if (self._saves.is_ordered() or due) and step != self._saved:
-            self.save(call)
+            self.save(call, over)
 
-    def save(self, call: TrainingCall) -> bool:
-        """Make a generation; return whether it is made."""
-        made = self._saves.save(
-            lambda: call.store.make(lambda folder: self._fill(folder, call.trainer)), call.store.folder
-        )
+    def save(self, call: TrainingCall, over: bool) -> bool:
+        """Make a generation; return whether it is made.  `over`: the epoch is."""
+
+        def fill(folder: str) -> dict[str, Any]:
+            self._write_script(call, over, script_folder(call.store, folder, True))
+            return self._fill(folder, call.trainer)
+
+        made = self._saves.save(lambda: call.store.make(fill), call.store.folder)
         if made:
             self._saved = call.trainer.state.global_step
         return made
+
+    def _keep_beside(self, call: TrainingCall, over: bool) -> None:
+        """Write what the script's code keeps beside the checkpoint that Trainer has just written."""
+        output = os.path.abspath(call.trainer.args.output_dir)
+        path = os.path.join(output, "checkpoint-%d" % call.trainer.state.global_step)
+        self._write_script(call, over, script_folder(call.store, path, False), of=listing_of(path))
+        there = {os.path.basename(script_folder(call.store, name, False)) for name in listing(output)}
+        for name in os.listdir(call.store.folder):
+            if name.startswith(SCRIPT + "-") and name not in there:  # Trainer has removed its checkpoint
+                shutil.rmtree(os.path.join(call.store.folder, name), ignore_errors=True)
+
+    def _write_script(self, call: TrainingCall, over: bool, folder: str, **more: Any) -> None:
+        parameters = call.trainer.model.named_parameters()
+        facts = {"over": over, "frozen": [name for name, one in parameters if not one.requires_grad], **more}
+        facts["drawn"] = call.script.data_changed()
+        CheckpointStore(folder).write(*script_state.joined(facts, [], call.script.read()))
 
     def _fill(self, folder: str, trainer: Any) -> dict[str, Any]:
         """Write what Trainer's resume reads, by its own functions; its state stays as it is."""
@@ -343,20 +432,64 @@ def obstacle(trainer: Any) -> str:
     return ""
 
 
+def reach(trainer: Any) -> tuple[Callable[[Walk], None], Callable[[Walk], None]]:
+    """Return what has a walk look at what Trainer reaches of the script's, and at what its batches are drawn from."""
+    theirs = tracked_torch.names_of_module()
+    functions = [
+        one for kind in type(trainer).__mro__ if not object_kinds.is_librarys(kind) for one in vars(kind).values()
+    ]
+    codes = [one.__code__ for one in functions if isinstance(one, types.FunctionType)]
+    # A name of both can be the script's; an object that it finds so has another place already.
+    own = object_kinds.named_by_library(type(trainer)).difference(*map(object_kinds.names_in, codes))
+
+    def enter(walked: Walk) -> None:
+        walked.know(trainer, "trainer")
+        modules = script_state.modules_of(trainer.model, "model")
+        script_state.know_modules(walked, modules, buffers=False)
+        for name in _LIBRARYS:
+            if getattr(trainer, name, None) is not None:
+                walked.know(getattr(trainer, name), "trainer." + name)
+        for number, one in enumerate(trainer.callback_handler.callbacks):
+            path = "callbacks[%d]" % number
+            if object_kinds.is_librarys(type(one)):
+                script_state.enter_functions(walked, one, path)
+            else:
+                walked.enter(one, path)
+        script_state.enter_functions(walked, trainer, "trainer")
+        if not object_kinds.is_librarys(type(trainer)):
+            walked.enter_attributes(trainer, "trainer", own)
+        script_state.enter_modules(walked, modules, lambda _: theirs, buffers=False)
+
+    def enter_data(walked: Walk) -> None:
+        walked.know(trainer, "trainer")
+        given = types.SimpleNamespace(dataset=trainer.train_dataset, collate_fn=trainer.data_collator)
+        script_state.enter_loader(walked, given)
+
+    return enter, enter_data
+
+
+def script_folder(store: Generations, checkpoint: str, is_ours: bool) -> str:
+    """Return where what the script's code keeps is: in a checkpoint of ours, or beside one of Trainer's own."""
+    name = "%s-%s" % (SCRIPT, os.path.basename(checkpoint))
+    return os.path.join(checkpoint, SCRIPT) if is_ours else os.path.join(store.folder, name)
+
+
 def listing(output: str) -> Listing:
     """Return the checkpoints in a directory."""
-    found: Listing = {}
     try:
         names = [name for name in os.listdir(output) if _NAME.fullmatch(name)]
     except OSError:
-        return found
-    for name in names:
-        try:
-            about = os.stat(os.path.join(output, name, STATE))
-            found[name] = [about.st_mtime_ns, about.st_size]
-        except OSError:
-            found[name] = None
-    return found
+        return {}
+    return {name: listing_of(os.path.join(output, name)) for name in names}
+
+
+def listing_of(checkpoint: str) -> list[int] | None:
+    """Return the time and size of a checkpoint's STATE, None if it has none."""
+    try:
+        about = os.stat(os.path.join(checkpoint, STATE))
+    except OSError:
+        return None
+    return [about.st_mtime_ns, about.st_size]
 
 
 def candidates(store: Generations, output: str, record: dict[str, Any]) -> list[Candidate]:

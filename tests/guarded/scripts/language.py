@@ -118,7 +118,10 @@ trainer.TrainUI.advance, mx.save_safetensors, os.rename = advances, saves, renam
 class Shown:
     """The script's callback."""
 
+    reports = 0
+
     def on_train_loss_report(self, report):
+        Shown.reports += 1
         shows = {"loss": report["train_loss"].hex(), "tokens": report["trained_tokens"]}
         print(json.dumps({"trained": report["iteration"], **shows, "rate": report["learning_rate"]}), flush=True)
 
@@ -156,5 +159,6 @@ for _ in range(int(GIVEN["calls"])):
     trainer.train(model, optimizer, rows, rows[:12], settings, loss, batches, Shown())
 print(json.dumps({
     "parameters": digest(model.parameters()), "optimizer": digest(optimizer.state), "key": mx.random.uniform().item(),
-    "numpy": np.random.rand(), "adapters": hashlib.sha256(Path("adapters.safetensors").read_bytes()).hexdigest()[:24],
+    "numpy": np.random.rand(), "reports": Shown.reports,
+    "adapters": hashlib.sha256(Path("adapters.safetensors").read_bytes()).hexdigest()[:24],
 }))  # fmt: skip

@@ -86,7 +86,8 @@ class Model(lightning.LightningModule):
         self.losses, self.shown, self.missed = [], {}, []
 
     def training_step(self, batch, index):
-        if not counts["steps"]:
+        if "BEGUN" not in os.environ:  # no state of the training
+            os.environ["BEGUN"] = "yes"
             print(json.dumps({"first": self.global_step}), flush=True)
         time.sleep(float(GIVEN["pause"]))
         pieces = [batch] if torch.is_tensor(batch[0]) else batch
@@ -186,6 +187,7 @@ print(json.dumps({
     "optimizer": digest(numbers), "rate": trainer.optimizers[0].param_groups[0]["lr"], "shown": model.shown,
     "logged": {name: float(one) for name, one in sorted(trainer.callback_metrics.items())},
     "losses": digest(model.losses), "seen": float(model.seen), "kept": digest(model.kept.value),
+    "steps": counts["steps"],
     "rates": counting.rates, "random": [torch.rand(1).item(), random.random(), np.random.rand()],  # noqa: NPY002
     "best": float(getattr(trainer.checkpoint_callback, "best_model_score", None) or 0),
 }))  # fmt: skip

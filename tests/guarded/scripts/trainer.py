@@ -82,14 +82,15 @@ class SeenTrainer(Trainer):
 
 
 class Showing(TrainerCallback):
-    first = True
+    steps = 0
 
     def on_step_end(self, args, state, control, **_):
         dies("die", state.global_step)
+        Showing.steps += 1
 
     def on_step_begin(self, args, state, control, **_):
-        if self.first:
-            self.first = False
+        if "BEGUN" not in os.environ:  # no state of the training
+            os.environ["BEGUN"] = "yes"
             print(json.dumps({"first": state.global_step}), flush=True)
         if state.global_step == int(GIVEN["stall"]) and not Path("stalled").exists():
             Path("stalled").touch()
@@ -117,7 +118,7 @@ trainer.train()
 numbers = [value for state in trainer.optimizer.state_dict()["state"].values() for value in state.values()]
 print(json.dumps({
     "step": trainer.state.global_step, "weights": digest(trainer.model.parameters()), "optimizer": digest(numbers),
-    "random": torch.rand(1).item(),
+    "random": torch.rand(1).item(), "steps": Showing.steps,
     "files": sorted(one.name for one in Path(GIVEN["out"]).glob("*")),
     **({"phases": {name: sorted(one) for name, one in phases.items()}} if PROBE is not None else {}),
 }))  # fmt: skip

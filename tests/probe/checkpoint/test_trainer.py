@@ -20,7 +20,7 @@ from tests.probe.receiver import Receiver
 SCRIPT = Path(__file__).parents[2] / "guarded" / "scripts" / "trainer.py"
 OFTEN = {"checkpoint_every": 0.0, "checkpoint_cost": 1.0}  # after every step
 NEVER = {"checkpoint_every": 1e6, "checkpoint_cost": 1e-6}
-SAME = ("step", "weights", "optimizer", "random")
+SAME = ("step", "weights", "optimizer", "random", "steps")
 
 
 class Run:
