@@ -248,7 +248,7 @@ def _part(kept: Kept, name: str) -> tuple[list[Any], list[Any]]:
 
 
 def know_modules(walked: Walk, modules: list[tuple[str, Any]], *, buffers: bool = True) -> None:
-    """Have a walk leave modules of torch or MLX, and their parameters, to `enter_modules` if something else leads there.
+    """Have a walk leave modules of torch or MLX, with their parameters, to `enter_modules`.
 
     `buffers`: those that are not persistent are kept elsewhere too.
     """
