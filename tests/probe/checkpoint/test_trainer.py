@@ -198,7 +198,7 @@ def test_the_generator_of_a_device_that_trainer_leaves_out_is_kept(tmp_path, mon
     on_metal = SimpleNamespace(args=SimpleNamespace(device=SimpleNamespace(type="mps")))
     store = tmp_path / "trainer-0001"
     (store / "g4").mkdir(parents=True)
-    kept._call = trainer.TrainingCall(on_metal, Generations(str(store)), {}, 0.0, None)
+    kept._call = trainer.TrainingCall(on_metal, Generations(str(store)), {}, 0.0, None, None)
     for folder in (store / "g4", tmp_path / "out" / "checkpoint-20"):
         device.state = f"of {folder}".encode()
         kept.random_written(kept.random_opens(on_metal, str(folder)), None)
