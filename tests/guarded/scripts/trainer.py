@@ -51,13 +51,16 @@ class Model(torch.nn.Module):
         return {"loss": ((self.layers(x) - y) ** 2).mean()}
 
 
-PROBE = getattr(sys.modules.get("_stallguard_probe"), "probe", None)
 phases = {"training": set(), "evaluation": set(), "saving": set(), "first": set()}
 
 
+def probe():
+    return getattr(sys.modules.get("_stallguard_probe"), "probe", None)
+
+
 def seen(what):
-    if PROBE is not None:
-        phases[what].add(PROBE.beats.slots[8])
+    if probe() is not None:
+        phases[what].add(probe().beats.slots[8])
 
 
 def dies(file, step):
@@ -120,5 +123,5 @@ print(json.dumps({
     "step": trainer.state.global_step, "weights": digest(trainer.model.parameters()), "optimizer": digest(numbers),
     "random": torch.rand(1).item(), "steps": Showing.steps,
     "files": sorted(one.name for one in Path(GIVEN["out"]).glob("*")),
-    **({"phases": {name: sorted(one) for name, one in phases.items()}} if PROBE is not None else {}),
+    **({"phases": {name: sorted(one) for name, one in phases.items()}} if probe() is not None else {}),
 }))  # fmt: skip
