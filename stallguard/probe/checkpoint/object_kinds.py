@@ -25,6 +25,7 @@ from typing import Any
 from .. import libraries
 from ..frameworks import keras
 
+_PROBE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 NAMES = 256  # entries at most of a dictionary whose keys are names
 # Set by Keras on every callback; the last two by Keras 2.
 _OF_CALLBACKS = frozenset(("model", "_model", "params", "validation_data", "progbar", "_supports_tf_logs"))
@@ -255,6 +256,13 @@ def is_open(kind: type) -> bool:
     """Return whether a class is one of the standard library in which scripts keep values."""
     is_event = kind.__module__ == "threading" and kind.__name__ in _EVENTS
     return is_event or (kind.__module__ in _OPEN and kind.__name__ != "LogRecord")
+
+
+def is_probes(value: Any) -> bool:
+    """Return whether a value is an object of the probe, or the loop that `stallguard.track` returned."""
+    if isinstance(value, types.GeneratorType):
+        return value.gi_code.co_filename.startswith(_PROBE)
+    return type(value).__module__.startswith(__name__.rpartition(".checkpoint.")[0] + ".")
 
 
 def is_lock(value: Any) -> bool:

@@ -211,7 +211,7 @@ class Walk:
             if isinstance(value, (types.FunctionType, type)):
                 self.slots[path] = slot
                 self.enter(value, path)
-        elif object_kinds.is_interpreters(value) or _is_still(value):
+        elif object_kinds.is_interpreters(value) or object_kinds.is_probes(value) or _is_still(value):
             return
         elif object_kinds.can_be_whole(type(value)) and self._whole(slot):
             self.know(value, path)

@@ -185,6 +185,16 @@ def test_what_cannot_be_kept_is_named_as_the_loop_begins_and_at_the_resume(attem
     assert "not restored, if it has changed: callback.thread" in second.said[0][1]
 
 
+def test_an_object_of_the_probe_is_no_state_of_the_script(attempt):
+    first = attempt()
+    first.callback.watch, first.callback.folders = first.state, (one for one in ())
+    first.callback.loop = Walk().enter  # a method of one
+    first.state.begin()
+    assert len(first.beyond) == 1
+    assert "callback.folders (generator)" in first.beyond[0]
+    assert "watch" not in first.beyond[0]
+
+
 def numbers():
     yield from range(100)
 

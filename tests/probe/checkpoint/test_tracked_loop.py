@@ -32,6 +32,15 @@ class Told:
     def note(self, kind, text, **facts):
         self.notes.append((kind, text))
 
+    def say(self, kind, text):
+        self.note(kind, text)
+
+    def beyond(self, sentence):
+        raise AssertionError(sentence)
+
+    def surprise(self, where, error):
+        raise AssertionError(where) from error
+
     def saved(self):
         self.saves += 1
 
