@@ -465,15 +465,16 @@ class Beats:
                 patches.remove(error)
                 raise
             if waits:
-                self.input_ends(before if self.fitting else STEP)
+                self.input_ends(before if self.fitting and before != BETWEEN else STEP)
             return batch
 
         return __next__
 
     def step_begins(self) -> None:
-        """Begin a step in the loop of a library.  The first compiles, and fills caches."""
-        self.enter(FIRST_RUN if self.cold else STEP)
-        self.cold = False
+        """Begin a step in the loop of a library, unless the end of its input has.  The first one compiles."""
+        if self.cold or self._phase != STEP:
+            self.enter(FIRST_RUN if self.cold else STEP)
+            self.cold = False
 
     def step_ends(self, source: int) -> None:
         """End it, and count a batch: `call_ends` and `add` with one look at the clock."""

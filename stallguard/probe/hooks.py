@@ -1,4 +1,4 @@
-"""The forms of a hook: an action before a call, actions around one, and around what writes or reads checkpoints.
+"""The forms of a hook: actions before, after or around a call, and around what writes or reads checkpoints.
 
 A hook wraps a function of a library and records the training's progress.  If a library's version lacks a function, its
 hook is missing from the hello, and the others work.  Only this code runs between the user's program and its library.
@@ -35,6 +35,32 @@ def before(context: Context, action: Callable[..., object]) -> Maker:
             except BaseException as error:
                 patches.remove(error)
                 raise
+
+        return hooked
+
+    return make
+
+
+def after(context: Context, action: Callable[..., object], is_due: Callable[[], object] = object) -> Maker:
+    """Return a maker of a wrapper that calls action(*the call's arguments) after a call without an error.
+
+    Only if is_due() then says so: after a step, a cheap look at whether there is anything to do.
+    """
+
+    def make(original: Function) -> Function:
+        @patches.removes_its_own
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+            try:
+                if is_due():
+                    action(*args, **kwargs)
+            except Exception as error:
+                context.surprise(original.__name__, error)
+            return result
 
         return hooked
 

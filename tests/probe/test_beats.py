@@ -276,6 +276,36 @@ def test_if_keras_fetches_in_python_the_wait_for_a_batch_is_input_and_no_part_of
     assert beats.enter(b.CHECKPOINT) == b.STEP
 
 
+def test_in_the_loop_of_a_library_the_step_begins_with_its_batch(beats, monkeypatch):
+    now = [1000]
+    monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
+    beats.fit_begins()
+    beats.fitting = 1
+
+    def fetched(_):
+        now[0] += 7_000
+        return 1
+
+    following = beats.around_next(fetched, lambda: None)
+    beats.step_ends(b.TORCH)
+    before = field(beats, "step_ns"), field(beats, "input_ns"), field(beats, "changes")
+    following(None)
+    assert wire.PHASES[field(beats, "phase")] == "step"
+    beats.step_begins()
+    now[0] += 10_000
+    beats.step_ends(b.TORCH)
+    added = [field(beats, name) - one for name, one in zip(("step_ns", "input_ns", "changes"), before, strict=True)]
+    assert added == [10_000, 7_000, 4], "a beat, and three phases: each costs a look at the clock"
+
+
+def test_a_batch_of_a_validation_is_no_step(beats):
+    beats.fit_begins()
+    beats.fitting = 1
+    beats.enter(b.VALIDATION)
+    beats.around_next(lambda _: 1, lambda: None)(None)
+    assert wire.PHASES[field(beats, "phase")] == "validation"
+
+
 def test_where_no_sender_comes_the_hook_itself_keeps_the_page_fresh(beats, monkeypatch):
     now = [beats._last]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])

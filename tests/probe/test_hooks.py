@@ -9,13 +9,13 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stallguard.probe import patches
-from stallguard.probe.hooks import before
+from stallguard.probe.hooks import after, before
 from stallguard.probe.patches import Patches
 
 
@@ -46,22 +46,45 @@ def printed(call: Callable[[], object]) -> str:
     raise AssertionError("nothing was raised")
 
 
+@pytest.mark.parametrize("wrapper", [before, after])
 @pytest.mark.parametrize(
     "call",
     [lambda: library.calls(0), lambda: library.parse("x"), lambda: library.ends()],  # noqa: PLW0108  looked up late
     ids=["wrapper in wrapper", "raised in C", "the end of an iterator"],
 )
-def test_the_text_is_the_plain_one(call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_text_is_the_plain_one(
+    call: Callable[[], object], wrapper: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("fails", "calls", "parse", "ends"):
         monkeypatch.setattr(library, name, getattr(library, name))
     plain = printed(call)
-    patches, brackets = Patches(), before(None, lambda *_: None)  # type: ignore[arg-type]
+    patches, brackets = Patches(), wrapper(None, lambda *_: None)
 
     for name in ("fails", "calls", "parse", "ends"):
         assert patches.wrap(library, name, brackets)
 
     assert "patches" not in plain
     assert printed(call) == plain
+
+
+def test_an_action_after_a_call_waits_until_it_is_due_and_its_error_is_not_the_callers() -> None:
+    said: list[object] = []
+    is_due: list[int] = []
+
+    def acts(number: int) -> None:
+        said.append(number)
+        raise ValueError(number)
+
+    context: Any = SimpleNamespace(surprise=lambda name, error: said.append((name, str(error))))
+    wrapped = after(context, acts, lambda: is_due)(ends)
+    with pytest.raises(StopIteration):
+        wrapped()
+    double = after(context, acts, lambda: is_due)(lambda number: 2 * number)
+    assert double(3) == 6
+    assert said == []
+    is_due.append(1)
+    assert double(4) == 8
+    assert said == [4, ("<lambda>", "4")]
 
 
 def test_a_generator_ends_fails_and_is_closed_as_without() -> None:

@@ -24,7 +24,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from .. import libraries
-from ..hooks import around, before
+from ..hooks import after, around, before
 from . import announcements, encoding, identity, lightning_state, random_state, script_state, tensors
 from .generations import DAMAGE, NEXT, CheckpointStore
 from .loop_saves import LoopSaves
@@ -327,8 +327,8 @@ class LightningCheckpoints:
 
     def batch_opens(self, loop: Any, _words: Any, batch: Any, *_: Any) -> None:
         """Compare a batch with that which was trained at this place before; record it for the newest checkpoint."""
-        fit = self._of(loop.trainer)
-        if fit is None or not (fit.made or fit.expected):
+        fit = self._fit
+        if fit is None or not (fit.made or fit.expected) or self._of(loop.trainer) is None:
             return
         with self._context.own_work():
             made, expected = fit.made, fit.expected
@@ -353,12 +353,12 @@ class LightningCheckpoints:
         fit = self._of(loop.trainer)
         return None if fit is None or not fit.runs or self._saves.stopped else (fit, loop)
 
-    def batch_ended(self, state: tuple[Fit, Any], result: Any = None) -> None:
+    def batch_ended(self, loop: Any, *_: Any) -> None:
         """Save after a batch, if that is due or the process is to end.  Not after the last one: the epoch's end is."""
-        if not self._saves.may_save():
+        state = self.ended_opens(loop)
+        if state is None:
             return
-        fit, loop = state
-        trainer = fit.trainer
+        fit, trainer = state[0], loop.trainer
         is_inside = trainer.lightning_module.automatic_optimization and loop._should_accumulate()
         if not is_inside and not loop._is_training_done and not trainer.should_stop:
             due = time.monotonic() >= self._saves.pace.next
@@ -432,7 +432,7 @@ class LightningCheckpoints:
                 "reset": self._quietly,
                 "on_run_start": around(context, self.run_opens, self.run_closes, nothing),
                 "_build_kwargs": before(context, self.batch_opens),
-                "on_advance_end": around(context, self.ended_opens, self.batch_ended, nothing),
+                "on_advance_end": after(context, self.batch_ended, self._saves.may_save),
             },
             ".trainer.trainer Trainer": {"fit": self.fit},
         }  # fmt: skip

@@ -1,18 +1,20 @@
 """Lightning: the loops of its Trainer.  A batch is a step of the optimizer, of one or more micro-batches.
 
-The progress is read by wrapping the function that calls the callbacks (trainer/call.py, 2.0 to 2.6); no callback is
-added, because a script sees those, and a checkpoint of Lightning names them.  In manual optimization the script itself
-steps, as often as it wants: there each batch of the loader is one.  What is saved and resumed: checkpoint/lightning.py.
+The progress is read by wrapping methods of its loops (loops/, 2.0 to 2.6); no callback is added, because a script sees
+those, and a checkpoint of Lightning names them.  The function that calls the callbacks is left alone: it runs six times
+in a step, `run` of the optimization once.  In manual optimization the script itself steps, as often as it wants: there
+each batch of the loader is one.  What is saved and resumed: checkpoint/lightning.py.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 
 from .. import patches, wire
 from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION
-from ..hooks import SaveHooks, around
+from ..hooks import SaveHooks, after, around, before
 from ..libraries import Library
 
 TYPE_CHECKING = False
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from ..context import Context, Targets
-    from ..patches import Function
+    from ..patches import Function, Maker
 
 LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
 _SOURCE = wire.SLOT["source"]
@@ -33,39 +35,52 @@ class LightningHooks:
         self.context = context
         self.beats = context.beats
         self._root = root
-        self._is_open = False  # an epoch has begun
         self._loss, self._losses = 0.0, 0  # sum over the micro-batches of this step that were read, and their number
         self._loss_due = 0.0
-        self._events: dict[str, Callable[..., object]] = {
-            "on_train_start": self.train_start, "on_train_epoch_start": self.epoch_start,
-            "on_train_batch_start": self.batch_start, "on_train_batch_end": self.batch_end,
-            "on_train_epoch_end": self.epoch_end, "on_validation_start": self.checks_start,
-            "on_validation_batch_end": self.check_ends, "on_validation_end": self.checks_end,
-            "on_test_start": self.checks_start, "on_test_batch_end": self.check_ends,
-            "on_predict_start": self.predict_start, "on_predict_batch_end": self.prediction_ends,
-        }  # fmt: skip
 
     def targets(self) -> Targets:
-        """Return the modules that define Trainer and the caller of its callbacks."""
-        return {self._root + ".trainer.trainer": self.patch_trainer, self._root + ".trainer.call": self.patch_call}
+        """Return the module that defines Trainer, which imports its loops."""
+        return {self._root + ".trainer.trainer": self.patch}
 
-    def patch_trainer(self, module: Any) -> None:
-        """Wrap the loops of Trainer."""
+    def patch(self, module: Any) -> None:
+        """Wrap what Trainer starts, and its loops."""
         context = self.context
-        loops = (("fit", BETWEEN), ("validate", VALIDATION), ("test", VALIDATION), ("predict", PREDICTION))
+        starts = (("fit", BETWEEN), ("validate", VALIDATION), ("test", VALIDATION), ("predict", PREDICTION))
         taken = [
             context.wrap(module.Trainer, name, around(context, self._opens(phase), self.loop_closes, self.loop_closes))
-            for name, phase in loops
+            for name, phase in starts
         ]
         if all(taken):
             context.hook_installed("fit")
 
-    def patch_call(self, module: Any) -> None:
-        """Wrap the function that calls an event of all callbacks."""
-        if self.context.wrap(module, "_call_callback_hooks", self.events):
-            self.context.hook_installed("callbacks")
+        loops: dict[str, dict[str, Maker]] = {
+            "fit_loop _FitLoop": {
+                "on_run_start": before(context, self.train_start),
+                "on_advance_start": before(context, self.epoch_start),
+                "on_advance_end": before(context, self.epoch_end),
+            },
+            "training_epoch_loop _TrainingEpochLoop": {"on_run_start": before(context, self.batches_start)},
+            "optimization.automatic _AutomaticOptimization": {"run": self.run},
+            "optimization.manual _ManualOptimization": {"run": self.run},
+            "evaluation_loop _EvaluationLoop": {
+                "_on_evaluation_start": before(context, self.checks_start),
+                "_evaluation_step": after(context, self.check_ends),
+                "_on_evaluation_end": before(context, self.checks_end),
+            },
+            "prediction_loop _PredictionLoop": {
+                "_on_predict_start": before(context, self.predict_start),
+                "_predict_step": after(context, self.prediction_ends),
+            },
+        }
+        lacks = []
+        for place, methods in loops.items():
+            name, _, kind = place.partition(" ")
+            owner = getattr(sys.modules.get("%s.loops.%s" % (self._root, name)), kind, None)
+            lacks += ["%s.%s" % (kind, one) for one, make in methods.items() if not context.wrap(owner, one, make)]
+        if lacks:
+            context.note("hooks", "Lightning has no %s" % ", ".join(lacks), module=module.__name__)
         else:
-            self.context.note("hooks", "the caller of Lightning's callbacks is missing", module=module.__name__)
+            context.hook_installed("callbacks")
 
     def _opens(self, phase: int) -> Callable[..., tuple[int, int]]:
         """Return the action that begins a loop of Trainer."""
@@ -93,61 +108,58 @@ class LightningHooks:
             self.context.patches.resume()
         beats.leave(phase if beats.fitting or phase == NAMED else IDLE)
 
-    def events(self, original: Function) -> Function:
-        """Return the wrapper for what calls an event of all callbacks: several times a batch."""
-        events, none = self._events, object()
-
-        @patches.removes_its_own
-        def call_callback_hooks(trainer: Any, hook_name: str, first: Any = none, *args: Any, **named: Any) -> Any:
-            action = events.get(hook_name)
-            if action is not None:
-                try:
-                    action(trainer, *(() if first is none else (first, *args)))
-                except Exception as error:
-                    self.context.surprise(hook_name, error)
-            try:
-                if args or named:
-                    given = () if first is none else (first, *args)
-                    return original(trainer, hook_name, *given, **named)
-                # Most calls: one without packed arguments takes half the time.
-                return original(trainer, hook_name) if first is none else original(trainer, hook_name, first)
-            except BaseException as error:
-                patches.remove(error)
-                raise
-
-        return call_callback_hooks
-
     # --- events of a training -----------------------------------------------------------------------------------
 
-    def train_start(self, trainer: Any) -> None:
+    def train_start(self, loop: Any) -> None:
         """Note how long the training is, and how large its batches."""
+        trainer = loop.trainer
         steps, epochs = steps_of_epoch(trainer), trainer.max_epochs
         by_epochs = steps * epochs if steps > 0 and epochs is not None and epochs > 0 else 0
         known = [one for one in (by_epochs, trainer.max_steps) if one > 0]
         self.context.set("total", min(known, default=0))
         self.context.batch_of(getattr(trainer.train_dataloader, "batch_size", None))
-        self.beats.cold, self._is_open = True, False
+        self.beats.cold = True
 
-    def epoch_start(self, trainer: Any, goes_on: bool = False) -> None:
-        """Begin an epoch.  Lightning calls no event for one that goes on after a resume: its first batch begins it."""
-        steps, epochs, done = steps_of_epoch(trainer), trainer.max_epochs, 0
-        if goes_on:
-            batches = trainer.fit_loop.epoch_loop.batch_progress.current.completed
-            done = batches // max(1, trainer.accumulate_grad_batches)
+    def epoch_start(self, loop: Any) -> None:
+        """Begin an epoch."""
+        trainer = loop.trainer
+        steps, epochs = steps_of_epoch(trainer), trainer.max_epochs
         self.beats.epoch_begins(trainer.current_epoch, epochs if epochs is not None and epochs > 0 else -1, steps)
         self.beats.slots[_SOURCE] = TORCH
-        self._loss, self._losses, self._is_open = 0.0, 0, True
+        self._loss, self._losses = 0.0, 0
+
+    def batches_start(self, loop: Any, *_: Any) -> None:
+        """Begin its batches: the data can have been loaded anew, and an epoch that is resumed has some already."""
+        self.epoch_start(loop)
+        done = loop.batch_progress.current.completed // max(1, loop.trainer.accumulate_grad_batches)
         if done:
             self.context.epoch_goes_on(done)
 
-    def batch_start(self, trainer: Any, *_: Any) -> None:
-        """Begin a micro-batch."""
-        if not self._is_open:
-            self.epoch_start(trainer, goes_on=True)
-        self.beats.step_begins()
+    def run(self, original: Function) -> Function:
+        """Return the wrapper for the run of an optimization: a micro-batch, before the script's callbacks."""
+        beats, surprise = self.beats, self.context.surprise
 
-    def batch_end(self, trainer: Any, outputs: Any = None, *_: Any) -> None:
-        """End a micro-batch, before the script's callbacks; it can be the last of a step of the optimizer."""
+        @patches.removes_its_own
+        def run(loop: Any, *args: Any, **named: Any) -> Any:
+            try:
+                beats.step_begins()
+            except Exception as error:
+                surprise("the beginning of a step of Lightning", error)
+            try:
+                outputs = original(loop, *args, **named)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+            try:
+                self.batch_end(loop.trainer, outputs)
+            except Exception as error:
+                surprise("the end of a step of Lightning", error)
+            return outputs
+
+        return run
+
+    def batch_end(self, trainer: Any, outputs: Any) -> None:
+        """End a micro-batch; it can be the last of a step of the optimizer."""
         micro = trainer.accumulate_grad_batches
         if self._losses or time.monotonic() >= self._loss_due:
             loss: Any = outputs.get("loss") if isinstance(outputs, dict) else None
@@ -169,26 +181,26 @@ class LightningHooks:
     def epoch_end(self, *_: Any) -> None:
         """Enter the end of the epoch, before its callbacks."""
         self.beats.enter(EPOCH_END)
-        self._is_open = False
 
-    def checks_start(self, *_: Any) -> None:
+    def checks_start(self, *_: Any, **__: Any) -> None:
         """Begin a validation or a test."""
         self.beats.enter(VALIDATION)
 
-    def check_ends(self, *_: Any) -> None:
+    def check_ends(self, *_: Any, **__: Any) -> None:
         """End a batch of it."""
         self.beats.enter(VALIDATION)
         self.context.add("checks")
 
-    def checks_end(self, trainer: Any) -> None:
-        """End a validation; inside a fit the training goes on."""
-        self.beats.enter(EPOCH_END if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch else BETWEEN)
+    def checks_end(self, loop: Any, *_: Any, **__: Any) -> None:
+        """End it; inside a fit the training goes on."""
+        is_last = loop.trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+        self.beats.enter(EPOCH_END if is_last else BETWEEN)
 
-    def predict_start(self, *_: Any) -> None:
+    def predict_start(self, *_: Any, **__: Any) -> None:
         """Begin a prediction."""
         self.beats.enter(PREDICTION)
 
-    def prediction_ends(self, *_: Any) -> None:
+    def prediction_ends(self, *_: Any, **__: Any) -> None:
         """End a batch of it."""
         self.beats.enter(PREDICTION)
         self.context.add("checks")
