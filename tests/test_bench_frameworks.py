@@ -50,6 +50,26 @@ def test_a_training_that_is_judged_late_or_wrongly_or_never_misses_a_goal(capsys
     assert "none, unknown" in capsys.readouterr().out
 
 
+def test_the_median_and_a_loop_that_counts_itself_have_goals_of_their_own() -> None:
+    late = hangs(*[(11.5, "host-deadlock")] * 10)
+    assert missed(frameworks.shown_hangs(late)) == {"p50 s of loop, lock": 11.5}
+
+    by_hand = [one | {"kind": "jax", "how": "early"} for one in hangs(*[(20.5, "host-deadlock")] * 9, (120.0, "x"))]
+    assert missed(frameworks.shown_hangs(by_hand)) == {"p99 s of loop, early": 120.0, "wrong causes of loop, early": 1}
+
+
+def test_half_of_the_locks_come_in_the_first_seconds(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hung(*asked_for: Any) -> dict[str, Any]:
+        return {"how": asked_for[3], "when": asked_for[4], "took": 10.0, "cause": "host-deadlock"}
+
+    monkeypatch.setattr(frameworks, "hung", hung)
+    found = [(one["how"], one["when"]) for one in frameworks.hangs(asked) if "how" in one]
+    early = [when for how, when in found if how == "early"]
+    assert (len(early), len(found)) == (5, 10)
+    assert all(2 <= when <= 10 for when in early)
+    assert all(when % 40 for how, when in found if how == "lock")
+
+
 @pytest.mark.parametrize(
     ("one", "names"),
     [
@@ -115,7 +135,7 @@ def test_each_result_is_kept_as_it_comes_and_such_files_are_shown_together(
     assert frameworks.main() == 1
     shown = capsys.readouterr().out
     assert re.search(r"torch loop, lock \| +8 \|", shown), shown
-    assert "1 of 3 goals missed: trainings that could not be played 2 > 0" in shown
+    assert "1 of 4 goals missed: trainings that could not be played 2 > 0" in shown
 
 
 def test_nothing_is_begun_that_cannot_end_in_time(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +147,7 @@ def test_nothing_is_begun_that_cannot_end_in_time(asked: Asked, monkeypatch: pyt
 def test_kinds_of_torch_and_jax_train_on_the_device_that_is_asked_for(asked: Asked) -> None:
     kinds = asked._replace(only="", device="cuda").kinds("trainer", "jax", "mlx")
     assert [(one.device, one.says) for one in kinds] == [
-        ("cuda", "Trainer on cuda"), ("cuda", "JAX on cuda"), ("cpu", "MLX"),
+        ("cuda", "Trainer on cuda"), ("cuda", "JAX, beat() on cuda"), ("cpu", "MLX"),
     ]  # fmt: skip
 
 

@@ -1,15 +1,15 @@
 """A small training of each framework, as users write it: the child of the bench `frameworks`.
 
-    frameworks_child.py [track-]KIND [device=cpu] [steps=120] [pause=0.02] [lock=STEP] [idle=STEP] [slow=SECONDS]
-                        [cost=ROUNDS] [smaller=ORDER] [optimizer=adam|sgd] [rate=0.001] [eps=1e-8] [batch=4] [wide=64]
-                        [dropped=0.2]
+    frameworks_child.py [track-]KIND [device=cpu] [steps=120] [pause=0.02] [lock=STEP] [early=SECONDS] [idle=STEP]
+                        [slow=SECONDS] [cost=ROUNDS] [smaller=ORDER] [optimizer=adam|sgd] [rate=0.001] [eps=1e-8]
+                        [batch=4] [wide=64] [dropped=0.2]
 
 It prints a line of JSON when its process begins to train, with the step that it begins at, and one with digests of the
-weights and of the optimizer at the end.  At step `lock` it waits for a lock that is never released, at `idle` for a
-device that never answers; it leaves the time of that in `hangs`.  `slow`: what a file needs to be on the disk, so that
-a kill meets a save.  `cost`: it prints what the probe adds to a step instead.  `smaller`: it prints the memory that its
-steps need, and leaves its weights in `weights.npy`; the rows of each batch are in the order with that number, 0 for
-their own.  Python 3.9 grammar.
+weights and of the optimizer at the end.  At step `lock`, or `early` seconds after its first one, it waits for a lock
+that is never released, at `idle` for a device that never answers; it leaves the time of that in `hangs`.  `slow`: what
+a file needs to be on the disk, so that a kill meets a save.  `cost`: it prints what the probe adds to a step instead.
+`smaller`: it prints the memory that its steps need, and leaves its weights in `weights.npy`; the rows of each batch are
+in the order with that number, 0 for their own.  Python 3.9 grammar.
 """
 
 import ctypes
@@ -36,6 +36,7 @@ GIVEN = {name: float(value) for name, value in WORDS.items()}
 BATCH, WIDE = int(GIVEN.get("batch", 4)), int(GIVEN.get("wide", 64))
 DROPPED, RATE, EPS = GIVEN.get("dropped", 0.2), GIVEN.get("rate", 1e-3), GIVEN.get("eps", 1e-8)
 CHUNK, SETTLE = 16, 2  # steps of a turn in which the hooks are in or out; the first of them, which are not counted
+SHOWS_BAR = not {"lock", "early"}.isdisjoint(GIVEN)  # as users have it: its thread must not delay a judgement
 STEPS = int(GIVEN.get("steps", 120))
 EPOCH = STEPS if "cost" in GIVEN else min(STEPS, 40)  # steps
 random = np.random.default_rng(3)
@@ -47,23 +48,27 @@ class Steps:
     """Follows the steps of a training: prints the first of this process, rests, and hangs when it is to."""
 
     def __init__(self):
-        self.pid, self.number = 0, 0
+        self.pid, self.number, self.began = 0, 0, 0.0
 
     def begins(self, number):
         self.number = int(number)
         if self.pid != os.getpid():  # a resume restores `pid` too, so that of another process is no sign
-            self.pid = os.getpid()
+            self.pid, self.began = os.getpid(), 0.0
             print(json.dumps({"pid": self.pid, "first": self.number}), flush=True)
+        elif not self.began:
+            self.began = time.monotonic()  # after the first step, which can compile for seconds
         time.sleep(GIVEN.get("pause", 0.02))
-        if self.is_due("lock"):
+        if self.is_due("lock") or self.is_due("early"):
             lock = threading.Lock()
             lock.acquire()
             lock.acquire()
 
-    @staticmethod
-    def is_due(what):
-        """Return whether it hangs now; say when."""
-        if what not in GIVEN or steps.number != GIVEN[what] or Path("hangs").exists():
+    def is_due(self, what):
+        """Return whether it hangs now, early ones not in the first step of an epoch; say when."""
+        if what not in GIVEN or Path("hangs").exists():
+            return False
+        is_over = self.began and time.monotonic() - self.began >= GIVEN[what]
+        if not (is_over and self.number % EPOCH if what == "early" else self.number == GIVEN[what]):
             return False
         Path("hangs").write_text(repr(time.time()))
         return True
@@ -277,7 +282,7 @@ def of_trainer():
 
     arguments = TrainingArguments(
         "out", max_steps=STEPS, per_device_train_batch_size=BATCH, seed=5, report_to=[], save_strategy="no",
-        disable_tqdm=True, logging_strategy="no", use_cpu=DEVICE == "cpu", label_names=["y"],
+        disable_tqdm=not SHOWS_BAR, logging_strategy="no", use_cpu=DEVICE == "cpu", label_names=["y"],
         remove_unused_columns=False, optim="sgd" if OPTIMIZER == "sgd" else "adamw_torch", adam_epsilon=EPS,
         learning_rate=RATE,
     )  # fmt: skip
@@ -312,7 +317,7 @@ def of_lightning():
 
     model = Model()
     trainer = lightning.Trainer(
-        accelerator=DEVICE, devices=1, max_epochs=-1, max_steps=STEPS, logger=False, enable_progress_bar=False,
+        accelerator=DEVICE, devices=1, max_epochs=-1, max_steps=STEPS, logger=False, enable_progress_bar=SHOWS_BAR,
         enable_model_summary=False, enable_checkpointing=False,
     )  # fmt: skip
     trainer.fit(model, loader)
@@ -379,6 +384,35 @@ def tracked_jax(train, state):
             steps.begins(at)
             state.update(zip(state, train(*state.values(), x, y, at)))
     steps.end(state["weights"], state["averages"] + state["squares"])
+
+
+def of_optax():
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    def loss_of(weights, x, y, key):
+        hidden = jax.nn.relu(x @ weights[0])
+        hidden = jnp.where(jax.random.bernoulli(key, 1 - DROPPED, hidden.shape), hidden / (1 - DROPPED), 0)
+        return ((hidden @ weights[1] - y) ** 2).mean()
+
+    optimizer = optax.sgd(RATE) if OPTIMIZER == "sgd" else optax.adam(RATE, eps=EPS)
+
+    @jax.jit
+    def train(weights, state, x, y, number):
+        slopes = jax.grad(loss_of)(weights, x, y, jax.random.fold_in(jax.random.key(7), number))
+        moves, state = optimizer.update(slopes, state)
+        return optax.apply_updates(weights, moves), state
+
+    weights = [jnp.asarray(random.normal(0, 0.1, shape), "float32") for shape in ((8, WIDE), (WIDE, 1))]
+    state = optimizer.init(weights)
+    for epoch in range(STEPS // EPOCH):
+        order = np.random.default_rng(epoch).permutation(len(inputs))
+        for number in range(epoch * EPOCH, (epoch + 1) * EPOCH):
+            rows = order[number % EPOCH * BATCH :][:BATCH]
+            steps.begins(number)
+            weights, state = train(weights, state, inputs[rows], targets[rows], number)
+    steps.end(weights, jax.tree.leaves(state))
 
 
 TASKS = Path("/proc/self/task")
@@ -480,7 +514,7 @@ def of_mlx_lm():
 
 KINDS = {
     "torch": of_torch, "trainer": of_trainer, "accelerate": of_accelerate, "lightning": of_lightning, "jax": of_jax,
-    "mlx": of_mlx, "mlx-compiled": of_mlx, "mlx-lm": of_mlx_lm,
+    "optax": of_optax, "mlx": of_mlx, "mlx-compiled": of_mlx, "mlx-lm": of_mlx_lm,
 }  # fmt: skip
 
 
