@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from stallguard.probe import outbox, wire
+from stallguard.probe import libraries, outbox, wire
 from stallguard.probe.beats import HAND, Beats
 from stallguard.probe.wait_evidence import FEW, WaitEvidence
 
