@@ -63,7 +63,7 @@ class ProbeConnected(Event, frozen=True, tag="probe.connected"):
     armed: bool = False  # the stack-dump signal may be sent
     hooks: tuple[str, ...] = ()
     versions: dict[str, str] = {}
-    # The system's numbers of the probe's own threads; their sleep does not count.
+    # The system's numbers of the probe's own threads, and of progress bars'; their sleep does not count.
     threads: tuple[int, ...] = ()
     beyond: tuple[str, ...] = ()  # sentences: what a smaller batch or a resume cannot reach here
 

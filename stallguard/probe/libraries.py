@@ -71,6 +71,7 @@ class Library:
     `generators`: by name, what reads and what sets the state of a global random number generator; None: there is none.
     `own_generators`: the same of a generator that is an object.  The second gets the name of its class, the state, and
     the object that exists or None, and returns that or a new one; LookupError for a class of which it makes none.
+    `displays`: (module, function) of threads that only show progress: asleep, they end no wait.
     `caches`: by name, what reads the bytes that its allocator holds and those of them that arrays use, None if they are
     not known or not the machine's, and what gives back the rest.
     """
@@ -96,6 +97,7 @@ class Library:
         runs_keras: bool = False,
         generators: Optional[dict[str, tuple[Callable[[], Any], Callable[[Any], None]]]] = None,
         own_generators: Optional[tuple[Callable[[Any], Any], Callable[[str, Any, Any], Any]]] = None,
+        displays: tuple[tuple[str, str], ...] = (),
         caches: Optional[dict[str, tuple[Callable[[], Optional[tuple[int, int]]], Callable[[], object]]]] = None,
     ) -> None:
         self.name = name
@@ -116,6 +118,7 @@ class Library:
         self.runs_keras = runs_keras
         self.generators = generators or {}
         self.own_generators = own_generators
+        self.displays = displays
         self.caches = caches or {}
 
 

@@ -119,6 +119,7 @@ class Outbox:
         self._hooks: list[str] = []
         self._beyond: list[str] = []
         self._threads: list[int] = []
+        self._displays: list[int] = []
         self.place = ""
         self.command = ""
         self.versions: dict[str, str] = {}
@@ -128,7 +129,7 @@ class Outbox:
     def forked(self, pid: int) -> None:
         """Send for the forked process `pid` from now on; the unsent notes are the parent's and are removed."""
         self._head["pid"] = pid
-        self._notes, self._threads = [], []
+        self._notes, self._threads, self._displays = [], [], []
         self.armed = False
         self.revision += 1
 
@@ -174,6 +175,15 @@ class Outbox:
             self._threads += new
             self.revision += 1
 
+    def displays(self, numbers: list[int]) -> None:
+        """Name in the hello the threads that only show progress now.
+
+        One that draws ten times a second is often found awake, so a count of those that sleep does not know it.
+        """
+        if numbers != self._displays:
+            self._displays = numbers
+            self.revision += 1
+
     def version(self, name: str, version: object) -> None:
         """Add to the hello the version of a library."""
         if isinstance(version, str) and self.versions.get(name) != version:
@@ -191,7 +201,7 @@ class Outbox:
         beyond = self._beyond[:]
         while True:
             body = {"kind": "hello", "armed": self.armed, "hooks": self._hooks, "versions": self.versions,
-                    "threads": self._threads, "place": self.place, "command": self.command,
+                    "threads": self._threads + self._displays, "place": self.place, "command": self.command,
                     "beyond": beyond}  # fmt: skip
             data = encode({**self._head, **body}).encode()
             if len(data) <= LIMIT or not beyond:

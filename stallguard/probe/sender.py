@@ -203,6 +203,7 @@ class Sender:
             if library.trains:
                 self._mail.version(library.name, libraries.version(library.name))
         self._mail.service_threads(service_threads())
+        self._mail.displays([] if self.waits is None else sorted(self.waits.displays.values()))
         if self._runtimes is None and self._beats.slots[_BEATS]:
             self._runtimes = ""
             self._note_surroundings()

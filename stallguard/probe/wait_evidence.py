@@ -17,10 +17,12 @@ shows that it goes on (main_thread.py).  In a training of several processes a ca
 it is "io".
 
 A thread in a lock without a timeout cannot act by itself, every other thread can.  Exceptions are threads that sleep
-with a timeout at the same place in nearly all samples of a healthy training (the monitor of a progress bar), because
-they do not feed it.  There is no such exception in a training that is often found waiting for a lock itself: there a
-thread that sleeps can be the one that feeds it.  A call that is not recognised, or that is the training library's, can
-end in either way, so the number of wakers is not known (-1) unless another thread certainly is one.
+with a timeout at the same place in nearly all samples of a healthy training, because they do not feed it.  There is no
+such exception in a training that is often found waiting for a lock itself: there a thread that sleeps can be the one
+that feeds it.  Such a habit shows after eight seconds.  A thread that draws a progress bar is known by its function
+from the start (`displays` in libraries.py): a training has it from its first step.  A call that is not recognised, or
+that is the training library's, can end in either way, so the number of wakers is not known (-1) unless another thread
+certainly is one.
 
 Native threads that run no Python code are not seen.  core/detection/activity.py says what that means.
 
@@ -132,6 +134,7 @@ class WaitEvidence:
         self._calls: dict[tuple[int, int], tuple[CodeType, int]] = {}
         self._places: dict[int, Place] = {}  # where each thread stood at the last look
         self._habits: dict[int, Habit] = {}
+        self.displays: dict[int, int] = {}  # threads that only show progress: number for Python -> for the system
         self._main = main_thread.Progress()
         self._waits = self._samples = 0  # healthy samples of the training's thread: in a lock, and all
         here = self.look.__code__.co_filename
@@ -201,14 +204,19 @@ class WaitEvidence:
         fed = self._samples >= FEW and self._waits > FED * self._samples
         before, self._places = self._places, {}
         certain = unknown = 0
+        asleep: list[int] = []  # displays
         for thread, innermost in frames.items():
             frame = patches.behind_wrappers(innermost)
             if thread == training or thread in service or frame is None:
                 continue
             at = (id(frame), id(frame.f_code), frame.f_lasti)
             self._places[thread] = at
-            kind = self.kind(frame, decode=not moved and before.get(thread) == at)
+            shows = is_display(frame)
+            kind = self.kind(frame, decode=shows or (not moved and before.get(thread) == at))
             if kind == _PROBE:
+                continue
+            if shows and kind in (TIMED, SLEEP):
+                asleep.append(thread)
                 continue
             place = _place(frame) if kind in (TIMED, SLEEP) else ()
             habit = self._habits.get(thread)
@@ -217,12 +225,25 @@ class WaitEvidence:
                     habit = self._habits[thread] = Habit()
                 habit.add(place)
             elif kind in (NONE, LIBRARY, DEVICE):
-                unknown += 1
+                # One that stays elsewhere can draw with the lock that is waited for, and no census counts it.
+                stays = thread in self.displays and before.get(thread) == at
+                certain, unknown = certain + stays, unknown + (not stays)
             elif kind != LOCK and (fed or not place or habit is None or not habit.holds(place)):
                 certain += 1
+        if asleep or self.displays:
+            self._note_displays(asleep)
         if len(self._habits) > 2 * len(frames):
             self._habits = {thread: habit for thread, habit in self._habits.items() if thread in frames}
         return certain or (-1 if unknown else 0)
+
+    def _note_displays(self, asleep: list[int]) -> None:
+        """Note which threads are displays: those found now, and those found before that live."""
+        threading = sys.modules.get("threading")
+        living = {one.ident: one.native_id for one in list(threading._active.values())} if threading else {}
+        self.displays = {
+            thread: number for thread, number in living.items()
+            if number and (thread in asleep or self.displays.get(thread) == number)
+        }  # fmt: skip
 
     def kind(self, frame: FrameType, decode: bool = True) -> int:
         """Return the kind of wait in which a frame stands; `decode`: also if its instruction must be decoded first."""
@@ -274,6 +295,18 @@ class WaitEvidence:
                     own = name in library.packages and code.co_name in library.array_waits
                     return DEVICE if own else _BY_CALL_OF_LIBRARY
         return _BY_CALL
+
+
+def is_display(innermost: FrameType) -> bool:
+    """Return whether the thread of this frame only shows progress, and is in its own function or waits in `threading`.
+
+    What it draws can be the script's code, which sleeps with the display's lock.
+    """
+    outer: Optional[FrameType] = innermost
+    while outer is not None and outer.f_globals.get("__name__") == "threading":
+        outer = outer.f_back
+    place = ("", "") if outer is None else (outer.f_globals.get("__name__"), outer.f_code.co_name)
+    return any(place in library.displays for library in libraries.known)
 
 
 _WAIT, _WAIT_NS, _WAKERS = wire.SLOT["wait"], wire.SLOT["wait_ns"], wire.SLOT["wakers"]

@@ -88,3 +88,17 @@ def test_a_place_that_cannot_be_written_gives_private_memory(tmp_path: Path) -> 
     slots = outbox.moved(outbox.begin(outbox.private(), token=7, pid=1, now=1), str(tmp_path / "gone" / "1.page"))
 
     assert slots[wire.SLOT["token"]] == 7
+
+
+def test_threads_that_only_show_progress_are_named_while_they_live_beside_the_probes_own() -> None:
+    one = Outbox(7, 1)
+    one.service_threads([5])
+    one.displays([8, 9])
+    before = one.revision
+    one.displays([8, 9])
+    assert (one.revision, json.loads(one.hello())["threads"]) == (before, [5, 8, 9])
+
+    one.displays([9])
+    assert json.loads(one.hello())["threads"] == [5, 9]
+    one.forked(2)
+    assert json.loads(one.hello())["threads"] == []

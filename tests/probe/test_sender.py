@@ -257,3 +257,10 @@ def test_waiting_notes_are_bounded(mail):
         mail.note("phase", str(number), {})
     texts = [json.loads(note)["text"] for note in mail.waiting()]
     assert texts == [str(number) for number in range(WAITING)]
+
+
+def test_the_hello_names_the_threads_of_progress_bars(sender, ear):
+    sender.turn(SECOND)
+    sender.waits.displays = {140: 77}
+    sender.turn(3 * SECOND)
+    assert [one["threads"] for one in ear.take() if isinstance(one, dict)][-1] == [77]

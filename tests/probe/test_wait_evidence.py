@@ -6,6 +6,7 @@ import contextlib
 import gc
 import inspect  # noqa: F401 - it imports dis, as training libraries do
 import json
+import os
 import queue
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -206,6 +208,108 @@ def test_a_sleeping_thread_can_feed_a_training_that_often_waits_for_a_lock(watch
     watched.look(FEW + 4, trains=True)
 
     assert watched.look(3)[::2] == ("lock", 1)
+
+
+def display_of(name: str) -> Callable[..., None]:
+    """Return the function of a display's thread, as the library defines it: it sleeps, or draws."""
+    libraries.read(name.partition(".")[0])
+    code = "def run(act, *words):\n    while True:\n        if act(*words) is not False: return"
+    space: dict[str, Any] = {"__name__": name}
+    exec(code, space)  # noqa: S102 - a module of that name
+    return cast("Callable[..., None]", space["run"])
+
+
+def test_a_thread_that_only_shows_progress_ends_no_wait_though_its_habit_is_not_known(watched: Watched) -> None:
+    watched.thread(watched.stop.wait, trains=True)
+    watched.look(2, trains=True)
+    run = display_of("tqdm._monitor")
+    watched.thread(lambda: run(watched.stop.wait, 60))
+
+    assert watched.look(3)[::2] == ("lock", 0)
+    assert list(watched.waits.displays.values()) == [watched.threads[1].native_id]
+
+
+def test_a_display_is_known_while_the_training_trains_and_no_more_once_it_has_ended(watched: Watched) -> None:
+    ends = threading.Event()
+    watched.thread(watched.stop.wait, trains=True)
+    run = display_of("rich.live")
+    one = watched.thread(lambda: run(ends.wait, 60))
+    watched.look(2, trains=True)
+    assert watched.waits.displays == {one.ident: one.native_id}
+
+    ends.set()
+    one.join(5)
+    watched.look(trains=True)
+    assert watched.waits.displays == {}
+
+
+def test_a_display_that_stays_in_what_it_draws_can_hold_the_lock_that_is_waited_for(watched: Watched) -> None:
+    draws, silent = threading.Event(), queue.SimpleQueue[int]()
+    run = display_of("rich.live")
+    watched.thread(watched.stop.wait, trains=True)
+    watched.thread(lambda: run(draws.wait, 60) or silent.get())
+    watched.look(2, trains=True)
+    number = watched.threads[1].native_id
+    assert list(watched.waits.displays.values()) == [number]
+
+    draws.set()
+    time.sleep(0.1)
+    assert watched.look(3)[::2] == ("lock", 1)
+    silent.put(1)
+
+
+def test_what_a_display_draws_can_end_a_wait_by_its_own_sleep(watched: Watched) -> None:
+    def draws() -> bool:
+        return watched.stop.wait(60)
+
+    watched.thread(watched.stop.wait, trains=True)
+    run = display_of("rich.live")
+    watched.thread(lambda: run(draws))
+
+    assert watched.look(3)[::2] == ("lock", 1)
+
+
+SHOWS = """
+import dis, os, sys, threading, time
+from stallguard.probe import libraries, outbox, wire
+from stallguard.probe.beats import Beats
+from stallguard.probe.wait_evidence import WaitEvidence
+name = sys.argv[1]
+libraries.read(name)
+sys.stdout, out = open(os.devnull, "w"), sys.stdout
+if name == "tqdm":
+    import tqdm
+    bar = tqdm.tqdm([1], file=sys.stdout)
+else:
+    from rich.console import Console
+    from rich.progress import Progress
+    if name == "lightning":
+        from lightning.pytorch.callbacks.progress.rich_progress import CustomProgress as Progress
+    Progress(console=Console(file=sys.stdout, force_terminal=True)).start()
+waits = threading.Thread(target=threading.Event().wait, daemon=True)
+waits.start()
+time.sleep(0.3)
+beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
+beats._thread, known = waits.ident, set()
+look = WaitEvidence(beats)
+for now in range(1, 9):
+    others = {one: frame for one, frame in sys._current_frames().items() if one != threading.get_ident()}
+    look.look(others, now)
+    known.add(beats.slots[wire.SLOT["wakers"]])
+    time.sleep(0.11)
+print(len(others), len(look.displays), 1 in known, 0 in known, file=out, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("name", ["tqdm", "rich", "lightning"])
+def test_the_display_of_each_library_is_known(name: str, other_python: Callable[[str], str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [other_python("hf"), "-c", SHOWS, name], cwd=ROOT, capture_output=True, text=True, check=True, timeout=240,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout == "2 1 False True\n", "threads, displays, whether one could end the wait, whether none could"
 
 
 def test_what_a_script_holds_in_its_variables_is_not_kept(watched: Watched) -> None:

@@ -14,6 +14,8 @@ socket or waits with a timeout is none, even if the census took its thread for o
 a function of the script that the library called in another thread, and that does so. The same holds for a call of the
 training library in a job with a connection to another host: the library can read its data there in threads of its own.
 The reverse does not hold: a lock in the frame does not outweigh a thread of the census that something could wake.
+Two kinds of threads aside: those of a GPU's driver, and those with a timer, as long as too few censuses have shown how
+many of these the runtime has.  Both are native, and what is said below of a system without a census holds for them.
 
 Without a census the frame decides alone, and it does not show native threads.  They need not be seen, because a lock of
 Python is released by Python code.  That code runs in a Python thread, which has a frame, or in a native thread that
@@ -82,6 +84,7 @@ BUSY_DEVICE, IDLE_DEVICE = "busy device", "idle device"
 _POINTS = 16  # readings kept beside the newest, at most; four a second fill half of this in the window
 _CENSUSES = 256  # sum of the weights of counted censuses above which all of them are halved
 _SURE = 2  # weight of a census in which no thread ran, so that it shows every timer; any other weighs 1
+_KNOWN = 8  # sum of the weights of counted censuses from which it is known how many timers the runtime has
 _ENOUGH = 5  # censuses, one a second, after which it is known what recently started threads do
 _SHORTEST = 0.9  # seconds of readings that give a rate: processor time is counted in hundredths of a second
 _LEAST_CPU = 0.05  # cores; below this the quotient of run-queue wait and run time is noise
@@ -129,6 +132,7 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     still_since: float | None = None
     unread: float = -1.0  # when it last waited while the device that it uses could not be read
     awake: float = -1.0  # when a census or the frame last showed a thread that something could wake
+    ticked: float = -1.0  # when a census last showed more threads with a timer than the runtime has by itself
     # What the frame shows; None: not known, or the thread does not stand still.
     wait: PythonWait | None = None
     # Since when a device is busy for it at an even power, and nothing else is.
@@ -151,6 +155,7 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     own_timers: int = 0  # how many of them the runtime has by itself
     threads: int = 0  # threads of the tree to which these counts belong; 0: not known
     alive: int = 0  # threads of the tree at the last reading
+    alive_before: int = 0  # the same before this gap
     members: int = 0  # processes of the tree; 0: not known
     # (threads, timers) of each healthy census since the tree has other than `threads` threads.
     after_change: tuple[tuple[int, int], ...] = ()
@@ -256,6 +261,7 @@ def begin_gap(evidence: Activity) -> Activity:
     """Return the evidence at the beginning of a new gap: every run starts again."""
     evidence = replace(evidence, wait=None, locked_since=None, device_since=None, power_range=(0.0, 0.0))
     evidence = replace(evidence, rests_since=None, idle_device_since=None, still_since=None)
+    evidence = replace(evidence, alive_before=evidence.alive)
     return replace(evidence, idle_since=None, spin_since=None, unread=-1.0, kind=UNKNOWN, runs=Runs(), workers=0)
 
 
@@ -266,7 +272,7 @@ def is_locked(evidence: Activity) -> bool:
 
 def forget_window(evidence: Activity) -> Activity:
     """Return the evidence without its readings, which are older than a pause of the supervisor."""
-    return replace(begin_gap(evidence), points=())
+    return replace(begin_gap(evidence), points=(), alive_before=evidence.alive_before)
 
 
 def current(evidence: Activity, began: float) -> Runs:
@@ -276,7 +282,7 @@ def current(evidence: Activity, began: float) -> Runs:
     deadlock = 0.0
     if idle is not None and evidence.kind == DEADLOCK:
         since = deadlocked_from(idle, evidence.wait, evidence.locked_since)
-        deadlock = evidence.seen - max(since, began, evidence.awake)
+        deadlock = evidence.seen - max(since, began, _last_awake(evidence))
     spinning = 0.0 if spin is None else evidence.seen - max(spin, began)
     place = device = rests = idle_device = 0.0
     if (wait := evidence.wait) is not None:
@@ -359,9 +365,10 @@ def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
     sites = reading.census
     if sites is None:
         return evidence
-    # More threads wait with a timer than the runtime's own.  Before a healthy step those are not known: 0.
-    wakes = waits_outside(reading, evidence.wait) or count_timers(sites) > evidence.own_timers
-    return replace(evidence, census=now, awake=now if wakes else evidence.awake)
+    awake = now if waits_outside(reading, evidence.wait) else evidence.awake
+    # Before a healthy step it is not known how many the runtime has: 0.
+    ticked = now if count_timers(sites) > evidence.own_timers else evidence.ticked
+    return replace(evidence, census=now, awake=awake, ticked=ticked)
 
 
 def _rates(points: tuple[Point, ...]) -> UsageRates | None:
@@ -486,6 +493,20 @@ def _note_wait(evidence: Activity, wait: PythonWait | None, now: float) -> Activ
     return replace(evidence, wait=wait, awake=awake, locked_since=None)
 
 
+def _last_awake(evidence: Activity) -> float:
+    """Return when a thread that something could wake was last seen.
+
+    Threads with a timer are no such threads if Python's own lock is waited for after the first healthy steps, and it is
+    not known yet how many of them the runtime has: a locked training of JAX, whose runtime has one, was judged after
+    120 s.  But they are if one of them can be new, begun by the script for what it now waits for.
+    """
+    is_early = evidence.usual_crowding > 0.0 and sum(evidence.timers.values()) < _KNOWN
+    none_began = evidence.alive <= min(evidence.threads or evidence.alive, evidence.alive_before)
+    if is_early and none_began and is_locked(evidence) and evidence.members == 1:
+        return evidence.awake
+    return max(evidence.awake, evidence.ticked)
+
+
 def _is_deadlock(evidence: Activity, rates: UsageRates, now: float, limits: DetectorLimits) -> bool:
     """Return whether nothing could wake an idle tree (see PythonWait)."""
     if rates.io is None:
@@ -493,7 +514,7 @@ def _is_deadlock(evidence: Activity, rates: UsageRates, now: float, limits: Dete
     if evidence.census >= 0:  # a recent one, after this idleness began, in which nothing could wake a thread
         recent = evidence.census > (evidence.idle_since or 0.0) and evidence.census >= now - limits.stale_census
         reads = bool(evidence.remote) and evidence.wait is not None and evidence.wait.in_library
-        return recent and evidence.awake < evidence.census and not reads
+        return recent and _last_awake(evidence) < evidence.census and not reads
     return is_locked(evidence) and evidence.members == 1 and evidence.remote is not None
 
 

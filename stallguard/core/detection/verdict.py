@@ -135,6 +135,10 @@ IN_STEP = (STEP, VALIDATION_STEP)
 # In these a job without remote hosts gets only `local` times the limit for external waits.
 LOCAL = (STEP, VALIDATION_STEP, EPOCH_FIRST_STEP)
 
+# Of these many gaps must be seen before their pace is known.  What waits for a lock that nothing in Python can release
+# waits without end at any pace, so a few show enough: `learning_beats` of them.
+MANY = (STEP, VALIDATION_STEP, UNCLASSIFIED)
+
 # In these the pace of the phase shows a loop that never ends, and a device that is busy without end.
 BETWEEN_STEPS = (EPOCH_BOUNDARY, BATCH_CALLBACKS, VALIDATION_FIRST_STEP, SAVE, UNCLASSIFIED)
 PACED = (*LOCAL, *BETWEEN_STEPS)
@@ -258,6 +262,7 @@ def _weigh(detector_state: DetectorState, gap: float, limits: DetectorLimits) ->
         machine_slowdown=activity.machine_slowdown(seen, limits),
         strikes=detector_state.strikes,
         remote=seen.remote is not False,  # a host that is not seen can answer late
+        locked=activity.is_locked(seen) and seen.members == 1,
         blind=activity.is_device_unreadable(seen, now, limits),
         whole_graphs=not _WHOLE_GRAPHS.isdisjoint(detector_state.about),
     )
@@ -392,6 +397,7 @@ class Circumstances(msgspec.Struct, frozen=True):
     machine_slowdown: float = 1.0  # activity.machine_slowdown
     strikes: float = 1.0  # >= 1, doubled by every alarm that proved wrong
     remote: bool = False  # the job talks to other hosts
+    locked: bool = False  # activity.is_locked, in a tree of one process
     blind: bool = False  # an accelerator is in use that cannot be read
     whole_graphs: bool = False  # a library is loaded that can compute a whole training in one call
 
@@ -415,7 +421,8 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     if known and name in LOCAL and not where.remote:
         floor *= limits.local
     external = max(floor, (3.0 if base.count >= _WAITED else 5.0) * base.external)
-    deadlock = max(row.deadlock if known else row.prior_deadlock, 3.0 * base.deadlock)
+    floor = row.deadlock if known or (where.locked and name in MANY and not learning) else row.prior_deadlock
+    deadlock = max(floor, 3.0 * base.deadlock)
     if where.remote:
         deadlock = max(deadlock, limits.remote_deadlock)
     floor = row.working if known else row.prior_working

@@ -233,6 +233,8 @@ def library(package: str, root: str) -> Library:
             },
             "again": {root + ".loops.optimization.automatic": ("microbatch.retried_step", "patch_lightning")},
         },
+        # The thread of its own progress display, which it has if rich is installed: _RefreshThread of 2.6.
+        displays=((root + ".callbacks.progress.rich_progress", "run"),),
         distributions=(package.replace("_", "-"),),
     )
 

@@ -113,6 +113,65 @@ def test_a_thread_of_the_census_that_something_could_wake_outweighs_a_lock_in_th
     assert scene.detector_state.judgement.evidence == "external wait"
 
 
+def hangs_early(how: str, frame: tuple[str, int], *, trained: float = 5.0, begun: int = 0, **tree: object) -> float:
+    """Have a training hang of whose threads nothing is known; return the seconds until it is judged.
+
+    The first census comes in its silence.  `trained`: seconds before; `begun`: threads that begin with that silence.
+    """
+    scene = Alone()
+    scene.training.rates = Rates(cores=1.0, faults=50.0)
+    scene.training.tree = replace(scene.tree, threads=14, **(ALONE | tree))
+    scene.train(trained)
+    silent_since = scene.now
+    scene.training.tree = replace(scene.tree, threads=14 + begun)
+    scene.silent(2.5, "no census", frame=frame)
+    scene.silent_until("stalled", how, frame=frame)
+    return scene.now - silent_since
+
+
+def test_a_runtime_with_timers_of_its_own_delays_no_judgement_before_these_are_known():
+    assert hangs_early("deadlock", LOCKED) <= 11.0
+
+
+@pytest.mark.parametrize("frame", [("lock", 1), ("lock", -1), ("library", 0), ("call", 0), ("", -1)], ids=str)
+def test_such_a_thread_can_end_any_other_wait(frame: tuple[str, int]):
+    assert hangs_early("deadlock", frame) >= 29
+
+
+def test_such_a_thread_can_release_a_lock_if_it_is_new_or_of_another_process():
+    assert hangs_early("deadlock", LOCKED, begun=1) >= 29
+    assert hangs_early("deadlock", LOCKED, members=2) >= 29
+
+
+def test_before_the_first_healthy_steps_such_a_thread_can_release_a_lock():
+    assert hangs_early("deadlock", LOCKED, trained=0.0) >= 179
+
+
+def test_a_socket_outweighs_a_lock_in_the_first_seconds_too():
+    assert hangs_early("socket", LOCKED) >= 29
+
+
+def test_a_lock_that_nothing_can_release_needs_no_known_pace():
+    slow = Alone(batch=1.0)
+    slow.training.tree = replace(slow.tree, **ALONE)
+    slow.train(12)
+
+    assert slow.silent_until("stalled", "deadlock", frame=LOCKED) <= 11.0
+
+
+@pytest.mark.parametrize(("batches", "frame", "tree"), [
+    (12, ("lock", -1), ALONE), (12, ("library", 0), ALONE), (12, LOCKED, ALONE | {"members": 2}), (6, LOCKED, ALONE),
+])  # fmt: skip
+def test_any_other_wait_in_the_first_batches_has_its_time(
+    batches: int, frame: tuple[str, int], tree: dict[str, object]
+):
+    slow = Alone(batch=1.0)
+    slow.training.tree = replace(slow.tree, **tree)
+    slow.train(batches)
+
+    assert slow.silent_until("stalled", "deadlock", frame=frame) >= 59.0
+
+
 def test_the_thread_of_a_gpus_driver_releases_no_lock_of_python():
     scene = counted()
 
