@@ -213,7 +213,7 @@ def test_a_sleeping_thread_can_feed_a_training_that_often_waits_for_a_lock(watch
 def display_of(name: str) -> Callable[..., None]:
     """Return the function of a display's thread, as the library defines it: it sleeps, or draws."""
     libraries.read(name.partition(".")[0])
-    code = "def run(act, *words):\n    while True:\n        if act(*words) is not False: return"
+    code = "def run(sleep, seconds):\n    while sleep(seconds) is False: pass"
     space: dict[str, Any] = {"__name__": name}
     exec(code, space)  # noqa: S102 - a module of that name
     return cast("Callable[..., None]", space["run"])
@@ -230,14 +230,12 @@ def test_a_thread_that_only_shows_progress_ends_no_wait_though_its_habit_is_not_
 
 
 def test_a_display_is_known_while_the_training_trains_and_no_more_once_it_has_ended(watched: Watched) -> None:
-    ends = threading.Event()
     watched.thread(watched.stop.wait, trains=True)
     run = display_of("rich.live")
-    one = watched.thread(lambda: run(ends.wait, 60))
+    one = watched.thread(lambda: run(time.sleep, 1.0))
     watched.look(2, trains=True)
     assert watched.waits.displays == {one.ident: one.native_id}
 
-    ends.set()
     one.join(5)
     watched.look(trains=True)
     assert watched.waits.displays == {}
@@ -259,12 +257,12 @@ def test_a_display_that_stays_in_what_it_draws_can_hold_the_lock_that_is_waited_
 
 
 def test_what_a_display_draws_can_end_a_wait_by_its_own_sleep(watched: Watched) -> None:
-    def draws() -> bool:
-        return watched.stop.wait(60)
+    def draws(seconds: float) -> bool:
+        return watched.stop.wait(seconds)
 
     watched.thread(watched.stop.wait, trains=True)
     run = display_of("rich.live")
-    watched.thread(lambda: run(draws))
+    watched.thread(lambda: run(draws, 60))
 
     assert watched.look(3)[::2] == ("lock", 1)
 

@@ -113,15 +113,15 @@ def test_a_thread_of_the_census_that_something_could_wake_outweighs_a_lock_in_th
     assert scene.detector_state.judgement.evidence == "external wait"
 
 
-def hangs_early(how: str, frame: tuple[str, int], *, trained: float = 5.0, begun: int = 0, **tree: object) -> float:
+def hangs_early(how: str, frame: tuple[str, int], *, begun: int = 0, **tree: object) -> float:
     """Have a training hang of whose threads nothing is known; return the seconds until it is judged.
 
-    The first census comes in its silence.  `trained`: seconds before; `begun`: threads that begin with that silence.
+    It has trained 50 batches, and the first census comes in its silence.  `begun`: threads that begin with that.
     """
     scene = Alone()
     scene.training.rates = Rates(cores=1.0, faults=50.0)
     scene.training.tree = replace(scene.tree, threads=14, **(ALONE | tree))
-    scene.train(trained)
+    scene.train(5)
     silent_since = scene.now
     scene.training.tree = replace(scene.tree, threads=14 + begun)
     scene.silent(2.5, "no census", frame=frame)
@@ -144,7 +144,13 @@ def test_such_a_thread_can_release_a_lock_if_it_is_new_or_of_another_process():
 
 
 def test_before_the_first_healthy_steps_such_a_thread_can_release_a_lock():
-    assert hangs_early("deadlock", LOCKED, trained=0.0) >= 179
+    scene = Alone()
+    scene.training.tree = replace(scene.tree, threads=14, **ALONE)
+    scene.sampled(scene.tree)
+    scene.progress(phase="first run", phase_at=scene.now, fits=1)
+    scene.silent(2.5, "no census", frame=LOCKED)
+
+    assert scene.silent_until("stalled", "deadlock", frame=LOCKED) >= 290
 
 
 def test_a_socket_outweighs_a_lock_in_the_first_seconds_too():
