@@ -146,10 +146,20 @@ def test_data_are_drawn_again_from_what_they_were_as_the_epoch_opened(attempt):
     second.state.begin()
     second.state.restore(kept)
     assert second.rows.drawn == 3
-    again = second.kept()  # the baseline is that of the script's start, not what was restored
+
+
+def test_data_that_were_restored_as_they_opened_are_kept_again(attempt):
+    """What they had at the script's start is the baseline, not what was restored."""
+    first = attempt()
+    first.state.begin()
+    first.rows.draw()
+    first.state.data_open()
+    second = attempt()
+    second.state.restore_opening(first.kept())
+    second.state.begin()
     third = attempt()
-    third.state.restore(again)
-    assert third.rows.drawn == 3
+    third.state.restore(second.kept())
+    assert third.rows.drawn == 1
 
 
 def test_a_look_at_the_data_that_takes_long_is_not_repeated_in_each_epoch(attempt, monkeypatch):
@@ -209,8 +219,11 @@ def test_a_checkpoint_that_lacks_what_has_changed_says_so_at_the_resume(attempt)
     first = attempt(Drawing)
     first.state.begin()
     first.callback.sums.append(next(first.callback.source))
+    first.kept()
+    named = len(first.beyond)
     second = attempt(Drawing)
     second.state.restore(first.kept())
+    assert len(first.beyond) == named, "once"
     assert second.callback.sums == [0]
     assert second.said[0][0] == "inexact"
     assert "lacks the state of callback.source" in second.said[0][1]
