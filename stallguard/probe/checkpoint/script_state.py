@@ -38,7 +38,8 @@ _PLAIN, _CONTAINERS = (bool, int, float, str, type(None)), (list, dict, tuple, s
 _LACKS = "its checkpoint lacks the state of %s"
 _NOT_SET = "the state of these objects of the script is not restored: %s"
 _NO_FILE = "a file that the script writes is not restored (%s)"
-_NUMPY = "all that the script's code keeps (numpy is not installed)"
+_ALL = "all that the script's code keeps"
+_NUMPY = "numpy is not installed"
 
 
 class Kept(NamedTuple):
@@ -60,7 +61,10 @@ def kept_in(facts: dict[str, Any], blobs: list[Any]) -> Kept:
 
 
 class ScriptState:
-    """Of one loop, from its beginning on.  Raises what the script's objects raise, and OSError for a file."""
+    """Of one loop, from its beginning on.  Raises OSError for a file.
+
+    What the script's objects raise when they are looked at is no reason to lose the loop's checkpoints: it is named.
+    """
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class ScriptState:
         self._set_before: list[str] = []
         self._opened: Kept | None = None
         self._is_slow = False
+        self._broken = ""  # why nothing is kept
         self._named: set[str] = set()
         self._unkept: list[str] = []  # with their classes, objects that no checkpoint has the state of
         self.files = WrittenFiles(folder)
@@ -99,36 +104,48 @@ class ScriptState:
 
         What differs as the loop begins is kept in each checkpoint, changed or not.
         """
-        self._before = ObjectBaseline(self._walk(SCRIPT))
+        try:
+            self._before = ObjectBaseline(self._walk(SCRIPT))
+        except Exception:  # `begin` looks at the same objects, and names it
+            self._before = None
 
     def begin(self) -> None:
         """Note, once, what the script's objects and files hold; name what no checkpoint will have."""
         if self.has_begun or not self._begin_data():
             return
-        walked, data = self._walk(SCRIPT, self._pace.allowance(time.monotonic())), self._baselines[DATA].walked
-        self._baselines[SCRIPT] = ObjectBaseline(walked)
+        try:
+            walked = self._walk(SCRIPT, self._pace.allowance(time.monotonic()))
+            files = {os.path.basename(path): how for path, how in self.files.changing(walked, []).items()}
+        except Exception as error:  # of any object that the script's code reaches
+            self._break(error)
+            return
+        data, self._baselines[SCRIPT] = self._baselines[DATA].walked, ObjectBaseline(walked)
         if self._before is not None:
             self._set_before, self._before = self._before.set_since(walked), None
         unkept = {**data.unkept, **walked.unkept}
         unread = [announcements.unread(path, size) for path, size in walked.unread.items()]
         self._unkept = ["%s (%s)" % one for one in unkept.items()] + unread
-        files = {os.path.basename(path): how for path, how in self.files.changing(walked, []).items()}
         too_many = [] if walked.complete and data.complete else [announcements.TOO_MANY]
         self._name([*self._unkept, *("%s (%s)" % one for one in files.items()), *too_many])
 
     def _begin_data(self) -> bool:
         """Note, once, what the data are drawn from; return whether that is possible."""
-        if DATA in self._baselines:
-            return True
+        if DATA in self._baselines or self._broken:
+            return not self._broken
         try:
             import numpy  # noqa: F401 - torch and MLX train without it
-        except ImportError:
-            self._name([_NUMPY])
-            return False
-        data = self._walk(DATA)
-        self._baselines[DATA] = ObjectBaseline(data)
-        self._opened = self._of(DATA, data, BIG)
-        return True
+
+            data = self._walk(DATA)
+            self._baselines[DATA] = ObjectBaseline(data)
+            self._opened = self._of(DATA, data, BIG)
+        except Exception as error:
+            self._break(error)
+        return not self._broken
+
+    def _break(self, error: Exception) -> None:
+        """Keep nothing from here on, and say so."""
+        self._broken = _NUMPY if isinstance(error, ImportError) else "%s: %s" % (type(error).__name__, error)
+        self._name(["%s (%s)" % (_ALL, self._broken)])
 
     def end(self) -> None:
         """Stop registering files."""
@@ -153,9 +170,12 @@ class ScriptState:
 
     def data_open(self) -> None:
         """Note what the data are drawn from, as those of an epoch are opened."""
-        if DATA in self._baselines and not self._is_slow:
+        if DATA in self._baselines and not self._is_slow and not self._broken:
             began = time.monotonic()
-            self._opened = self._of(DATA, self._walk(DATA), BIG)
+            try:
+                self._opened = self._of(DATA, self._walk(DATA), BIG)
+            except Exception as error:
+                self._break(error)
             self._is_slow = time.monotonic() - began > LOOK
 
     def _of(self, root: str, walked: Walk, most: int) -> Kept:
@@ -171,13 +191,18 @@ class ScriptState:
 
     def read(self) -> Kept:
         """Return what has changed since the loop began, for a checkpoint of this moment."""
-        if not self.has_begun:
-            return Kept({"unkept": {_NUMPY: ""}} if self._named else {}, [])
-        walked = self._walk(SCRIPT, self._pace.allowance(time.monotonic()))
-        found = {
-            SCRIPT: self._of(SCRIPT, walked, self._context.settings.checkpoint_most),
-            DATA: self._of(DATA, self._walk(DATA), BIG),
-        }
+        if self._broken or not self.has_begun:
+            return Kept({"unkept": {_ALL: self._broken}} if self._broken else {}, [])
+        try:
+            walked = self._walk(SCRIPT, self._pace.allowance(time.monotonic()))
+            found = {
+                SCRIPT: self._of(SCRIPT, walked, self._context.settings.checkpoint_most),
+                DATA: self._of(DATA, self._walk(DATA), BIG),
+            }
+        except Exception as error:  # of one that came since the beginning
+            text = "%s: %s" % (type(error).__name__, error)
+            self._name(["%s (%s)" % (_ALL, text)])
+            return Kept({"unkept": {_ALL: text}}, [])
         found[OPENED] = found[DATA] if self._opened is None or self._is_slow else self._opened
         files, stays = self.files.keep(walked, []), self.files.changed()
         unkept = {**found[DATA].facts["unkept"], **found[SCRIPT].facts["unkept"]}
@@ -185,11 +210,6 @@ class ScriptState:
         parts = {name: one.facts for name, one in found.items()}
         facts = {"parts": parts, "files": files, "stays": stays, "unkept": unkept, "named": self._unkept}
         return Kept(facts, [blob for one in found.values() for blob in one.blobs])
-
-    def data_changed(self) -> list[str]:
-        """Return the paths of what has changed of that which the data are drawn from."""
-        baseline = self._baselines.get(DATA)
-        return baseline.changed(self._walk(DATA)) if baseline is not None else []
 
     # --- restoring ------------------------------------------------------------------------------------------------
 
@@ -222,15 +242,23 @@ class ScriptState:
 
     def _restore(self, root: str, entries: list[Any], arrays: list[Any]) -> list[str]:
         """Restore entries; return why some are not."""
-        walked = self._walk(root)
-        lacking = Restoration(entries, arrays, walked).lacking()
-        way = Restoration([one for one in entries if one[0] not in lacking], arrays, walked)
-        found = list(lacking.values())
+        found: list[str] = []
         try:
-            way.apply()
+            walked = self._walk(root)
+            lacking = Restoration(entries, arrays, walked).lacking()
+            found = list(lacking.values())
+            Restoration([one for one in entries if one[0] not in lacking], arrays, walked).apply()
         except NoPlace as error:
             found.append(str(error))
+        except Exception as error:  # of any object that the script's code reaches
+            found.append("%s: %s" % (type(error).__name__, error))
         return found
+
+
+def changed_data(kept: Kept) -> list[str]:
+    """Return the paths of what the data are drawn from that had changed."""
+    found = kept.facts.get("parts", {}).get(DATA, {})
+    return [*(one[0] for one in found.get("entries", ())), *found.get("unkept", ())]
 
 
 def _part(kept: Kept, name: str) -> tuple[list[Any], list[Any]]:

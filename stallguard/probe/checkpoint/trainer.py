@@ -155,7 +155,7 @@ class TrainerCheckpoints:
         self._kept = None if chosen is None else self._kept_with(store, chosen)
         files = os.path.join(store.folder, "files")
         script = ScriptState(self._context, self._saves.pace, files, *reach(trainer))
-        script.listen(chosen is not None)
+        self._saves.guarded("noting files", lambda: script.listen(chosen is not None))
         self._call = TrainingCall(trainer, store, record, time.monotonic(), chosen, script)
         return self._call
 
@@ -343,10 +343,10 @@ class TrainerCheckpoints:
                 shutil.rmtree(os.path.join(call.store.folder, name), ignore_errors=True)
 
     def _write_script(self, call: TrainingCall, over: bool, folder: str, **more: Any) -> None:
-        parameters = call.trainer.model.named_parameters()
-        facts = {"over": over, "frozen": [name for name, one in parameters if not one.requires_grad], **more}
-        facts["drawn"] = call.script.data_changed()
-        CheckpointStore(folder).write(*script_state.joined(facts, [], call.script.read()))
+        frozen = [name for name, one in call.trainer.model.named_parameters() if not one.requires_grad]
+        kept = call.script.read()
+        facts = {"over": over, "frozen": frozen, "drawn": script_state.changed_data(kept), **more}
+        CheckpointStore(folder).write(*script_state.joined(facts, [], kept))
 
     def _fill(self, folder: str, trainer: Any) -> dict[str, Any]:
         """Write what Trainer's resume reads, by its own functions; its state stays as it is."""

@@ -277,6 +277,38 @@ def test_without_numpy_all_of_it_is_named(attempt, monkeypatch):
     assert "numpy is not installed" in second.said[0][1]
 
 
+class Refusing(dict):
+    """A container of the script's that cannot be looked at."""
+
+    def items(self):
+        raise RuntimeError("not now")
+
+
+def test_an_object_that_cannot_be_looked_at_costs_no_checkpoint_and_is_named(attempt):
+    first = attempt()
+    first.callback.odd = Refusing(a=1)
+    first.state.begin()
+    assert "all that the script's code keeps (RuntimeError: not now)" in first.beyond[0]
+    kept = first.kept()
+    second = attempt()
+    second.state.restore(kept)
+    assert second.said[0][0] == "inexact"
+    assert "RuntimeError: not now" in second.said[0][1]
+
+
+def test_one_that_came_since_the_beginning_costs_no_checkpoint_either(attempt):
+    first = attempt()
+    first.state.begin()
+    first.callback.odd = Refusing(a=1)
+    kept = first.kept()
+    first.kept()
+    assert [one for one in first.beyond if "not now" in one] == first.beyond[-1:]
+    second = attempt()
+    second.callback.odd = Refusing(a=1)
+    second.state.restore(kept)
+    assert "RuntimeError: not now" in second.said[0][1]
+
+
 def test_a_checkpoint_of_an_earlier_version_has_nothing_to_restore(attempt):
     second = attempt()
     second.state.restore(kept_in({"step": 1}, [b"of the loop"]))
