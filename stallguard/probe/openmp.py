@@ -22,12 +22,12 @@ PARTS = 3  # of a path, which show whose copy it is
 def clash() -> str:
     """Return the runtimes in words, if there are several and one of them is LLVM's; "" if not, or not known."""
     try:
-        found = sorted({path for path in images() if path.rpartition("/")[2].startswith(NAMES)})
+        found = {path for path in images() if path.rpartition("/")[2].startswith(NAMES)}
     except Exception:
         return ""
-    if not found[1:] or not any(path.rpartition("/")[2].startswith(LLVMS) for path in found):
+    if len(found) == 1 or not any(path.rpartition("/")[2].startswith(LLVMS) for path in found):
         return ""
-    return " and ".join("/".join(path.split("/")[-PARTS:]) for path in found)
+    return " and ".join(sorted("/".join(path.split("/")[-PARTS:]) for path in found))
 
 
 def images() -> list[str]:

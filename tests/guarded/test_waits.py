@@ -256,7 +256,7 @@ def test_two_runtimes_of_openmp_are_named_and_the_loop_goes_on(
 
     first = run.actions("incident.diagnosed")[0]["findings"][0]
     assert first["cause"] == "openmp-clash"
-    assert "two OpenMP runtimes are loaded: torch/lib/libgomp.so.1 and env/lib/libomp.so" in first["evidence"]
+    assert "two OpenMP runtimes are loaded: env/lib/libomp.so and torch/lib/libgomp.so.1" in first["evidence"]
     assert "pytorch/pytorch#193520" in run.err
 
 

@@ -15,7 +15,7 @@ TORCH, CONDA = "/env/site-packages/torch/lib/libomp.dylib", "/opt/conda/lib/libo
 @pytest.mark.parametrize(
     ("loaded", "words"),
     [
-        ([TORCH, CONDA, "/usr/lib/libSystem.B.dylib"], "torch/lib/libomp.dylib and conda/lib/libomp.dylib"),
+        ([TORCH, CONDA, "/usr/lib/libSystem.B.dylib"], "conda/lib/libomp.dylib and torch/lib/libomp.dylib"),
         (["/a/mkl/lib/libiomp5.so", "/a/torch/lib/libgomp-0a.so.1"],
          "mkl/lib/libiomp5.so and torch/lib/libgomp-0a.so.1"),
         ([TORCH, TORCH], ""),
