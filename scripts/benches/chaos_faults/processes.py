@@ -26,7 +26,7 @@ for number in range(10):
 LATER = """
 if os.fork() == 0:
     {session}
-    time.sleep(1.5)
+    time.sleep({seconds})
     open("later", "w").write("done")
     os._exit(0)
 """
@@ -36,7 +36,7 @@ if os.fork() == 0:
 def forks_and_ends(stage: Stage) -> str:
     """a training forks a process that works on, and ends with 0 ->
     0 at once; what it left on purpose comes to its own end"""
-    text = FORKS.format(first="", end=LATER.format(session="pass"))
+    text = FORKS.format(first="", end=LATER.format(session="pass", seconds=6))
     began = time.monotonic()
     ended = stage.guard(stage.script(text)).ended()
     took = time.monotonic() - began
@@ -80,7 +80,7 @@ open("later", "w").write("done")
 def forks_and_fails(stage: Stage) -> str:
     """a training forks a process that would live for a minute, and ends with 3 ->
     3; what it left in its group is ended: no orphan"""
-    later = LATER.format(session="pass").replace("1.5", "60")
+    later = LATER.format(session="pass", seconds=60)
     text = FORKS.format(first=later, end="sys.exit(3)")
     return whole(stage.guard(stage.script(text)).ended(), 10, 3)
 
