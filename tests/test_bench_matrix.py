@@ -63,8 +63,7 @@ def test_a_spec_repeats_its_cell_and_a_wrong_one_is_refused() -> None:
         ("loop=trainer,what=memory,where=callback", (0,), (1, 2)),
         ("loop=mean-mlx,what=sleep,where=step,again=half,setting=halve", (0,), (1, 2)),
         ("loop=track-mlx,what=lock,where=step,setting=stop", (124,), (1,)),
-        ("loop=mlx-lm,what=lock,where=step,setting=notify", (143, 137), (1,)),
-        ("loop=jax,what=kill,where=step,setting=notify", (0,), (1, 1)),
+        ("loop=mlx-lm,what=lock,where=step,setting=observe", (143, 137), (1,)),
         ("loop=jax,what=kill,where=step,setting=stop", (0,), (1, 1)),
     ],
 )

@@ -45,7 +45,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
         "import", "start", "tracing", "first", "step", "callback", "validation", "epoch-end", "save", "input", "exit",
     ),
     "again": ("once", "twice", "always", "resumed", "half", "quarter"),
-    "setting": ("default", "halve", "restart", "stop", "notify", "observe", "patience"),
+    "setting": ("default", "halve", "restart", "stop", "observe", "patience"),
     "library": ("installed", "pythonpath", "clone"),
     "checkpoints": ("on", "off"),
     "census": ("on", "off"),

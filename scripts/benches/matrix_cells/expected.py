@@ -69,8 +69,7 @@ def expected(cell: Cell, named: str = "") -> Expected:
         # docs/batches.md: 2, 4 or 8 slices in the same process.  In the first step two rows are compared as well.
         sure = cell.where == "step" and cell.again != "always" and cell.setting != "observe"
         return Expected((0,) if sure else (0, 1, GAVE_UP), (1,), not sure, (0, 0), ())
-    # docs/detection.md: `notify` ends nothing, but is an order for stalls alone.
-    observed = cell.setting == "observe" or (cell.setting == "notify" and stalls)
+    observed = cell.setting == "observe"
     if cell.where == "exit":  # docs/causes.md: the training is finished; only its interpreter does not end
         return Expected((143, 137) if observed else (0,), (1,), False, (0, 1), (), is_ended=observed)
     if observed:

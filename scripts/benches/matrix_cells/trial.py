@@ -89,8 +89,7 @@ def options(cell: Cell, known: frozenset[str]) -> list[str]:
     words = [word for name, value in (times | fixed).items() for word in ("--set", f"{name}={value}")]
     words += ["--checkpoint-every", "1s", "--checkpoint-cost", "1"] if cell.checkpoints == "on" else ["--no-checkpoint"]
     order = {"halve": ["--on-stall", "halve"], "restart": ["--on-stall", "restart"], "observe": ["--observe"],
-             "patience": ["--patience", "0.5"], "stop": ["--on-stall", "stop"],
-             "notify": ["--on-stall", "notify"]}  # fmt: skip
+             "patience": ["--patience", "0.5"], "stop": ["--on-stall", "stop"]}  # fmt: skip
     return words + order.get(cell.setting, [])
 
 
