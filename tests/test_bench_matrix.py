@@ -109,6 +109,7 @@ KERAS = ("attempt.resumed", "resuming from the 21:56 checkpoint (epoch 2, batch 
 OVER = ("attempt.inexact", "not exact: fit 1 starts over: its checkpoint is not used, because epoch 2, batch 3 differs")
 STEP = ("attempt.resumed", "Trainer goes on from step 14, with stallguard's checkpoint g1; 2 batches are trained again")
 ZERO = ("attempt.inexact", "not exact: Trainer begins at step 0: no checkpoint of this run is there")
+ODD = ("attempt.inexact", "not exact: the input pipeline keeps state that cannot be restored (data.place): ...")
 EPOCH = ("attempt.resumed", "the script's loop goes on at the beginning of epoch 2")
 SCRATCH = ("attempt.from_scratch", "the training starts from the beginning: there is no checkpoint")
 ONE, TWO = "loop=keras,what=kill,where=step", "loop=torch,what=kill,where=step"
@@ -132,6 +133,8 @@ ONE, TWO = "loop=keras,what=kill,where=step", "loop=torch,what=kill,where=step"
         ("loop=trainer,what=kill,where=step", (STEP,), (0, 2), ["attempt 2 begins with epoch and batch (0, 2)"]),
         ("loop=trainer,what=kill,where=step", (ZERO,), (0, 0), ["attempt 2 starts from scratch although a"]),
         ("loop=trainer,what=kill,where=first", (ZERO,), (0, 0), []),
+        ("loop=trainer,what=kill,where=step", (STEP, ODD), (1, 2), []),
+        ("loop=trainer,what=kill,where=step", (ODD, ODD), (1, 2), ["attempt 2 says 2 times how it begins"]),
         ("loop=lightning,what=kill,where=step", (("attempt.resumed", "goes on from step 12, ..."),), (1, 0), []),
         ("loop=mlx-lm,what=kill,where=step", (("attempt.resumed", "goes on after iteration 17; ..."),), (1, 5), []),
         ("loop=track-mlx,what=kill,where=step", (("attempt.resumed", "after epoch 1, batch 12"),), (1, 0), []),
