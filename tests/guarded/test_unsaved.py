@@ -1,15 +1,16 @@
-"""A disk without room for checkpoints: said where a user looks, while there is time to make room, and after a kill."""
+"""Trainings in no checkpoint: said where a user looks, while there is time to make room on a disk, and after a kill."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from .runs import COUNTER, Guarded, guard, stallguard
+from .runs import COUNTER, NO_REPORT, Guarded, guard, stallguard
 
 BEGIN = """
 import json, os, subprocess, sys, time, stallguard
@@ -82,3 +83,38 @@ def test_the_report_has_it(run: Guarded) -> None:
     page = stallguard(run.run.parent.parent, "report", run.run.name).out.decode()
 
     assert "the last training was in no checkpoint" in " ".join(page.split()).lower()
+
+
+# A loop is told after 40 s; here after one.
+SOON = NO_REPORT + "import stallguard.core.advisories as one\none.NEVER_SAVED = 1.0\nmain()"
+KERAS = """
+import sys, time, keras, numpy as np, tensorflow as tf
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+x, optimizer = tf.constant(np.ones((8, 4), "float32")), model.optimizer
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model(x) ** 2)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.1)
+if sys.argv[1] == "fit":
+    model.fit(x, x[:, :1], batch_size=1, epochs=4, verbose=0, callbacks=[Slow()])
+for _ in range(0 if sys.argv[1] == "fit" else 30):
+    step()
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("how", ["fit", "tape"])
+def test_a_loop_beside_keras_is_told_that_it_is_in_no_checkpoint(tmp_path: Path, how: str) -> None:
+    (tmp_path / "script.py").write_text(KERAS)
+    command = [sys.executable, "-c", SOON, "run", "--python", sys.executable, "script.py", how]
+    env = os.environ | {"STALLGUARD_HOME": str(tmp_path / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert ("no checkpoint is made (the script trains in a loop of its own" in done.stderr) is (how == "tape")

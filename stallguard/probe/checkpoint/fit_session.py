@@ -116,6 +116,7 @@ class CheckpointSession:
                 return call.start(call.first)
             finally:
                 self._has_own_backup = False
+        self.context.hook_installed("checkpoint")  # not before: a loop of the script's own beside Keras is not saved
         for lock in self.guarded("removing locks of caches", self._locks.release) or ():
             self.context.say("resume", datasets.REMOVED % lock)
         began = time.monotonic()

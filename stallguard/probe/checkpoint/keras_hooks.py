@@ -46,9 +46,9 @@ Started = Callable[[dict[str, Any], int], dict[str, Any]]
 OfFit = Callable[["Fit"], None]
 
 
-def wrap_fit(session: CheckpointSession, owner: Any, started: Started) -> bool:
+def wrap_fit(session: CheckpointSession, owner: Any, started: Started) -> None:
     """Wrap `owner.fit`; `started(arguments, epoch)` returns the arguments with which it begins at `epoch`."""
-    return bool(session.context.wrap(owner, "fit", functools.partial(_fit, session, started)))
+    session.context.wrap(owner, "fit", functools.partial(_fit, session, started))
 
 
 def wrap_callbacks(session: CheckpointSession, owner: Any, prepare: OfFit, advance: OfFit) -> None:
@@ -167,8 +167,7 @@ def _epoch_end(session: CheckpointSession, original: Any) -> Any:
 def patch_trainer(session: CheckpointSession, name: str, module: Any) -> None:
     """Wrap `fit` of the trainer class `name`, and the module's own epoch iterator if it has one."""
     trainer = getattr(module, name)
-    if wrap_fit(session, trainer, lambda asked, epoch: {**asked, "initial_epoch": epoch}):
-        session.context.hook_installed("checkpoint")
+    wrap_fit(session, trainer, lambda asked, epoch: {**asked, "initial_epoch": epoch})
     iterator = getattr(module, "TFEpochIterator", None)
     if iterator is not None:  # before Keras 3.7 the loop is here
         session.context.wrap(iterator, "enumerate_epoch", functools.partial(_epoch, session))
@@ -247,8 +246,7 @@ def _logs(session: CheckpointSession, original: Any) -> Any:
 def patch_model(session: CheckpointSession, module: Any) -> None:
     """Wrap `Model.fit` and the method that returns its initial counters."""
     # The arguments stay as they are: `_counters` sets where the fit begins.
-    if wrap_fit(session, module.Model, lambda asked, _: asked):
-        session.context.hook_installed("checkpoint")
+    wrap_fit(session, module.Model, lambda asked, _: asked)
     session.context.wrap(module.Model, "_maybe_load_initial_counters_from_ckpt", functools.partial(_counters, session))
 
 
