@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -24,6 +25,8 @@ children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)
 print(flush=True)
 time.sleep(60)
 """
+
+RATIO = 2.0  # of the CPU of a reading and that of reading the same files: 1.3 measured
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +227,7 @@ print(flush=True); time.sleep(60)
         assert 55 << 20 < footprint < 120 << 20
 
 
-def test_a_tree_of_ten_processes_is_read_in_about_a_millisecond() -> None:
+def test_a_tree_of_ten_processes_costs_little_more_than_the_files_it_is_read_from() -> None:
     source = """
 import os, threading, time
 hold = threading.Event()
@@ -234,16 +237,27 @@ for _ in range(9):
 for _ in range(9): threading.Thread(target=hold.wait, daemon=True).start()
 time.sleep(0.3); print(flush=True); time.sleep(60)
 """
+
+    def bare() -> None:
+        for pid in tree.started:
+            threads = os.listdir(f"/proc/{pid}/task")
+            for name in ("stat", "io", *(f"task/{thread}/schedstat" for thread in threads)):
+                file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+                os.read(file, 4096)
+                os.close(file)
+
+    def cost(read: Callable[[], object]) -> float:
+        begin = time.thread_time()
+        read()
+        return time.thread_time() - begin
+
     with running(source) as child:
         tree = process_tree.LinuxTree(child.pid)
         assert eventually(lambda: tree.read().threads == 100)
         process_members.FIND_EVERY = 60.0
-        costs = []
-        for _ in range(50):
-            begin = time.thread_time()
-            tree.read()
-            costs.append(time.thread_time() - begin)
-        assert sorted(costs)[25] < 0.0025  # 0.7 ms measured on a quiet core; the bench prints the figure
+        # In pairs: a busy machine makes both slower.  The bench prints the figure, 0.7 ms on a quiet core.
+        ratios = [cost(tree.read) / cost(bare) for _ in range(60)]
+        assert sorted(ratios)[30] < RATIO
 
 
 def test_how_nice_a_process_is_is_read() -> None:
