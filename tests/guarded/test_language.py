@@ -87,7 +87,7 @@ def same(lines: list[Any], expected: list[Any]) -> bool:
 @pytest.mark.parametrize(
     "words",
     [
-        ("die=3", "validation=26", "saving=30", "cut=41"),
+        ("report=1", "die=3", "validation=26", "saving=30", "cut=41"),
         ("tune=full", "accumulation=2", "die=16", "validation=39", "saving=50", "cut=57"),
     ],
 )

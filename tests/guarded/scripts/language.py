@@ -121,6 +121,8 @@ class Shown:
     reports = 0
 
     def on_train_loss_report(self, report):
+        with Path("reports.txt").open("a") as file:
+            print(report["iteration"], file=file)
         Shown.reports += 1
         shows = {"loss": report["train_loss"].hex(), "tokens": report["trained_tokens"]}
         print(json.dumps({"trained": report["iteration"], **shows, "rate": report["learning_rate"]}), flush=True)
@@ -160,5 +162,6 @@ for _ in range(int(GIVEN["calls"])):
 print(json.dumps({
     "parameters": digest(model.parameters()), "optimizer": digest(optimizer.state), "key": mx.random.uniform().item(),
     "numpy": np.random.rand(), "reports": Shown.reports,
+    "written": Path("reports.txt").read_text().split(),
     "adapters": hashlib.sha256(Path("adapters.safetensors").read_bytes()).hexdigest()[:24],
 }))  # fmt: skip

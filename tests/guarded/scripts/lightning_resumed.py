@@ -146,6 +146,8 @@ class Counting(lightning.Callback):
         self.rates, self.draw = [], random.Random(3)
 
     def on_train_batch_end(self, trainer, module, *_):
+        with Path("steps.txt").open("a") as file:
+            print(trainer.global_step, file=file)
         self.rates.append(trainer.optimizers[0].param_groups[0]["lr"] + self.draw.random())
 
     def on_save_checkpoint(self, trainer, module, checkpoint):
@@ -187,7 +189,7 @@ print(json.dumps({
     "optimizer": digest(numbers), "rate": trainer.optimizers[0].param_groups[0]["lr"], "shown": model.shown,
     "logged": {name: float(one) for name, one in sorted(trainer.callback_metrics.items())},
     "losses": digest(model.losses), "seen": float(model.seen), "kept": digest(model.kept.value),
-    "steps": counts["steps"],
+    "steps": counts["steps"], "written": Path("steps.txt").read_text().split(),
     "rates": counting.rates, "random": [torch.rand(1).item(), random.random(), np.random.rand()],  # noqa: NPY002
     "best": float(getattr(trainer.checkpoint_callback, "best_model_score", None) or 0),
 }))  # fmt: skip

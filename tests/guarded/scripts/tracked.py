@@ -13,6 +13,13 @@ attempt = len(list(folder.glob("attempt-*")))
 (folder / f"attempt-{attempt}").touch()
 place, _, passed = (sys.argv[2].split(",") + ["none:0"] * 9)[attempt].partition(":")
 left = int(passed)
+written = folder.with_suffix(".txt")  # what the loop appends to it is cut back to the checkpoint
+
+
+def writes(*words: object) -> None:
+    """Append a line to a file of the script's, as a log of losses is written."""
+    with written.open("a") as file:
+        print(*words, file=file)
 
 
 def passes(name: str) -> None:

@@ -151,12 +151,13 @@ else:
 log, current = {"losses": [], "best": None}, dict(state) if "aside" in options else state
 for epoch, batches in stallguard.track(*handed, log, batches_of_an_epoch, epochs=3):
     tracked.watch_saves() if epoch == 0 or tracked.attempt else None
-    for _, (x, y) in batches:
+    for number, (x, y) in batches:
         if of == "nnx":
             loss = step_nnx(net, optimizer, x, y)
         else:
             new, loss = step(current, x, y)
             current.update(new)
+        tracked.writes(epoch, number)
         tracked.passes("step")
         log["losses"].append(loss)
     tracked.passes("validation")
@@ -169,4 +170,4 @@ for one in [*held, *log["losses"]]:
     digest.update(repr([getattr(one, name, "") for name in ("dtype", "weak_type")]).encode())
     is_key = hasattr(one, "dtype") and jax.dtypes.issubdtype(one.dtype, jax.dtypes.prng_key)
     digest.update(np.asarray(jax.random.key_data(one) if is_key else one).tobytes())
-print(digest.hexdigest(), float(log["best"]))
+print(digest.hexdigest(), float(log["best"]), tracked.written.read_text().split())

@@ -66,8 +66,9 @@ for epoch, batches in stallguard.track(model, optimizer, log, batches_of_an_epoc
     tracked.watch_saves() if epoch == 0 or tracked.attempt else None
     model.train()
     log["sum"] = 0.0
-    for _, (x, y) in batches:
+    for number, (x, y) in batches:
         loss = step(x, y)
+        tracked.writes(epoch, number)
         tracked.passes("step")
         mx.eval(loss, model.parameters(), optimizer.state)
         log["sum"] += loss.item()
@@ -80,4 +81,4 @@ found = sorted(tree_flatten(model.parameters()) + tree_flatten(optimizer.state))
 digest = hashlib.sha256(
     b"".join(name.encode() + bytes(memoryview(one.reshape(-1).view(mx.uint8))) for name, one in found)
 )
-print(digest.hexdigest(), log["epochs"])
+print(digest.hexdigest(), log["epochs"], tracked.written.read_text().split())

@@ -68,6 +68,7 @@ for epoch, batches in stallguard.track(model, optimizer, scheduler, scaler, log,
             break
         loss = loss_of(x, y)
         scaler.scale(loss / micro).backward()
+        tracked.writes(epoch, step)
         tracked.passes("step")
         if (step + 1) % micro == 0:
             scaler.step(optimizer)
@@ -91,4 +92,4 @@ found = [
 ]
 digest = hashlib.sha256(b"".join(one.numpy().tobytes() for one in found))
 digest.update(repr((state["param_groups"], scheduler.state_dict(), scaler.state_dict())).encode())
-print(digest.hexdigest(), log["epochs"])
+print(digest.hexdigest(), log["epochs"], tracked.written.read_text().split())

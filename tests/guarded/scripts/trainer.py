@@ -88,6 +88,8 @@ class Showing(TrainerCallback):
     steps = 0
 
     def on_step_end(self, args, state, control, **_):
+        with Path("steps.txt").open("a") as file:
+            print(state.global_step, file=file)
         dies("die", state.global_step)
         Showing.steps += 1
 
@@ -122,6 +124,7 @@ numbers = [value for state in trainer.optimizer.state_dict()["state"].values() f
 print(json.dumps({
     "step": trainer.state.global_step, "weights": digest(trainer.model.parameters()), "optimizer": digest(numbers),
     "random": torch.rand(1).item(), "steps": Showing.steps,
+    "written": Path("steps.txt").read_text().split(),
     "files": sorted(one.name for one in Path(GIVEN["out"]).glob("*")),
     **({"phases": {name: sorted(one) for name, one in phases.items()}} if probe() is not None else {}),
 }))  # fmt: skip
