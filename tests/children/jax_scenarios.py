@@ -99,7 +99,7 @@ def other_shapes():
 
 
 def of_a_class():
-    """A method that is compiled, one that a helper calls, and what functools.partial made."""
+    """A method that is compiled, one that a helper calls, also with `*`, and what functools.partial made."""
 
     class Trainer:
         @partial(jax.jit, static_argnums=0)
@@ -109,7 +109,13 @@ def of_a_class():
         def train(self, params, state, x):
             return self.method(params, state, x)
 
-    return loop(Trainer().train, 10) + loop(partial(jax.jit(own())), 10)
+        def spread(self, *held):
+            try:
+                self.method(held[0], held[1], jnp.ones((3, 3)))  # of another shape: it fails, and is no batch
+            except TypeError:
+                return self.method(*held)
+
+    return loop(Trainer().train, 5) + loop(Trainer().spread, 5) + loop(partial(jax.jit(own())), 10)
 
 
 def scanned():

@@ -13,8 +13,8 @@ given once more.
 
 Of what `lower().compile()` returns, the call by its class is seen; it is known by the name of the function.
 
-Not seen: `self.step(*batch)` if the method itself is what was compiled.  Before
-Python 3.12 a loop calls stallguard.beat(); the supervisor says so (core/advisories.py).
+Of `self.step(*batch)` Python shows no return if the method itself is what was compiled: the instruction after such a
+call counts.  Before Python 3.12 a loop calls stallguard.beat(); the supervisor says so (core/advisories.py).
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ class JitSteps:
         self._steps: dict[int, Any] = {}  # weak references to the functions with an update, by id()
         self._named: set[str] = set()  # what JAX calls them once they are compiled
         self._places: dict[tuple[int, int], CodeType] = {}  # where the script calls them: code and instruction
+        # Calls of compiled methods with `*`, the newest of each code: its instruction, and what is called.
+        self._spread: dict[int, tuple[int, Any]] = {}
+        self._spreading: set[CodeType] = set()  # code with such calls
 
     def patch_updates(self, module: Any) -> None:
         """Wrap what adds an optimizer's updates to the parameters."""
@@ -148,6 +151,7 @@ class JitSteps:
             events = monitoring.events
             monitoring.register_callback(tool, events.CALL, self.watch(monitoring.DISABLE))
             monitoring.register_callback(tool, events.C_RETURN, self.returns())
+            monitoring.register_callback(tool, events.INSTRUCTION, self.follows(monitoring.DISABLE))
             monitoring.set_events(tool, events.CALL)
 
     def end(self) -> None:
@@ -156,7 +160,9 @@ class JitSteps:
         if tool is not None:
             monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
             monitoring.set_events(tool, 0)
-            for event in (monitoring.events.CALL, monitoring.events.C_RETURN):
+            while self._spreading:
+                monitoring.set_local_events(tool, self._spreading.pop(), 0)
+            for event in (monitoring.events.CALL, monitoring.events.C_RETURN, monitoring.events.INSTRUCTION):
                 monitoring.register_callback(tool, event, None)
             monitoring.free_tool_id(tool)
 
@@ -166,36 +172,76 @@ class JitSteps:
 
         def called(code: CodeType, at: int, function: Any, _first: Any) -> Any:
             kind = type(function)
-            if kind is jitted or (id(code), at) in places:
+            if kind is jitted:
                 return None
             inner = function.__func__ if kind is method else function.func if kind is partial else None
-            return None if type(inner) is jitted else never_again
+            if type(inner) is not jitted:
+                return None if (id(code), at) in places else never_again
+            if kind is method:
+                self.follow(code, at, inner)
+            return None
 
         return called
 
+    def follow(self, code: CodeType, at: int, function: Any) -> None:
+        """Have the instruction after this call of a compiled method count, if the call is one with `*`."""
+        from opcode import opmap
+
+        try:
+            if code.co_code[at] == opmap["CALL_FUNCTION_EX"]:
+                self._spread[id(code)] = at, function
+                if code not in self._spreading:
+                    self._spreading.add(code)
+                    monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+                    monitoring.set_local_events(self._tool, code, monitoring.events.INSTRUCTION)
+        except Exception as error:
+            self.end()
+            self.context.surprise("jax method", error)
+
+    def follows(self, never_again: Any) -> Any:
+        """Return what runs before an instruction of code that calls a compiled method with `*`."""
+        spread = self._spread
+        ends: set[tuple[int, int]] = set()
+
+        def follows(code: CodeType, at: int) -> Any:
+            began, function = spread.get(id(code), (at, None))
+            # The next one, behind a cache that an instruction can have; a handler of errors is further away.
+            if not began < at <= began + 4:
+                return None if (id(code), at) in ends else never_again
+            ends.add((id(code), at))
+            del spread[id(code)]
+            self.ended(function, sys._getframe(1))
+            return None
+
+        return follows
+
     def returns(self) -> Any:
         """Return what runs after each call of a function in C at a place that is watched."""
-        jitted, partial, steps = self._jitted, self._partial, self._steps
+        jitted, partial = self._jitted, self._partial
 
         def returned(_code: CodeType, _at: int, function: Any, _first: Any) -> None:
-            try:
-                if type(function) is partial:
-                    function = function.func
-                if type(function) is jitted:
-                    given = getattr(function, "__wrapped__", None)
-                    known = steps.get(id(given))
-                    is_step = known is not None and known() is given
-                    if not is_step and (given is not None or not self._is_compiled_step(sys._getframe(1))):
-                        return
-                    if self._is_outside():
-                        self.stepped()
-                    else:  # JAX has its trace already, and the update is not called for that of the function around it
-                        self.note_functions(sys._getframe(1))
-            except Exception as error:
-                self.end()
-                self.context.surprise("jax step", error)
+            if type(function) is partial:
+                function = function.func
+            if type(function) is jitted:
+                self.ended(function, sys._getframe(1))
 
         return returned
+
+    def ended(self, function: Any, frame: FrameType) -> None:
+        """Count a call of a function of jax.jit that has ended, in `frame`, if it is a step."""
+        try:
+            given = getattr(function, "__wrapped__", None)
+            known = self._steps.get(id(given))
+            is_step = known is not None and known() is given
+            if not is_step and (given is not None or not self._is_compiled_step(frame)):
+                return
+            if self._is_outside():
+                self.stepped()
+            else:  # JAX has its trace already, and the update is not called for that of the function around it
+                self.note_functions(frame)
+        except Exception as error:
+            self.end()
+            self.context.surprise("jax step", error)
 
     def _is_compiled_step(self, frame: FrameType) -> bool:
         """Return whether `frame` is the call of what `lower().compile()` made of a step, which has only its name."""
