@@ -1,4 +1,4 @@
-"""`scripts/setup`, with a uv that installs nothing: two commands at once in a fresh clone make each environment once."""
+"""`scripts/setup`, with a uv that installs nothing: two at once in a fresh clone make each environment once."""
 
 from __future__ import annotations
 

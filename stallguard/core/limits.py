@@ -125,8 +125,8 @@ class DetectorLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # evidence
     window: Annotated[float, Row("s", "Length of the readings from which the activity is classified.")] = 2.0
     idle_cpu: Annotated[float, Row("cores", "Processor use of the process tree below which it counts as idle.",
-        "a deadlock with a poller of 20 Hz beside it was measured at 0.00 to 0.02 cores, with a bar that rich draws ten "
-        "times a second at 0.01 to 0.023")] = 0.04
+        "a deadlock with a poller of 20 Hz beside it was measured at 0.00 to 0.02 cores, with a bar of rich, drawn "
+        "ten times a second, at 0.01 to 0.023")] = 0.04
     idle_share: Annotated[float, Row("share", "The same, as a share of the processor use inside steps.",
         "a run is compared with its own healthy level; idle_cpu is the floor")] = 0.05
     idle_io: Annotated[float, Row("bytes/s",

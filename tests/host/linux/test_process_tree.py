@@ -240,7 +240,7 @@ time.sleep(0.3); print(flush=True); time.sleep(60)
 
     def bare() -> None:
         for pid in tree.started:
-            threads = os.listdir(f"/proc/{pid}/task")
+            threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  as the reader does
             for name in ("stat", "io", *(f"task/{thread}/schedstat" for thread in threads)):
                 file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
                 os.read(file, 4096)
