@@ -33,6 +33,7 @@ _OVER = re.compile("starts over|begins at")
 _REFUSED = "stallguard.track cannot keep object"  # an error at once
 _AS_MADE = announcements.AS_MADE % ""
 _PIPELINE = re.compile(r"(data\.\S+|__main__\.pipe)<held_| and \d+ more|input pipeline")
+_HOLDS = announcements.HOLDS_NOW.partition("%")[0]  # one that it could keep, until the script put more into it
 _NOT_WRITTEN = announcements.NOT_WRITTEN.partition("%")[0]
 _FILE = re.compile(r"(\S+\.\w+) \(")
 _STAYS = announcements.STAYED % ""
@@ -64,7 +65,8 @@ def judged(found: dict[str, Any]) -> Verdict:
     rest = (resumed, over, kills)
     aside = [text for one in attempts for kind, text in one["said"] if kind in ("aside", "trouble")]
     aside += [text for text in said if text.startswith(_NOT_WRITTEN)]
-    if last["code"] == 1 and _REFUSED in last.get("err", ""):
+    refused = last["code"] == 1 and _REFUSED in last.get("err", "")
+    if refused or (last["code"] == 0 and any(_HOLDS in text for text in aside)):
         return Verdict(SAID, case, _last(last), case.things, *rest)
     if last["code"] != 0 or aside:
         detail = aside[0] if aside else _last(last)

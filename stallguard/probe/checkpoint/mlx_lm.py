@@ -308,19 +308,18 @@ class MlxLmCheckpoints:
             yield batch
             number += 1
 
-    def _restore(self, call: TrainerCall) -> None:
-        """Restore what the script's code keeps."""
+    def _restore(self, call: TrainerCall, *, opening: bool = False) -> None:
+        """Restore what the script's code keeps; `opening`: only what its batches are drawn from."""
         if call.resumed is not None and call.script is not None:
-            script, kept = call.script, script_state.kept_in(*call.resumed)
-            self._saves.guarded("restoring what the script keeps", lambda: script.restore(kept))
+            restore = call.script.restore_opening if opening else call.script.restore
+            kept = script_state.kept_in(*call.resumed)
+            self._saves.guarded("restoring what the script keeps", lambda: restore(kept))
 
     def _pass(self, call: TrainerCall, source: Iterator[Any]) -> None:
         """Draw the batches that were trained before; the generators get the states that they have now."""
         now, jumps = random_state.capture(), dict(call.jumps)
         random_state.restore(call.begun)
-        if call.resumed is not None and call.script is not None:
-            script, kept = call.script, script_state.kept_in(*call.resumed)
-            self._saves.guarded("restoring the data", lambda: script.restore_opening(kept))
+        self._restore(call, opening=True)
         for number in range(call.passes):
             random_state.restore(jumps.get(number, {}))
             if next(source, _PASSED) is _PASSED:

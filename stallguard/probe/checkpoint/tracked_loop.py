@@ -37,7 +37,7 @@ from .generations import DAMAGE, NEXT, CheckpointStore
 from .saved_generation import are_of_others
 from .schedule import CheckpointSchedule, SaveReport
 from .script_state import ScriptState
-from .tracked_objects import Kept, Packed, TreesState, generators_in, kept, unpacked
+from .tracked_objects import Kept, Packed, TreesState, generators_in, kept, named_in, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -116,6 +116,9 @@ class TrackedLoop:
             walked.know(one, "object %d" % number)
             if tracked_torch.is_module(one) or tracked_mlx.is_module(one):
                 modules += script_state.modules_of(one, "object %d" % number)
+            else:
+                for named in named_in([one]):
+                    walked.enter(named, named.__qualname__)
         if tracked_torch.is_loader(self._given):
             script_state.know_loader(walked, self._given)
         script_state.know_modules(walked, modules)
@@ -229,13 +232,16 @@ class TrackedLoop:
         if self._has_trained and of_jax and all(one.is_unchanged for one in of_jax):
             raise ValueError(announcements.NOT_ASSIGNED)
         packed = Packed()
-        code = packed.code({
-            "at": self._at,
-            "objects": [one.read() for one in self._objects],
-            "random": random_state.capture(),
-            "data": None if self._data is None else self._data.read(),
-            "begun": self._begun,
-        })  # fmt: skip
+        try:
+            code = packed.code({
+                "at": self._at,
+                "objects": [one.read() for one in self._objects],
+                "random": random_state.capture(),
+                "data": None if self._data is None else self._data.read(),
+                "begun": self._begun,
+            })  # fmt: skip
+        except encoding.NotPlain as error:
+            raise ValueError(announcements.HOLDS_NOW % error) from error
         facts, blobs = packed.facts(code)
         losses = self._context.losses
         facts = {

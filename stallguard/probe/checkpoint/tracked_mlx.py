@@ -58,10 +58,13 @@ def names_of_module() -> set[str]:
 
 
 def is_all_arrays(value: Any) -> bool:
-    """Return whether a value is an array of MLX, a module, or a container of nothing else."""
+    """Return whether a value is an array of MLX, a module, or a container of nothing else.
+
+    One that is empty, or of a class of the script's, can have other state, now or later.
+    """
     if is_tensor(value) or is_module(value):
         return True
-    if isinstance(value, (dict, list, tuple)):
+    if type(value) in (dict, list, tuple) and value:
         return all(map(is_all_arrays, value.values() if isinstance(value, dict) else value))
     return False
 

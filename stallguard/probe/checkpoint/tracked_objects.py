@@ -8,6 +8,7 @@ code is run.  What cannot be kept is TypeError when it is handed over.
 from __future__ import annotations
 
 import sys
+import types
 from collections import OrderedDict, defaultdict, deque
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -127,6 +128,15 @@ def generators_in(values: Iterable[Any]) -> Iterator[Any]:
         if isinstance(one, (dict, list, tuple)):
             yield from generators_in(one.values() if isinstance(one, dict) else one)
         elif not isinstance(one, _FIXED) and random_state.read(one) is not None:
+            yield one
+
+
+def named_in(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the functions and classes in what is handed over: it is kept which they are, but not what they hold."""
+    for one in values:
+        if isinstance(one, (dict, list, tuple)):
+            yield from named_in(one.values() if isinstance(one, dict) else one)
+        elif isinstance(one, (type, types.FunctionType)):
             yield one
 
 

@@ -26,6 +26,8 @@ class Run:
 
     def attempt(self, *words: str, program: tuple[str, ...] = (str(SCRIPT),), **settings):
         """Run the script once; return its notes, the lines that it printed, and how it ended."""
+        if not self.attempts:
+            (self.folder / "reports.txt").unlink(missing_ok=True)
         self.attempts += 1
         (self.folder / "also").write_text(" ".join(words))
         settings = {**OFTEN, **settings, "checkpoints": str(self.checkpoints), "token": self.attempts}
