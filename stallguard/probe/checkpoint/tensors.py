@@ -26,9 +26,15 @@ def pack(arrays: list[Any]) -> tuple[list[list[Any]], list[Any]]:
 
 
 def unpack(meta: list[list[Any]], blobs: list[memoryview]) -> list[Any]:
-    """Return the arrays that `pack` converted, as read-only views of the blobs."""
-    numpy = sys.modules["numpy"]
-    arrays = []
+    """Return the arrays that `pack` converted, as read-only views of the blobs.
+
+    Raises LookupError if there is no numpy, which the attempt that wrote them had.
+    """
+    try:
+        import numpy  # torch and MLX train without it, so no script has to have imported it yet
+    except ImportError as error:
+        raise LookupError("numpy is not here any more") from error
+    arrays: list[Any] = []
     for (name, shape), blob in zip(meta, blobs):
         if not isinstance(name, str) or not _NAME.match(name):
             raise ValueError("%r names no type" % (name,))
