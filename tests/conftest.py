@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from stallguard.worker import Worker, living
-from tests import examples
+from tests import examples, mlx_kernels
 from tests.guarded import runs
 from tests.probe import imported
 
@@ -191,7 +191,7 @@ def _temporary() -> set[Path]:
 
 # pytest's own directories are kept until the session ends, so that a failure can be looked into; a TensorFlow that
 # is killed (as many are here) leaves the sources that AutoGraph wrote, and each one their bytecode.
-NOT_OURS = ("pytest-of-", "__autograph_generated_file", "__pycache__")
+NOT_OURS = ("pytest-of-", "__autograph_generated_file", "__pycache__", mlx_kernels.NAME)
 
 
 LEAKS = {"thread": _threads, "child process": _children, "socket": _sockets, "file in TMPDIR": _temporary}

@@ -234,7 +234,7 @@ def test_the_whole_suite_makes_every_environment_and_the_fast_half_takes_argumen
     assert "|-m|not costly and not tf and not live and not waits and not whole|tests/core|-x|" in said(
         "--fast", "tests/core", "-x"
     )
-    assert "|-m|not tf and not live and not waits and not whole|-x|" in said("--oldest", "-x")  # also what is costly
+    assert "|-m|not costly and not tf and not live and not waits and not whole|-x|" in said("--oldest", "-x")
     assert said().startswith("setup:|setup:all|-m|pytest|-n|")
     assert "not tf" not in said()
     assert said("tests/core") == "setup:|-m|pytest|tests/core|"

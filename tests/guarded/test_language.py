@@ -19,6 +19,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests import mlx_kernels
+
 from .runs import RUN, SCRIPTS, stallguard
 
 SCRIPT = SCRIPTS / "language.py"
@@ -33,7 +35,7 @@ def printed(text: str) -> list[dict[str, Any]]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "STALLGUARD_HOME": str(folder / "home"), "TMPDIR": str(folder)}
+    return {**os.environ, "STALLGUARD_HOME": str(folder / "home"), "TMPDIR": mlx_kernels.share(folder)}
 
 
 def undisturbed(python: str, folder: Path, *words: str) -> list[dict[str, Any]]:

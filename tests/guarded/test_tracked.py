@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import mlx_kernels
 from tests.probe.receiver import Receiver
 
 from .runs import SCRIPTS, Guarded, stallguard
@@ -27,7 +28,7 @@ def short() -> Iterator[str]:
     A socket's path has at most 107 characters: beyond that torch drops the batch, and the loop waits without end.
     """
     with tempfile.TemporaryDirectory(prefix="t-") as path:
-        yield path
+        yield mlx_kernels.share(Path(path))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from stallguard.core.events import Heartbeat
+from tests import mlx_kernels
 
 from .runs import AT_ONCE, GUARDED, SCRIPTS, SPOILED, Guard, Guarded, stallguard
 
@@ -138,8 +139,7 @@ def test_a_wait_in_a_loop_of_mlx_is_judged_as_soon_as_in_any_other(
     tmp_path: Path, other_python: Callable[[str], str], kind: str, wait: str
 ) -> None:
     words = ("--python", other_python("mlx"), *AT_ONCE, str(SCRIPTS / "mlx_steps.py"), kind, str(tmp_path / "memory"))
-    # MLX leaves there what it compiled for the processor.
-    run = stallguard(tmp_path, "run", *words, env={"TMPDIR": str(tmp_path)})
+    run = stallguard(tmp_path, "run", *words, env={"TMPDIR": mlx_kernels.share(tmp_path)})
 
     assert (run.code, run.out) == (0, b"trained\n"), run.err
     gap = stall(run)["gap"].split()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import mlx_kernels
 from tests.probe.receiver import Receiver
 
 SCRIPT = Path(__file__).parents[2] / "guarded" / "scripts" / "language.py"
@@ -34,7 +35,7 @@ class Run:
         with Receiver() as receiver:
             heard = receiver.run(
                 [self._python, *program, "pause=0"], 400, cwd=self.folder, resume=self.attempts > 1,
-                TMPDIR=str(self.folder), **settings,
+                TMPDIR=mlx_kernels.share(self.folder), **settings,
             )  # fmt: skip
         assert not [note for note in heard.notes if note["kind"] in ("aside", "trouble", "hooks")]
         lines = [json.loads(line) for line in heard.out.splitlines() if line.startswith('{"')]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stallguard.probe import wire
+from tests import mlx_kernels
 from tests.probe.receiver import Heard, Receiver
 
 from .scenarios import CHILDREN, table
@@ -40,8 +41,7 @@ def heard(other_python, tmp_path):
     def run(*scenarios: str) -> Heard:
         with Receiver() as receiver:
             command = [other_python("mlx"), str(SCRIPT), *scenarios]
-            # MLX leaves what it compiled for the processor there.
-            return receiver.run(command, 600, cwd=tmp_path, TMPDIR=str(tmp_path))
+            return receiver.run(command, 600, cwd=tmp_path, TMPDIR=mlx_kernels.share(tmp_path))
 
     return run
 
@@ -51,7 +51,7 @@ def rows(out: str) -> dict[str, Any]:
 
 
 def plain(python: str, folder: Path, *scenarios: str) -> dict[str, Any]:
-    environment = {**os.environ, "TMPDIR": str(folder)}
+    environment = {**os.environ, "TMPDIR": mlx_kernels.share(folder)}
     done = subprocess.run(
         [python, str(SCRIPT), *scenarios], cwd=folder, env=environment, capture_output=True, text=True, check=True
     )

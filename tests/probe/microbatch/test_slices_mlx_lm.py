@@ -9,6 +9,7 @@ import pytest
 
 from stallguard.probe.microbatch import announcements
 from stallguard.probe.microbatch import slices_mlx_lm as trained
+from tests import mlx_kernels
 from tests.probe.receiver import Receiver
 
 SCRIPT = Path(__file__).parent / "children" / "mlx_lm_cases.py"
@@ -66,7 +67,7 @@ def test_slices_train_the_same(plain, other_python, tmp_path, slices):
 
 def test_the_compiled_step_comes_to_the_same_in_slices_and_four_take_less_than_half_the_memory(other_python, tmp_path):
     # What the first process has compiled, the second finds.
-    shared = {"compiled": True, "TMPDIR": str(tmp_path)}
+    shared = {"compiled": True, "TMPDIR": mlx_kernels.share(tmp_path)}
     whole, found = (run(other_python("mlx"), tmp_path / str(slices), COMPILED, slices=slices, **shared)[1][COMPILED]
                     for slices in (1, 4))  # fmt: skip
     assert apart(whole, found) <= SAME
