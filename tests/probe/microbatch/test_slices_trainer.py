@@ -105,7 +105,7 @@ def test_a_training_goes_on_with_other_slices(plain, other_python, tmp_path, bef
     assert heard.code == 0, heard.err[-3000:]
     one, other = plain[RESUMED], found[RESUMED + ",die=8"]
     assert json.loads(heard.out.splitlines()[0]) == {"first": 7}
-    assert (other["steps"], other["seen"]) == (one["steps"], one["steps"] - 7)
+    assert (other["steps"], other["seen"]) == (one["steps"], one["seen"])  # the callback's own count goes on
     assert apart(one, other) <= SAME
     assert [line[:3] for line in other["logged"]] == [line[:3] for line in one["logged"]]
 

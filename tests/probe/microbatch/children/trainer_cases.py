@@ -180,7 +180,7 @@ class Stepping(transformers.Trainer):
 
 class Seen(transformers.TrainerCallback):
     def __init__(self, die, micro=0, limit=0):
-        self.steps, self.first, self.die = 0, None, die
+        self.steps, self.die = 0, die
         self.micro, self.limit = micro, limit
 
     def on_substep_end(self, args, state, control, model, **_):
@@ -189,14 +189,14 @@ class Seen(transformers.TrainerCallback):
             model.limit = self.limit
 
     def on_step_begin(self, args, state, control, **_):
-        if self.first is None:
-            self.first = state.global_step
-            print(json.dumps({"first": self.first}), flush=True)
+        if "FIRST" not in os.environ:  # no state of the training
+            os.environ["FIRST"] = str(state.global_step)
+            print(json.dumps({"first": state.global_step}), flush=True)
 
     def on_step_end(self, args, state, control, model, **_):
         self.steps += 1
         self.on_substep_end(args, state, control, model)
-        if state.global_step == self.die and self.first == 0:
+        if state.global_step == self.die and os.environ["FIRST"] == "0":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05 if self.die else 0.0)
 
