@@ -82,3 +82,14 @@ def test_the_lock_of_a_process_that_is_gone_holds_nobody_up(clone: Path) -> None
     with setup(clone) as process:
         assert process.wait(30) == 0
     assert log(clone) == ["venv", "install"]
+
+
+def test_where_no_lock_can_be_made_the_environment_is(clone: Path) -> None:
+    (clone.parent / "bin/ln").write_text("#!/bin/sh\nexit 1\n")
+    (clone.parent / "bin/ln").chmod(0o755)
+    uv = clone.parent / "bin/uv"
+    uv.write_text(uv.read_text().replace("ln -s", "/bin/ln -s"))
+    (clone.parent / "go").touch()
+    with setup(clone) as process:
+        assert process.wait(30) == 0
+    assert log(clone) == ["venv", "install"]
