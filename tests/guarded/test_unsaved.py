@@ -85,7 +85,7 @@ def test_the_report_has_it(run: Guarded) -> None:
     assert "the last training was in no checkpoint" in " ".join(page.split()).lower()
 
 
-# A loop is told after 40 s; here after one.
+# That a loop is in no checkpoint is said when it has trained for 40 s; here after 1 s.  Each of the two trains for 3 s.
 SOON = NO_REPORT + "import stallguard.core.advisories as one\none.NEVER_SAVED = 1.0\nmain()"
 KERAS = """
 import sys, time, keras, numpy as np, tensorflow as tf

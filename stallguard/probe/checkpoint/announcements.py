@@ -31,7 +31,7 @@ EDITED = "the script has changed since the checkpoint was made (%s)"
 OTHER_VERSIONS = "the script's loop goes on with other versions than its checkpoint was made with: %s"
 PEERS = "several processes train together, and each would go on from another batch"
 OTHER_OBJECTS = "the script hands over other objects than when its checkpoint was made"
-HOLDS_NOW = "an object that was handed over to stallguard.track holds something now that cannot be kept (%s)"
+HOLDS_NOW = "object %d that was handed over to stallguard.track holds something now that cannot be kept (%s)"
 NOT_ASSIGNED = (
     "no array that the script handed over was replaced in the loop; a function of JAX returns new ones, which have to "
     "be assigned to what was handed over, as in state['params'] = ..."

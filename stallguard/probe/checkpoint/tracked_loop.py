@@ -240,8 +240,13 @@ class TrackedLoop:
                 "data": None if self._data is None else self._data.read(),
                 "begun": self._begun,
             })  # fmt: skip
-        except encoding.NotPlain as error:
-            raise ValueError(announcements.HOLDS_NOW % error) from error
+        except encoding.NotPlain:
+            for number, one in enumerate(self._objects, 1):
+                try:
+                    Packed(dry=True).code(one.read())
+                except encoding.NotPlain as error:
+                    raise ValueError(announcements.HOLDS_NOW % (number, error)) from error
+            raise  # of what the data are drawn from
         facts, blobs = packed.facts(code)
         losses = self._context.losses
         facts = {

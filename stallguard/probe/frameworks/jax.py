@@ -160,6 +160,7 @@ class JitSteps:
         if tool is not None:
             monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
             monitoring.set_events(tool, 0)
+            self._spread.clear()
             while self._spreading:
                 monitoring.set_local_events(tool, self._spreading.pop(), 0)
             for event in (monitoring.events.CALL, monitoring.events.C_RETURN, monitoring.events.INSTRUCTION):

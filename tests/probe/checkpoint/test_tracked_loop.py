@@ -216,6 +216,42 @@ def test_what_cannot_be_kept_is_refused_when_it_is_handed_over(objects, words):
         TrackedLoop(Told(), "", CheckpointSchedule(1e9, 1.0, 0.0), objects)
 
 
+def test_what_is_put_into_a_handed_object_later_and_cannot_be_kept_is_named_with_it(tmp_path):
+    log, told = {}, Told()
+    loop = TrackedLoop(told, str(tmp_path), CheckpointSchedule(1e9, 1.0, 0.0), ([1], log, ["a"]))
+    loop.load()
+    loop.save(0.0)
+    log["handle"] = object()
+    loop.save(0.0)
+    ((kind, text),) = told.notes
+    assert kind == "unsaved"
+    assert "object 2 that was handed over to stallguard.track holds something now that cannot be kept (object)" in text
+    assert told.saves == 1
+
+
+class Handed:
+    """A class of the script's that a dict names."""
+
+    seen: list[int] = []  # noqa: RUF012  state of the class
+
+
+def test_what_a_handed_class_holds_comes_back(tmp_path):
+    def begun(resuming):
+        loop = TrackedLoop(
+            Told(resuming), str(tmp_path), CheckpointSchedule(1e9, 1.0, 0.0), ({"kind": Handed}, ["a", "b"])
+        )
+        loop.load()
+        return loop.batches(lambda tracked, _: tracked.save(0.0))
+
+    batches = begun(resuming=False)
+    next(batches)
+    Handed.seen.append(1)
+    next(batches)
+    Handed.seen.clear()
+    next(begun(resuming=True))
+    assert Handed.seen == [1]
+
+
 def test_without_epochs_the_batches_are_those_of_the_data_once(tmp_path):
     def begun(resuming):
         log = []

@@ -105,15 +105,15 @@ probe.withdraw()
 after = monitoring.get_tool(4)
 monitoring.use_tool_id(4, "next")
 monitoring.set_events(4, monitoring.events.CALL)
-events = (monitoring.events.CALL, monitoring.events.C_RETURN)
+events = (monitoring.events.CALL, monitoring.events.C_RETURN, monitoring.events.INSTRUCTION)
 callbacks = [monitoring.register_callback(4, event, None) for event in events]
 print(json.dumps([before, after, callbacks]))
 """
     code = f"import json, runpy, sys; runpy.run_path('jax_scenarios.py'); {leaves}"
     with Receiver() as receiver:
-        found = receiver.run([python, "-c", code, "jitted"], 600, cwd=CHILDREN)
+        found = receiver.run([python, "-c", code, "of_a_class"], 600, cwd=CHILDREN)
     assert found.code == 0, found.err
-    assert json.loads(found.out.splitlines()[-1]) == ["stallguard", None, [None, None]]
+    assert json.loads(found.out.splitlines()[-1]) == ["stallguard", None, [None, None, None]]
 
 
 def test_hooks_that_are_put_back_count_again(python):

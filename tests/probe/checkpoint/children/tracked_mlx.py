@@ -7,6 +7,7 @@ import mlx.core as mx
 from mlx import nn, optimizers
 
 from stallguard.probe.checkpoint import random_state
+from stallguard.probe.checkpoint.tracked_mlx import is_all_arrays
 from stallguard.probe.checkpoint.tracked_objects import Packed, kept, unpacked
 
 held = {"without numpy": "numpy" not in sys.modules}
@@ -66,6 +67,13 @@ for kind in (mx.bfloat16, mx.float16, mx.int64, mx.bool_, mx.complex64):
         mx.array_equal(one[key], back[key]) and one[key].dtype == back[key].dtype for key in one
     )
 
+
+class Rows(list):
+    """A list of the script's, which can have attributes."""
+
+
+held["what holds arrays alone"] = is_all_arrays([mx.ones(1), {"a": mx.ones(1)}])
+held["what can hold other state"] = not any(map(is_all_arrays, ([], Rows([mx.ones(1)]), [mx.ones(1), 1])))
 mx.random.seed(7)
 mx.random.normal((2,))
 before = random_state.capture()["mlx"]
