@@ -5,6 +5,9 @@ readings, and each class keeps since when it has held without a break.  An idle 
 itself is a deadlock; any other idleness is an external wait.  The wait sites of all threads show which of the two it is
 (the census, on Linux), and so does the Python frame in which the training's thread waits (PythonWait).
 
+A lock of Python is released by Python code, which no GPU runs.  So it is a deadlock beside any GPU: one that is busy
+for other programs, one of which nothing shows whose its work is, one that cannot be read.
+
 For an idle tree there are two sources: the census of the wait sites (host/linux/thread_census.py; macOS has none), and
 the frame, which shows what the training's thread waits for, and whether another Python thread could end that wait
 (probe/wait_evidence.py).
@@ -464,17 +467,21 @@ def _classify(evidence: Activity, rates: UsageRates, now: float, gap: float, lim
         evidence = replace(evidence, idle_device_since=None)
     elif evidence.idle_device_since is None:
         evidence = replace(evidence, idle_device_since=seen_since)
-    if quiet and gpu in ("idle", "unknown"):
+    if quiet and (gpu in ("idle", "unknown") or is_locked(evidence)):
         # The window was idle as a whole, so the idleness is as old as the window.
         since = evidence.idle_since
         if since is None:
             since = now - rates.seconds if now - rates.seconds > now - gap + _ONSET else now - gap
         if gpu == "idle":  # its readings come seldom before a gap: one that came late holds for the time before it
             since = max(since, evidence.unread - limits.stale_device)
-        evidence = replace(evidence, idle_since=since, spin_since=None)
+        idle = replace(evidence, idle_since=since, spin_since=None)
+        is_deadlock = _is_deadlock(idle, rates, now, limits)
+        if is_deadlock and (gpu == "idle" or is_locked(idle)):  # no GPU runs Python
+            return replace(idle, kind=DEADLOCK)
         if gpu == "idle":
-            return replace(evidence, kind=DEADLOCK if _is_deadlock(evidence, rates, now, limits) else EXTERNAL)
-        return replace(evidence, kind=UNKNOWN, unread=now)
+            return replace(idle, kind=EXTERNAL)
+        if gpu == "unknown":
+            return replace(idle, kind=UNKNOWN, unread=now)
     if gpu == "unknown" and not productive and not (evidence.wait is not None and evidence.wait.kind == "place"):
         return replace(evidence, kind=UNKNOWN, idle_since=None, spin_since=None, unread=now)  # it can be a wait for it
     if productive or gpu in ("busy", "moving"):

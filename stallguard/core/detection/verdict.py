@@ -448,9 +448,10 @@ def thresholds(name: str, base: Baseline, where: Circumstances, limits: Detector
     deadlock = min(deadlock, external)
     if learning and name in IN_STEP:
         deadlock, external = max(deadlock, limits.learning), max(external, limits.learning)
-    proves_nothing = where.blind or (not learning and base.idle_share > limits.habitual_idle)
-    if proves_nothing:  # idleness of a device that cannot be read, or as a habit
-        deadlock = external = silence
+    habit = not learning and base.idle_share > limits.habitual_idle
+    proves_nothing = where.blind or habit  # idleness of a device that cannot be read, or as a habit
+    if proves_nothing:  # but a lock is no wait for a device
+        external, deadlock = silence, (silence if habit or not where.locked else deadlock)
     # A script can wait on purpose in a callback, so idleness is judged late there, but reported as early as a loop.
     idle = external * limits.suspect_share
     if known and name in PACED and not proves_nothing:

@@ -21,6 +21,7 @@ from stallguard.core.readings import Device
 KERNEL_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows' GPU under WSL
 
 CUDA_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
+CUDA_FILES = ("/dev/nv", "/dev/dxg")  # what those of a process that uses CUDA begin with: a Jetson's are /dev/nvmap
 
 PERCENT = 100
 TOGETHER = 0.5  # seconds in which the trainings of a run are read one after another: one answer serves all
@@ -56,6 +57,24 @@ def cuda_cards() -> int | None:
         except nvml.NVMLError:
             return None
     return None if any(os.path.exists(path) for path in CUDA_DRIVERS) else 0  # noqa: PTH110 - no more is asked
+
+
+def can_use_cuda(pids: Iterable[int]) -> bool:
+    """Return whether one of the processes has a file of CUDA's driver open, or hides what it has."""
+    seen = False
+    for pid in pids:
+        folder = f"/proc/{pid}/fd"
+        try:
+            for name in os.listdir(folder):  # noqa: PTH208 - no object for each of a thousand
+                with contextlib.suppress(FileNotFoundError):  # closed since
+                    if os.readlink(f"{folder}/{name}").startswith(CUDA_FILES):  # noqa: PTH115
+                        return True
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        except OSError:
+            return True
+        seen = True
+    return not seen
 
 
 class NvidiaGpu:
@@ -95,7 +114,7 @@ class NvidiaGpu:
         found = {index for index, pids_of in held.items() if pids_of and not pids_of.isdisjoint(pids)}
         known = [pids_of for pids_of in held.values() if pids_of is not None]
         # In a container NVML can have the host's pids: the absence of ours among others proves nothing.
-        mine = True if found else None if not known or any(known) else False
+        mine = True if found else None if (not known or any(known)) and can_use_cuda(pids) else False
         readings = {index: cards[index].read(now) for index in sorted(found or held)}
         lost = {index for index, error in refused.items() if isinstance(error, DeviceLostError)}
         lost |= {index for index, reading in readings.items() if reading is None}

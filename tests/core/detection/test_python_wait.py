@@ -11,6 +11,7 @@ from tests.simulation.alone import LIMITS, Alone
 from tests.simulation.program import ALONE, Rates
 
 LOCKED = ("lock", 0)
+LATEST = 40  # seconds
 
 
 def alone(**tree: object) -> Alone:
@@ -227,3 +228,35 @@ def test_a_lock_is_no_wait_for_a_gpu_and_so_it_is_certain_although_a_gpu_is_used
 
     assert scene.detector_state.judgement.evidence == "deadlock"
     assert detector.act_at(scene.detector_state, LIMITS) == scene.now
+
+
+# A GPU of which nothing shows whose work it does, one that other programs keep busy, and one that cannot be read.
+BUSY = {
+    "nobody's": Device(utilisation=0.9),
+    "others'": Device(used_by_run=True, utilisation=0.9, power=100.0),
+    "unread": Device(used_by_run=True),
+}
+
+
+@pytest.mark.parametrize("device", BUSY.values(), ids=BUSY)
+@pytest.mark.parametrize("counts", [False, True], ids=["frame", "census"])
+def test_a_lock_is_judged_as_soon_while_a_gpu_is_busy_or_cannot_be_read(counts: bool, device: Device):
+    assert locks_beside(device, LOCKED, counts=counts) <= 13.0
+
+
+@pytest.mark.parametrize("device", BUSY.values(), ids=BUSY)
+@pytest.mark.parametrize("frame", [("lock", 1), ("lock", -1), ("call", 0), ("", -1)], ids=str)
+def test_any_other_wait_can_be_one_for_such_a_gpu(frame: tuple[str, int], device: Device):
+    assert locks_beside(device, frame) > 30.0
+
+
+def locks_beside(device: Device, frame: tuple[str, int], *, counts: bool = True) -> float:
+    """Return the seconds until a silence of 40 s is judged, LATEST if it is not."""
+    scene, way = (counted(), "deadlock") if counts else (alone(), "no census")
+    scene.sampled(device)
+    for second in range(1, LATEST):
+        scene.sampled(device)
+        scene.silent(1.0, way, frame=frame)
+        if scene.detector_state.judgement.step == "stalled":
+            return second
+    return LATEST

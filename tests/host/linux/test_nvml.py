@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,18 +14,19 @@ from stallguard.core.readings import Device
 from stallguard.host.linux import nvml
 from stallguard.host.linux.nvml import NvidiaGpu
 
+OURS = 2**22 + 42  # no process has it: above PID_MAX_LIMIT, include/linux/threads.h
 NOT_SUPPORTED, NOT_FOUND, TIMEOUT, GPU_IS_LOST = 3, 6, 10, 15  # nvml.h, nvmlReturn_t
 
 
 class Driver:
-    """Stands for pynvml: two devices, of which the second is used by process 42."""
+    """Stands for pynvml: two devices, of which the second is used by process OURS."""
 
     class NVMLError(Exception):
         def __init__(self, value: int) -> None:
             self.value = value
 
     def __init__(self) -> None:
-        self.running: dict[int, list[int]] = {0: [], 1: [42]}
+        self.running: dict[int, list[int]] = {0: [], 1: [OURS]}
         self.samples: dict[int, list[Any]] = {0: [], 1: []}
         self.unsupported: set[str] = set()
         self.lost: set[int] = set()
@@ -154,93 +157,111 @@ def test_a_gpu_is_there_if_nvml_counts_it_and_unknown_if_only_its_driver_is(
 def test_devices_that_are_all_lost_are_an_error_of_the_system_and_none_of_a_library(driver: Driver) -> None:
     driver.lost = {0, 1}
     with pytest.raises(OSError, match="NVML"):
-        NvidiaGpu().read([42])
+        NvidiaGpu().read([OURS])
 
 
 def test_a_lost_device_is_told_and_hides_no_other_one(driver: Driver) -> None:
-    driver.running[0] = [42]
+    driver.running[0] = [OURS]
     now = [0.0]
     gpu = _at(now)
-    assert gpu.read([42]).lost == 0
+    assert gpu.read([OURS]).lost == 0
     now[0], driver.lost, driver.xids[0] = 10.0, {0}, [79]
-    reading = gpu.read([42])
+    reading = gpu.read([OURS])
     assert (reading.utilisation, reading.power, reading.lost) == (0.97, 512.0, 1)
     assert (reading.xid, reading.xid_count) == (79, 1)
     driver.lost = {1}
     now[0] = 20.0
-    assert _at(now).read([42]).utilisation == 0.03
+    assert _at(now).read([OURS]).utilisation == 0.03
 
 
 def test_a_lost_device_that_the_run_does_not_use_is_no_loss_of_it(driver: Driver) -> None:
     driver.lost = {0}
-    assert NvidiaGpu().read([42]).lost == 0
+    assert NvidiaGpu().read([OURS]).lost == 0
 
 
 def test_a_device_that_is_lost_between_two_questions_is_lost(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver.running[0] = [42]
+    driver.running[0] = [OURS]
 
     def lose(device: int) -> int:
         driver.lost = {1}
         return driver._answer("power", device, [70_000, 512_000])
 
     monkeypatch.setattr(driver, "nvmlDeviceGetPowerUsage", lose)
-    reading = NvidiaGpu().read([42])
+    reading = NvidiaGpu().read([OURS])
     assert (reading.utilisation, reading.lost) == (0.03, 1)
 
 
 def test_without_a_driver_there_is_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml, "_nvml", lambda: None)
-    assert NvidiaGpu().read([42]) is None
+    assert NvidiaGpu().read([OURS]) is None
 
 
 @pytest.mark.usefixtures("driver")
 def test_only_the_device_that_our_processes_hold_is_reported() -> None:
-    reading = NvidiaGpu().read([41, 42])
+    reading = NvidiaGpu().read([41, OURS])
     assert reading is not None
     assert (reading.name, reading.utilisation, reading.power, reading.memory) == ("NVIDIA H200", 0.97, 512.0, 7000)
     assert reading.used_by_run is True
 
 
 def _work(gpu: NvidiaGpu) -> tuple[bool | None, float | None]:
-    reading = gpu.read([42, 43])
+    reading = gpu.read([OURS, 43])
     return reading.moved, reading.compute
 
 
 def test_our_processes_move_only_while_samples_show_them_at_work(driver: Driver) -> None:
     gpu = NvidiaGpu()
-    driver.samples[1] = [_sample(42, 90, 1000)]
+    driver.samples[1] = [_sample(OURS, 90, 1000)]
     assert _work(gpu) == (None, None)  # the first look cannot tell since when
-    driver.samples[1] += [_sample(42, 80, 2000), _sample(42, 60, 2100), _sample(43, 10, 2100), _sample(9, 20, 2100)]
+    driver.samples[1] += [_sample(OURS, 80, 2000), _sample(OURS, 60, 2100), _sample(43, 10, 2100), _sample(9, 20, 2100)]
     assert _work(gpu) == (True, 0.8)  # 70 % and 10 %
     driver.samples[1].append(_sample(77, 99, 3000))
     assert _work(gpu) == (False, 0.0)
     assert _work(gpu) == (False, 0.0)  # no sample at all: idle
 
 
-def test_a_container_that_sees_the_hosts_pids_makes_ownership_unknown(driver: Driver) -> None:
+def test_a_container_that_sees_the_hosts_pids_makes_ownership_unknown_if_the_driver_is_in_use(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     driver.running[1] = [990_001]
-    reading = NvidiaGpu().read([42])
+    monkeypatch.setattr(nvml, "CUDA_FILES", (str(tmp_path / "nv"),))
+    with (tmp_path / "nvidia0").open("w"):
+        reading = NvidiaGpu().read([os.getpid()])
     assert reading.used_by_run is None
     assert reading.moved is None
     assert reading.utilisation == 0.97
 
 
+def test_what_has_no_file_of_the_driver_open_uses_no_device_of_others(driver: Driver) -> None:
+    driver.running[1] = [990_001]
+    assert NvidiaGpu().read([os.getpid()]).used_by_run is False
+    driver.unsupported = {"running"}
+    assert NvidiaGpu().read([os.getpid()]).used_by_run is False
+
+
+def test_whether_a_process_that_has_ended_used_the_driver_is_not_known(driver: Driver) -> None:
+    driver.running[1] = [990_001]
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    assert NvidiaGpu().read([ended.pid]).used_by_run is None
+
+
 def test_an_unused_device_is_not_ours(driver: Driver) -> None:
     driver.running[1] = []
-    assert NvidiaGpu().read([42]).used_by_run is False
+    assert NvidiaGpu().read([OURS]).used_by_run is False
 
 
 def test_what_a_device_does_not_support_is_unknown_not_zero(driver: Driver) -> None:
     everything = {"rates", "power", "limit", "clock", "reasons", "errors", "running", "samples", "events", "counters"}
     driver.unsupported = everything
-    reading = NvidiaGpu().read([42])
+    reading = NvidiaGpu().read([OURS])
     assert reading == Device(name="NVIDIA H200", memory=7100, lost=0)
 
 
 def test_a_binding_without_the_newer_functions_reads_the_rest(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("nvmlEventSetCreate", "nvmlGpmQueryDeviceSupport", "nvmlDeviceGetEnforcedPowerLimit"):
         monkeypatch.delattr(Driver, name)
-    reading = NvidiaGpu().read([42])
+    reading = NvidiaGpu().read([OURS])
     assert (reading.power, reading.power_limit, reading.xid_count, reading.sm_activity) == (512.0, None, None, None)
     assert driver.xids == {0: [], 1: []}
 
@@ -248,16 +269,16 @@ def test_a_binding_without_the_newer_functions_reads_the_rest(driver: Driver, mo
 def test_what_the_device_does_is_read_beside_how_busy_it_is(driver: Driver) -> None:
     now = [0.0]
     gpu = _at(now)
-    reading = gpu.read([42])
+    reading = gpu.read([OURS])
     assert (reading.memory_utilisation, reading.power_limit, reading.ecc_errors) == (0.4, 600.0, 2)
     assert (reading.clock, reading.clock_limit, reading.slowed_by) == (1755, 1980, ())
     assert (reading.xid, reading.xid_count, reading.sm_activity) == (None, 0, None)
     now[0], driver.reasons, driver.xids[1] = 10.0, 0x8 | 0x40, [31, 43]
-    reading = gpu.read([42])
+    reading = gpu.read([OURS])
     assert (reading.xid, reading.xid_count, reading.slowed_by) == (43, 2, ("heat",))
     assert reading.sm_activity == 0.008
     now[0] = 20.0
-    assert gpu.read([42]).xid_count == 2
+    assert gpu.read([OURS]).xid_count == 2
     assert driver.counters == [0, 1]  # two samples, taken in turns
 
 
@@ -271,15 +292,15 @@ def test_what_slows_the_clock_is_said_in_words_and_idling_is_not(bits: int, word
 
 
 def test_several_devices_of_a_run_are_one_reading(driver: Driver) -> None:
-    driver.running[0] = [42]
-    reading = NvidiaGpu().read([42])
+    driver.running[0] = [OURS]
+    reading = NvidiaGpu().read([OURS])
     assert (reading.utilisation, reading.memory_utilisation) == (0.97, 0.4)  # one that waits for another is idle
     assert (reading.power, reading.power_limit, reading.memory, reading.ecc_errors) == (582.0, 1300.0, 7100, 2)
     assert (reading.clock, reading.clock_limit) == (345, 1980)  # the slowest paces all
 
 
 def test_a_sum_of_which_one_part_is_unknown_is_unknown(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver.running[0] = [42]
+    driver.running[0] = [OURS]
 
     def of_one(device: int) -> int:
         if device == 0:
@@ -287,7 +308,7 @@ def test_a_sum_of_which_one_part_is_unknown_is_unknown(driver: Driver, monkeypat
         return 512_000
 
     monkeypatch.setattr(driver, "nvmlDeviceGetPowerUsage", of_one)
-    reading = NvidiaGpu().read([42])
+    reading = NvidiaGpu().read([OURS])
     assert (reading.power, reading.power_limit) == (None, 1300.0)
 
 
@@ -295,13 +316,13 @@ def test_questions_that_take_long_are_asked_seldom_and_trainings_share_the_answe
     now = [0.0]
     gpus = [_at(now) for _ in range(3)]
     for gpu in gpus:
-        gpu.read([42])
+        gpu.read([OURS])
     assert (driver.asked.count("power"), driver.asked.count("errors"), driver.asked.count("running")) == (1, 1, 2)
     now[0] = 2.0
-    assert gpus[0].read([42]).ecc_errors == 2
+    assert gpus[0].read([OURS]).ecc_errors == 2
     assert (driver.asked.count("power"), driver.asked.count("errors")) == (2, 1)
     now[0] = 4.0
-    gpus[0].read([42])
+    gpus[0].read([OURS])
     assert (driver.asked.count("power"), driver.asked.count("errors")) == (3, 2)
 
 
@@ -312,8 +333,8 @@ def test_the_other_programs_on_the_device_are_counted_where_they_can_be_seen(
     monkeypatch.setattr(nvml, "sees_all_processes", lambda: sees_all)
     now = [0.0]
     gpu = _at(now)
-    assert gpu.read([42]).others == (0 if sees_all else None)  # of those in other containers none is shown
-    now[0], driver.running[1] = 10.0, [42, 7, 8]
-    assert gpu.read([42]).others == 2
+    assert gpu.read([OURS]).others == (0 if sees_all else None)  # of those in other containers none is shown
+    now[0], driver.running[1] = 10.0, [OURS, 7, 8]
+    assert gpu.read([OURS]).others == 2
     now[0], driver.running[1] = 20.0, [7]
-    assert gpu.read([42]).others is None  # whether one of them is ours is not known
+    assert gpu.read([OURS]).others is None  # whether one of them is ours is not known
