@@ -86,6 +86,11 @@ def test_a_killed_training_that_ends_otherwise_misses_a_goal(
     assert set(missed(frameworks.shown_kills(frameworks.kills(asked)))) == {f"tracked torch: {name}" for name in names}
 
 
+def test_what_is_kept_inside_of_a_checkpoint_that_is_being_written_is_no_whole_one(tmp_path: Path) -> None:
+    assert frameworks.is_whole(tmp_path / "trainer-0001/g1")
+    assert not frameworks.is_whole(tmp_path / "trainer-0001/tmp-g1-77/script/g1")
+
+
 @pytest.mark.parametrize(
     ("shares", "apart", "orders", "names"),
     [

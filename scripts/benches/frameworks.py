@@ -426,11 +426,13 @@ def killed(asked: Asked, kind: Kind, place: Path, wanted: int, seed: str, expect
             _kill(process, place, dice, seen)
         else:
             lives_until(lambda: False, process)
-        first = next((line["first"] for line in lines_of(output) if line["pid"] == process.pid), None)
+        # One that goes on after the last step has none.
+        own = [line["first"] for line in lines_of(output) if line["pid"] == process.pid and "first" in line]
+        first = own[0] if own else None
         if first is not None:
             seen.resumed += first > 0
             seen.over += had and first == 0
-        had = any(place.glob("runs/latest/checkpoints/**/g[0-9]*"))
+        had = any(is_whole(folder) for folder in place.glob("runs/latest/checkpoints/**/g[0-9]*"))
     code = ended(child, max(1.0, end - time.monotonic()), 10)
     if code is None and asked.left <= 0:
         return None
@@ -441,6 +443,11 @@ def killed(asked: Asked, kind: Kind, place: Path, wanted: int, seed: str, expect
     if code != 0 or ours != theirs:
         seen.other = f"seed {seed!r}: exit code {code}; {output.read_text(errors='replace')[-600:]}"
     return asdict(seen)
+
+
+def is_whole(generation: Path) -> bool:
+    """Return whether a generation of checkpoints is no part of one that is being written (generations.py)."""
+    return not any(part.startswith("tmp-") for part in generation.parts)
 
 
 def lines_of(output: Path) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ _KEY = "script_state"
 BIG = 16 << 20  # bytes of a dataset's own arrays that can be its state; larger ones are its data
 # s that a look at what the data are drawn from can take at each opening: an epoch can be as short as a second.
 LOOK = 0.01
+READ = 0.02  # s in which arrays that the data are drawn from are read at a look, to see their changes: 20 MB at least
 _PLAIN, _CONTAINERS = (bool, int, float, str, type(None)), (list, dict, tuple, set)
 _LACKS = "its checkpoint lacks the state of %s"
 _NOT_SET = "the state of these objects of the script is not restored: %s"
@@ -78,7 +79,8 @@ class ScriptState:
         self._context, self._pace = context, pace
         self._roots = {SCRIPT: enter, DATA: enter_data}
         self._baselines: dict[str, ObjectBaseline] = {}
-        self._reads: dict[str, bool] = {}  # as for Walk
+        self._reads: dict[str, dict[str, bool]] = {SCRIPT: {}, DATA: {}}  # as for Walk
+        self._sizes: dict[str, int] = {}  # of the files that the script writes, as the loop began
         self._before: ObjectBaseline | None = None  # of `note_before`, and the paths of what it says
         self._set_before: list[str] = []
         self._opened: Kept | None = None
@@ -116,6 +118,7 @@ class ScriptState:
         try:
             walked = self._walk(SCRIPT, self._pace.allowance(time.monotonic()))
             files = {os.path.basename(path): how for path, how in self.files.changing(walked, []).items()}
+            self._sizes = self.files.sizes()
         except Exception as error:  # of any object that the script's code reaches
             self._break(error)
             return
@@ -135,7 +138,7 @@ class ScriptState:
         try:
             import numpy  # noqa: F401 - torch and MLX train without it
 
-            data = self._walk(DATA)
+            data = self._walk(DATA, READ)
             self._baselines[DATA] = ObjectBaseline(data)
             self._opened = self._of(DATA, data, BIG)
         except Exception as error:
@@ -154,7 +157,7 @@ class ScriptState:
     def _walk(self, root: str, seconds: float = NOT_READ) -> Walk:
         """Return a walk.  `seconds`: to read arrays that were not read before."""
         began = time.monotonic()
-        walked = Walk({} if seconds == NOT_READ else self._reads, began + seconds)
+        walked = Walk({} if seconds == NOT_READ else self._reads[root], began + seconds)
         self._roots[root](walked)
         self._pace.digested(time.monotonic() - began)
         return walked
@@ -173,7 +176,7 @@ class ScriptState:
         if DATA in self._baselines and not self._is_slow and not self._broken:
             began = time.monotonic()
             try:
-                self._opened = self._of(DATA, self._walk(DATA), BIG)
+                self._opened = self._of(DATA, self._walk(DATA, READ), BIG)
             except Exception as error:
                 self._break(error)
             self._is_slow = time.monotonic() - began > LOOK
@@ -197,7 +200,7 @@ class ScriptState:
             walked = self._walk(SCRIPT, self._pace.allowance(time.monotonic()))
             found = {
                 SCRIPT: self._of(SCRIPT, walked, self._context.settings.checkpoint_most),
-                DATA: self._of(DATA, self._walk(DATA), BIG),
+                DATA: self._of(DATA, self._walk(DATA, READ), BIG),
             }
         except Exception as error:  # of one that came since the beginning
             text = "%s: %s" % (type(error).__name__, error)
@@ -217,6 +220,11 @@ class ScriptState:
         """Restore what the data are drawn from, as the epoch's data were opened."""
         if "parts" in kept.facts and self._begin_data():
             self._restore(DATA, *_part(kept, OPENED))
+
+    def written(self) -> list[str]:
+        """Return the names of the files that were written since `begin`: by the data, if nothing else has run."""
+        sizes = self.files.sizes()
+        return sorted(os.path.basename(path) for path, size in sizes.items() if size != self._sizes.get(path, 0))
 
     def restore(self, kept: Kept, *, last: bool = True) -> None:
         """Restore what `read` returned; say what is not as it was.  `last`: no other call follows, so the files too."""

@@ -37,7 +37,7 @@ from .generations import DAMAGE, NEXT, CheckpointStore
 from .saved_generation import are_of_others
 from .schedule import CheckpointSchedule, SaveReport
 from .script_state import ScriptState
-from .tracked_objects import Kept, Packed, TreesState, generators_in, kept, named_in, unpacked
+from .tracked_objects import Filling, Kept, Packed, PlainState, TreesState, generators_in, kept, named_in, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -197,8 +197,12 @@ class TrackedLoop:
         """Write a state into the objects.  `last`: the script's code does nothing between this and its next batch."""
         self._has_trained = False
         with self._context.phase("checkpoint"):
+            filling = Filling()
             for one, saved in zip(self._objects, state["objects"]):
-                one.write(saved)
+                if isinstance(one, PlainState):
+                    one.write(saved, filling)
+                else:
+                    one.write(saved)
             if self._data is not None:
                 self._data.write(state["data"])
             random_state.restore(state["random"])

@@ -7,6 +7,7 @@ code is run.  What cannot be kept is TypeError when it is handed over.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -17,7 +18,9 @@ from . import encoding, random_state, tensors, tracked_jax, tracked_mlx, tracked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_TENSOR, _GENERATOR = "\0tensor", "\0generator"  # each begins the tuple that stands for one in what is encoded
+# Each begins the tuple that stands for one in what is encoded: an object that is in several places, where it is first
+# and later, and an array of objects.
+_TENSOR, _GENERATOR, _FIRST, _SAME, _OBJECTS = "\0tensor", "\0generator", "\0first", "\0same", "\0objects"
 _LIBRARIES: dict[str, Any] = {"torch": tracked_torch, "mlx": tracked_mlx, "jax": tracked_jax}
 _FIXED = (int, float, complex, str, bytes, tuple, frozenset, type(None))
 _WHOLE = (set, deque, bytearray)
@@ -68,9 +71,9 @@ class PlainState:
         shapes = [getattr(one, "shape", None) for one in (state, self._value)]
         return is_generator or (type(state) is type(self._value) and shapes[0] == shapes[1])
 
-    def write(self, state: Any) -> None:
-        """Write a state into it."""
-        if filled(self._value, state) is not self._value:
+    def write(self, state: Any, filling: Filling | None = None) -> None:
+        """Write a state into it.  `filling`: of all objects, which can hold the same ones."""
+        if (filling or Filling()).of(self._value, state) is not self._value:
             raise ValueError("a %s of another type than when the checkpoint was made" % type(self._value).__name__)
 
 
@@ -89,9 +92,9 @@ class TreesState(PlainState):
         """Return whether a state is of one that began with the same trees and arrays."""
         return bool(state["begun"] == self._trees.lines)
 
-    def write(self, state: Any) -> None:
-        """Write a state into it."""
-        filled(self._value, self._trees.restored(state["now"]))
+    def write(self, state: Any, filling: Filling | None = None) -> None:
+        """Write a state into it.  `filling`: see PlainState."""
+        (filling or Filling()).of(self._value, self._trees.restored(state["now"]))
         self._trees.look(self._value)
 
     @property
@@ -142,32 +145,93 @@ def named_in(values: Iterable[Any]) -> Iterator[Any]:
 
 def filled(existing: Any, state: Any) -> Any:
     """Return `existing` with the content of `state` if both are mutable and alike, otherwise `state`."""
-    if isinstance(state, random_state.GeneratorState):
-        return random_state.write(state.of, state.state, existing)
-    is_alike = type(existing) is type(state)
-    if isinstance(state, dict):
-        target = existing if is_alike else state
-        merged = {key: filled(target.get(key), one) for key, one in state.items()}
-        target.clear()
-        target.update(merged)
-        return target
-    if isinstance(state, list):
-        target = existing if is_alike else state
-        target[:] = [filled(old, one) for old, one in zip(target + [None] * len(state), state)]
-        return target
-    if type(state) is tuple:
-        return tuple(filled(None, one) for one in state)
-    if isinstance(state, _WHOLE):
-        if not is_alike or (isinstance(state, deque) and state.maxlen != existing.maxlen):
+    return Filling().of(existing, state)
+
+
+class Filling:
+    """Writes states into existing objects.
+
+    An object that was in two places is one object in both; two objects of a state are never written into one.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}  # by id of a state, which the caller keeps
+        self._used: dict[int, Any] = {}  # by id, the existing objects that have a state
+
+    def of(self, existing: Any, state: Any) -> Any:
+        """Return `existing` with the content of `state` if both are mutable and alike, otherwise `state`."""
+        if isinstance(state, random_state.GeneratorState):
+            return random_state.write(state.of, state.state, existing)
+        if type(state) is tuple:
+            return self._tuple(existing, state)
+        if isinstance(state, _FIXED):
             return state
-        existing.clear()
-        (existing.update if isinstance(state, set) else existing.extend)(state)
-        return existing
-    if type(state).__name__ == "ndarray":
-        return encoding.written_into(existing, state)
-    if isinstance(state, tracked_jax.Stored):
-        return tracked_jax.placed(state)
-    return tracked_torch.written_into(existing, state)
+        if id(state) not in self._made:
+            if id(existing) in self._used:
+                existing = None
+            self._used[id(existing)] = existing
+            self._made[id(state)] = self._content(existing, state)
+        return self._made[id(state)]
+
+    def _items(self, existing: Iterable[Any], state: Iterable[Any]) -> list[Any]:
+        return [self.of(old, one) for old, one in zip(itertools.chain(existing, itertools.repeat(None)), state)]
+
+    def _tuple(self, existing: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+        found = tuple(self._items(existing if type(existing) is tuple else (), state))
+        is_same = type(existing) is tuple and len(existing) == len(found)
+        return existing if is_same and all(old is one for old, one in zip(existing, found)) else found
+
+    def _content(self, existing: Any, state: Any) -> Any:
+        is_alike = type(existing) is type(state)
+        if isinstance(state, dict):
+            target = existing if is_alike else state
+            merged = {key: self.of(target.get(key), one) for key, one in state.items()}
+            target.clear()
+            target.update(merged)
+            return target
+        if isinstance(state, list):
+            target = existing if is_alike else state
+            target[:] = self._items(list(target), list(state))
+            return target
+        if isinstance(state, _WHOLE):
+            if isinstance(state, deque):
+                is_alike = is_alike and state.maxlen == existing.maxlen
+                state = deque(self._items(existing if is_alike else (), state), state.maxlen)
+            if not is_alike:
+                return state
+            existing.clear()
+            (existing.update if isinstance(state, set) else existing.extend)(state)
+            return existing
+        if type(state).__name__ == "ndarray":
+            if state.dtype == object:
+                olds = existing.reshape(-1).tolist() if is_alike and existing.dtype == object else ()
+                state = _of_objects(self._items(olds, state.reshape(-1).tolist()), state.shape)
+            return encoding.written_into(existing, state)
+        if isinstance(state, tracked_jax.Stored):
+            return tracked_jax.placed(state)
+        return tracked_torch.written_into(existing, state)
+
+
+def _of_objects(items: list[Any], shape: Iterable[int]) -> Any:
+    import numpy
+
+    found = numpy.empty(len(items), object)
+    for index, item in enumerate(items):  # not by a slice: numpy would look into the items
+        found[index] = item
+    return found.reshape(tuple(shape))
+
+
+def _has_objects(value: Any) -> bool:
+    return type(value).__name__ == "ndarray" and value.dtype == object and value.size <= encoding.ENTRIES
+
+
+def _parts(value: Any) -> Iterable[Any] | None:
+    """Return what a container has that `Packed` follows; None for anything else."""
+    if type(value) in (dict, OrderedDict, defaultdict):
+        return list(value.values())
+    if type(value) in (list, tuple, deque):
+        return list(value)
+    return value.reshape(-1).tolist() if _has_objects(value) else None
 
 
 class Packed:
@@ -179,10 +243,24 @@ class Packed:
         self._arrays: list[Any] = []
         self._tensors: list[dict[str, Any]] = []
         self._bytes: list[Any] = []
+        self._seen: dict[int, Any] = {}  # by id, objects that can be in several places; it keeps them alive
+        self._numbers: dict[int, int] = {}  # by id, of those that are
+        self._open: dict[int, bool] = {}  # of these: whether what is in it is being marked
 
     def code(self, state: Any) -> Any:
         """Return JSON for nested values.  Raises what the values raise, and encoding.NotPlain."""
+        self._look(state)
         return encoding.encode(self._marked(state), self._arrays)
+
+    def _look(self, value: Any) -> None:
+        """Number the objects that are in several places."""
+        if not isinstance(value, _FIXED):
+            if id(value) in self._seen:
+                self._numbers.setdefault(id(value), len(self._numbers))
+                return
+            self._seen[id(value)] = value
+        for one in _parts(value) or ():
+            self._look(one)
 
     def facts(self, code: Any) -> tuple[dict[str, Any], list[Any]]:
         """Return the facts and buffers of a checkpoint whose JSON is `code`."""
@@ -190,6 +268,19 @@ class Packed:
         return {"code": code, "arrays": meta, "tensors": self._tensors}, [*blobs, *self._bytes]
 
     def _marked(self, value: Any) -> Any:
+        number = self._numbers.get(id(value))
+        if number is None:
+            return self._content(value)
+        if id(value) in self._open:
+            if self._open[id(value)]:
+                raise encoding.NotPlain("a %s that contains itself" % type(value).__name__)
+            return (_SAME, number)
+        self._open[id(value)] = True
+        content = self._content(value)
+        self._open[id(value)] = False
+        return (_FIRST, number, content)
+
+    def _content(self, value: Any) -> Any:
         name = next((name for name, one in _LIBRARIES.items() if one.is_tensor(value)), "")
         if name:
             facts, content = _LIBRARIES[name].content(value, self._dry)
@@ -209,6 +300,8 @@ class Packed:
             return OrderedDict(pairs) if kind is OrderedDict else pairs if kind is dict else value
         if kind in (list, tuple):
             return kind([self._marked(one) for one in value])
+        if _has_objects(value):
+            return (_OBJECTS, list(value.shape), [self._marked(one) for one in _parts(value) or ()])
         return deque(map(self._marked, value), value.maxlen) if kind is deque else value
 
 
@@ -220,12 +313,20 @@ def unpacked(facts: dict[str, Any], blobs: list[Any]) -> Any:
     count = len(facts["arrays"])
     arrays = tensors.unpack(facts["arrays"], blobs[:count]) if count else []
     made = [_LIBRARIES[one["of"]].made(one, blob) for one, blob in zip(facts["tensors"], blobs[count:])]
+    shared: dict[int, Any] = {}
 
     def unmarked(value: Any) -> Any:
-        if isinstance(value, tuple) and value[:1] == (_TENSOR,):
+        mark = value[0] if isinstance(value, tuple) and value and isinstance(value[0], str) else None
+        if mark == _TENSOR:
             return made[value[1]]
-        if isinstance(value, tuple) and value[:1] == (_GENERATOR,):
+        if mark == _GENERATOR:
             return random_state.GeneratorState(value[1], unmarked(value[2]))
+        if mark == _FIRST:
+            return shared.setdefault(value[1], unmarked(value[2]))
+        if mark == _SAME:
+            return shared[value[1]]
+        if mark == _OBJECTS:
+            return _of_objects([unmarked(one) for one in value[2]], value[1])
         if isinstance(value, dict):
             for key, one in list(value.items()):
                 value[key] = unmarked(one)

@@ -267,12 +267,14 @@ class TrainerCheckpoints:
         found, self._kept = self._kept, None
         if found is None:
             return
+        # Trainer draws batches ahead: what the data wrote for these is cut off too.
+        drawn = [*found["drawn"], *call.script.written()]
         call.script.restore(found["kept"])
         for name, one in call.trainer.model.named_parameters():
             if one.requires_grad is (name in found["frozen"]):
                 one.requires_grad_(not one.requires_grad)
-        if found["drawn"] and not found["over"]:
-            self._context.say("inexact", announcements.KEPT_BY_PIPELINE % announcements.listed(found["drawn"]))
+        if drawn and not found["over"]:
+            self._context.say("inexact", announcements.KEPT_BY_PIPELINE % announcements.listed(drawn))
 
     def opens(self, trainer: Any, *_: Any, **__: Any) -> Any:
         """Begin a save of Trainer's, or what it does after a step."""

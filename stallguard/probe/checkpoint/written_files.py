@@ -191,6 +191,11 @@ class WrittenFiles:
                 handle.flush()
         return {path: handle for _, path, handle in found}
 
+    def sizes(self) -> dict[str, int]:
+        """Return the length of each file that the script writes line by line; the buffers are empty then."""
+        paths = {*self._open(appending=False), *self.appended}
+        return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
+
     def _recorded(self, *kinds: str) -> dict[str, int]:
         """Return the length that each file had before this fit; `kinds`: HELD, CLOSED, "" (opened in it)."""
         base, found = os.path.join(self.folder, BASE), dict[str, int]()

@@ -162,6 +162,32 @@ def test_data_that_were_restored_as_they_opened_are_kept_again(attempt):
     assert third.rows.drawn == 1
 
 
+def test_an_array_that_the_data_change_as_they_are_drawn_comes_back_and_is_named(attempt):
+    first = attempt()
+    first.rows.table = np.zeros((500, 500))  # 2 MB
+    first.state.begin()
+    first.rows.table[300, 7] += 1
+    kept = first.kept()
+    assert script_state.changed_data(kept) == ["data.table"]
+
+    second = attempt()
+    second.rows.table = np.zeros((500, 500))
+    second.state.restore(kept)
+    assert second.rows.table[300, 7] == 1.0
+
+
+def test_what_the_data_write_while_they_are_drawn_again_is_named(attempt, tmp_path):
+    log, other = (tmp_path / "drawn.txt").open("a"), (tmp_path / "other.txt").open("a")
+    with log, other:
+        other.write("before\n")
+        one = attempt()
+        one.state.listen(resumes=True)
+        one.state.begin()
+        assert one.state.written() == []
+        log.write("1\n")
+        assert one.state.written() == ["drawn.txt"]
+
+
 def test_a_look_at_the_data_that_takes_long_is_not_repeated_in_each_epoch(attempt, monkeypatch):
     monkeypatch.setattr(script_state, "LOOK", -1.0)
     first = attempt()
