@@ -18,8 +18,8 @@ from stallguard.host.linux import procfs
 THREADS_MAX = 2000  # 30 ms; a census of more would be late
 # Threads of ZeroMQ, by their names: they carry messages to a thread of the program, which then waits in poll itself.
 SERVANTS = "ZMQbg/"
-# Threads of NVIDIA's driver ("cuda00002000009", "cuda-EvtHandlr"), which poll its files all the time.
-DRIVER = "cuda"
+# Threads of NVIDIA's driver ("cuda00002000009", "cuda-EvtHandlr"), which poll its files all the time, and call ioctl.
+DRIVER, OF_DRIVER = "cuda", ("poll", "read", "write", "other")
 FILES_MAX = 1024  # open files looked at, a process
 
 # System call numbers by the name that uname(2) gives the machine: arch/x86/entry/syscalls/syscall_64.tbl and
@@ -101,7 +101,7 @@ def _site(pid: int, thread: str) -> str | None:
     if call is None and os.path.exists(f"/proc/{pid}/task/{thread}"):  # noqa: PTH110 - one call, no object
         return None
     site = wait_site(stat.state, call or b"")
-    return "driver" if site == "poll" and stat.name.startswith(DRIVER) else site
+    return "driver" if site in OF_DRIVER and stat.name.startswith(DRIVER) else site
 
 
 _REMOTE, _STATE, _INODE, _ESTABLISHED = 2, 3, 9, "01"  # columns of proc_net(5), and one value of the state

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import socket
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -66,15 +69,22 @@ def test_threads_of_zeromq_do_not_count() -> None:
         assert eventually(lambda: census([child.pid]) == {"futex": 1})
 
 
-DRIVEN = NAMED.replace("ZMQbg/IO/0", "cuda00002000009").replace(
-    "time.sleep(60)", "import os, select; select.poll().poll(60_000)"
-)
+DRIVEN = NAMED.replace("ZMQbg/IO/0", "cuda00002000009")
+# The last is a system call that no other site has, as the ioctl of the driver.
+WAITS = ("select.poll().poll(60_000)", "os.read(os.pipe()[0], 1)", "fcntl.flock(os.open('.', 0), fcntl.LOCK_EX)")
 
 
 @linux
-def test_a_thread_of_the_gpus_driver_is_at_a_site_of_its_own() -> None:
-    with running(DRIVEN) as child:
+@pytest.mark.parametrize("waits", WAITS)
+def test_a_thread_of_the_gpus_driver_is_at_a_site_of_its_own(
+    waits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    held = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with running(DRIVEN.replace("time.sleep(60)", f"import fcntl, os, select; {waits}")) as child:
         assert eventually(lambda: census([child.pid]) == {"futex": 1, "driver": 1})
+    os.close(held)
 
 
 @linux
