@@ -137,6 +137,8 @@ ONE, TWO = "loop=keras,what=kill,where=step", "loop=torch,what=kill,where=step"
         ("loop=trainer,what=kill,where=step", (ODD, ODD), (1, 2), ["attempt 2 says 2 times how it begins"]),
         ("loop=lightning,what=kill,where=step", (("attempt.resumed", "goes on from step 12, ..."),), (1, 0), []),
         ("loop=mlx-lm,what=kill,where=step", (("attempt.resumed", "goes on after iteration 17; ..."),), (1, 5), []),
+        ("loop=mlx-lm,what=kill,where=step", (("attempt.resumed", "goes on after iteration 11; ..."),), (0, 11), []),
+        ("loop=mlx-lm,what=kill,where=step", (SCRATCH,), (0, 0), ["attempt 2 starts from scratch although a"]),
         ("loop=track-mlx,what=kill,where=step", (("attempt.resumed", "after epoch 1, batch 12"),), (1, 0), []),
         ("loop=track-torch,what=kill,where=step", (EPOCH,), (1, 0), []),
         ("loop=track-torch,what=kill,where=step", (EPOCH,), (1, 1), ["attempt 2 begins with epoch and batch (1, 1)"]),
