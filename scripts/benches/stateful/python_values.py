@@ -48,6 +48,8 @@ THINGS = (
     Thing("list", "[]", "thing.append(n)", "thing"),
     Thing("list-of-lists", "[[], []]", "thing[n % 2].append(n)", "thing"),
     Thing("list-sorted", "[]", "thing.append(n * 7 % 5); thing.sort()", "thing"),
+    Thing("list-joined", "[[], []]", "thing[0].append(n); thing[n % 2] = thing[0]", "[thing, thing[0] is thing[1]]"),
+    Thing("list-apart", "(lambda one: [one, one])([])", "thing[0].append(n); thing[1] = thing[n % 2] if n % 3 else [n]", "[thing, thing[0] is thing[1]]"),
     Thing("list-of-itself", "(lambda held: [held.append(held), held][1])([0])", "thing[0] += n + 1", "[thing[0], thing[1] is thing]"),
     Thing("list-long", "[0.5] * 5000", "thing[n * 37 % 5000] += n + 1", "zlib.crc32(repr(thing).encode())", "import zlib"),
     Thing("list-class", "RowList()", "thing.append(n)", "list(thing)", _LIST_CLASS),

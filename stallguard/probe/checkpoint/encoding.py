@@ -7,7 +7,8 @@ keeps.  Long lists of numbers of one type become arrays too: a callback that kee
 of them.  Of an array whose type is more than a number of this machine (texts, records, another order of bytes) its
 bytes and its type are kept.  Anything else (a model, a file, a lambda) is not plain and raises `NotPlain`.
 
-When decoded, a container or a generator that exists is changed in place, because others refer to the same object.
+When decoded, a container or a generator that exists is changed in place, because others refer to the same object.  One
+that is in several places of a value is one object in all of them again, and two are never changed into one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from . import tensors as tensors_of
 ENTRIES = 200_000  # of one container whose entries differ in type; a larger one is data, not state
 LONG = 64  # entries from which a list of numbers of one type is kept as an array
 _SCALARS = (bool, int, float, str, type(None))
+_KINDS_OF_SCALARS = frozenset(_SCALARS)
+_MUTABLE = (list, dict, set, deque, bytearray, array, io.StringIO, io.BytesIO)
 _NUMBERS = {float: "d", int: "q"}
 _LISTS = (list, tuple, set, frozenset, deque)
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
@@ -47,19 +50,78 @@ class NotPlain(Exception):
     """A value that cannot be stored, or that a checkpoint must not bring."""
 
 
+class Arrays:
+    """The arrays of one call of `encode`, and the objects that are in several places of its value."""
+
+    def __init__(self, arrays: list[Any], value: Any) -> None:
+        self._arrays = arrays
+        self._seen: set[int] = set()
+        self.numbers: dict[int, int] = {}  # by id, of the objects that are in several places
+        self.is_over: dict[int, bool] = {}  # by number, of those that were come upon: whether all that is in it was
+        self._look(value)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def append(self, one: Any) -> None:
+        """Add an array."""
+        self._arrays.append(one)
+
+    def _look(self, value: Any) -> None:
+        if type(value) in _SCALARS:
+            return
+        if _is_mutable(value):
+            if id(value) in self._seen:
+                self.numbers.setdefault(id(value), len(self.numbers))
+                return
+            self._seen.add(id(value))
+        parts = _parts(value)
+        if parts and not _KINDS_OF_SCALARS.issuperset(map(type, parts)):
+            for one in parts:
+                self._look(one)
+
+
+def _is_mutable(value: Any) -> bool:
+    return isinstance(value, _MUTABLE) or object_kinds.is_array(value)
+
+
+def _parts(value: Any) -> Any:
+    """Return what a container has, each of which can be in another place too."""
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, (list, tuple, deque)):
+        return value
+    has_objects = object_kinds.is_array(value) and value.dtype == object and value.size <= ENTRIES
+    return value.reshape(-1).tolist() if has_objects else ()
+
+
 def encode(value: Any, tensors: list[Any]) -> Any:
     """Return JSON for `value`, adding its arrays to `tensors`; raises NotPlain."""
     memory = _memory(value)
     if memory is None:
-        return _encoded(value, tensors)
+        return _encoded(value, Arrays(tensors, value))
     # Not of an entry of a container: `decode` needs the object that exists.
     return {"#": "memory", "at": _bytes(memory, tensors)}
 
 
-def _encoded(value: Any, tensors: list[Any]) -> Any:
-    kind = type(value)
-    if kind in _SCALARS:
+def _encoded(value: Any, tensors: Arrays) -> Any:
+    if type(value) in _SCALARS:
         return value
+    number = tensors.numbers.get(id(value))
+    if number is None:
+        return _content(value, tensors)
+    if number in tensors.is_over:
+        if not tensors.is_over[number]:
+            raise NotPlain("a %s that contains itself" % type(value).__name__)
+        return {"#": "same", "at": number}
+    tensors.is_over[number] = False
+    code = _content(value, tensors)
+    tensors.is_over[number] = True
+    return {"#": "first", "of": number, "at": code}
+
+
+def _content(value: Any, tensors: Arrays) -> Any:
+    kind = type(value)
     if object_kinds.has_attributes(value) or object_kinds.is_pipe(value):
         raise NotPlain(kind.__name__)
     kind = object_kinds.TRACKED.get(kind.__name__, kind)
@@ -106,7 +168,7 @@ def _encoded(value: Any, tensors: list[Any]) -> Any:
     return {**code, "fixed": True} if is_fixed else code
 
 
-def _of_numpy(value: Any, kind: Any, numpy: Any, tensors: list[Any]) -> Any:
+def _of_numpy(value: Any, kind: Any, numpy: Any, tensors: Arrays) -> Any:
     is_masked = kind.__module__.startswith("numpy.ma") and kind.__name__ == "MaskedArray"
     if is_masked:
         mask = numpy.ma.getmaskarray(value)
@@ -135,7 +197,7 @@ def _of_numpy(value: Any, kind: Any, numpy: Any, tensors: list[Any]) -> Any:
     }  # fmt: skip
 
 
-def _bytes(content: bytes, tensors: list[Any]) -> dict[str, Any]:
+def _bytes(content: bytes, tensors: Arrays | list[Any]) -> dict[str, Any]:
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return {"#": "bytes", "at": content.hex()}
@@ -192,23 +254,45 @@ def _has_address(kind: Any, ctypes: Any) -> bool:
     return True  # a pointer, a function
 
 
+class Decoded:
+    """What was decoded of one value: objects that are in several places, and the existing ones that were changed."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, Any] = {}
+        self.used: dict[int, Any] = {}  # by id
+
+
 def decode(
-    code: Any, tensors: list[Any], existing: Any = None, allowed: Callable[[Any], bool] = names.can_be_kept
-) -> Any:
+    code: Any, tensors: list[Any], existing: Any = None, allowed: Callable[[Any], bool] = names.can_be_kept,
+    done: Decoded | None = None,
+) -> Any:  # fmt: skip
     """Return the value of `code`: `existing`, changed, if it has the right type.
 
-    `allowed`: whether a named function or class can be in it.  Raises NotPlain if one cannot, or for an unknown kind of
-    value; and what a type raises for an unfit text.
+    `allowed`: whether a named function or class can be in it.  `done`: of the value that this is in.  Raises NotPlain
+    if one cannot, or for an unknown kind of value; and what a type raises for an unfit text.
     """
-    value = _decoded(code, tensors, existing, allowed)
+    done = Decoded() if done is None else done
+    kind = code.get("#") if isinstance(code, dict) else None
+    if kind == "same":
+        return done.by_number[code["at"]]
+    if kind == "first":
+        value = done.by_number[code["of"]] = decode(code["at"], tensors, existing, allowed, done)
+        return value
+    if _is_mutable(existing):
+        if id(existing) in done.used:  # it was in two places, which have two objects now
+            existing = None
+        done.used[id(existing)] = existing
+    value = _decoded(code, tensors, existing, allowed, done)
     if isinstance(code, dict) and code.get("fixed"):
         value.flags.writeable = False
     return value
 
 
-def _decoded(code: Any, tensors: list[Any], existing: Any, allowed: Callable[[Any], bool]) -> Any:
+def _decoded(
+    code: Any, tensors: list[Any], existing: Any, allowed: Callable[[Any], bool], done: Decoded
+) -> Any:  # fmt: skip
     def inner(part: Any, held: Any = None) -> Any:
-        return decode(part, tensors, held, allowed)
+        return decode(part, tensors, held, allowed, done)
 
     if isinstance(code, list):
         # Others can refer to what is in it: a view of an array, for instance.
@@ -369,7 +453,7 @@ def name_of(value: Any) -> str:
     return ""
 
 
-def _list(value: Any, kind: type, tensors: list[Any]) -> Any:
+def _list(value: Any, kind: type, tensors: Arrays) -> Any:
     numbers = _numbers(value)
     if numbers is not None:
         own = not isinstance(next(iter(value)), tuple(_NUMBERS))
@@ -406,7 +490,7 @@ def _numbers(value: Any) -> Any:
         return None
 
 
-def _dict(value: Any, kind: type, tensors: list[Any]) -> Any:
+def _dict(value: Any, kind: type, tensors: Arrays) -> Any:
     if len(value) > ENTRIES:
         raise NotPlain("too many entries")
     if kind not in _DICTS:

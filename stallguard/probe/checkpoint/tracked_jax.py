@@ -215,13 +215,17 @@ class Trees:
 
     def read(self, value: Any) -> Any:
         """Return the container with a tuple for each tree.  Raises TypeError for one that was not handed over."""
-        return self._marked(value, self._start)
+        return self._marked(value, self._start, {})
 
-    def _marked(self, value: Any, start: Any) -> Any:
+    def _marked(self, value: Any, start: Any, made: dict[int, tuple[Any, Any]]) -> Any:
+        """Return the same of a part.  `made`: by id of a container, which can be in several places, it and its copy."""
         items = _items(value)
         if items is not None:
-            begun = start if isinstance(start, dict) else {}
-            return _alike(value, [(key, self._marked(one, begun.get(key))) for key, one in items])
+            if id(value) not in made:
+                begun = start if isinstance(start, dict) else {}
+                parts = [(key, self._marked(one, begun.get(key), made)) for key, one in items]
+                made[id(value)] = value, _alike(value, parts)
+            return made[id(value)][1]
         flat = _flat(value)
         if flat is None:
             return value
@@ -231,16 +235,16 @@ class Trees:
         if not alike:
             raise TypeError("a %s whose structure is that of nothing that was handed over" % type(value).__name__)
         leaves = [
-            (_LIVE,) if callable(one) and not is_mutable(one) else self._marked(one, begun)
+            (_LIVE,) if callable(one) and not is_mutable(one) else self._marked(one, begun, made)
             for one, begun in zip(flat[1], alike[0].leaves)
         ]
         return (_TREE, self._held.index(alike[0]), leaves)
 
     def restored(self, state: Any) -> Any:
         """Return the container that `read` returned, with its trees; objects of flax.nnx get their values here."""
-        return self._unmarked(state, self._start)
+        return self._unmarked(state, self._start, {})
 
-    def _unmarked(self, state: Any, start: Any) -> Any:
+    def _unmarked(self, state: Any, start: Any, made: dict[int, tuple[Any, Any]]) -> Any:
         if isinstance(state, Stored):
             return placed(state, start if isinstance(start, Place) else None)
         mark = state[0] if type(state) is tuple and state and isinstance(state[0], str) else ""
@@ -248,7 +252,7 @@ class Trees:
             return start
         if mark == _TREE:
             held = self._held[state[1]]
-            leaves = [self._unmarked(one, begun) for one, begun in zip(state[2], held.leaves)]
+            leaves = [self._unmarked(one, begun, made) for one, begun in zip(state[2], held.leaves)]
             tree = sys.modules["jax"].tree_util.tree_unflatten(held.structure, leaves)
             if held.own is None:
                 return tree
@@ -257,8 +261,11 @@ class Trees:
         items = _items(state)
         if items is None:
             return state
-        begun = start if isinstance(start, dict) else {}
-        return _alike(state, [(key, self._unmarked(one, begun.get(key))) for key, one in items])
+        if id(state) not in made:
+            begun = start if isinstance(start, dict) else {}
+            parts = [(key, self._unmarked(one, begun.get(key), made)) for key, one in items]
+            made[id(state)] = state, _alike(state, parts)
+        return made[id(state)][1]
 
     def look(self, value: Any) -> None:
         """Note which arrays the container holds."""

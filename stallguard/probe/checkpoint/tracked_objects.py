@@ -18,12 +18,11 @@ from . import encoding, random_state, tensors, tracked_jax, tracked_mlx, tracked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# Each begins the tuple that stands for one in what is encoded: an object that is in several places, where it is first
-# and later, and an array of objects.
-_TENSOR, _GENERATOR, _FIRST, _SAME, _OBJECTS = "\0tensor", "\0generator", "\0first", "\0same", "\0objects"
+_TENSOR, _GENERATOR = "\0tensor", "\0generator"  # each begins the tuple that stands for one in what is encoded
 _LIBRARIES: dict[str, Any] = {"torch": tracked_torch, "mlx": tracked_mlx, "jax": tracked_jax}
 _FIXED = (int, float, complex, str, bytes, tuple, frozenset, type(None))
 _WHOLE = (set, deque, bytearray)
+_OPEN = object()
 
 
 class Kept(Protocol):
@@ -203,13 +202,17 @@ class Filling:
             (existing.update if isinstance(state, set) else existing.extend)(state)
             return existing
         if type(state).__name__ == "ndarray":
-            if state.dtype == object:
-                olds = existing.reshape(-1).tolist() if is_alike and existing.dtype == object else ()
+            if _has_objects(state):
+                olds = existing.reshape(-1).tolist() if _has_objects(existing) else ()
                 state = _of_objects(self._items(olds, state.reshape(-1).tolist()), state.shape)
             return encoding.written_into(existing, state)
         if isinstance(state, tracked_jax.Stored):
             return tracked_jax.placed(state)
         return tracked_torch.written_into(existing, state)
+
+
+def _has_objects(value: Any) -> bool:
+    return bool(type(value).__name__ == "ndarray" and value.dtype == object)
 
 
 def _of_objects(items: list[Any], shape: Iterable[int]) -> Any:
@@ -221,19 +224,6 @@ def _of_objects(items: list[Any], shape: Iterable[int]) -> Any:
     return found.reshape(tuple(shape))
 
 
-def _has_objects(value: Any) -> bool:
-    return type(value).__name__ == "ndarray" and value.dtype == object and value.size <= encoding.ENTRIES
-
-
-def _parts(value: Any) -> Iterable[Any] | None:
-    """Return what a container has that `Packed` follows; None for anything else."""
-    if type(value) in (dict, OrderedDict, defaultdict):
-        return list(value.values())
-    if type(value) in (list, tuple, deque):
-        return list(value)
-    return value.reshape(-1).tolist() if _has_objects(value) else None
-
-
 class Packed:
     """Collects the state of a training: arrays of numpy, and the bytes of tensors."""
 
@@ -243,24 +233,11 @@ class Packed:
         self._arrays: list[Any] = []
         self._tensors: list[dict[str, Any]] = []
         self._bytes: list[Any] = []
-        self._seen: dict[int, Any] = {}  # by id, objects that can be in several places; it keeps them alive
-        self._numbers: dict[int, int] = {}  # by id, of those that are
-        self._open: dict[int, bool] = {}  # of these: whether what is in it is being marked
+        self._made: dict[int, tuple[Any, Any]] = {}  # by id: an object, what stands for it (_OPEN: not made)
 
     def code(self, state: Any) -> Any:
         """Return JSON for nested values.  Raises what the values raise, and encoding.NotPlain."""
-        self._look(state)
         return encoding.encode(self._marked(state), self._arrays)
-
-    def _look(self, value: Any) -> None:
-        """Number the objects that are in several places."""
-        if not isinstance(value, _FIXED):
-            if id(value) in self._seen:
-                self._numbers.setdefault(id(value), len(self._numbers))
-                return
-            self._seen[id(value)] = value
-        for one in _parts(value) or ():
-            self._look(one)
 
     def facts(self, code: Any) -> tuple[dict[str, Any], list[Any]]:
         """Return the facts and buffers of a checkpoint whose JSON is `code`."""
@@ -268,17 +245,16 @@ class Packed:
         return {"code": code, "arrays": meta, "tensors": self._tensors}, [*blobs, *self._bytes]
 
     def _marked(self, value: Any) -> Any:
-        number = self._numbers.get(id(value))
-        if number is None:
-            return self._content(value)
-        if id(value) in self._open:
-            if self._open[id(value)]:
-                raise encoding.NotPlain("a %s that contains itself" % type(value).__name__)
-            return (_SAME, number)
-        self._open[id(value)] = True
-        content = self._content(value)
-        self._open[id(value)] = False
-        return (_FIRST, number, content)
+        """Return what stands for a value in what is encoded: the same for one that is in several places."""
+        if isinstance(value, _FIXED) and not isinstance(value, tuple):
+            return value
+        found = self._made.get(id(value))
+        if found is None:
+            self._made[id(value)] = (value, _OPEN)
+            found = self._made[id(value)] = (value, self._content(value))
+        if found[1] is _OPEN:
+            raise encoding.NotPlain("a %s that contains itself" % type(value).__name__)
+        return found[1]
 
     def _content(self, value: Any) -> Any:
         name = next((name for name, one in _LIBRARIES.items() if one.is_tensor(value)), "")
@@ -300,8 +276,8 @@ class Packed:
             return OrderedDict(pairs) if kind is OrderedDict else pairs if kind is dict else value
         if kind in (list, tuple):
             return kind([self._marked(one) for one in value])
-        if _has_objects(value):
-            return (_OBJECTS, list(value.shape), [self._marked(one) for one in _parts(value) or ()])
+        if _has_objects(value) and value.size <= encoding.ENTRIES:
+            return _of_objects([self._marked(one) for one in value.reshape(-1).tolist()], value.shape)
         return deque(map(self._marked, value), value.maxlen) if kind is deque else value
 
 
@@ -313,27 +289,22 @@ def unpacked(facts: dict[str, Any], blobs: list[Any]) -> Any:
     count = len(facts["arrays"])
     arrays = tensors.unpack(facts["arrays"], blobs[:count]) if count else []
     made = [_LIBRARIES[one["of"]].made(one, blob) for one, blob in zip(facts["tensors"], blobs[count:])]
-    shared: dict[int, Any] = {}
+    seen: dict[int, Any] = {}  # containers, which can be in several places
 
     def unmarked(value: Any) -> Any:
-        mark = value[0] if isinstance(value, tuple) and value and isinstance(value[0], str) else None
-        if mark == _TENSOR:
+        if isinstance(value, tuple) and value[:1] == (_TENSOR,):
             return made[value[1]]
-        if mark == _GENERATOR:
+        if isinstance(value, tuple) and value[:1] == (_GENERATOR,):
             return random_state.GeneratorState(value[1], unmarked(value[2]))
-        if mark == _FIRST:
-            return shared.setdefault(value[1], unmarked(value[2]))
-        if mark == _SAME:
-            return shared[value[1]]
-        if mark == _OBJECTS:
-            return _of_objects([unmarked(one) for one in value[2]], value[1])
-        if isinstance(value, dict):
-            for key, one in list(value.items()):
-                value[key] = unmarked(one)
+        if isinstance(value, tuple):
+            return type(value)(unmarked(one) for one in value)
+        has_objects = _has_objects(value)
+        if not (has_objects or isinstance(value, (dict, list, deque))) or id(value) in seen:
             return value
-        if isinstance(value, (list, tuple, deque)):
-            items = [unmarked(one) for one in value]
-            return deque(items, value.maxlen) if isinstance(value, deque) else type(value)(items)
+        seen[id(value)] = value
+        places = value.reshape(-1) if has_objects else value
+        for key, one in list(places.items() if isinstance(value, dict) else enumerate(places)):
+            places[key] = unmarked(one)
         return value
 
     return unmarked(encoding.decode(facts["code"], arrays))

@@ -103,3 +103,39 @@ def test_what_others_may_hold_is_changed_in_place(held, value):
 def test_what_is_not_plain_is_refused(value):
     with pytest.raises(NotPlain):
         encode(value, [])
+
+
+def two_places():
+    held = [0]
+    array = np.array([held, None], object)
+    return [held, (held, 1), {"a": held}, collections.deque([held]), array, [[0]] * 2, [[1], [2]]]
+
+
+def test_what_is_one_object_in_several_places_is_one_in_all_of_them_again():
+    back = through_json(two_places())
+    assert repr(back) == repr(two_places())
+    assert back[0] is back[1][0] is back[2]["a"] is back[3][0] is back[4][0]
+    assert back[5][0] is back[5][1] is not back[0]
+    assert back[6][0] is not back[6][1]
+
+
+def test_two_objects_are_not_changed_into_one_that_was_in_two_places():
+    held = two_places()
+    one, rows = held[0], held[5][0]
+    value = two_places()
+    value[0].append(3)
+    value[5][1] = [7]  # apart now
+    value[6][1] = value[6][0]  # one now
+    back = through_json(value, held)
+    assert back is held
+    assert repr(back) == repr(value)
+    assert back[0] is one is back[1][0]
+    assert back[5][0] is rows is not back[5][1]
+    assert back[6][0] is back[6][1]
+
+
+def test_a_container_that_contains_itself_is_not_plain():
+    held = [1]
+    held.append({"a": held})
+    with pytest.raises(NotPlain, match="a list that contains itself"):
+        encode(held, [])

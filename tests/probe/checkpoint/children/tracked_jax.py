@@ -103,6 +103,21 @@ held["a tree that was added"] = type(now["best"]) is type(opt) and same(now["bes
 held["weak types"] = now["step"].weak_type and not now["raw"].weak_type
 held["later than the first values"] = not same(now["params"], begin()["params"])
 
+
+def shared():
+    log = [jnp.zeros(1)]
+    return {"params": jnp.ones(2), "log": log, "logs": [log, [0]], "rows": [[0]] * 2}
+
+
+one, other = shared(), shared()
+before = kept(one)
+one["log"].append(jnp.ones(1))
+one["logs"][1] = one["log"]
+one["rows"][1] = [7]
+now = resumed(before.read(), kept(other))
+held["one list in several places"] = now["log"] is now["logs"][0] is now["logs"][1] and len(now["log"]) == 2
+held["lists apart"] = now["rows"] == [[0], [7]]
+
 for name, kind in {
     name: getattr(jnp, name)
     for name in ("float16", "bfloat16", "int4", "int8", "uint32", "bool", "complex64", "float8_e4m3fn")
