@@ -160,6 +160,18 @@ def unsaved_loop(run: Run, event: Heartbeat, limits: Limits) -> tuple[Run, list[
     return run, [Announce("checkpoint.failed", {"text": text, "why": LOOP})]
 
 
+def unsaved_and_silent(run: Run, limits: Limits) -> tuple[Run, list[Action]]:
+    """Return the same of a loop that sends no record any more: native code can keep the interpreter's lock."""
+    named = {one.pid for one in run.current.unsaved}
+    for pid, began in run.current.loops.items():
+        newest = next((one.history.heartbeat for one in run.current.trainings if one.pid == pid and not one.over), None)
+        if run.now - began >= NEVER_SAVED and pid not in named and newest is not None and not newest.saves:
+            run, said = unsaved_loop(run, replace(newest, at=run.now), limits)
+            if said:
+                return run, said
+    return run, []
+
+
 def unsaved_sentence(run: Run) -> str:
     """Return why the next attempt finds no checkpoint of the present one, "" if none failed."""
     return f"no checkpoint could be written ({unsaved_reason(run)})" if run.current.unsaved else ""

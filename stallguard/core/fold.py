@@ -76,10 +76,11 @@ def advance(run: Run, event: events.Event, limits: Limits) -> Step:
     run = trainings.focused(run)
     run, more = _converge(run, limits)
     run, announced = advisories.look(run)
+    run, not_saved = advisories.unsaved_and_silent(run, limits)
     run, ahead = memory_ahead.look(run, limits)
     run, asked = caches.look(run, limits)
     run, ends = shutdown.loss_breaks(run, limits)
-    actions = actions + more + announced + ahead + asked + ends
+    actions = actions + more + announced + not_saved + ahead + asked + ends
     for action in actions:
         run = replace(run, ledger=ledger.after(run.ledger, at, action))
     return run, actions

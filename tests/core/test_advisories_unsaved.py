@@ -69,6 +69,13 @@ def test_a_loop_that_is_never_saved_is_told_so_in_its_first_minute(record):
     assert "a kill now costs" in shown(world)
 
 
+def test_a_loop_that_sends_nothing_more_before_that_is_told_so_too():
+    world = Simulation(Limits(observe=True), checkpoints=False)
+    world.train(10, **BY_HAND)
+    world.silent(60, pulses=False)
+    assert world.announced().count("checkpoint.failed") == 1
+
+
 def test_the_sentence_has_the_lines_that_resume_the_loop_with_its_own_names():
     world = Simulation(checkpoints=False)
     world.train(10, **BY_HAND)

@@ -124,6 +124,11 @@ def test_a_save_that_does_nothing_is_no_excuse() -> None:
     assert found[0].cause != causes.SAVING
 
 
+def test_a_save_in_which_a_loop_computes_and_writes_nothing_is_a_busy_loop() -> None:
+    found = linux.box().enter("checkpoint").be(cores=1.0, faults=0, io=0).silent(700).stacks("user").findings()
+    assert [one.cause for one in found] == [causes.BUSY_LOOP]
+
+
 @settings(max_examples=examples.of(200, fast=33), deadline=None)
 @given(st.lists(events.ANY, max_size=60), st.data())
 def test_any_history_gets_a_diagnosis(happened: list[events.Event], data: st.DataObject) -> None:
