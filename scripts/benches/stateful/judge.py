@@ -33,9 +33,7 @@ _OVER = re.compile("starts over|begins at")
 _REFUSED = "stallguard.track cannot keep object"  # an error at once
 _AS_MADE = announcements.AS_MADE % ""
 _PIPELINE = re.compile(r"(data\.\S+|__main__\.pipe)<held_| and \d+ more|input pipeline")
-_HOLDS = announcements.HOLDS_NOW.split("%")[1].partition(" ")[
-    2
-]  # one that it could keep, until the script put more into it
+_HOLDS = announcements.HOLDS_NOW.partition("%d")[2].partition("%")[0]  # of an object that could be kept at first
 _NOT_WRITTEN = announcements.NOT_WRITTEN.partition("%")[0]
 _FILE = re.compile(r"(\S+\.\w+) \(")
 _STAYS = announcements.STAYED % ""

@@ -391,12 +391,17 @@ def _in_memory(_code: dict[str, Any], content: Any, existing: Any) -> Any:
     return existing
 
 
-def _objects(code: dict[str, Any], items: list[Any], existing: Any) -> Any:
+def of_objects(items: list[Any], shape: Any) -> Any:
+    """Return an array of numpy with these objects."""
     numpy: Any = sys.modules["numpy"]
     found = numpy.empty(len(items), object)
     for index, item in enumerate(items):  # not by a slice: numpy would look into the items
         found[index] = item
-    return written_into(existing, found.reshape(code["shape"]))
+    return found.reshape(shape)
+
+
+def _objects(code: dict[str, Any], items: list[Any], existing: Any) -> Any:
+    return written_into(existing, of_objects(items, code["shape"]))
 
 
 def _masked(_code: dict[str, Any], parts: list[Any], existing: Any) -> Any:

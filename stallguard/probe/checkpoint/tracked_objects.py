@@ -204,7 +204,7 @@ class Filling:
         if type(state).__name__ == "ndarray":
             if _has_objects(state):
                 olds = existing.reshape(-1).tolist() if _has_objects(existing) else ()
-                state = _of_objects(self._items(olds, state.reshape(-1).tolist()), state.shape)
+                state = encoding.of_objects(self._items(olds, state.reshape(-1).tolist()), state.shape)
             return encoding.written_into(existing, state)
         if isinstance(state, tracked_jax.Stored):
             return tracked_jax.placed(state)
@@ -213,15 +213,6 @@ class Filling:
 
 def _has_objects(value: Any) -> bool:
     return bool(type(value).__name__ == "ndarray" and value.dtype == object)
-
-
-def _of_objects(items: list[Any], shape: Iterable[int]) -> Any:
-    import numpy
-
-    found = numpy.empty(len(items), object)
-    for index, item in enumerate(items):  # not by a slice: numpy would look into the items
-        found[index] = item
-    return found.reshape(tuple(shape))
 
 
 class Packed:
@@ -277,7 +268,7 @@ class Packed:
         if kind in (list, tuple):
             return kind([self._marked(one) for one in value])
         if _has_objects(value) and value.size <= encoding.ENTRIES:
-            return _of_objects([self._marked(one) for one in value.reshape(-1).tolist()], value.shape)
+            return encoding.of_objects([self._marked(one) for one in value.reshape(-1).tolist()], value.shape)
         return deque(map(self._marked, value), value.maxlen) if kind is deque else value
 
 

@@ -230,21 +230,21 @@ def test_a_lock_is_no_wait_for_a_gpu_and_so_it_is_certain_although_a_gpu_is_used
     assert detector.act_at(scene.detector_state, LIMITS) == scene.now
 
 
-# A GPU of which nothing shows whose work it does, one that other programs keep busy, and one that cannot be read.
-BUSY = {
-    "nobody's": Device(utilisation=0.9),
-    "others'": Device(used_by_run=True, utilisation=0.9, power=100.0),
-    "unread": Device(used_by_run=True),
+# A busy GPU, if it is not known which program uses it; one that the training uses; one whose state cannot be read.
+GPUS = {
+    "owner not known": Device(utilisation=0.9),
+    "used by the training": Device(used_by_run=True, utilisation=0.9, power=100.0),
+    "not readable": Device(used_by_run=True),
 }
 
 
-@pytest.mark.parametrize("device", BUSY.values(), ids=BUSY)
+@pytest.mark.parametrize("device", GPUS.values(), ids=GPUS)
 @pytest.mark.parametrize("counts", [False, True], ids=["frame", "census"])
 def test_a_lock_is_judged_as_soon_while_a_gpu_is_busy_or_cannot_be_read(counts: bool, device: Device):
     assert locks_beside(device, LOCKED, counts=counts) <= 13.0
 
 
-@pytest.mark.parametrize("device", BUSY.values(), ids=BUSY)
+@pytest.mark.parametrize("device", GPUS.values(), ids=GPUS)
 @pytest.mark.parametrize("frame", [("lock", 1), ("lock", -1), ("call", 0), ("", -1)], ids=str)
 def test_any_other_wait_can_be_one_for_such_a_gpu(frame: tuple[str, int], device: Device):
     assert locks_beside(device, frame) > 30.0

@@ -52,11 +52,14 @@ def test_threads_that_do_not_count_are_left_out() -> None:
         assert census([child.pid], (child.pid,)) == {"sleep": 1}
 
 
+# The last is a system call that no other site has, as the ioctl of NVIDIA's driver.
+WAITS = ("select.poll().poll(60_000)", "os.read(os.pipe()[0], 1)", "fcntl.flock(os.open('.', 0), fcntl.LOCK_EX)")
+# A program whose second thread has a name, and waits; its first one waits for a lock.
 NAMED = """
-import ctypes, threading, time
+import ctypes, fcntl, os, select, threading
 def serve():
-    ctypes.CDLL(None).prctl(15, b"ZMQbg/IO/0", 0, 0, 0)  # PR_SET_NAME
-    time.sleep(60)
+    ctypes.CDLL(None).prctl(15, b"{name}", 0, 0, 0)  # PR_SET_NAME
+    {waits}
 threading.Thread(target=serve, daemon=True).start()
 print(flush=True)
 threading.Lock().acquire() and threading.Event().wait()
@@ -65,13 +68,8 @@ threading.Lock().acquire() and threading.Event().wait()
 
 @linux
 def test_threads_of_zeromq_do_not_count() -> None:
-    with running(NAMED) as child:
+    with running(NAMED.format(name="ZMQbg/IO/0", waits=WAITS[0])) as child:
         assert eventually(lambda: census([child.pid]) == {"futex": 1})
-
-
-DRIVEN = NAMED.replace("ZMQbg/IO/0", "cuda00002000009")
-# The last is a system call that no other site has, as the ioctl of the driver.
-WAITS = ("select.poll().poll(60_000)", "os.read(os.pipe()[0], 1)", "fcntl.flock(os.open('.', 0), fcntl.LOCK_EX)")
 
 
 @linux
@@ -82,7 +80,7 @@ def test_a_thread_of_the_gpus_driver_is_at_a_site_of_its_own(
     monkeypatch.chdir(tmp_path)
     held = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    with running(DRIVEN.replace("time.sleep(60)", f"import fcntl, os, select; {waits}")) as child:
+    with running(NAMED.format(name="cuda00002000009", waits=waits)) as child:
         assert eventually(lambda: census([child.pid]) == {"futex": 1, "driver": 1})
     os.close(held)
 
