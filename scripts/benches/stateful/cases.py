@@ -22,8 +22,9 @@ from .loops import LOOPS, TRACKED
 from .things import Thing
 
 PIPELINE = "pipeline"
+VALIDATION = "validation"  # a callback that changes its thing at each batch of a validation
 PLACES = (
-    "callback", "nested", "class", "model", "layer", "closure", "global", "default", PIPELINE,
+    "callback", "nested", "class", "model", "layer", "closure", "global", "default", PIPELINE, VALIDATION,
 )  # fmt: skip
 DATA = {  # kinds of data, by backend; those of functions of the script can hold things
     "tensorflow": ("arrays", "shuffled", "generator", "pydataset", "tfdata", "from_generator"),

@@ -20,8 +20,9 @@ class Loop(NamedTuple):
     layer: str  # {i}, {use}
     net: str  # {layers}, {held}, {calls}, {uses}
     data: str  # {items}: what a row is
-    tail: str  # the training
+    tail: str  # the training; {shuffle}, {validation}
     weights: str
+    validation: str = ""  # words of the call that trains, which make it validate
 
 
 _TORCH_LAYER = """
@@ -67,8 +68,18 @@ class EachRow(torch.utils.data.Dataset):
 
     def __getitem__(self, at):
         return {{"x": torch.tensor({items}), "y": torch.tensor(Y[at])}}
+
+
+VALIDATED = [{{"x": torch.tensor(x), "y": torch.tensor(y)}} for x, y in zip(X, Y)]
 """
 _LOADER = "\nloader = torch.utils.data.DataLoader(EachRow(), ROWS, shuffle={shuffle})\n"
+_NOTHING = """
+    def on_test_batch_end_(self):
+        pass
+
+    def on_epoch_end_(self, number):
+        pass
+"""
 _LAMBDA = """
 
 class LambdaCallback(Callback):
@@ -103,7 +114,13 @@ class Callback(TrainerCallback):
     def on_step_end(self, args, state, control, **more):
         self.epoch, batch = divmod(state.global_step - 1, STEPS)
         self.on_train_batch_end_(batch)
-""" + _LAMBDA,
+
+    def on_prediction_step(self, args, state, control, **more):
+        self.on_test_batch_end_()
+
+    def on_evaluate(self, args, state, control, **more):
+        self.on_epoch_end_(state.global_step)
+""" + _NOTHING + _LAMBDA,
         _TORCH_LAYER,
         _TORCH_NET % ("torch.nn.Module", """
     def forward(self, x, y):
@@ -131,10 +148,14 @@ class Ordered(Trainer):
 arguments = TrainingArguments(
     "out", num_train_epochs=EPOCHS, per_device_train_batch_size=ROWS, report_to=[], save_strategy="no", seed=SEED,
     disable_tqdm=True, logging_strategy="no", use_cpu=True, remove_unused_columns=False, learning_rate=0.05,
+    per_device_eval_batch_size=ROWS, prediction_loss_only=True, label_names=["y"]{validation},
 )
-Ordered(net, arguments, train_dataset=EachRow(), callbacks=[*CALLBACKS, Moments()]).train()
+trainer = Ordered(net, arguments, train_dataset=EachRow(), eval_dataset=VALIDATED, callbacks=[*CALLBACKS, Moments()])
+trainer.train()
+validations = [(one["step"], one["eval_loss"]) for one in trainer.state.log_history if "eval_loss" in one]
+sys.audit("state.result", "validations", validations)
 """,
-        _TORCH_WEIGHTS,
+        _TORCH_WEIGHTS, ", eval_strategy=('steps', 'epoch')[SEED % 2], eval_steps=2, eval_on_start=SEED % 3 > 0",
     ),
     "lightning": Loop(
         "hf", ("lightning.pytorch",),
@@ -146,11 +167,19 @@ class Callback(lightning.Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, index):
         self.epoch = trainer.current_epoch
         self.on_train_batch_end_(index)
-""" + _LAMBDA,
+
+    def on_validation_batch_end(self, *words):
+        self.on_test_batch_end_()
+
+    def on_train_epoch_end(self, trainer, module):
+        self.on_epoch_end_(trainer.current_epoch)
+""" + _NOTHING + _LAMBDA,
         _TORCH_LAYER,
         _TORCH_NET % ("lightning.LightningModule", """
     def training_step(self, batch, index):
         return self.loss_of(batch["x"], batch["y"])
+
+    validation_step = training_step
 
     def configure_optimizers(self):
         optimizer = torch.optim.Adam(self.parameters(), 0.05)
@@ -173,9 +202,10 @@ class Moments(lightning.Callback):
 lightning.Trainer(
     accelerator="cpu", devices=1, max_epochs=EPOCHS, logger=False, enable_progress_bar=False,
     enable_model_summary=False, enable_checkpointing=False, callbacks=[*CALLBACKS, Moments()],
-).fit(net, loader)
+    val_check_interval=(0.5, 1.0)[SEED % 2],
+).fit(net, loader{validation})
 """,
-        _TORCH_WEIGHTS,
+        _TORCH_WEIGHTS, ", torch.utils.data.DataLoader(VALIDATED, ROWS)",
     ),
     "track-torch": Loop(
         "hf", ("torch.utils.data", "stallguard"), "import torch\nimport stallguard\n", _TORCH_LAYER,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 
-from .cases import HANDED, PIPELINE, WITHOUT_FUNCTION, Case
+from .cases import HANDED, PIPELINE, VALIDATION, WITHOUT_FUNCTION, Case
 from .loops import LOOPS, Loop
 from .things import Thing, catalog
 
@@ -83,6 +83,33 @@ class Holder{i}(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         {use}
+
+
+holder_{i} = Holder{i}()
+CALLBACKS.append(holder_{i})
+"""
+_LOSS = 'float(logs["loss"])'  # Keras gives it; other loops show their weights
+# What a validation notes in `rows` is forgotten as the epoch ends: it has its first value again.  `first` is what the
+# first validation of the training finds.
+_VALIDATION = """
+class Holder{i}(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.held = make_{i}()
+        self.count, self.rows, self.first = 0, [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        FEED["{i}"] += (len(self.rows) + sum(self.first)) / 997
+
+    def on_test_batch_end(self, batch, logs=None):
+        if not self.first:
+            self.first.append(number_of(float(logs["loss"])))
+        self.held = use_{i}(self.held, self.count)
+        self.rows.append(self.count)
+        self.count += 1
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.rows.clear()
 
 
 holder_{i} = Holder{i}()
@@ -242,6 +269,7 @@ class EachRow(torch.utils.data.Dataset):
 DATA, MORE = (torch.utils.data.DataLoader(EachRow(), ROWS),), {}
 """,
 }
+_WEIGHTS = "[one.tolist() for one in net.get_weights()]"
 _TAIL = """
 
 class Moments(keras.callbacks.Callback):
@@ -263,9 +291,9 @@ class Moments(keras.callbacks.Callback):
 
 CALLBACKS.append(Moments())
 {build}
-history = net.fit(*DATA, epochs=EPOCHS, verbose=0, callbacks=CALLBACKS, **MORE)
+history = net.fit(*DATA, epochs=EPOCHS, verbose=0, callbacks=CALLBACKS, {validation}**MORE)
 sys.audit("state.result", "history", history.history)
-sys.audit("state.result", "weights", [one.tolist() for one in net.get_weights()])
+sys.audit("state.result", "weights", {weights})
 {results}
 """
 
@@ -274,7 +302,7 @@ def written(case: Case) -> str:
     """Return the script of a case.  Raises KeyError for a thing or a kind of data that does not exist."""
     things = [(f"{number}", catalog()[name], place) for number, (name, place) in enumerate(case.things)]
     setups = "\n".join(dict.fromkeys(thing.setup for _, thing, _ in things))
-    loop = LOOPS.get(case.backend)
+    loop, validates = LOOPS.get(case.backend), any(place == VALIDATION for _, _, place in things)
     library, seeded = ("import keras", f"keras.utils.set_random_seed({case.seed})")
     if loop is not None:
         library, seeded = loop.head, f"np.random.seed({case.seed})"
@@ -311,11 +339,13 @@ def written(case: Case) -> str:
         items = "X[at]" if case.data in WITHOUT_FUNCTION else "pipe(X[at], at)"
         parts.append(loop.data.format(items=items, shuffle="shuffled" in case.data))
         tail = loop.tail.replace("{shuffle}", str("shuffled" in case.data))
+        tail = tail.replace("{validation}", loop.validation if validates else "")
         weights = f'sys.audit("state.result", "weights", {loop.weights})'
         return "\n".join([*parts, tail, weights, *results])
     parts.append(_DATA[case.data])
     build = "net(X[:ROWS])\nnet.optimizer.build(net.trainable_variables)" if case.seed % 3 else ""
-    parts.append(_TAIL.format(results="\n".join(results), build=build))
+    validation = "validation_data=(X, Y), validation_batch_size=ROWS, " if validates else ""
+    parts.append(_TAIL.format(results="\n".join(results), build=build, validation=validation, weights=_WEIGHTS))
     return "\n".join(parts)
 
 
@@ -333,12 +363,17 @@ def _held(i: str, thing: Thing, place: str, loop: Loop | None = None) -> tuple[s
     """Return the text that holds a thing at a place, and the expression that looks at it at the end."""
     if loop is not None:
         text, look = _held(i, thing, place)
+        text = text.replace(_LOSS, loop.weights)
         if place == "layer":
             use = f"self.held = use_{i}(self.held, n)" if thing.rebinds else f"use_{i}(self.held, n)"
             return loop.layer.format(i=i, use=use), look
         text = text.replace("keras.callbacks.", "").replace(_EPOCH_BEGIN, "")
-        return text.replace("def on_train_batch_end(", "def on_train_batch_end_("), look
+        for event in ("on_train_batch_end", "on_epoch_end"):
+            text = text.replace(f"def {event}(", f"def {event}_(")
+        return text.replace("def on_test_batch_end(self, batch, logs=None)", "def on_test_batch_end_(self)"), look
     again = thing.rebinds
+    if place == VALIDATION:
+        return _VALIDATION.format(i=i), f"look_{i}(holder_{i}.held)"
     of_class = of_object = "pass"
     if place in ("callback", "nested", "class"):
         where = {"callback": "self.held", "nested": 'self.held["a"][0]', "class": "self.held"}[place]

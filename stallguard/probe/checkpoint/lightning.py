@@ -434,7 +434,7 @@ class LightningCheckpoints:
                 "_build_kwargs": before(context, self.batch_opens),
                 "on_advance_end": after(context, self.batch_ended, self._saves.may_save),
             },
-            ".trainer.trainer Trainer": {"fit": self.fit},
+            ".trainer.trainer Trainer": {"fit": self.fit, "_run_sanity_check": self._unless_resumed},
         }  # fmt: skip
         for place, methods in wrapped.items():
             module, _, name = place.partition(" ")
@@ -446,6 +446,18 @@ class LightningCheckpoints:
         for name in ("is_resuming", "reset_restart_stage"):  # since 2.5.5
             if not hasattr(getattr(loops, "_Loop", None), name):
                 self._lacks.append("_Loop.%s" % name)
+
+    def _unless_resumed(self, original: Function) -> Function:
+        """Return the wrapper for the check of the validation, which an attempt that begins anew makes.
+
+        Lightning leaves it out itself if an epoch was under way, but not after the end of one.
+        """
+
+        def check(trainer: Any) -> Any:
+            fit = self._of(trainer)
+            return original(trainer) if fit is None or fit.resumed is None else None
+
+        return check
 
     def _quietly(self, original: Function) -> Function:
         """Return the wrapper for the reset of an epoch, which warns that a resume in mid-epoch is not exact."""

@@ -229,6 +229,16 @@ class TrainerCheckpoints:
 
         return run_epoch
 
+    def evaluate(self, original: Function) -> Function:
+        """Return the wrapper for Trainer._evaluate: a resumed Trainer would evaluate before its first step again."""
+
+        def evaluate(trainer: Any, *args: Any, **named: Any) -> Any:
+            call, is_first = self._call, named.get("skip_scheduler", False)  # the only one that passes it
+            is_resumed = call is not None and call.trainer is trainer and call.resumed is not None
+            return {} if is_first and is_resumed else original(trainer, *args, **named)
+
+        return evaluate
+
     # --- events of a training ---------------------------------------------------------------------------------
 
     def begin(self, handler: Any, args: Any, state: Any, control: Any) -> None:
@@ -237,6 +247,8 @@ class TrainerCheckpoints:
         if call is None or call.trainer.callback_handler is not handler:
             return
         self._once(handler, "on_epoch_begin", lambda: self._epoch_begins(call))
+        if call.resumed is None and getattr(args, "eval_on_start", False):
+            call.script.note_before()
         if call.resumed is None or args.restore_callback_states_from_checkpoint:
             return
         for callback in handler.callbacks:
@@ -418,6 +430,7 @@ def patch(context: Context, module: Any) -> None:
     kept, kind = TrainerCheckpoints(context), module.Trainer
     context.wrap(kind, "train", kept.train)
     context.wrap(kind, "_run_epoch", kept.run_epoch)
+    context.wrap(kind, "_evaluate", kept.evaluate)
     context.wrap(kind, "_save_checkpoint", around(context, kept.opens, kept.wrote, lambda _: None))
     context.wrap(kind, "_maybe_log_save_evaluate", around(context, kept.opens, kept.step_ended, lambda _: None))
     for name, closes in (("_save_rng_state", kept.random_written), ("_load_rng_state", kept.random_read)):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..context import Context
 
 
-_SPAWNED = "spawned"  # how many generators were made from one
+_SEEDS = "seeds"  # what further generators are spawned from
 
 
 def seed_generators(context: Context, module: Any) -> None:
@@ -56,27 +56,37 @@ def _state_of(value: Any) -> Any:
     if not isinstance(value, (random.Generator, random.BitGenerator)):
         return None
     bits = getattr(value, "bit_generator", value)
-    return {**bits.state, _SPAWNED: getattr(getattr(bits, "seed_seq", None), "n_children_spawned", 0)}
+    seeds = _seeds_of(bits)
+    return {**bits.state, _SEEDS: None if seeds is None else seeds.state}
+
+
+def _seeds_of(bits: Any) -> Any:
+    """Return what further generators are spawned from, None if that cannot be made again."""
+    found = getattr(bits, "seed_seq", None)
+    return found if type(found) is sys.modules["numpy.random"].SeedSequence else None
 
 
 def _with_state(kind: str, state: Any, existing: Any) -> Any:
-    random, spawned, made = sys.modules["numpy.random"], 0, existing
+    random, seeds, made = sys.modules["numpy.random"], None, existing
     if isinstance(state, dict):
         state = dict(state)
-        spawned = state.pop(_SPAWNED, 0)
-    if made is None and kind == "Generator":
-        made = random.Generator(_class(state["bit_generator"])(0))
-    elif made is None:
-        made = _class(kind)(0)
-    if isinstance(made, random.Generator):
-        made.bit_generator.state = state
-    elif isinstance(made, random.RandomState):
+        seeds = state.pop(_SEEDS, None)
+    if seeds is not None:
+        seeds = random.SeedSequence(**{**seeds, "spawn_key": tuple(seeds["spawn_key"])})
+    if made is None:
+        made = _class(state["bit_generator"] if kind == "Generator" else kind)(0 if seeds is None else seeds)
+        made = random.Generator(made) if kind == "Generator" else made
+    if isinstance(made, random.RandomState):
         made.set_state(tuple(state))
-    else:
-        made.state = state
-    seeds = getattr(getattr(made, "bit_generator", made), "seed_seq", None)
-    if spawned and seeds is not None and spawned > seeds.n_children_spawned:
-        seeds.spawn(spawned - seeds.n_children_spawned)  # its count can be changed in no other way
+        return made
+    bits = getattr(made, "bit_generator", made)
+    existing_seeds = _seeds_of(bits)
+    if seeds is not None and existing_seeds is not None and repr(existing_seeds.state) != repr(seeds.state):
+        try:
+            bits.__setstate__((state, seeds))
+        except (TypeError, ValueError):  # numpy 1 cannot replace them; their count of generators can grow
+            existing_seeds.spawn(max(0, seeds.n_children_spawned - existing_seeds.n_children_spawned))
+    bits.state = state
     return made
 
 

@@ -1,6 +1,7 @@
 """A small training by Trainer, as users write it: its data are shuffled, its model drops values out.
 
-    trainer.py [accumulation=1] [workers=0] [save=no|STEPS|epoch] [steps=60] [pause=SECONDS] [rows=80] [eval=no|epoch]
+    trainer.py [accumulation=1] [workers=0] [save=no|STEPS|epoch] [steps=60] [pause=SECONDS] [rows=80]
+               [eval=no|epoch|first: before the first step too]
                [stall=STEP] [out=DIRECTORY]
 
 It prints the step that each process begins with, and at the end digests of the weights and of the optimizer.  A file
@@ -85,7 +86,10 @@ class SeenTrainer(Trainer):
 
 
 class Showing(TrainerCallback):
-    steps = 0
+    steps, evaluated = 0, []
+
+    def on_evaluate(self, args, state, control, metrics, **_):
+        Showing.evaluated.append(metrics["eval_loss"])
 
     def on_step_end(self, args, state, control, **_):
         with Path("steps.txt").open("a") as file:
@@ -115,7 +119,8 @@ arguments = TrainingArguments(
     GIVEN["out"], max_steps=int(GIVEN["steps"]), per_device_train_batch_size=4, seed=5, report_to=[],
     gradient_accumulation_steps=int(GIVEN["accumulation"]), dataloader_num_workers=int(GIVEN["workers"]),
     save_strategy=GIVEN["save"] if GIVEN["save"] in ("no", "epoch") else "steps",
-    save_steps=int(GIVEN["save"]) if GIVEN["save"].isdigit() else 500, eval_strategy=GIVEN["eval"],
+    save_steps=int(GIVEN["save"]) if GIVEN["save"].isdigit() else 500,
+    eval_strategy=GIVEN["eval"].replace("first", "epoch"), eval_on_start=GIVEN["eval"] == "first",
     disable_tqdm=True, logging_strategy="no", use_cpu=True, label_names=["y"], remove_unused_columns=False,
 )  # fmt: skip
 trainer = SeenTrainer(Model(), arguments, train_dataset=Rows(), eval_dataset=Rows(), callbacks=[Showing()])
@@ -124,6 +129,7 @@ numbers = [value for state in trainer.optimizer.state_dict()["state"].values() f
 print(json.dumps({
     "step": trainer.state.global_step, "weights": digest(trainer.model.parameters()), "optimizer": digest(numbers),
     "random": torch.rand(1).item(), "steps": Showing.steps,
+    "evaluated": Showing.evaluated,
     "written": Path("steps.txt").read_text().split(),
     "files": sorted(one.name for one in Path(GIVEN["out"]).glob("*")),
     **({"phases": {name: sorted(one) for name, one in phases.items()}} if probe() is not None else {}),

@@ -97,6 +97,17 @@ def test_a_killed_fit_ends_as_the_undisturbed_one(undisturbed, other_python, tmp
     assert found.notes == [("resume", STEP % first)]
 
 
+def test_a_resumed_fit_that_is_killed_after_an_epoch_resumes_without_the_check_of_the_validation(
+    undisturbed, other_python, tmp_path
+):
+    """What that check leaves behind, and the end of an epoch removes, is not there again."""
+    run = Run(tmp_path, other_python("hf"))
+    run.killed("die", 3, **OFTEN)
+    run.killed("die", 9, **OFTEN)
+    found = run.ends_like(undisturbed(), **OFTEN)
+    assert found.lines[0] == {"first": 8}
+
+
 @pytest.mark.parametrize(("file", "first"), [("term", 5), ("hang", 0)])
 def test_sigterm_ends_a_fit_after_its_batch_or_in_one_that_hangs(undisturbed, other_python, tmp_path, file, first):
     """Not by Lightning's own handler, which waits for the end of the batch."""

@@ -25,6 +25,21 @@ def test_a_generator_draws_on_where_the_other_was(make, exists):
     assert back.random() == one.random()
 
 
+@pytest.mark.parametrize("kind", ["PCG64", "MT19937", "Philox", "SFC64"])
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("spawned", [0, 2])
+def test_what_a_generator_spawns_is_the_same_again(kind, exists, spawned):
+    one = np.random.Generator(getattr(np.random, kind)(3))
+    of, state = random_state.read(one)
+    held = one if exists else None
+    wanted = [child.random() for child in one.spawn(2)]
+    if spawned:
+        of, state = random_state.read(one)
+        wanted = [child.random() for child in one.spawn(2)]
+    back = random_state.write(of, state, held)
+    assert [child.random() for child in back.spawn(2)] == wanted
+
+
 def test_the_generators_go_on_where_they_were():
     random.seed(1)
     np.random.seed(1)

@@ -20,7 +20,7 @@ from tests.probe.receiver import Receiver
 SCRIPT = Path(__file__).parents[2] / "guarded" / "scripts" / "trainer.py"
 OFTEN = {"checkpoint_every": 0.0, "checkpoint_cost": 1.0}  # after every step
 NEVER = {"checkpoint_every": 1e6, "checkpoint_cost": 1e-6}
-SAME = ("step", "weights", "optimizer", "random", "steps")
+SAME = ("step", "weights", "optimizer", "random", "steps", "evaluated")
 
 
 class Run:
@@ -166,6 +166,16 @@ def test_a_training_that_saves_nothing_goes_on_from_our_checkpoints(words, undis
     assert found.lines[0]["first"] in (20, 21)
     assert found.lines[-1]["files"] == []
     assert "with stallguard's checkpoint g21; checkpoint g22 is damaged" in found.notes[0][1]
+
+
+@pytest.mark.parametrize("step", [3, 21])
+def test_an_evaluation_before_the_first_step_is_made_once(undisturbed, other_python, tmp_path, step):
+    """What its callbacks noted is kept, and not noted again with the weights of the checkpoint."""
+    run = Run(tmp_path, other_python("hf"), "eval=first")
+    run.killed("die", step, **OFTEN)
+    run.killed("die", step + 20, **OFTEN)
+    found = run.ends_like(undisturbed("eval=first"), **OFTEN)
+    assert found.lines[0]["first"] == step + 19
 
 
 def test_checkpoints_of_an_earlier_training_are_not_used(undisturbed, other_python, tmp_path, checkpoint):
