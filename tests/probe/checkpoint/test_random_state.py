@@ -30,6 +30,8 @@ def test_a_generator_draws_on_where_the_other_was(make, exists):
 @pytest.mark.parametrize("spawned", [0, 2])
 def test_what_a_generator_spawns_is_the_same_again(kind, exists, spawned):
     one = np.random.Generator(getattr(np.random, kind)(3))
+    if exists and not isinstance(one.bit_generator.__reduce__()[2], tuple):
+        pytest.skip("this numpy (1) cannot replace what an existing generator spawns from")
     of, state = random_state.read(one)
     held = one if exists else None
     wanted = [child.random() for child in one.spawn(2)]
