@@ -107,7 +107,7 @@ class ScriptState:
         What differs as the loop begins is kept in each checkpoint, changed or not.
         """
         try:
-            self._before = ObjectBaseline(self._walk(SCRIPT))
+            self._before = ObjectBaseline(self._walk(SCRIPT, self._pace.allowance(time.monotonic())))
         except Exception:  # `begin` looks at the same objects, and names it
             self._before = None
 

@@ -118,17 +118,21 @@ def test_what_did_not_change_keeps_the_value_of_the_new_start(attempt):
     assert second.callback.by_name == {"settings": 2, "best": {"at": 1}}
 
 
-def test_what_a_resumed_training_leaves_out_comes_back_though_it_has_not_changed_since(attempt):
+@pytest.mark.parametrize("length", [0, 100_000])
+def test_what_a_resumed_training_leaves_out_comes_back_though_it_has_not_changed_since(attempt, length):
     first = attempt()
+    first.callback.losses += [0.5] * length
     first.state.note_before()
     first.callback.losses.append(7.0)  # by a check of the validation before the first batch
+    if length:
+        del first.callback.losses[0]
     first.state.begin()
     kept = first.kept()
     second = attempt()
     second.state.note_before()
     second.state.begin()
     second.state.restore(kept)
-    assert second.callback.losses == [7.0]
+    assert second.callback.losses == [*[0.5] * (length - 1), 7.0]
 
 
 def test_data_are_drawn_again_from_what_they_were_as_the_epoch_opened(attempt):
