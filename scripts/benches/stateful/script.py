@@ -103,7 +103,7 @@ class Holder{i}(keras.callbacks.Callback):
 
     def on_test_batch_end(self, batch, logs=None):
         if not self.first:
-            self.first.append(number_of(float(logs["loss"])))
+            self.first.append(number_of({seen}))
         self.held = use_{i}(self.held, self.count)
         self.rows.append(self.count)
         self.count += 1
@@ -373,7 +373,7 @@ def _held(i: str, thing: Thing, place: str, loop: Loop | None = None) -> tuple[s
         return text.replace("def on_test_batch_end(self, batch, logs=None)", "def on_test_batch_end_(self)"), look
     again = thing.rebinds
     if place == VALIDATION:
-        return _VALIDATION.format(i=i), f"look_{i}(holder_{i}.held)"
+        return _VALIDATION.format(i=i, seen=_LOSS), f"look_{i}(holder_{i}.held)"
     of_class = of_object = "pass"
     if place in ("callback", "nested", "class"):
         where = {"callback": "self.held", "nested": 'self.held["a"][0]', "class": "self.held"}[place]

@@ -25,21 +25,29 @@ def test_a_generator_draws_on_where_the_other_was(make, exists):
     assert back.random() == one.random()
 
 
-@pytest.mark.parametrize("kind", ["PCG64", "MT19937", "Philox", "SFC64"])
+KINDS = ["PCG64", "MT19937", "Philox", "SFC64"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("exists", [False, True])
 @pytest.mark.parametrize("spawned", [0, 2])
-def test_what_a_generator_spawns_is_the_same_again(kind, exists, spawned):
-    one = np.random.Generator(getattr(np.random, kind)(3))
-    if exists and not isinstance(one.bit_generator.__reduce__()[2], tuple):
-        pytest.skip("this numpy (1) cannot replace what an existing generator spawns from")
+def test_what_a_generator_spawns_is_the_same_in_a_new_process(kind, exists, spawned):
+    one, held = (np.random.Generator(getattr(np.random, kind)(3)) for _ in range(2))
+    one.spawn(spawned)
     of, state = random_state.read(one)
-    held = one if exists else None
+    back = random_state.write(of, state, held if exists else None)
+    assert [child.random() for child in back.spawn(2)] == [child.random() for child in one.spawn(2)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_generator_that_has_spawned_more_goes_back(kind):
+    one = np.random.Generator(getattr(np.random, kind)(3))
+    if not isinstance(one.bit_generator.__reduce__()[2], tuple):
+        pytest.skip("numpy 1 cannot replace what an existing generator spawns from")
+    of, state = random_state.read(one)
     wanted = [child.random() for child in one.spawn(2)]
-    if spawned:
-        of, state = random_state.read(one)
-        wanted = [child.random() for child in one.spawn(2)]
-    back = random_state.write(of, state, held)
-    assert [child.random() for child in back.spawn(2)] == wanted
+    assert random_state.write(of, state, one) is one
+    assert [child.random() for child in one.spawn(2)] == wanted
 
 
 def test_the_generators_go_on_where_they_were():
