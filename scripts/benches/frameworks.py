@@ -1,12 +1,13 @@
 """`scripts/bench frameworks`: do trainings of PyTorch, Hugging Face, Lightning, MLX and JAX get what they are promised?
 
-`cost`: the processor time that the probe adds to a step, with its hooks in and out by turns in one process, and to the
-import of a library, in pairs.  `hangs`: trainings that lock, half of them 2 to 10 s after their first step and the
-others at a random later step, some at a time: seconds until the journal has the judgement, and its cause.  `kills`:
-trainings that are ended by SIGKILL at random instants, a third of which wait for a save: weights and optimizer must be
-those of the plain training, to the bit.  `smaller`: batches in 2, 4 and 8 slices: the memory of a step, and how far the
-weights are from those of whole batches, beside how far they are if the rows of each batch come in other orders: no
-optimizer sees the same sums then, with slices or without.
+`cost`: the processor time that the probe adds to a step, with its hooks, those of our checkpoints included, and its
+finders of imports in and out by turns in one process, and to the import of a library, in pairs.  `hangs`: trainings
+that lock, half of them 2 to 10 s after their first step and the others at a random later step, some at a time: seconds
+until the journal has the judgement, and its cause.  `kills`: trainings that are ended by SIGKILL at random instants, a
+third of which wait for a save: weights and optimizer must be those of the plain training, to the bit.  `smaller`:
+batches in 2, 4 and 8 slices: the memory of a step, and how far the weights are from those of whole batches, beside how
+far they are if the rows of each batch come in other orders: no optimizer sees the same sums then, with slices or
+without.
 
 `--each N`: processes, trainings, kills or orders of each kind.  A kind whose library is not here is skipped; without
 the environment of a kind, the Python that runs this is taken if it has the library.  A result is appended to

@@ -30,11 +30,12 @@ import numpy as np
 import stallguard
 
 TRACKS, KIND = sys.argv[1].startswith("track-"), sys.argv[1].replace("track-", "")
-WORDS = dict(word.split("=") for word in sys.argv[2:])
+WORDS = dict(word.split("=") for word in sys.argv[2:] if not word.startswith("--"))
 DEVICE, OPTIMIZER = WORDS.pop("device", "cpu"), WORDS.pop("optimizer", "adam")
 GIVEN = {name: float(value) for name, value in WORDS.items()}
 BATCH, WIDE = int(GIVEN.get("batch", 4)), int(GIVEN.get("wide", 64))
 DROPPED, RATE, EPS = GIVEN.get("dropped", 0.2), GIVEN.get("rate", 1e-3), GIVEN.get("eps", 1e-8)
+PROBE = "_stallguard_probe"
 CHUNK, SETTLE = 16, 2  # steps of a turn in which the hooks are in or out; the first of them, which are not counted
 SHOWS_BAR = not {"lock", "early"}.isdisjoint(GIVEN)  # as users have it: its thread must not delay a judgement
 STEPS = int(GIVEN.get("steps", 120))
@@ -127,8 +128,9 @@ class Turns(Steps):
 
     def __init__(self):
         super().__init__()
-        self.patches = sys.modules["_stallguard_probe"].probe.patches
+        self.patches = sys.modules[PROBE].probe.patches
         self.inside, self.began, self.seen, self.found = True, 0.0, 0, []
+        self.finders = []  # of imports: some libraries look for a package in each step
 
     def begins(self, number):
         self.seen += 1
@@ -146,6 +148,11 @@ class Turns(Steps):
     def turn(self, inside):
         self.inside = inside
         (self.patches.put_back if inside else self.patches.take_out)()
+        if inside:
+            sys.meta_path[:] = self.finders
+        else:
+            self.finders = list(sys.meta_path)
+            sys.meta_path[:] = [one for one in self.finders if not type(one).__module__.startswith(PROBE)]
 
     def made(self, make):
         self.turn(False)
@@ -542,10 +549,10 @@ if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = DEVICE if DEVICE == "cpu" else f"{DEVICE},cpu"
     if DEVICE != "cpu":
         same_bytes_on_a_gpu()
-    if "cost" in GIVEN and "_stallguard_probe" not in sys.modules:
+    if "cost" in GIVEN and PROBE not in sys.modules:
         from overhead_child import under_probe
 
-        sys.exit(under_probe(sys.argv[1:], __file__))
+        sys.exit(under_probe([*sys.argv[1:], "--checkpoints"], __file__))
     if GIVEN.get("slow"):
         delay_the_disk(GIVEN["slow"])
     steps = Turns() if "cost" in GIVEN else Measured() if "smaller" in GIVEN else Steps()

@@ -7,6 +7,11 @@ fetches batches in Python, the begin of a step stores one time more, and that it
 derives the fields of the page from them before it sends (`publish`): they are up to 150 ms old.  If the sender does not
 run, the hook publishes them itself after STALE.  Every other event ends this state (`settle`).
 
+The loops of other libraries, and the script's own, follow the same rule by other means: for STALE after the sender has
+published (`fresh_until`), an event inside a step, its input and what is between stores its time, its phase and the
+count of events in this object alone.  Any other phase is in the page at once: a save can hold the interpreter's lock
+for a minute, and no sender can say then that it is one.  So is the count of batches, for a process that crashes.
+
 Two threads that store at the same instant can lose one of `changes`; no decision depends on a single one.  Nothing here
 blocks or prints.
 
@@ -23,6 +28,7 @@ import time
 from _thread import get_ident
 
 from . import patches, wire
+from .batch_count import Credit, LoopPosition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +51,7 @@ else:
 (NONE, CALLBACKS, ON_BATCH, FUNCTION, TAPE, OPTIMIZER, SESSION, TORCH, POLL, HAND,
  MLX) = range(len(wire.SOURCES))  # fmt: skip
 
-STALE = 200_000_000  # ns that the page can lag behind the hot path if the sender does not publish
+STALE = 200_000_000  # ns that the page can lag behind the events of steps if the sender does not publish
 
 _PHASE, _PHASE_NS, _PROGRESS_NS = (wire.SLOT[n] for n in ("phase", "phase_ns", "progress_ns"))
 _CHANGES, _LONGEST_NS, _LONGEST_PHASE = (wire.SLOT[n] for n in ("changes", "longest_ns", "longest_phase"))
@@ -63,10 +69,11 @@ _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 class Beats:
     """Writes the fields of the record that the hooks count; `slots` is the mapped page."""
 
-    __slots__ = ("_base", "_beats", "_changes", "_credit", "_last", "_longest", "_loop", "_main", "_phase",
+    __slots__ = ("_base", "_beats", "_changes", "_credit", "_longest", "_loop", "_main", "_phase",
                  "_thread", "ahead", "attention", "began", "calls", "claim", "claimed", "cold", "due", "ended",
-                 "fitting", "hot", "index", "inside", "own", "own_saves", "own_work", "plain", "polled",
-                 "restores", "saving", "slots", "step", "stepping", "stride", "tracing")  # fmt: skip
+                 "fitting", "fresh_until", "hot", "index", "input", "inside", "last_event", "own", "own_saves",
+                 "own_work", "plain", "polled", "restores", "saving", "slots", "step", "stepping", "stirred", "stride",
+                 "tracing")  # fmt: skip
 
     def __init__(self, slots: memoryview) -> None:
         self.claim: Callable[[], object] = str  # called once, as training begins; `str` has no effect
@@ -77,21 +84,23 @@ class Beats:
         """Count from zero into `slots`: at the start, and again in a forked process that has not trained."""
         self.slots = slots
         self.claimed = False  # `claim` was called
-        self._last = monotonic_ns()  # when the phase was entered; read here, it costs less than in the page
+        self.last_event = monotonic_ns()  # when the phase was entered; read here, it costs less than in the page
         self._longest = self._beats = self._changes = 0
         self._phase = slots[_PHASE]
         # The CallbackList whose batches follow one another with nothing else between.
         self.hot: Any = _NO_LIST
         self.own: Any = None  # the CallbackList of the outermost fit
         # While hot: when its last batch ended; when its callbacks returned, or the step after them began, and which.
-        self.ended = self.began = self._last
+        self.ended = self.began = self.last_event
         self.stepping = False
         self._base = 0  # beats before the batch of index 0, while hot
         self.due = 0  # ns: when the hot path must publish or call `after_batch`
+        self.fresh_until = 0  # ns: until then events inside steps are not stored in the page
+        self.stirred = False  # there was progress since the sender published that has no time of its own
         self._loop = LoopPosition()
         self.plain = False  # each end of a batch in Keras' loop is one batch
         self.index = -1  # Keras' own number of the batch that ended last in this epoch, -1 before the first
-        self.step = 0  # ns inside steps, summed
+        self.step = self.input = 0  # ns inside steps, and spent waiting for input, summed
         self.stride = 1  # batches that Keras runs at once
         self.cold = False  # the next batch of Keras compiles what it runs, and no hook observes that
         self.attention = False  # `after_batch` is called after the batch; set by the sender, once a second
@@ -116,16 +125,22 @@ class Beats:
         if self.hot is not _NO_LIST:
             self.settle()
         now = monotonic_ns()
-        slots = self.slots
         before = self._phase
-        if now - self._last > self._longest:
-            self._pause(now - self._last, before)
-        self._last = now
+        if now - self.last_event > self._longest:
+            self._pause(now - self.last_event, before)
+        self.last_event = now
         self._changes += 1
-        self._phase = slots[_PHASE] = phase
-        slots[_PHASE_NS] = slots[_PROGRESS_NS] = now
-        slots[_CHANGES] = self._changes + self._beats
+        self._phase = phase
+        if now > self.fresh_until or not (STEP <= phase <= INPUT and STEP <= before <= INPUT):
+            self._store()
         return before
+
+    def _store(self) -> None:
+        """Store the phase in the page."""
+        slots = self.slots
+        slots[_PHASE] = self._phase
+        slots[_PHASE_NS] = slots[_PROGRESS_NS] = self.last_event
+        slots[_CHANGES] = self._changes + self._beats
 
     def leave(self, before: int) -> None:
         """Set the previous phase again; IMPORTING ends with the first event."""
@@ -146,14 +161,23 @@ class Beats:
         return get_ident() == self._thread
 
     @property
+    def is_between_epochs(self) -> bool:
+        """Whether an epoch has ended, and none has begun since."""
+        return self._phase == EPOCH_END
+
+    @property
     def training_thread(self) -> int:
         """The thread that trains, as threading.get_ident gives it."""
         return self._thread
 
     def moved(self) -> None:
-        """Count progress that is neither a batch nor a phase of the training thread."""
+        """Count progress that is neither a batch nor a phase of the training thread; its time is that of publishing."""
         self._changes += 1
-        self.slots[_PROGRESS_NS] = monotonic_ns()
+        self.stirred = True
+
+    def published(self) -> None:
+        """Note that the sender has published, and is to do so again soon."""
+        self.fresh_until = monotonic_ns() + STALE
 
     def request_attention(self) -> None:
         """Have `after_batch` called at the end of the next batch."""
@@ -167,7 +191,7 @@ class Beats:
         self.hot, self.due = _NO_LIST, 0
         inside = self.ended > self.began
         self._beats = self._base + self.index + 1 + inside
-        self._last = self.ended if inside else self.began
+        self.last_event = self.ended if inside else self.began
         between = inside or self._beats == self._loop.last
         self._phase = BETWEEN if between else STEP if self.stepping else self.ahead
         slots = self.slots
@@ -179,7 +203,7 @@ class Beats:
         """Store the fields that follow from the values of the hot path; the sender calls this before each record."""
         now = monotonic_ns()
         slots = self.slots
-        beats, last = self._beats, self._last
+        beats, last = self._beats, self.last_event
         if self.hot is not _NO_LIST:
             ended, began, beats = self.ended, self.began, self._base + self.index + 1
             inside = ended > began
@@ -193,10 +217,17 @@ class Beats:
                 slots[_PHASE] = self._phase  # the training thread has entered this phase meanwhile
             elif inside and now - ended > self._longest:
                 self._pause(now - ended, BETWEEN)
+        else:
+            slots[_PHASE] = self._phase
+            if self._beats:
+                slots[_BEAT_NS] = max(slots[_BEAT_NS], self.ended)
+        if self.stirred:
+            self.stirred = False
+            slots[_PROGRESS_NS] = now
         slots[_PHASE_NS] = max(slots[_PHASE_NS], last)
         slots[_PROGRESS_NS] = max(slots[_PROGRESS_NS], last)
         slots[_CHANGES] = self._changes + beats
-        slots[_STEP_NS] = self.step
+        slots[_STEP_NS], slots[_INPUT_NS] = self.step, self.input
         fit, epoch = self._loop.fit, self._loop.epoch
         if fit >= 0:
             slots[_FIT_BEATS] = beats - fit
@@ -266,7 +297,7 @@ class Beats:
                     now = clock()
                     if now - self.began > self._longest:
                         self._pause(now - self.began, self.ahead)
-                    self.slots[_INPUT_NS] += now - self.began
+                    self.input += now - self.began
                     self.began, self.stepping = now, True
                 elif self._phase != FIRST_RUN:
                     self.enter(STEP)
@@ -318,12 +349,12 @@ class Beats:
         self.settle()
         self.mark_training()
         now = monotonic_ns()
-        gap = now - self._last
+        gap = now - self.last_event
         if gap > self._longest:
             self._pause(gap, self._phase)
         if self._phase == STEP:
             self.step += gap
-        self._last = self.ended = now
+        self.last_event = self.ended = now
         self._beats += 1 if self.plain else self._batches_ended(batch)
         slots = self.slots
         self._phase = slots[_PHASE] = BETWEEN
@@ -338,9 +369,9 @@ class Beats:
     def _begin_step(self, callbacks: Any, batch: int) -> None:
         """Begin the next step after the callbacks of a batch, unless that was the epoch's last; be hot if possible."""
         now = monotonic_ns()
-        if now - self._last > self._longest:
-            self._pause(now - self._last, self._phase)
-        self._last, self.index = now, batch
+        if now - self.last_event > self._longest:
+            self._pause(now - self.last_event, self._phase)
+        self.last_event, self.index = now, batch
         if self._beats == self._loop.last:
             return
         self._phase = self.slots[_PHASE] = self.ahead
@@ -391,10 +422,10 @@ class Beats:
 
     def call_ends(self, before: int, source: int) -> None:
         """End the call and count a batch, unless a hook of a better rank counts the same batches."""
-        began = self._last
+        began = self.last_event
         self.enter(before if before in _KEPT else BETWEEN)
         self.inside = 0
-        self.step += self._last - began
+        self.step += self.last_event - began
         self.beat(source)
 
     def call_failed(self, before: int) -> None:
@@ -437,10 +468,19 @@ class Beats:
         self.leave(FIRST_RUN if before in _RUNS_NEXT else before)
 
     def input_ends(self, before: int) -> None:
-        """End the wait for the next batch."""
-        began = self._last
-        self.enter(before or IDLE)
-        self.slots[_INPUT_NS] += self._last - began
+        """End the wait for the next batch: `enter`."""
+        if self.hot is not _NO_LIST:
+            self.settle()
+        now = monotonic_ns()
+        gap = now - self.last_event
+        if gap > self._longest:
+            self._pause(gap, self._phase)
+        self.input += gap
+        self.last_event = now
+        self._changes += 1
+        self._phase = before or IDLE
+        if now > self.fresh_until or not STEP <= before <= INPUT:
+            self._store()
 
     def around_next(self, original: Callable[..., Any], begin_feeding: Callable[[], None]) -> Callable[..., Any]:
         """Return a wrapper of `original`, the `__next__` of a loader: a wait for input, after which a step follows.
@@ -470,110 +510,47 @@ class Beats:
 
         return __next__
 
-    def step_begins(self) -> None:
+    # A training step empties the caches, so each function costs one to two microseconds here, each read of the clock
+    # half of one (PyTorch on a loaded two-core machine, Python 3.11): what runs in each step of other loops is in one.
+
+    def step_begins(self, *_: Any) -> None:
         """Begin a step in the loop of a library, unless the end of its input has.  The first one compiles."""
         if self.cold or self._phase != STEP:
             self.enter(FIRST_RUN if self.cold else STEP)
             self.cold = False
 
-    def step_ends(self, source: int) -> None:
-        """End it, and count a batch: `call_ends` and `add` with one look at the clock."""
-        began = self._last
-        self.enter(BETWEEN)
-        self.step += self._last - began
+    def step_ends(self, source: int, phase: int = BETWEEN, is_timed: bool = True) -> None:
+        """End it, count a batch, and enter `phase`.  `is_timed`: it has begun, so that its time is known."""
+        if self.hot is not _NO_LIST:
+            self.settle()
+        now = monotonic_ns()
+        gap = now - self.last_event
+        if gap > self._longest:
+            self._pause(gap, self._phase)
+        if is_timed:
+            self.step += gap
+        self.last_event = self.ended = now
+        self._phase = phase
+        self._changes += 1
         self.inside = 0
         self.calls += 1
         self._beats += 1
-        slots = self.slots
-        slots[_BEATS] = self._beats
-        slots[_SOURCE] = source
-        slots[_BEAT_NS] = self._last
+        self.slots[_BEATS] = self._beats
+        if now > self.fresh_until:
+            self.slots[_SOURCE], self.slots[_BEAT_NS] = source, now
+            self._store()
 
+    def update_ends(self, source: int, phase: int) -> None:
+        """Note an update that `source` observed in a loop of the script's own: a batch, and `phase` follows.
 
-# A lower rank has priority: the script's own calls, Keras' loops, eager updates, their gradients, and last the calls of
-# graphs, of which a loop can make several in a batch.
-_ORDER = (
-    ("hand",), ("callbacks",), ("on_batch",), ("optimizer", "torch", "mlx"), ("tape",), ("function",), ("session",),
-    ("poll",),
-)  # fmt: skip
-RANK = {wire.SOURCES.index(name): rank for rank, names in enumerate(_ORDER) for name in names}
-PATIENCE = 4  # events of a lower-ranked hook without one of the leader's: the script runs another loop now
-_NONE = wire.SOURCES.index("none")
-
-
-class Credit:
-    """The hook that counts outside of Keras' loops."""
-
-    __slots__ = ("_held", "_leader")
-
-    def __init__(self) -> None:
-        self._leader = _NONE
-        self._held: dict[int, int] = {}  # events of lower-ranked hooks since the leader's last one
-
-    def forget(self) -> None:
-        """Select the hook again: another loop begins."""
-        self._follow(_NONE)
-
-    def _follow(self, source: int) -> None:
-        self._leader = source
-        self._held.clear()
-
-    def of(self, source: int) -> int:
-        """Return how many batches an event of `source` stands for; 0 if another hook counts them."""
-        leader = self._leader
-        if source == leader:
-            if self._held:
-                self._held.clear()
-            return 1
-        if not leader or RANK[source] < RANK[leader]:
-            self._follow(source)
-            return 0 if leader else 1  # the lower-ranked hook has counted this batch already
-        waiting = self._held.get(source, 0) + 1
-        if waiting < PATIENCE:
-            self._held[source] = waiting
-            return 0
-        self._follow(source)
-        return waiting
-
-
-class LoopPosition:
-    """The beats when the fit and the epoch began, and when the epoch will end; -1 and None if that is not known."""
-
-    __slots__ = ("_pending", "epoch", "fit", "last")
-
-    def __init__(self) -> None:
-        self.fit = self.last = -1
-        # Less than 0 if earlier attempts trained more of it than this one has in all.
-        self.epoch: int | None = None
-        self._pending = 0  # batches that earlier attempts trained of the epoch that begins next
-
-    def fit_begins(self, beats: int) -> None:
-        """Begin a fit."""
-        self.fit, self.epoch, self._pending = beats, None, 0
-
-    def fit_ends(self) -> None:
-        """End the fit."""
-        self.fit, self.epoch = -1, None
-
-    def epoch_begins(self, beats: int, batches: int) -> int:
-        """Begin an epoch of `batches`, -1 if that is not known; return how many earlier attempts trained of it."""
-        before, self._pending = self._pending, 0
-        self.epoch = beats - before
-        self.last = self.epoch + batches if batches > 0 else -1
-        return before
-
-    def goes_on(self, before: int) -> None:
-        """Note that earlier attempts trained `before` batches of the epoch, or of the next one if none has begun."""
-        if self.epoch is None:  # Keras 2 moves the data to their position before it begins the epoch
-            self._pending = before
-            return
-        self.epoch -= before
-        if self.last > 0:
-            self.last -= before
-
-    def ended(self, beats: int, index: int, stride: int) -> int:
-        """Return how many batches ended with the one that Keras calls `index`, if it runs `stride` at once."""
-        count = index - (beats - (self.epoch or 0)) + 1
-        if count <= 1:
-            count = stride  # Keras 3.0 to 3.5 gives the first index of an execution, not the last
-        return min(count, self.last - beats) if self.last > 0 else count  # the last execution can be shorter
+        In a loop of a library, or in a training call, it is progress alone.
+        """
+        if self.fitting or self.inside:
+            self.calls += 1
+            self._changes += 1
+            self.stirred = True
+        elif self.claimed and not self.polled and self._credit.leader == source and not self._credit.held:
+            self.step_ends(source, phase, is_timed=False)
+        else:
+            self.beat(source)
+            self.enter(phase)

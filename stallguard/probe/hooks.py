@@ -41,11 +41,8 @@ def before(context: Context, action: Callable[..., object]) -> Maker:
     return make
 
 
-def after(context: Context, action: Callable[..., object], is_due: Callable[[], object] = object) -> Maker:
-    """Return a maker of a wrapper that calls action(*the call's arguments) after a call without an error.
-
-    Only if is_due() then says so: after a step, a cheap look at whether there is anything to do.
-    """
+def after(context: Context, action: Callable[..., object]) -> Maker:
+    """Return a maker of a wrapper that calls action(*the call's arguments) after a call without an error."""
 
     def make(original: Function) -> Function:
         @patches.removes_its_own
@@ -56,8 +53,7 @@ def after(context: Context, action: Callable[..., object], is_due: Callable[[], 
                 patches.remove(error)
                 raise
             try:
-                if is_due():
-                    action(*args, **kwargs)
+                action(*args, **kwargs)
             except Exception as error:
                 context.surprise(original.__name__, error)
             return result

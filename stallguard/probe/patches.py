@@ -188,9 +188,20 @@ class Patches:
         self._in.append((owner, name, before, after))
         return True
 
-    def also(self, off: Callable[[], object], on: Callable[[], object]) -> None:
-        """Have `take_out` call `off`, and `put_back` call `on`: for what is no wrapper."""
+    def also(self, off: Callable[[], object], on: Callable[[], object]) -> bool:
+        """Call `on`, and have `take_out` call `off` and `put_back` call `on`: for what is no wrapper.
+
+        False after `take_out`, and if `on` raises.
+        """
+        if self._out:
+            return False
+        try:
+            on()
+        except Exception as error:
+            self.surprise("switching a hook on", error)
+            return False
         self._switches.append((off, on))
+        return True
 
     def take_out(self) -> None:
         """Put the originals back, except where another program's wrapper was installed since."""

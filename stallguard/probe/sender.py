@@ -174,6 +174,7 @@ class Sender:
                 break
             self._mail.sent()
         self._beats.publish()
+        self._beats.published()
         changes = self._beats.slots[_CHANGES]
         self._tick = CALM if self._changes >= 0 and changes - self._changes >= SHORT_STEPS else TICK
         if changes != self._changes:

@@ -238,7 +238,7 @@ def test_a_callback_that_raises_has_seen_a_batch(beats):
 
 
 def test_time_in_steps_and_the_longest_of_them_are_exact(beats, monkeypatch):
-    now = [beats._last]
+    now = [beats.last_event]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
 
     def callbacks():
@@ -256,7 +256,7 @@ def test_time_in_steps_and_the_longest_of_them_are_exact(beats, monkeypatch):
 
 
 def test_if_keras_fetches_in_python_the_wait_for_a_batch_is_input_and_no_part_of_its_step(beats, monkeypatch):
-    now, phases = [beats._last], []
+    now, phases = [beats.last_event], []
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
     beats.ahead = b.INPUT
     end = running(beats)
@@ -298,6 +298,72 @@ def test_in_the_loop_of_a_library_the_step_begins_with_its_batch(beats, monkeypa
     assert added == [10_000, 7_000, 4], "a beat, and three phases: each costs a look at the clock"
 
 
+def test_a_page_that_is_fresh_has_the_events_of_steps_when_it_is_published(beats, monkeypatch):
+    now = [beats.last_event]
+    monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
+    names = ("phase", "phase_ns", "progress_ns", "changes", "beat_ns", "input_ns", "step_ns")
+
+    def page():
+        return [beats.slots[wire.SLOT[name]] for name in names]
+
+    beats.fit_begins()
+    beats.fitting = 1
+    beats.enter(b.STEP)
+    beats.publish()
+    beats.published()
+    before = page()
+    now[0] += 10_000
+    beats.step_ends(b.TORCH)
+    assert beats.slots[wire.SLOT["beats"]] == 1, "a process that crashes has counted its batches"
+    now[0] += 1_000
+    beats.enter(b.INPUT)
+    now[0] += 7_000
+    beats.input_ends(b.STEP)
+    beats.update_ends(b.TORCH, b.BETWEEN)  # it runs in the loop of a library: progress alone
+    assert page() == before
+    now[0] += 2_000
+    beats.publish()
+    after = dict(zip(names, page(), strict=True))
+    assert after == {
+        "phase": b.STEP, "phase_ns": now[0] - 2_000, "progress_ns": now[0], "changes": before[3] + 5,
+        "beat_ns": now[0] - 10_000, "input_ns": 7_000, "step_ns": 10_000,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", [b.CHECKPOINT, b.VALIDATION, b.EPOCH_END, b.NAMED, b.FIRST_RUN])
+def test_a_phase_in_which_no_sender_can_run_is_in_the_page_at_once(beats, phase):
+    beats.enter(b.STEP)
+    beats.published()
+    before = beats.enter(phase)
+    assert beats.slots[wire.SLOT["phase"]] == phase
+    beats.leave(before)
+    assert beats.slots[wire.SLOT["phase"]] == b.STEP
+
+
+def test_where_no_sender_comes_events_of_steps_are_in_the_page_again(beats, monkeypatch):
+    now = [beats.last_event]
+    monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
+    beats.enter(b.STEP)
+    beats.published()
+    now[0] += b.STALE + 1
+    beats.enter(b.INPUT)
+    assert [beats.slots[wire.SLOT[name]] for name in ("phase", "phase_ns")] == [b.INPUT, now[0]]
+    beats.step_ends(b.TORCH)
+    assert [beats.slots[wire.SLOT[name]] for name in ("phase", "beat_ns", "source")] == [b.BETWEEN, now[0], b.TORCH]
+
+
+def test_an_update_that_another_hook_counts_too_is_one_batch(beats):
+    beats.mark_training()
+    for _ in range(3):
+        beats.update_ends(b.TORCH, b.INPUT)
+    assert (field(beats, "beats"), wire.PHASES[field(beats, "phase")]) == (3, "input")
+    beats.beat(b.HAND)  # the script counts itself from here on
+    for _ in range(3):
+        beats.update_ends(b.TORCH, b.INPUT)
+        beats.beat(b.HAND)
+    assert field(beats, "beats") == 6
+
+
 def test_a_batch_of_a_validation_is_no_step(beats):
     beats.fit_begins()
     beats.fitting = 1
@@ -307,7 +373,7 @@ def test_a_batch_of_a_validation_is_no_step(beats):
 
 
 def test_where_no_sender_comes_the_hook_itself_keeps_the_page_fresh(beats, monkeypatch):
-    now = [beats._last]
+    now = [beats.last_event]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
     end = running(beats)
     beats.publish()
@@ -353,7 +419,7 @@ def test_after_the_last_batch_no_step_is_awaited(beats):
 
 
 def test_the_longest_pause_waits_until_it_was_reported(beats, monkeypatch):
-    now = [beats._last]
+    now = [beats.last_event]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
     beats.enter(b.STEP)
     now[0] += 7_000

@@ -82,6 +82,24 @@ def test_what_rests_in_a_loop_stays_out_when_the_others_are_put_back() -> None:
     assert library.Model.load is not plain
 
 
+def test_what_is_no_wrapper_is_switched_off_with_the_others_and_not_on_after_them() -> None:
+    patches, calls = Patches(), list[str]()
+    assert patches.also(lambda: calls.append("off"), lambda: calls.append("on"))
+    patches.take_out()
+    patches.put_back()
+    assert calls == ["on", "off", "on"]
+    patches.take_out()
+    assert not patches.also(lambda: calls.append("off"), lambda: calls.append("late"))
+    assert calls == ["on", "off", "on", "off"]
+
+
+def test_what_cannot_be_switched_on_is_counted_and_not_switched_off() -> None:
+    patches = Patches()
+    assert not patches.also(lambda: 1 / 0, lambda: 1 / 0)
+    assert patches.surprises == 1
+    patches.take_out()
+
+
 @pytest.mark.parametrize("wrong", ["opens", "closes", "fails", ""])
 def test_an_action_that_fails_changes_nothing_for_the_caller(wrong: str) -> None:
     seen: list[str] = []

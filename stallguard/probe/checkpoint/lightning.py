@@ -24,7 +24,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from .. import libraries
-from ..hooks import after, around, before
+from ..hooks import around, before
 from . import announcements, encoding, identity, lightning_state, random_state, script_state, tensors
 from .generations import DAMAGE, NEXT, CheckpointStore
 from .loop_saves import LoopSaves
@@ -432,7 +432,7 @@ class LightningCheckpoints:
                 "reset": self._quietly,
                 "on_run_start": around(context, self.run_opens, self.run_closes, nothing),
                 "_build_kwargs": before(context, self.batch_opens),
-                "on_advance_end": after(context, self.batch_ended, self._saves.may_save),
+                "on_advance_end": self._saves.after_step(self.batch_ended),
             },
             ".trainer.trainer Trainer": {"fit": self.fit, "_run_sanity_check": self._unless_resumed},
         }  # fmt: skip

@@ -9,7 +9,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from .. import wire
+from .. import patches, wire
+from ..beats import EPOCH_END
 from . import announcements
 from .saved_generation import AttemptRecords
 from .schedule import CheckpointSchedule, SaveReport
@@ -17,9 +18,9 @@ from .sigterm import SigtermHandler
 
 if TYPE_CHECKING:
     from ..context import Context
+    from ..patches import Function, Maker
 
 STOP, SAVE = wire.COMMANDS.index("stop"), wire.COMMANDS.index("save")
-_COMMAND = wire.SLOT["command"]
 
 
 class LoopSaves:
@@ -31,7 +32,7 @@ class LoopSaves:
         self.folder = AttemptRecords(context.checkpoint_directory, context.place, context.resuming).folder
         self.pace = CheckpointSchedule(settings.checkpoint_every, settings.checkpoint_cost, time.monotonic())
         self.report = SaveReport(context)
-        self.sigterm = SigtermHandler(begins=context.mail.own_thread)
+        self.sigterm = SigtermHandler(context.request_attention, context.mail.own_thread)
         self.stopped = False  # the last checkpoint was made
         self._process = os.getpid()
 
@@ -54,10 +55,34 @@ class LoopSaves:
         """Whether the process is to end after its next checkpoint."""
         return self.sigterm.asked or self._context.get("command") == STOP
 
-    def may_save(self) -> bool:
-        """Return whether a save is due or ordered, or the process is to end; if not, nothing is to do after a step."""
-        ordered = self._context.beats.slots[_COMMAND]
-        return bool(ordered) or self.sigterm.asked or time.monotonic() >= self.pace.next
+    def after_step(self, action: Callable[..., object]) -> Maker:
+        """Return a maker of a wrapper that calls action(*the call's arguments) after a step, if it may have to save.
+
+        That is if a save is due, an epoch has ended, or attention was requested: by an order, by SIGTERM, and once a
+        second.  It runs in each step, so it looks itself (beats.py: `step_begins`).
+        """
+        context, beats, pace, sigterm = self._context, self._context.beats, self.pace, self.sigterm
+        clock = time.monotonic
+
+        def make(original: Function) -> Function:
+            @patches.removes_its_own
+            def hooked(*args: Any, **named: Any) -> Any:
+                try:
+                    result = original(*args, **named)
+                except BaseException as error:
+                    patches.remove(error)
+                    raise
+                if beats.attention or clock() >= pace.next or beats._phase == EPOCH_END:  # a property is a call
+                    beats.attention = sigterm.asked  # until the process ends
+                    try:
+                        action(*args, **named)
+                    except Exception as error:
+                        context.surprise(original.__name__, error)
+                return result
+
+            return hooked
+
+        return make
 
     def is_ordered(self) -> bool:
         """Return whether the supervisor has ordered a checkpoint; the order is taken."""

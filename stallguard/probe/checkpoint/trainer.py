@@ -39,7 +39,7 @@ from .script_state import ScriptState
 
 if TYPE_CHECKING:
     from ..context import Context
-    from ..patches import Function
+    from ..patches import Function, Maker
     from .object_walk import Walk
 
 SCRIPT = "script"
@@ -96,7 +96,7 @@ class TrainerCheckpoints:
         self._saves = LoopSaves(context)
         self._calls = 0
         self._call: TrainingCall | None = None  # the one that runs
-        self._step = self._saved = -1  # of the last look; of the newest whole checkpoint of this call
+        self._saved = -1  # the step of the newest whole checkpoint of this call
         self._kept: dict[str, Any] | None = None  # of the checkpoint, until it is restored
         self._wrote = False  # Trainer's own was written since the last look
 
@@ -148,7 +148,7 @@ class TrainerCheckpoints:
         if self._context.resuming and (given is None or given is True):
             everything = {} if given is True else record["before"]
             chosen = self._choose(trainer, store, output, {**record, "before": everything})
-        self._step = self._saved = -1 if chosen is None else chosen.step
+        self._saved = -1 if chosen is None else chosen.step
         self._context.hook_installed("checkpoint")
         self._context.losses.checkpoint = self.finite
         self._saves.sigterm.arm()
@@ -289,7 +289,7 @@ class TrainerCheckpoints:
             self._context.say("inexact", announcements.KEPT_BY_PIPELINE % announcements.listed(drawn))
 
     def opens(self, trainer: Any, *_: Any, **__: Any) -> Any:
-        """Begin a save of Trainer's, or what it does after a step."""
+        """Begin a save of Trainer's."""
         return (trainer, time.monotonic()) if self._call is not None and trainer is self._call.trainer else None
 
     def wrote(self, state: Any, result: Any) -> None:
@@ -297,24 +297,27 @@ class TrainerCheckpoints:
         trainer, began = state
         if not trainer.args.save_only_model:
             self._saved, self._wrote = trainer.state.global_step, True
+            self._context.request_attention()
             self._saves.report.saved(began)
             self._saves.pace.saved(began, time.monotonic())
 
-    def step_ended(self, state: Any, result: Any) -> None:
+    def after_step(self) -> Maker:
+        """Return the maker of a wrapper that saves after a step."""
+        return self._saves.after_step(self.step_ended)
+
+    def step_ended(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Save after a step, or after the end of an epoch, if a save is due or the process is to end.
 
         Trainer comes here after each step, and once more after the last one of an epoch, when that is over.
         """
-        trainer, call = state[0], self._call
-        if call is None or self._saves.stopped:
+        call = self._call
+        if call is None or trainer is not call.trainer or self._saves.stopped:
             return
         step = trainer.state.global_step
-        over, self._step = step == self._step, step
+        over = self._context.beats.is_between_epochs
         if self._wrote:
             self._wrote = False
             self._saves.guarded("saving what the script keeps", lambda: self._keep_beside(call, over))
-        if not over and not self._saves.may_save():
-            return
         now = time.monotonic()
         steps = steps_of_epoch(trainer.callback_handler, trainer.args)
         ends = trainer.control.should_training_stop or trainer.control.should_epoch_stop
@@ -323,14 +326,11 @@ class TrainerCheckpoints:
         if self._saves.must_end:
             self._saves.end(step == self._saved or self.save(call, over), lambda: _stop(trainer), "Trainer")
             return
-        due = now >= self._saves.pace.next
+        pace = self._saves.pace
+        due = now >= pace.next
         if over:
             last = trainer.control.should_training_stop or step >= trainer.state.max_steps
-            due = (
-                self._saves.pace.at_end(now, now - call.began)
-                if last
-                else self._saves.pace.due(now, between_epochs=True)
-            )
+            due = pace.at_end(now, now - call.began) if last else pace.due(now, between_epochs=True)
         if (self._saves.is_ordered() or due) and step != self._saved:
             self.save(call, over)
 
@@ -432,7 +432,7 @@ def patch(context: Context, module: Any) -> None:
     context.wrap(kind, "_run_epoch", kept.run_epoch)
     context.wrap(kind, "_evaluate", kept.evaluate)
     context.wrap(kind, "_save_checkpoint", around(context, kept.opens, kept.wrote, lambda _: None))
-    context.wrap(kind, "_maybe_log_save_evaluate", around(context, kept.opens, kept.step_ended, lambda _: None))
+    context.wrap(kind, "_maybe_log_save_evaluate", kept.after_step())
     for name, closes in (("_save_rng_state", kept.random_written), ("_load_rng_state", kept.random_read)):
         context.wrap(kind, name, around(context, kept.random_opens, closes, lambda _: None))
     context.wrap(module.CallbackHandler, "on_train_begin", before(context, kept.begin))

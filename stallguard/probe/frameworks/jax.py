@@ -121,9 +121,7 @@ class JitSteps:
 
     def stepped(self) -> None:
         """Count a batch."""
-        self.beats.beat(OPTIMIZER)
-        if not self.beats.fitting and not self.beats.inside:
-            self.beats.enter(STEP)
+        self.beats.update_ends(OPTIMIZER, STEP)
 
     def begin(self) -> None:
         """Switch on the events of calls, once, if this Python has them and a number of its tools is free."""
@@ -135,12 +133,10 @@ class JitSteps:
             return
         self._jitted = type(sys.modules["jax"].jit(lambda: None))
         self._partial = sys.modules["functools"].partial
-        self.listen()
+        if self.context.patches.also(self.end, self.listen) and self._tool is None:
+            self.context.note("jax", "steps of jax.jit need stallguard.beat(): others use sys.monitoring")
         if self._tool is None:
             self._jitted = None
-            self.context.note("jax", "steps of jax.jit need stallguard.beat(): others use sys.monitoring")
-            return
-        self.context.patches.also(self.end, self.listen)
 
     def listen(self) -> None:
         """Switch on the events of calls, if a number is free."""

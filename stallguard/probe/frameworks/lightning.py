@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 
 from .. import patches, wire
 from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ..context import Context, Targets
     from ..patches import Function, Maker
 
-LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
+LOSS_EVERY = 50_000_000  # ns between two reads of a loss on the CPU; one takes a microsecond
 _SOURCE = wire.SLOT["source"]
 
 
@@ -36,7 +35,7 @@ class LightningHooks:
         self.beats = context.beats
         self._root = root
         self._loss, self._losses = 0.0, 0  # sum over the micro-batches of this step that were read, and their number
-        self._loss_due = 0.0
+        self._loss_due = 0  # ns, by the clock of the beats
 
     def targets(self) -> Targets:
         """Return the module that defines Trainer, which imports its loops."""
@@ -161,7 +160,7 @@ class LightningHooks:
     def batch_end(self, trainer: Any, outputs: Any) -> None:
         """End a micro-batch; it can be the last of a step of the optimizer."""
         micro = trainer.accumulate_grad_batches
-        if self._losses or time.monotonic() >= self._loss_due:
+        if self._losses or self.beats.last_event >= self._loss_due:
             loss: Any = outputs.get("loss") if isinstance(outputs, dict) else None
             if getattr(loss, "is_cpu", False):
                 self._loss += float(loss)  # Lightning has divided it by the number of micro-batches
@@ -174,7 +173,7 @@ class LightningHooks:
         self.beats.step_ends(TORCH)
         if self._losses:
             if self._losses >= micro:
-                self._loss_due = time.monotonic() + (0.0 if self._loss - self._loss else LOSS_EVERY)
+                self._loss_due = self.beats.ended + (0 if self._loss - self._loss else LOSS_EVERY)
                 self.context.losses.of_step(self._loss, trainer.fit_loop.epoch_loop.batch_idx // micro)
             self._loss, self._losses = 0.0, 0
 

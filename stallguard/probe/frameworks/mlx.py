@@ -22,6 +22,7 @@ from _weakref import ref
 
 from .. import caches, patches, wire
 from ..beats import INPUT, MLX, STEP, VALIDATION
+from ..caches import CACHES, COMMAND
 from ..hooks import SaveHooks, around, own_classes
 from ..libraries import Library
 
@@ -129,14 +130,13 @@ class MlxHooks:
     def stepped(self) -> None:
         """Count a batch."""
         try:
-            if self.beats.slots[caches.COMMAND] == caches.CACHES:
+            beats = self.beats
+            if beats.attention and beats.slots[COMMAND] == CACHES:
                 caches.give_back(self.context)
             if self.iterates:
-                self.beats.moved()
-                return
-            self.beats.beat(MLX)
-            if not self.beats.fitting and not self.beats.inside:
-                self.beats.enter(STEP)
+                beats.moved()
+            else:
+                beats.update_ends(MLX, STEP)
         except Exception as error:
             self.context.surprise("mlx step", error)
 

@@ -13,6 +13,7 @@ from functools import partial
 
 from .. import caches, patches
 from ..beats import BETWEEN, STEP, TORCH
+from ..caches import CACHES, COMMAND
 from ..hooks import SaveHooks
 from ..libraries import Library
 from ..raised import RaisedErrors
@@ -67,18 +68,23 @@ class TorchHooks:
 
     def patch_optimizer(self, module: Any) -> None:
         """Register torch's own hook that runs after every step of every optimizer (2.0 and later)."""
-        module.register_optimizer_step_post_hook(self.stepped)
-        self.context.hook_installed("torch_step")
+        register = module.register_optimizer_step_post_hook
+        handles: list[Any] = []
+
+        def off() -> None:
+            while handles:
+                handles.pop().remove()
+
+        if self.context.patches.also(off, lambda: handles.append(register(self.stepped))):
+            self.context.hook_installed("torch_step")
 
     def stepped(self, *args: Any) -> None:
         """Count a step of an optimizer."""
         beats = self.beats
         try:
-            beats.beat(TORCH)
-            if beats.slots[caches.COMMAND] == caches.CACHES:
+            beats.update_ends(TORCH, BETWEEN if self._loader else STEP)
+            if beats.attention and beats.slots[COMMAND] == CACHES:
                 caches.give_back(self.context)
-            if not beats.fitting and not beats.inside:
-                beats.enter(BETWEEN if self._loader else STEP)
         except Exception as error:
             self.context.surprise("torch step", error)
 

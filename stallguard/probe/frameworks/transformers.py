@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 
 from .. import patches, wire
 from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION
@@ -29,7 +28,7 @@ SAVES = {
         "_load_from_checkpoint _load_optimizer_and_scheduler _load_rng_state _load_best_model",
     )
 }  # fmt: skip
-LOSS_EVERY = 0.05  # seconds between two reads of a loss on the CPU; one takes a microsecond
+LOSS_EVERY = 50_000_000  # ns between two reads of a loss on the CPU; one takes a microsecond
 _SOURCE = wire.SLOT["source"]
 
 
@@ -65,9 +64,9 @@ class TrainerHooks:
         self.beats = context.beats
         self._checks = VALIDATION  # the phase of a batch that is not trained
         self._steps = -1  # of an epoch
+        self._micro = 1  # micro-batches of a step
         self._loss, self._losses = 0.0, 0  # sum over the micro-batches of this step that were read, and their number
-        self._loss_due = 0.0
-        self._reads_now = True  # those of the step that runs are read
+        self._loss_due = 0  # ns, by the clock of the beats
         self._is_read = False  # the losses of steps are read
 
     def patch_trainer(self, module: Any) -> None:
@@ -89,14 +88,14 @@ class TrainerHooks:
         actions: tuple[tuple[str, Any], ...] = (
             ("on_train_begin", self.train_begin),
             ("on_epoch_begin", self.epoch_begin),
-            ("on_step_begin", self.step_begin),
+            ("on_step_begin", self.beats.step_begins),  # Trainer has fetched the micro-batches of it
             ("on_substep_end", self.substep_end),
-            ("on_step_end", self.step_end),
             ("on_epoch_end", self.epoch_end),
             ("on_prediction_step", self.prediction_step),
             ("on_log", self.log),
         )
         taken = [context.wrap(kind, name, before(context, action)) for name, action in actions]
+        taken.append(context.wrap(kind, "on_step_end", self.step_end))
         if all(taken):
             context.hook_installed("callbacks")
         else:
@@ -142,7 +141,7 @@ class TrainerHooks:
     def train_begin(self, handler: Any, args: Any, state: Any, control: Any) -> None:
         """Note how long the training is, before the script's callbacks begin."""
         self.context.set("total", max(0, state.max_steps))
-        self._steps = steps_of_epoch(handler, args)
+        self._steps, self._micro = steps_of_epoch(handler, args), args.gradient_accumulation_steps
         self.beats.cold = True
 
     def epoch_begin(self, handler: Any, args: Any, state: Any, control: Any) -> None:
@@ -158,26 +157,34 @@ class TrainerHooks:
         if done % steps if is_known else done:
             self.context.epoch_goes_on(done % steps if is_known else done)
 
-    def step_begin(self, *_: Any) -> None:
-        """Begin a step: Trainer has fetched the micro-batches of it."""
-        self.beats.step_begins()
-        self._reads_now = time.monotonic() >= self._loss_due
-
     def substep_end(self, *_: Any) -> None:
         """End a micro-batch after which the gradients are summed further."""
         self.context.add("micro")
         self.beats.moved()
 
-    def step_end(self, handler: Any, args: Any, state: Any, control: Any) -> None:
-        """End a step of the optimizer, before the script's callbacks."""
-        self.beats.step_ends(TORCH)
-        micro = args.gradient_accumulation_steps
-        if micro > 1:
-            self.context.add("micro")
-        if self._losses:
-            if self._losses >= micro * self.context.get("slices"):
-                self.take_loss(self._loss, state)
-            self._loss, self._losses = 0.0, 0
+    def step_end(self, original: Function) -> Function:
+        """Return the wrapper for CallbackHandler.on_step_end: a step of the optimizer, before its callbacks."""
+        beats = self.beats
+
+        @patches.removes_its_own
+        def on_step_end(handler: Any, args: Any, state: Any, *rest: Any, **named: Any) -> Any:
+            try:
+                beats.step_ends(TORCH)
+                if self._micro > 1:
+                    self.context.add("micro")
+                if self._losses:
+                    if self._losses >= self._micro * self.context.get("slices"):
+                        self.take_loss(self._loss, state)
+                    self._loss, self._losses = 0.0, 0
+            except Exception as error:
+                self.context.surprise("the end of a step of Trainer", error)
+            try:
+                return original(handler, args, state, *rest, **named)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+
+        return on_step_end
 
     def epoch_end(self, *_: Any) -> None:
         """Enter the end of the epoch, before its callbacks."""
@@ -192,6 +199,7 @@ class TrainerHooks:
 
     def training_step(self, original: Function) -> Function:
         """Return the wrapper for Trainer.training_step: a micro-batch, or a slice of one."""
+        beats = self.beats
 
         @patches.removes_its_own
         def training_step(*args: Any, **named: Any) -> Any:
@@ -201,7 +209,7 @@ class TrainerHooks:
                 self._loss, self._losses = 0.0, 0  # a step that lacked memory can be trained again
                 patches.remove(error)
                 raise
-            if self._reads_now:
+            if self._losses or beats.last_event >= self._loss_due:
                 try:
                     self.read_loss(result)
                 except Exception as error:
@@ -236,7 +244,7 @@ class TrainerHooks:
 
     def take_loss(self, value: float, state: Any) -> None:
         """Take a loss as that of the step that ended last."""
-        self._loss_due = time.monotonic() + (0.0 if value - value else LOSS_EVERY)
+        self._loss_due = self.beats.ended + (0 if value - value else LOSS_EVERY)
         batch = (state.global_step - 1) % self._steps if self._steps > 0 else state.global_step - 1
         self.context.losses.of_step(value, batch)
 

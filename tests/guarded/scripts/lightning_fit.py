@@ -36,6 +36,7 @@ phases = {"first": set(), "training": set(), "validation": set(), "saving": set(
 
 def seen(what):
     if PROBE is not None:
+        PROBE.beats.publish()
         phases[what].add(PROBE.beats.slots[8])
 
 

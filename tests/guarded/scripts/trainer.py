@@ -61,6 +61,7 @@ def probe():
 
 def seen(what):
     if probe() is not None:
+        probe().beats.publish()
         phases[what].add(probe().beats.slots[8])
 
 

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from stallguard.probe import outbox
+from stallguard.probe.beats import EPOCH_END, STEP, Beats
 from stallguard.probe.checkpoint import loop_saves
 from stallguard.probe.checkpoint.loop_saves import SAVE, STOP, LoopSaves
 
@@ -21,6 +23,8 @@ class Told:
         self.settings = SimpleNamespace(checkpoint_every=60.0, checkpoint_cost=0.01)
         self.mail = SimpleNamespace(own_thread=lambda: None)
         self.command, self.notes, self.surprises = 0, [], []
+        self.beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
+        self.request_attention = self.beats.request_attention
 
     def get(self, _field):
         """Return the order."""
@@ -112,6 +116,49 @@ def test_a_saved_training_is_ended_by_sigterm(told, monkeypatch):
     saves.end(True, lambda: sent.append("by itself"), "Lightning")
     assert sent == [(os.getpid(), signal.SIGTERM)]
     assert told.notes[0][0] == "stop"
+
+
+def steps_of(told, saves):
+    """Return a step, and the arguments with which it was looked at."""
+    looks = []
+    return saves.after_step(lambda *words: looks.append(words))(lambda number: 2 * number), looks
+
+
+@pytest.mark.parametrize("why", ["a save is due", "attention", "the end of an epoch"])
+def test_after_a_step_is_looked_at_if_there_can_be_something_to_do(told, why):
+    saves = LoopSaves(told)
+    step, looks = steps_of(told, saves)
+    assert (step(3), looks) == (6, [])
+    if why == "a save is due":
+        saves.pace.next = 0.0
+    elif why == "attention":
+        told.request_attention()
+    else:
+        told.beats.enter(EPOCH_END)
+    assert (step(4), looks) == (8, [(4,)])
+    saves.pace.next = float("inf")
+    told.beats.enter(STEP)
+    assert (step(5), looks) == (10, [(4,)])
+
+
+def test_a_signal_to_end_is_looked_at_until_the_process_ends(told):
+    """In the middle of a step of several micro-batches it cannot."""
+    saves = LoopSaves(told)
+    step, looks = steps_of(told, saves)
+    saves.sigterm._handle()
+    for number in (1, 2, 3):
+        step(number)
+    assert looks == [(1,), (2,), (3,)]
+
+
+def test_an_error_after_a_step_is_not_the_scripts(told):
+    def fails(number):
+        raise ValueError(number)
+
+    saves = LoopSaves(told)
+    told.request_attention()
+    assert saves.after_step(fails)(lambda number: 2 * number)(3) == 6
+    assert [type(error) for _, error in told.surprises] == [ValueError]
 
 
 def test_an_error_of_the_probe_is_no_error_of_the_training(told):
