@@ -69,9 +69,9 @@ _RUNS_NEXT = frozenset((STEP, VALIDATION, PREDICTION, FIRST_RUN))
 class Beats:
     """Writes the fields of the record that the hooks count; `slots` is the mapped page."""
 
-    __slots__ = ("_base", "_beats", "_changes", "_credit", "_longest", "_loop", "_main", "_phase",
+    __slots__ = ("_base", "_beats", "_changes", "_credit", "_last", "_longest", "_loop", "_main", "_phase",
                  "_thread", "ahead", "attention", "began", "calls", "claim", "claimed", "cold", "due", "ended",
-                 "fitting", "fresh_until", "hot", "index", "input", "inside", "last_event", "own", "own_saves",
+                 "fitting", "fresh_until", "hot", "index", "input", "inside", "own", "own_saves",
                  "own_work", "plain", "polled", "restores", "saving", "slots", "step", "stepping", "stirred", "stride",
                  "tracing")  # fmt: skip
 
@@ -84,14 +84,14 @@ class Beats:
         """Count from zero into `slots`: at the start, and again in a forked process that has not trained."""
         self.slots = slots
         self.claimed = False  # `claim` was called
-        self.last_event = monotonic_ns()  # when the phase was entered; read here, it costs less than in the page
+        self._last = monotonic_ns()  # when the phase was entered; read here, it costs less than in the page
         self._longest = self._beats = self._changes = 0
         self._phase = slots[_PHASE]
         # The CallbackList whose batches follow one another with nothing else between.
         self.hot: Any = _NO_LIST
         self.own: Any = None  # the CallbackList of the outermost fit
         # While hot: when its last batch ended; when its callbacks returned, or the step after them began, and which.
-        self.ended = self.began = self.last_event
+        self.ended = self.began = self._last
         self.stepping = False
         self._base = 0  # beats before the batch of index 0, while hot
         self.due = 0  # ns: when the hot path must publish or call `after_batch`
@@ -103,7 +103,8 @@ class Beats:
         self.step = self.input = 0  # ns inside steps, and spent waiting for input, summed
         self.stride = 1  # batches that Keras runs at once
         self.cold = False  # the next batch of Keras compiles what it runs, and no hook observes that
-        self.attention = False  # `after_batch` is called after the batch; set by the sender, once a second
+        # After the batch is looked at what there is to do; set by the sender, once a second and on an order.
+        self.attention = False
         self.fitting = 0  # open Keras loops (fit, evaluate, predict): only they count then
         self.inside = 0  # the thread inside a training call (function, train_on_batch, apply), 0: none
         self._credit = Credit()  # which hook counts the batches outside of Keras' loops
@@ -126,9 +127,9 @@ class Beats:
             self.settle()
         now = monotonic_ns()
         before = self._phase
-        if now - self.last_event > self._longest:
-            self._pause(now - self.last_event, before)
-        self.last_event = now
+        if now - self._last > self._longest:
+            self._pause(now - self._last, before)
+        self._last = now
         self._changes += 1
         self._phase = phase
         if now > self.fresh_until or not (STEP <= phase <= INPUT and STEP <= before <= INPUT):
@@ -139,7 +140,7 @@ class Beats:
         """Store the phase in the page."""
         slots = self.slots
         slots[_PHASE] = self._phase
-        slots[_PHASE_NS] = slots[_PROGRESS_NS] = self.last_event
+        slots[_PHASE_NS] = slots[_PROGRESS_NS] = self._last
         slots[_CHANGES] = self._changes + self._beats
 
     def leave(self, before: int) -> None:
@@ -191,7 +192,7 @@ class Beats:
         self.hot, self.due = _NO_LIST, 0
         inside = self.ended > self.began
         self._beats = self._base + self.index + 1 + inside
-        self.last_event = self.ended if inside else self.began
+        self._last = self.ended if inside else self.began
         between = inside or self._beats == self._loop.last
         self._phase = BETWEEN if between else STEP if self.stepping else self.ahead
         slots = self.slots
@@ -200,10 +201,10 @@ class Beats:
         slots[_BEAT_NS] = self.ended
 
     def publish(self) -> None:
-        """Store the fields that follow from the values of the hot path; the sender calls this before each record."""
+        """Store the fields that follow from the values in this object; the sender calls this before each record."""
         now = monotonic_ns()
         slots = self.slots
-        beats, last = self._beats, self.last_event
+        beats, last = self._beats, self._last
         if self.hot is not _NO_LIST:
             ended, began, beats = self.ended, self.began, self._base + self.index + 1
             inside = ended > began
@@ -349,12 +350,12 @@ class Beats:
         self.settle()
         self.mark_training()
         now = monotonic_ns()
-        gap = now - self.last_event
+        gap = now - self._last
         if gap > self._longest:
             self._pause(gap, self._phase)
         if self._phase == STEP:
             self.step += gap
-        self.last_event = self.ended = now
+        self._last = self.ended = now
         self._beats += 1 if self.plain else self._batches_ended(batch)
         slots = self.slots
         self._phase = slots[_PHASE] = BETWEEN
@@ -369,9 +370,9 @@ class Beats:
     def _begin_step(self, callbacks: Any, batch: int) -> None:
         """Begin the next step after the callbacks of a batch, unless that was the epoch's last; be hot if possible."""
         now = monotonic_ns()
-        if now - self.last_event > self._longest:
-            self._pause(now - self.last_event, self._phase)
-        self.last_event, self.index = now, batch
+        if now - self._last > self._longest:
+            self._pause(now - self._last, self._phase)
+        self._last, self.index = now, batch
         if self._beats == self._loop.last:
             return
         self._phase = self.slots[_PHASE] = self.ahead
@@ -422,10 +423,10 @@ class Beats:
 
     def call_ends(self, before: int, source: int) -> None:
         """End the call and count a batch, unless a hook of a better rank counts the same batches."""
-        began = self.last_event
+        began = self._last
         self.enter(before if before in _KEPT else BETWEEN)
         self.inside = 0
-        self.step += self.last_event - began
+        self.step += self._last - began
         self.beat(source)
 
     def call_failed(self, before: int) -> None:
@@ -472,11 +473,11 @@ class Beats:
         if self.hot is not _NO_LIST:
             self.settle()
         now = monotonic_ns()
-        gap = now - self.last_event
+        gap = now - self._last
         if gap > self._longest:
             self._pause(gap, self._phase)
         self.input += gap
-        self.last_event = now
+        self._last = now
         self._changes += 1
         self._phase = before or IDLE
         if now > self.fresh_until or not STEP <= before <= INPUT:
@@ -524,12 +525,12 @@ class Beats:
         if self.hot is not _NO_LIST:
             self.settle()
         now = monotonic_ns()
-        gap = now - self.last_event
+        gap = now - self._last
         if gap > self._longest:
             self._pause(gap, self._phase)
         if is_timed:
             self.step += gap
-        self.last_event = self.ended = now
+        self._last = self.ended = now
         self._phase = phase
         self._changes += 1
         self.inside = 0

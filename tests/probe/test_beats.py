@@ -238,7 +238,7 @@ def test_a_callback_that_raises_has_seen_a_batch(beats):
 
 
 def test_time_in_steps_and_the_longest_of_them_are_exact(beats, monkeypatch):
-    now = [beats.last_event]
+    now = [beats._last]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
 
     def callbacks():
@@ -256,7 +256,7 @@ def test_time_in_steps_and_the_longest_of_them_are_exact(beats, monkeypatch):
 
 
 def test_if_keras_fetches_in_python_the_wait_for_a_batch_is_input_and_no_part_of_its_step(beats, monkeypatch):
-    now, phases = [beats.last_event], []
+    now, phases = [beats._last], []
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
     beats.ahead = b.INPUT
     end = running(beats)
@@ -299,7 +299,7 @@ def test_in_the_loop_of_a_library_the_step_begins_with_its_batch(beats, monkeypa
 
 
 def test_a_page_that_is_fresh_has_the_events_of_steps_when_it_is_published(beats, monkeypatch):
-    now = [beats.last_event]
+    now = [beats._last]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
     names = ("phase", "phase_ns", "progress_ns", "changes", "beat_ns", "input_ns", "step_ns")
 
@@ -341,7 +341,7 @@ def test_a_phase_in_which_no_sender_can_run_is_in_the_page_at_once(beats, phase)
 
 
 def test_where_no_sender_comes_events_of_steps_are_in_the_page_again(beats, monkeypatch):
-    now = [beats.last_event]
+    now = [beats._last]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
     beats.enter(b.STEP)
     beats.published()
@@ -373,7 +373,7 @@ def test_a_batch_of_a_validation_is_no_step(beats):
 
 
 def test_where_no_sender_comes_the_hook_itself_keeps_the_page_fresh(beats, monkeypatch):
-    now = [beats.last_event]
+    now = [beats._last]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
     end = running(beats)
     beats.publish()
@@ -419,7 +419,7 @@ def test_after_the_last_batch_no_step_is_awaited(beats):
 
 
 def test_the_longest_pause_waits_until_it_was_reported(beats, monkeypatch):
-    now = [beats.last_event]
+    now = [beats._last]
     monkeypatch.setattr(b, "monotonic_ns", lambda: now[0])
     beats.enter(b.STEP)
     now[0] += 7_000

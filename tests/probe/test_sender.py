@@ -83,6 +83,18 @@ def test_without_a_socket_the_page_shows_that_the_program_runs(sender, beats, ea
         assert beats.slots[wire.SLOT["sent_ns"]] == turn * TICK
 
 
+def test_a_page_is_fresh_only_if_it_was_published(sender, beats, ear):
+    """Else a supervisor that is away, and comes back in a hang, reads a phase that is over."""
+    sender.turn(SECOND)
+    assert beats.fresh_until > beats._last
+    sender.abandon()
+    ear.close()
+    ear.path.unlink()
+    beats.fresh_until = 0
+    sender.turn(2 * SECOND)
+    assert beats.fresh_until == 0
+
+
 def test_a_change_is_sent_at_the_next_tick_and_silence_is_a_pulse_a_second(sender, beats, ear):
     sender.turn(SECOND)
     ear.take()

@@ -12,7 +12,7 @@ import math
 import sys
 
 from .. import patches, wire
-from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION
+from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION, monotonic_ns
 from ..hooks import SaveHooks, after, around, before
 from ..libraries import Library
 
@@ -160,7 +160,7 @@ class LightningHooks:
     def batch_end(self, trainer: Any, outputs: Any) -> None:
         """End a micro-batch; it can be the last of a step of the optimizer."""
         micro = trainer.accumulate_grad_batches
-        if self._losses or self.beats.last_event >= self._loss_due:
+        if self._losses or monotonic_ns() >= self._loss_due:
             loss: Any = outputs.get("loss") if isinstance(outputs, dict) else None
             if getattr(loss, "is_cpu", False):
                 self._loss += float(loss)  # Lightning has divided it by the number of micro-batches

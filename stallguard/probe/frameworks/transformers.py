@@ -11,7 +11,7 @@ import math
 import os
 
 from .. import patches, wire
-from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION
+from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION, monotonic_ns
 from ..hooks import SaveHooks, around, before
 from ..libraries import Library
 
@@ -199,7 +199,6 @@ class TrainerHooks:
 
     def training_step(self, original: Function) -> Function:
         """Return the wrapper for Trainer.training_step: a micro-batch, or a slice of one."""
-        beats = self.beats
 
         @patches.removes_its_own
         def training_step(*args: Any, **named: Any) -> Any:
@@ -209,7 +208,7 @@ class TrainerHooks:
                 self._loss, self._losses = 0.0, 0  # a step that lacked memory can be trained again
                 patches.remove(error)
                 raise
-            if self._losses or beats.last_event >= self._loss_due:
+            if self._losses or monotonic_ns() >= self._loss_due:
                 try:
                     self.read_loss(result)
                 except Exception as error:

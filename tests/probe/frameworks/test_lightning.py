@@ -7,11 +7,16 @@ import math
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from stallguard.probe import wire
+from stallguard.probe.frameworks.lightning import LightningHooks
 from tests.probe.receiver import Receiver
+from tests.probe.test_context import context
+
+from .test_transformers import losses_that_are_read
 
 SCRIPT = Path(__file__).parents[2] / "guarded" / "scripts" / "lightning_fit.py"
 NAMES = ("beats", "fit_beats", "fits", "micro", "total", "epoch", "epochs", "batch", "batches", "saves", "checks")
@@ -86,3 +91,16 @@ def test_a_loss_that_is_no_number_is_told(other_python, tmp_path):
     (told,) = [note for note in heard.notes if note["kind"] == "nonfinite"]
     assert told["text"].startswith("the loss is nan from epoch ")
     assert math.isnan(wire.bits_float(heard.last()["loss_bits"]))
+
+
+@pytest.mark.parametrize(("milliseconds", "read"), [(1000, list(range(10))), (60, list(range(10))), (20, [0, 3, 6, 9])])
+def test_the_loss_of_each_slow_step_is_read_and_that_of_some_short_ones(monkeypatch, milliseconds, read):
+    made = context()
+    hooks = LightningHooks(made, "lightning.pytorch")
+    loop = SimpleNamespace(epoch_loop=SimpleNamespace(batch_idx=0))
+    trainer = SimpleNamespace(accumulate_grad_batches=1, fit_loop=loop)
+
+    def step(loss):
+        hooks.batch_end(trainer, {"loss": loss})
+
+    assert losses_that_are_read(monkeypatch, made, step, milliseconds) == read

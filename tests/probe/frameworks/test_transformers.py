@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stallguard.probe import wire
+from stallguard.probe import beats, wire
+from stallguard.probe.frameworks import lightning, transformers
 from stallguard.probe.frameworks.transformers import TrainerHooks
 from stallguard.probe.losses import Losses
 from tests.probe.receiver import Receiver
@@ -112,3 +113,37 @@ def test_on_a_gpu_gradients_that_are_no_numbers_show_what_the_logs_leave_out(log
     for _ in range(2):
         hooks.log(None, SimpleNamespace(fp16=half), state, None, logs=logs)
     assert told == ["nonfinite"] * is_told
+
+
+class Loss(float):
+    """A loss on the CPU."""
+
+    is_cpu = True
+
+
+def losses_that_are_read(monkeypatch, made, step, milliseconds):
+    """Return the losses that are read of ten steps, each of which lasts so long; `step(loss)` trains one."""
+    now, read = [made.beats._last], []
+    for module in (beats, lightning, transformers):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: now[0])
+    made.losses = SimpleNamespace(of_step=lambda value, batch: read.append(value))
+    for number in range(10):
+        made.beats.enter(beats.INPUT)
+        made.beats.input_ends(beats.STEP)
+        now[0] += milliseconds * 1_000_000
+        step(Loss(number))
+    return read
+
+
+@pytest.mark.parametrize(("milliseconds", "read"), [(1000, list(range(10))), (60, list(range(10))), (20, [0, 3, 6, 9])])
+def test_the_loss_of_each_slow_step_is_read_and_that_of_some_short_ones(monkeypatch, milliseconds, read):
+    made = context()
+    hooks, state = TrainerHooks(made), SimpleNamespace(global_step=1)
+    trains = hooks.training_step(lambda trainer, loss: loss)
+    ends = hooks.step_end(lambda *_: None)
+
+    def step(loss):
+        trains(None, loss)
+        ends(None, None, state, None)
+
+    assert losses_that_are_read(monkeypatch, made, step, milliseconds) == read
