@@ -324,10 +324,14 @@ def hung(asked: Asked, kind: Kind, place: Path, how: str, when: float) -> Result
         return None
     if not (place / "hangs").exists():
         raise FailedError(f"ended without a hang: {(place / 'printed').read_text(errors='replace')[-600:]}")
-    lines = [json.loads(entry.raw) for entry in journal.read((place / "runs/latest/journal.jsonl").resolve())]
+    entries = [*journal.read((place / "runs/latest/journal.jsonl").resolve())]
+    lines = [json.loads(entry.raw) for entry in entries]
     stalled = next((line["time"] for line in lines if line["event"] == "training.stalled"), None)
     causes = [line["findings"][0]["cause"] for line in lines if line["event"] == "incident.diagnosed"]
     took = datetime.fromisoformat(stalled).timestamp() - float((place / "hangs").read_text()) if stalled else LONGEST
+    if took > (BY_HAND if kind.word == "jax" else JUDGED)[0] and asked.out is not None:  # what it was judged by
+        with KEEPING, (asked.out / "late.jsonl").open("ab") as file:
+            file.writelines(entry.raw + b"\n" for entry in entries)
     return {"how": how, "when": when, "took": took, "cause": causes[0] if causes else "none"}
 
 

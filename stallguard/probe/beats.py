@@ -32,6 +32,7 @@ from .batch_count import Credit, LoopPosition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any, Callable
 
     BatchEnd = Callable[[Any, int, Any], Any]
@@ -483,10 +484,13 @@ class Beats:
         if now > self.fresh_until or not STEP <= before <= INPUT:
             self._store()
 
-    def around_next(self, original: Callable[..., Any], begin_feeding: Callable[[], None]) -> Callable[..., Any]:
+    def around_next(
+        self, original: Callable[..., Any], begin_feeding: Callable[[], None], ahead: Collection[str] = ()
+    ) -> Callable[..., Any]:
         """Return a wrapper of `original`, the `__next__` of a loader: a wait for input, after which a step follows.
 
-        `begin_feeding` is called before the first.
+        `begin_feeding` is called before the first.  `ahead`: modules that fetch the batch after the one that they
+        yield, so that a step follows also the end of the data.
         """
         begins = [begin_feeding]
 
@@ -502,7 +506,8 @@ class Beats:
                 batch = original(loader)
             except BaseException as error:
                 if waits:
-                    self.leave(before)
+                    is_ahead = not self.fitting and sys._getframe(1).f_globals.get("__name__") in ahead
+                    self.leave(STEP if is_ahead else before)
                 patches.remove(error)
                 raise
             if waits:

@@ -43,19 +43,18 @@ from stallguard.core.readings import Device, Process
 
 # Wait sites (Process.census) at which something other than the tree's own threads can wake a thread.
 _WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "driver", "other"))
+_DRIVER = frozenset(("driver",))  # it wakes what waits for the device, and runs no Python code
 _RARE = 0.05  # share of censuses that can show fewer timers than the runtime has
 
 
-def waits_outside(reading: Process, wait: PythonWait | None = None) -> bool:
+def waits_outside(reading: Process, wakers: frozenset[str] = _WAKERS) -> bool:
     """Return whether a census shows a thread that something other than the tree's own threads can wake.
 
-    Other threads that wait with a timer aside: the runtime has some too.  So is a thread of the GPU's driver if `wait`,
-    what the frame shows, is a lock of Python: the driver wakes what waits for the device, and runs no Python code.
+    Other threads that wait with a timer aside: the runtime has some too.  `wakers`: the sites of the others.
     """
     # A script that sleeps in its own loop continues by itself, even if its steps sleep as well.
-    aside = {"driver"} if wait is not None and wait.locked else set()
-    sites = {site for site, threads in (reading.census or {}).items() if threads} - aside
-    return reading.main_site == "sleep" or not _WAKERS.isdisjoint(sites)
+    sites = {site for site, threads in (reading.census or {}).items() if threads}
+    return reading.main_site == "sleep" or not wakers.isdisjoint(sites)
 
 
 def count_timers(sites: dict[str, int]) -> int:
@@ -136,6 +135,7 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     unread: float = -1.0  # when it last waited while the device that it uses could not be read
     awake: float = -1.0  # when a census or the frame last showed a thread that something could wake
     ticked: float = -1.0  # when a census last showed more threads with a timer than the runtime has by itself
+    driven: float = -1.0  # when a census last showed a thread of a GPU's driver
     # What the frame shows; None: not known, or the thread does not stand still.
     wait: PythonWait | None = None
     # Since when a device is busy for it at an even power, and nothing else is.
@@ -368,10 +368,11 @@ def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
     sites = reading.census
     if sites is None:
         return evidence
-    awake = now if waits_outside(reading, evidence.wait) else evidence.awake
+    awake = now if waits_outside(reading, _WAKERS - _DRIVER) else evidence.awake
     # Before a healthy step it is not known how many the runtime has: 0.
     ticked = now if count_timers(sites) > evidence.own_timers else evidence.ticked
-    return replace(evidence, census=now, awake=awake, ticked=ticked)
+    driven = now if any(sites.get(site) for site in _DRIVER) else evidence.driven
+    return replace(evidence, census=now, awake=awake, ticked=ticked, driven=driven)
 
 
 def _rates(points: tuple[Point, ...]) -> UsageRates | None:
@@ -503,15 +504,19 @@ def _note_wait(evidence: Activity, wait: PythonWait | None, now: float) -> Activ
 def _last_awake(evidence: Activity) -> float:
     """Return when a thread that something could wake was last seen.
 
+    A thread of the GPU's driver is none if Python's own lock is waited for, also in a census that came before the
+    record that shows the lock.
+
     Threads with a timer are no such threads if Python's own lock is waited for after the first healthy steps, and it is
     not known yet how many of them the runtime has: a locked training of JAX, whose runtime has one, was judged after
     120 s.  But they are if one of them can be new, begun by the script for what it now waits for.
     """
     is_early = evidence.usual_crowding > 0.0 and sum(evidence.timers.values()) < _KNOWN
     none_began = evidence.alive <= min(evidence.threads or evidence.alive, evidence.alive_before)
+    awake = evidence.awake if is_locked(evidence) else max(evidence.awake, evidence.driven)
     if is_early and none_began and is_locked(evidence) and evidence.members == 1:
-        return evidence.awake
-    return max(evidence.awake, evidence.ticked)
+        return awake
+    return max(awake, evidence.ticked)
 
 
 def _is_deadlock(evidence: Activity, rates: UsageRates, now: float, limits: DetectorLimits) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..context import Context, Targets
     from ..patches import Function
 
+AHEAD = ("accelerate.data_loader",)  # modules whose loaders fetch one batch more than they have yielded
 SAVES = {"torch.serialization": ("", "save", "load")}
 # What a loop that is trained in parts passes by.
 IN_PARTS = {
@@ -172,8 +173,10 @@ class TorchHooks:
 
     def patch_loader(self, module: Any) -> None:
         """Wrap the iterator of a DataLoader."""
-        kind, feeding = module._BaseDataLoaderIter, self.begin_feeding
-        if self.context.wrap(kind, "__next__", lambda original: self.beats.around_next(original, feeding)):
+        beats, feeding = self.beats, self.begin_feeding
+        if self.context.wrap(
+            module._BaseDataLoaderIter, "__next__", lambda original: beats.around_next(original, feeding, AHEAD)
+        ):
             self.context.hook_installed("torch_loader")
 
     def begin_feeding(self) -> None:

@@ -182,7 +182,18 @@ def test_any_other_wait_in_the_first_batches_has_its_time(
 def test_the_thread_of_a_gpus_driver_releases_no_lock_of_python():
     scene = counted()
 
-    assert scene.silent_until("stalled", "driver", frame=LOCKED) <= 13.0
+    assert scene.silent_until("stalled", "driver", frame=LOCKED) <= 11.0
+    assert scene.detector_state.judgement.evidence == "deadlock"
+
+
+def test_nor_in_a_census_that_comes_before_the_record_that_shows_the_lock():
+    scene = counted()
+    silent_since = scene.now
+    scene.silent(3.0, "driver", pulses=False)
+
+    scene.silent_until("stalled", "driver", frame=LOCKED)
+
+    assert scene.now - silent_since <= 11.0
     assert scene.detector_state.judgement.evidence == "deadlock"
 
 

@@ -23,7 +23,7 @@ net, optimizer, loader = accelerator.prepare(
     net, torch.optim.Adam(net.parameters()), torch.utils.data.DataLoader(rows, 16, shuffle=True)
 )
 PROBE = getattr(sys.modules.get("_stallguard_probe"), "probe", None)
-phases = []
+phases, steps = [], []
 class Seen:
     def state_dict(self):
         phases.append(PROBE.beats.slots[8] if PROBE else 11)
@@ -34,6 +34,7 @@ accelerator.register_for_checkpointing(Seen())
 losses = []
 for epoch in range(2):
     for x, y in loader:
+        steps.append(PROBE.beats._phase if PROBE else 4)
         with accelerator.accumulate(net):
             loss = ((net(x) - y) ** 2).mean()
             accelerator.backward(loss)
@@ -43,7 +44,7 @@ for epoch in range(2):
     accelerator.save_state("state")
 accelerator.load_state("state")
 weights = b"".join(one.detach().numpy().tobytes() for one in net.parameters())
-print(json.dumps({"losses": losses, "weights": hashlib.sha256(weights).hexdigest(), "phases": phases}))
+print(json.dumps({"losses": losses, "weights": hashlib.sha256(weights).hexdigest(), "phases": phases, "steps": steps}))
 """
 
 
@@ -66,6 +67,11 @@ def test_steps_and_micro_batches_are_counted(trained):
 
 def test_saving_and_loading_are_checkpoints(trained):
     assert {wire.PHASES[one] for one in trained[1]["phases"]} == {"checkpoint"}
+
+
+def test_the_last_batch_of_an_epoch_is_trained_in_a_step_too(trained):
+    # accelerate has asked for the batch after it, so that the end of the data is known before.
+    assert {wire.PHASES[one] for one in trained[1]["steps"]} == {"step"}
 
 
 def test_the_loss_is_the_scripts_own(trained):
