@@ -97,7 +97,7 @@ class Beats:
         self._base = 0  # beats before the batch of index 0, while hot
         self.due = 0  # ns: when the hot path must publish or call `after_batch`
         self.fresh_until = 0  # ns: until then events inside steps are not stored in the page
-        self.stirred = False  # there was progress since the sender published that has no time of its own
+        self.stirred = False  # there was progress that has no time yet
         self._loop = LoopPosition()
         self.plain = False  # each end of a batch in Keras' loop is one batch
         self.index = -1  # Keras' own number of the batch that ended last in this epoch, -1 before the first
@@ -173,9 +173,15 @@ class Beats:
         return self._thread
 
     def moved(self) -> None:
-        """Count progress that is neither a batch nor a phase of the training thread; its time is that of publishing."""
+        """Count progress that is neither a batch nor a phase of the training thread; the sender gives it a time."""
+        self.stirred = True  # before it is counted: who sees the count can give it a time
         self._changes += 1
-        self.stirred = True
+
+    def date_progress(self, now: int) -> None:
+        """Give progress that has no time of its own the time `now` (ns)."""
+        if self.stirred:
+            self.stirred = False
+            self.slots[_PROGRESS_NS] = max(self.slots[_PROGRESS_NS], now)
 
     def published(self) -> None:
         """Note that the sender has published, and is to do so again soon."""
@@ -223,9 +229,7 @@ class Beats:
             slots[_PHASE] = self._phase
             if self._beats:
                 slots[_BEAT_NS] = max(slots[_BEAT_NS], self.ended)
-        if self.stirred:
-            self.stirred = False
-            slots[_PROGRESS_NS] = now
+        self.date_progress(now)
         slots[_PHASE_NS] = max(slots[_PHASE_NS], last)
         slots[_PROGRESS_NS] = max(slots[_PROGRESS_NS], last)
         slots[_CHANGES] = self._changes + beats
@@ -456,11 +460,11 @@ class Beats:
             self.mark_training()
         if self.hot is not _NO_LIST:
             self.settle()
-        self._beats += count
         slots = self.slots
+        slots[_BEAT_NS] = slots[_PROGRESS_NS] = monotonic_ns()
+        self._beats += count
         slots[_BEATS] = self._beats
         slots[_SOURCE] = source
-        slots[_BEAT_NS] = slots[_PROGRESS_NS] = monotonic_ns()
 
     # --- parts of a step ----------------------------------------------------------------------------------------
 
@@ -553,8 +557,8 @@ class Beats:
         """
         if self.fitting or self.inside:
             self.calls += 1
-            self._changes += 1
             self.stirred = True
+            self._changes += 1
         elif self.claimed and not self.polled and self._credit.leader == source and not self._credit.held:
             self.step_ends(source, phase, is_timed=False)
         else:

@@ -82,6 +82,7 @@ _TRUTH = (
     ("TO_BOOL", "UNARY_NOT", "POP_JUMP_IF_", "POP_JUMP_FORWARD_IF_", "JUMP_IF_") if sys.version_info >= (3, 11) else ()
 )
 
+LATER = 1_000  # ns after progress that a wait begins at the earliest: seconds as a float show that for three years
 KNOWN = 512  # functions, and calls, that are kept
 LONGEST = 20_000  # bytes of a function's code; decoding 1,000 bytes takes about 0.3 ms, once
 FEW = 16  # healthy samples below which no habit is known
@@ -146,6 +147,10 @@ class WaitEvidence:
         beats = self._beats
         mark = (beats._changes, beats._beats, beats.ended, beats.began)
         moved, self._mark = mark != self._mark, mark
+        # What stands still does so since after all progress that is in the mark: a wait that is no later than the last
+        # progress says nothing (core/detection/detector.py).  This turn began before the newest of it.
+        beats.date_progress(now)
+        now = max(now, LATER + max(beats._last, beats.ended, beats.began, beats.slots[_PROGRESS_NS]))
         thread = beats._thread
         frame = patches.behind_wrappers(frames.get(thread))
         # The address of a frame is mostly another one in the next call of the same function.
@@ -310,6 +315,7 @@ def is_display(innermost: FrameType) -> bool:
 
 
 _WAIT, _WAIT_NS, _WAKERS = wire.SLOT["wait"], wire.SLOT["wait_ns"], wire.SLOT["wakers"]
+_PROGRESS_NS = wire.SLOT["progress_ns"]
 
 
 def _place(frame: FrameType) -> Place:

@@ -21,7 +21,7 @@ from typing import Any, cast
 import pytest
 
 from stallguard.probe import libraries, outbox, wire
-from stallguard.probe.beats import HAND, Beats
+from stallguard.probe.beats import BETWEEN, HAND, STEP, TORCH, Beats
 from stallguard.probe.wait_evidence import FEW, WaitEvidence
 from tests.calls import MICROSECONDS, calls_of
 
@@ -36,7 +36,7 @@ class Watched:
     def __init__(self) -> None:
         self.beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
         self.waits = WaitEvidence(self.beats)
-        self.now = SECOND
+        self.now = time.monotonic_ns() + SECOND  # after all that the beats have as progress
         self.stop = threading.Event()
         self.threads: list[threading.Thread] = []
 
@@ -71,6 +71,36 @@ def watched() -> Iterator[Watched]:
     there.stop.set()
     for thread in there.threads:
         thread.join(5)
+
+
+@pytest.mark.parametrize("progress", [
+    lambda beats: beats.moved(), lambda beats: beats.update_ends(TORCH, BETWEEN), lambda beats: beats.enter(STEP),
+    lambda beats: beats.step_ends(TORCH), lambda beats: beats.add(HAND, 1),
+], ids=["moved", "update", "phase", "step", "batch"])  # fmt: skip
+@pytest.mark.parametrize("late", [False, True], ids=["before the turn", "in the turn"])
+def test_a_wait_begins_after_the_last_progress_that_the_record_shows(
+    watched: Watched, progress: Callable[[Beats], object], late: bool
+) -> None:
+    """Else the detector takes it for a wait that has ended, and judges a lock 20 s later."""
+    watched.beats.fitting = 1  # in Trainer's loop the update of an optimizer is progress without a time
+    lock = threading.Lock()
+
+    def waits() -> None:
+        lock.acquire()
+
+    with lock:
+        watched.thread(waits, trains=True)
+        watched.look()
+        before = time.monotonic_ns()
+        progress(watched.beats)
+        watched.now = (before if late else time.monotonic_ns()) - SECOND // 2
+        watched.look()
+        watched.beats.publish()
+        watched.now = time.monotonic_ns()
+        wait, since, _ = watched.look()
+        watched.beats.publish()
+    assert wait == "lock"
+    assert since / SECOND > watched.beats.slots[wire.SLOT["progress_ns"]] / SECOND
 
 
 def children_of(python: str) -> list[tuple[str, int, str, int]]:
@@ -349,9 +379,11 @@ time.sleep(0.2)
 beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
 beats._thread = thread.ident
 waits, before = WaitEvidence(beats), set(sys.modules)
+began = time.monotonic_ns() + 1_000_000
 for now in (10, 20, 30):
-    waits.look(sys._current_frames(), now)
-print("dis" in before, set(sys.modules) - before, beats.slots[wire.SLOT["wait"]], beats.slots[wire.SLOT["wait_ns"]])
+    waits.look(sys._current_frames(), began + now)
+since = beats.slots[wire.SLOT["wait_ns"]] - began
+print("dis" in before, set(sys.modules) - before, beats.slots[wire.SLOT["wait"]], since)
 """
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60

@@ -197,12 +197,14 @@ for kind, functions in WAITS.items():
 time.sleep(1.0)
 
 beats = Beats(outbox.begin(outbox.private(), 1, 2, 3))
+now = time.monotonic_ns() + 1_000_000  # after all that the beats have as progress
 found = []
 for kind, index, thread in threads:
     beats._thread = thread.ident
     waits = WaitEvidence(beats)
-    waits.look(sys._current_frames(), 10)
-    waits.look(sys._current_frames(), 20)
-    found.append([kind, index, wire.WAITS[beats.slots[wire.SLOT["wait"]]], beats.slots[wire.SLOT["wait_ns"]]])
+    waits.look(sys._current_frames(), now + 10)
+    waits.look(sys._current_frames(), now + 20)
+    since = beats.slots[wire.SLOT["wait_ns"]]
+    found.append([kind, index, wire.WAITS[beats.slots[wire.SLOT["wait"]]], since - now])
 print(json.dumps(found), flush=True)
 os._exit(0)
