@@ -496,16 +496,26 @@ class Beats:
         `begin_feeding` is called before the first.  `ahead`: modules that fetch the batch after the one that they
         yield, so that a step follows also the end of the data.
         """
-        begins = [begin_feeding]
+        clock, begins = monotonic_ns, [begin_feeding]
 
         @patches.removes_its_own
         def __next__(loader: Any) -> Any:  # noqa: N807 - as the original
             waits = False
             if self.hot is _NO_LIST or not self.is_fetching():  # else Keras has begun this wait
-                while begins:
+                if begins:
                     begins.pop()()
                 waits = get_ident() == self._thread
-                before = self.enter(INPUT) if waits else 0
+            if waits:  # `enter` and `input_ends` in one: see below
+                if self.hot is not _NO_LIST:
+                    self.settle()
+                before, now = self._phase, clock()
+                if now - self._last > self._longest:
+                    self._pause(now - self._last, before)
+                self._last = now
+                self._changes += 1
+                self._phase = INPUT
+                if now > self.fresh_until or not STEP <= before <= INPUT:
+                    self._store()
             try:
                 batch = original(loader)
             except BaseException as error:
@@ -515,7 +525,15 @@ class Beats:
                 patches.remove(error)
                 raise
             if waits:
-                self.input_ends(before if self.fitting and before != BETWEEN else STEP)
+                began, now = self._last, clock()
+                if now - began > self._longest:
+                    self._pause(now - began, self._phase)
+                self.input += now - began
+                self._last = now
+                self._changes += 1
+                self._phase = (before or IDLE) if self.fitting and before != BETWEEN else STEP
+                if now > self.fresh_until or not STEP <= self._phase <= INPUT:
+                    self._store()
             return batch
 
         return __next__

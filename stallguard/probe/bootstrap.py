@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     After = Callable[[ModuleType], None]
 
 
+API = "stallguard"  # what a script imports to speak with the probe
+
+
 class Loader:
     """Replaces the loader `real` during one import, and calls `after` when the module is loaded."""
 
@@ -79,16 +82,24 @@ Loader.exec_module.__code__ = Loader.exec_module.__code__.replace(co_filename="<
 
 
 class ImportFinder:
-    """First on sys.meta_path: has the other finders find a module, and replaces the loader of a registered one."""
+    """First on sys.meta_path: has the other finders find a module, and replaces the loader of a registered one.
 
-    def __init__(self, surprise: Callable[[str, BaseException], None]) -> None:
+    If none of them finds the script's API, it does: `import stallguard` works in an environment in which that is not
+    installed.  It is one finder, because accelerate and Trainer look for a package that is not there in each step.
+    `folder`: of the API.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._names = {API}  # of all modules that it does anything for
         self._waiting: dict[str, list[After]] = {}
-        self._surprise = surprise
         self._first: dict[str, Callable[[str], None]] = {}
+        self.surprise: Callable[[str, BaseException], object] = lambda *_: None
 
     def first(self, names: tuple[str, ...], function: Callable[[str], None]) -> None:
         """Call function(name) once, before the module `name` is imported; now, if it is imported already."""
         self._first = dict.fromkeys(names, function)
+        self._names.update(names)
         for name in names:
             if name in sys.modules:
                 self._begins(name)
@@ -97,24 +108,32 @@ class ImportFinder:
         """Register functions by module name; those of a module that is imported already run now."""
         for name, function in targets.items():
             self._waiting.setdefault(name, []).append(function)
+            self._names.add(name)
             module = sys.modules.get(name)
             if module is not None:
                 self._guarded(function, module)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec that another finder has for a registered module, None for any other."""
+        if name not in self._names:
+            return None
         if name in self._first:
             self._begins(name)
-        if name not in self._waiting:
+        if name not in self._waiting and name != API:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None and finder is not self else None
             if spec is not None:
-                if hasattr(spec.loader, "exec_module"):
+                if name in self._waiting and hasattr(spec.loader, "exec_module"):
                     spec.loader = Loader(spec.loader, self._imported)
                 return spec
-        return None
+        if name != API:
+            return None
+        from importlib.util import spec_from_file_location
+
+        file = os.path.join(self._folder, "__init__.py")
+        return spec_from_file_location(name, file, submodule_search_locations=[self._folder])
 
     def _begins(self, name: str) -> None:
         function = self._first.pop(name, None)  # another thread can import it too
@@ -122,7 +141,7 @@ class ImportFinder:
             try:
                 function(name)
             except Exception as error:
-                self._surprise("before " + name, error)
+                self.surprise("before " + name, error)
 
     def _imported(self, module: ModuleType) -> None:
         for function in self._waiting.get(module.__name__, ()):
@@ -132,23 +151,7 @@ class ImportFinder:
         try:
             function(module)
         except Exception as error:
-            self._surprise("hooking " + module.__name__, error)
-
-
-class ApiFinder:
-    """Last on sys.meta_path: `import stallguard` works in an environment in which it is not installed."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[Any]:
-        """Return the spec of the script's API."""
-        if name != "stallguard":
-            return None
-        from importlib.util import spec_from_file_location
-
-        file = os.path.join(self._folder, "__init__.py")
-        return spec_from_file_location(name, file, submodule_search_locations=[self._folder])
+            self.surprise("hooking " + module.__name__, error)
 
 
 OWNER = "STALLGUARD_OWNER"  # the number of the process that trains
@@ -180,7 +183,8 @@ def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
     """Install the probe, unless this is a worker process; it can raise, and the caller drops the error."""
     if sys.byteorder != "little":
         return  # the record is little-endian, as are all machines that are supported
-    sys.meta_path.append(ApiFinder(os.path.dirname(package.__path__[0])))
+    finder = ImportFinder(os.path.dirname(package.__path__[0]))
+    sys.meta_path.insert(0, finder)
     wish, pid = settings.of(environment), os.getpid()
     if not (wish.token and wish.pages):
         return
@@ -188,7 +192,7 @@ def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
     if environment.get(OWNER) not in (None, "", UNTRAINED, str(pid)):
         return
     environment[OWNER] = UNTRAINED
-    probe = Probe(environment, wish.token, pid)
+    probe = Probe(environment, wish.token, pid, finder)
     package.__dict__.update(voice=ScriptApi(probe.context, probe.appear), probe=probe)
     probe.start()
 
@@ -196,7 +200,7 @@ def enter(environment: MutableMapping[str, str], package: ModuleType) -> None:
 class Probe:
     """Builds the parts of the probe and connects them."""
 
-    def __init__(self, environment: MutableMapping[str, str], token: int, pid: int) -> None:
+    def __init__(self, environment: MutableMapping[str, str], token: int, pid: int, finder: ImportFinder) -> None:
         self.environment = environment
         self.state = WAITING
         self.sender: Optional[Sender] = None
@@ -218,7 +222,8 @@ class Probe:
         self._settings = self.context.settings
         self._folder = self._settings.pages
         self.context.find_place = self._find_place
-        self.finder = ImportFinder(self.patches.surprise)
+        self.finder = finder
+        finder.surprise = self.patches.surprise
         self.context.flush = self._flush
 
     def _find_place(self) -> str:
@@ -242,7 +247,6 @@ class Probe:
         self.mail.version("python", "%d.%d.%d" % sys.version_info[:3])
         self.mail.version("machine", os.uname().machine)  # an Intel one on Apple silicon: Rosetta translates
         self.finder.first(libraries.NAMES, self.meet)
-        sys.meta_path.insert(0, self.finder)
         os.register_at_fork(before=self._count_fork, after_in_child=self.forked)
         atexit.register(self.goodbye)
 
@@ -405,7 +409,7 @@ class Probe:
         """Leave a process that goes on without the probe: the kernel of a notebook.  From its main thread."""
         self.patches.take_out()
         self.goodbye()
-        sys.meta_path[:] = [one for one in sys.meta_path if one is not self.finder and not isinstance(one, ApiFinder)]
+        sys.meta_path[:] = [one for one in sys.meta_path if one is not self.finder]
         atexit.unregister(self.goodbye)
         self.state = WORKER  # for what is forked from now on
         for name in (OWNER, settings.VARIABLE):

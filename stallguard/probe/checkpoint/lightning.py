@@ -23,7 +23,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from .. import libraries
+from .. import libraries, patches
 from ..hooks import around, before
 from . import announcements, encoding, identity, lightning_state, random_state, script_state, tensors
 from .generations import DAMAGE, NEXT, CheckpointStore
@@ -325,10 +325,28 @@ class LightningCheckpoints:
             fit.script.restore(state["kept"])
         self._context.restored()
 
-    def batch_opens(self, loop: Any, _words: Any, batch: Any, *_: Any) -> None:
+    def batch_begin(self, original: Function) -> Function:
+        """Return the wrapper for what Lightning does with a batch that it has fetched."""
+
+        @patches.removes_its_own
+        def begin(*args: Any, **named: Any) -> Any:
+            fit = self._fit
+            if fit is not None and (fit.made or fit.expected):  # looked at here, since it runs in each step
+                try:
+                    self.batch_opens(fit, *args, **named)
+                except Exception as error:
+                    self._context.surprise("comparing a batch of Lightning", error)
+            try:
+                return original(*args, **named)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+
+        return begin
+
+    def batch_opens(self, fit: Fit, loop: Any, _words: Any, batch: Any, *_: Any) -> None:
         """Compare a batch with that which was trained at this place before; record it for the newest checkpoint."""
-        fit = self._fit
-        if fit is None or not (fit.made or fit.expected) or self._of(loop.trainer) is None:
+        if self._of(loop.trainer) is None:
             return
         with self._context.own_work():
             made, expected = fit.made, fit.expected
@@ -431,7 +449,7 @@ class LightningCheckpoints:
             ".loops.training_epoch_loop _TrainingEpochLoop": {
                 "reset": self._quietly,
                 "on_run_start": around(context, self.run_opens, self.run_closes, nothing),
-                "_build_kwargs": before(context, self.batch_opens),
+                "_build_kwargs": self.batch_begin,
                 "on_advance_end": self._saves.after_step(self.batch_ended),
             },
             ".trainer.trainer Trainer": {"fit": self.fit, "_run_sanity_check": self._unless_resumed},

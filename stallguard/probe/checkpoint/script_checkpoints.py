@@ -17,7 +17,7 @@ import math
 import os
 import time
 
-from .. import libraries, wire, written_checkpoints
+from .. import libraries, patches, wire, written_checkpoints
 
 TYPE_CHECKING = False  # typing costs milliseconds of every start; checkers take this name for True
 if TYPE_CHECKING:
@@ -205,11 +205,16 @@ class ScriptCheckpoints:
     def batches(self, original: Function) -> Function:
         """Return the wrapper for what yields the batches of a loader."""
 
+        @patches.removes_its_own
         def batches(*args: Any, **named: Any) -> Iterator[Any]:
-            for batch in original(*args, **named):
-                if self._waits is not None:
-                    self._look(batch)
-                yield batch
+            try:
+                for batch in original(*args, **named):
+                    if self._waits is not None:
+                        self._look(batch)
+                    yield batch
+            except BaseException as error:
+                patches.remove(error)
+                raise
 
         return batches
 

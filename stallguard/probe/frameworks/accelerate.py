@@ -65,7 +65,7 @@ class AcceleratorHooks:
         """Wrap what yields the batches, to compare the one after a checkpoint."""
         known = self.context.script_checkpoints
         for kind in (module.DataLoaderShard, module.DataLoaderDispatcher) if known is not None else ():
-            self.context.wrap(kind, "__iter__", lambda original: patches.yielding(known.batches(original)))
+            self.context.wrap(kind, "__iter__", known.batches)
 
     def load_state(self, original: Function) -> Function:
         """Return the wrapper for Accelerator.load_state: of a folder that is not whole another one is read."""
@@ -84,7 +84,8 @@ class AcceleratorHooks:
         return load_state
 
     def backward(self, original: Function) -> Function:
-        """Return the wrapper for Accelerator.backward."""
+        """Return the wrapper for Accelerator.backward: a micro-batch."""
+        beats, clock = self.beats, time.monotonic
 
         @patches.removes_its_own
         def backward(accelerator: Any, *args: Any, **named: Any) -> Any:
@@ -94,22 +95,22 @@ class AcceleratorHooks:
                 patches.remove(error)
                 raise
             try:
-                self.graded(accelerator, args[0] if args else named["loss"])
+                if accelerator.gradient_accumulation_steps > 1:
+                    self.context.add("micro")
+                    beats.moved()
+                # What torch's hook saw is divided by the number of micro-batches: it has taken that number for unknown.
+                if clock() >= self._loss_due or not beats.slots[_LOSS]:
+                    self.take_loss(args[0] if args else named["loss"])
             except Exception as error:
                 self.context.surprise("accelerate's backward", error)
             return result
 
         return backward
 
-    def graded(self, accelerator: Any, loss: Any) -> None:
-        """Count a micro-batch, and take its loss if reading it waits for nothing: here it is not divided yet."""
-        if accelerator.gradient_accumulation_steps > 1:
-            self.context.add("micro")
-            self.beats.moved()
-        now = time.monotonic()
-        # What torch's hook saw is divided by the number of micro-batches: it has taken that number for unknown.
-        if (now >= self._loss_due or not self.beats.slots[_LOSS]) and getattr(loss, "is_cpu", False):
-            self._loss_due = now + LOSS_EVERY
+    def take_loss(self, loss: Any) -> None:
+        """Take the loss of a micro-batch, if reading it waits for nothing: here it is not divided yet."""
+        if getattr(loss, "is_cpu", False):
+            self._loss_due = time.monotonic() + LOSS_EVERY
             self.context.losses.of_batch(float(loss.detach()))
 
 

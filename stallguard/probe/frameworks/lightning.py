@@ -12,7 +12,7 @@ import math
 import sys
 
 from .. import patches, wire
-from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION, monotonic_ns
+from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, STEP, TORCH, VALIDATION, monotonic_ns
 from ..hooks import SaveHooks, after, around, before
 from ..libraries import Library
 
@@ -140,10 +140,11 @@ class LightningHooks:
 
         @patches.removes_its_own
         def run(loop: Any, *args: Any, **named: Any) -> Any:
-            try:
-                beats.step_begins()
-            except Exception as error:
-                surprise("the beginning of a step of Lightning", error)
+            if beats.cold or beats._phase != STEP:  # looked at here: it is a step already, if a DataLoader feeds it
+                try:
+                    beats.step_begins()
+                except Exception as error:
+                    surprise("the beginning of a step of Lightning", error)
             try:
                 outputs = original(loop, *args, **named)
             except BaseException as error:

@@ -11,7 +11,7 @@ import math
 import os
 
 from .. import patches, wire
-from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, TORCH, VALIDATION, monotonic_ns
+from ..beats import BETWEEN, EPOCH_END, IDLE, NAMED, PREDICTION, STEP, TORCH, VALIDATION, monotonic_ns
 from ..hooks import SaveHooks, around, before
 from ..libraries import Library
 
@@ -88,14 +88,15 @@ class TrainerHooks:
         actions: tuple[tuple[str, Any], ...] = (
             ("on_train_begin", self.train_begin),
             ("on_epoch_begin", self.epoch_begin),
-            ("on_step_begin", self.beats.step_begins),  # Trainer has fetched the micro-batches of it
             ("on_substep_end", self.substep_end),
             ("on_epoch_end", self.epoch_end),
             ("on_prediction_step", self.prediction_step),
             ("on_log", self.log),
         )
         taken = [context.wrap(kind, name, before(context, action)) for name, action in actions]
-        taken.append(context.wrap(kind, "on_step_end", self.step_end))
+        taken += [
+            context.wrap(kind, "on_step_begin", self.step_begin), context.wrap(kind, "on_step_end", self.step_end),
+        ]  # fmt: skip
         if all(taken):
             context.hook_installed("callbacks")
         else:
@@ -161,6 +162,25 @@ class TrainerHooks:
         """End a micro-batch after which the gradients are summed further."""
         self.context.add("micro")
         self.beats.moved()
+
+    def step_begin(self, original: Function) -> Function:
+        """Return the wrapper for CallbackHandler.on_step_begin: Trainer has fetched the micro-batches of a step."""
+        beats = self.beats
+
+        @patches.removes_its_own
+        def on_step_begin(*args: Any, **named: Any) -> Any:
+            if beats.cold or beats._phase != STEP:  # looked at here: it is a step already, if a DataLoader feeds it
+                try:
+                    beats.step_begins()
+                except Exception as error:
+                    self.context.surprise("the beginning of a step of Trainer", error)
+            try:
+                return original(*args, **named)
+            except BaseException as error:
+                patches.remove(error)
+                raise
+
+        return on_step_begin
 
     def step_end(self, original: Function) -> Function:
         """Return the wrapper for CallbackHandler.on_step_end: a step of the optimizer, before its callbacks."""
