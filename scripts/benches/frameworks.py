@@ -291,8 +291,8 @@ TRAININGS = 100
 EARLY_LOCK = (2.0, 10.0)  # seconds after the first step, in which little is known of the threads
 LATER = [step for step in range(160, 235) if step % 40]  # steps at which the others hang, not the first of an epoch
 PAUSE = "pause=0.05"
-JUDGED = (11.0, 13.0)  # seconds, at most, of the median and of 99 of 100
-BY_HAND = (21.0, 23.0)  # the same of a loop that says that it advances, but not what it does
+JUDGED = (11.0, 11.0)  # seconds, at most, of the median and of 99 of 100
+BY_HAND = (21.0, 22.0)  # the same of a loop that says that it advances, but not what it does
 
 
 def hangs(asked: Asked) -> list[Result]:
@@ -331,7 +331,7 @@ def hung(asked: Asked, kind: Kind, place: Path, how: str, when: float) -> Result
     took = datetime.fromisoformat(stalled).timestamp() - float((place / "hangs").read_text()) if stalled else LONGEST
     if took > (BY_HAND if kind.word == "jax" else JUDGED)[0] and asked.out is not None:  # what it was judged by
         with KEEPING, (asked.out / "late.jsonl").open("ab") as file:
-            file.writelines(entry.raw + b"\n" for entry in entries)
+            file.writelines(entry.raw for entry in entries)
     return {"how": how, "when": when, "took": took, "cause": causes[0] if causes else "none"}
 
 
@@ -571,7 +571,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of all kinds but those of MLX [cpu]")
     parser.add_argument("--minutes", type=float, default=math.inf, help="that all of it may take")
-    parser.add_argument("--out", type=Path, help=f"directory that {RESULTS} is appended to")
+    parser.add_argument("--out", type=Path, help=f"directory for {RESULTS}, and the journals of late hangs")
     parser.add_argument("--results", type=Path, nargs="+", help="print the tables of these files; run nothing")
     options = parser.parse_args()
     began, goals = time.monotonic(), []
