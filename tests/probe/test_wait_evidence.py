@@ -73,10 +73,17 @@ def watched() -> Iterator[Watched]:
         thread.join(5)
 
 
+def begin_a_step_of_keras(beats: Beats) -> None:
+    """Begin a step in a fit whose batches follow one another: its time is in the object alone until it is published."""
+    beats.hot = object()
+    beats.began, beats.stepping = time.monotonic_ns(), True
+
+
 @pytest.mark.parametrize("progress", [
-    lambda beats: beats.moved(), lambda beats: beats.update_ends(TORCH, BETWEEN), lambda beats: beats.enter(STEP),
+    begin_a_step_of_keras, lambda beats: beats.moved(),
+    lambda beats: beats.update_ends(TORCH, BETWEEN), lambda beats: beats.enter(STEP),
     lambda beats: beats.step_ends(TORCH), lambda beats: beats.add(HAND, 1),
-], ids=["moved", "update", "phase", "step", "batch"])  # fmt: skip
+], ids=["step of Keras", "moved", "update", "phase", "step", "batch"])  # fmt: skip
 @pytest.mark.parametrize("late", [False, True], ids=["before the turn", "in the turn"])
 def test_a_wait_begins_after_the_last_progress_that_the_record_shows(
     watched: Watched, progress: Callable[[Beats], object], late: bool

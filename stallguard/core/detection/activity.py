@@ -43,7 +43,7 @@ from stallguard.core.readings import Device, Process
 
 # Wait sites (Process.census) at which something other than the tree's own threads can wake a thread.
 _WAKERS = frozenset(("poll", "sock", "read", "write", "sync", "disk", "driver", "other"))
-_DRIVER = frozenset(("driver",))  # it wakes what waits for the device, and runs no Python code
+_WAKERS_OF_LOCKS = _WAKERS - {"driver"}  # a GPU's driver wakes what waits for the device, and runs no Python code
 _RARE = 0.05  # share of censuses that can show fewer timers than the runtime has
 
 
@@ -368,10 +368,10 @@ def _note_threads(evidence: Activity, reading: Process, now: float) -> Activity:
     sites = reading.census
     if sites is None:
         return evidence
-    awake = now if waits_outside(reading, _WAKERS - _DRIVER) else evidence.awake
+    awake = now if waits_outside(reading, _WAKERS_OF_LOCKS) else evidence.awake
     # Before a healthy step it is not known how many the runtime has: 0.
     ticked = now if count_timers(sites) > evidence.own_timers else evidence.ticked
-    driven = now if any(sites.get(site) for site in _DRIVER) else evidence.driven
+    driven = now if sites.get("driver") else evidence.driven
     return replace(evidence, census=now, awake=awake, ticked=ticked, driven=driven)
 
 
