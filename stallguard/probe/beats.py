@@ -503,7 +503,8 @@ class Beats:
             waits = False
             if self.hot is _NO_LIST or not self.is_fetching():  # else Keras has begun this wait
                 if begins:
-                    begins.pop()()
+                    begins.clear()  # another thread can be here too: it begins twice then
+                    begin_feeding()
                 waits = get_ident() == self._thread
             if waits:  # as `enter`, and `input_ends` after it: two calls less in each step
                 if self.hot is not _NO_LIST:
@@ -547,18 +548,32 @@ class Beats:
             self.enter(FIRST_RUN if self.cold else STEP)
             self.cold = False
 
-    def step_ends(self, source: int, phase: int = BETWEEN, is_timed: bool = True) -> None:
-        """End it, count a batch, and enter `phase`.  `is_timed`: it has begun, so that its time is known."""
+    def step_ends(self, source: int, following: int | None = None) -> None:
+        """End a step, count a batch, and enter BETWEEN.
+
+        `following`: the phase after an update that `source` observed in a loop of the script's own, whose begin no hook
+        observes; in a loop of a library, or in a training call, that is progress alone.
+        """
+        if following is not None:
+            if self.fitting or self.inside:
+                self.calls += 1
+                self.stirred = True
+                self._changes += 1
+                return
+            if not self.claimed or self.polled or self._credit.leader != source or self._credit.held:
+                self.beat(source)
+                self.enter(following)
+                return
         if self.hot is not _NO_LIST:
             self.settle()
         now = monotonic_ns()
         gap = now - self._last
         if gap > self._longest:
             self._pause(gap, self._phase)
-        if is_timed:
+        if following is None:
             self.step += gap
         self._last = self.ended = now
-        self._phase = phase
+        self._phase = BETWEEN if following is None else following
         self._changes += 1
         self.inside = 0
         self.calls += 1
@@ -567,18 +582,3 @@ class Beats:
         if now > self.fresh_until:
             self.slots[_SOURCE], self.slots[_BEAT_NS] = source, now
             self._store()
-
-    def update_ends(self, source: int, phase: int) -> None:
-        """Note an update that `source` observed in a loop of the script's own: a batch, and `phase` follows.
-
-        In a loop of a library, or in a training call, it is progress alone.
-        """
-        if self.fitting or self.inside:
-            self.calls += 1
-            self.stirred = True
-            self._changes += 1
-        elif self.claimed and not self.polled and self._credit.leader == source and not self._credit.held:
-            self.step_ends(source, phase, is_timed=False)
-        else:
-            self.beat(source)
-            self.enter(phase)

@@ -319,7 +319,7 @@ def test_a_page_that_is_fresh_has_the_events_of_steps_when_it_is_published(beats
     beats.enter(b.INPUT)
     now[0] += 7_000
     beats.input_ends(b.STEP)
-    beats.update_ends(b.TORCH, b.BETWEEN)  # it runs in the loop of a library: progress alone
+    beats.step_ends(b.TORCH, b.BETWEEN)  # it runs in the loop of a library: progress alone
     assert page() == before
     now[0] += 2_000
     beats.publish()
@@ -355,11 +355,11 @@ def test_where_no_sender_comes_events_of_steps_are_in_the_page_again(beats, monk
 def test_an_update_that_another_hook_counts_too_is_one_batch(beats):
     beats.mark_training()
     for _ in range(3):
-        beats.update_ends(b.TORCH, b.INPUT)
+        beats.step_ends(b.TORCH, b.INPUT)
     assert (field(beats, "beats"), wire.PHASES[field(beats, "phase")]) == (3, "input")
     beats.beat(b.HAND)  # the script counts itself from here on
     for _ in range(3):
-        beats.update_ends(b.TORCH, b.INPUT)
+        beats.step_ends(b.TORCH, b.INPUT)
         beats.beat(b.HAND)
     assert field(beats, "beats") == 6
 

@@ -81,7 +81,7 @@ def begin_a_step_of_keras(beats: Beats) -> None:
 
 @pytest.mark.parametrize("progress", [
     begin_a_step_of_keras, lambda beats: beats.moved(),
-    lambda beats: beats.update_ends(TORCH, BETWEEN), lambda beats: beats.enter(STEP),
+    lambda beats: beats.step_ends(TORCH, BETWEEN), lambda beats: beats.enter(STEP),
     lambda beats: beats.step_ends(TORCH), lambda beats: beats.add(HAND, 1),
 ], ids=["step of Keras", "moved", "update", "phase", "step", "batch"])  # fmt: skip
 @pytest.mark.parametrize("late", [False, True], ids=["before the turn", "in the turn"])

@@ -121,7 +121,7 @@ class JitSteps:
 
     def stepped(self) -> None:
         """Count a batch."""
-        self.beats.update_ends(OPTIMIZER, STEP)
+        self.beats.step_ends(OPTIMIZER, STEP)
 
     def begin(self) -> None:
         """Switch on the events of calls, once, if this Python has them and a number of its tools is free."""

@@ -136,7 +136,7 @@ class MlxHooks:
             if self.iterates:
                 beats.moved()
             else:
-                beats.update_ends(MLX, STEP)
+                beats.step_ends(MLX, STEP)
         except Exception as error:
             self.context.surprise("mlx step", error)
 

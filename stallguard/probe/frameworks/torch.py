@@ -83,12 +83,12 @@ class TorchHooks:
         """Count a step of an optimizer; in the loop of a library it is progress alone."""
         beats = self.beats
         try:
-            if beats.fitting:  # as `update_ends`: a call less in each step of Trainer and Lightning
+            if beats.fitting:  # as `step_ends`: a call less in each step of Trainer and Lightning
                 beats.calls += 1
                 beats.stirred = True
                 beats._changes += 1
             else:
-                beats.update_ends(TORCH, BETWEEN if self._loader else STEP)
+                beats.step_ends(TORCH, BETWEEN if self._loader else STEP)
             if beats.attention and beats.slots[COMMAND] == CACHES:
                 caches.give_back(self.context)
         except Exception as error:
