@@ -20,7 +20,8 @@ A thread in a lock without a timeout cannot act by itself, every other thread ca
 with a timeout at the same place in nearly all samples of a healthy training, because they do not feed it.  There is no
 such exception in a training that is often found waiting for a lock itself: there a thread that sleeps can be the one
 that feeds it.  Such a habit shows after eight seconds.  A thread that draws a progress bar is known by its function
-from the start (`displays` in libraries.py): a training has it from its first step.  A call that is not recognised, or
+from the start (`displays` in libraries.py): a training has it from its first step.  It draws up to ten times a second
+(rich): that a look finds it drawing says nothing, unless the look before did too.  A call that is not recognised, or
 that is the training library's, can end in either way, so the number of wakers is not known (-1) unless another thread
 certainly is one.
 
@@ -136,6 +137,7 @@ class WaitEvidence:
         self._places: dict[int, Place] = {}  # where each thread stood at the last look
         self._habits: dict[int, Habit] = {}
         self.displays: dict[int, int] = {}  # threads that only show progress: number for Python -> for the system
+        self._asleep: list[int] = []  # those that slept at the last look
         self._main = main_thread.Progress()
         self._waits = self._samples = 0  # healthy samples of the training's thread: in a lock, and all
         here = self.look.__code__.co_filename
@@ -223,6 +225,8 @@ class WaitEvidence:
             if shows and kind in (TIMED, SLEEP):
                 asleep.append(thread)
                 continue
+            if thread in self._asleep:  # a display that is awake for a moment; at the next look it sleeps, or stays
+                continue
             place = _place(frame) if kind in (TIMED, SLEEP) else ()
             habit = self._habits.get(thread)
             if moved:
@@ -235,6 +239,7 @@ class WaitEvidence:
                 certain, unknown = certain + stays, unknown + (not stays)
             elif kind != LOCK and (fed or not place or habit is None or not habit.holds(place)):
                 certain += 1
+        self._asleep = asleep
         if asleep or self.displays:
             self._note_displays(asleep)
         if len(self._habits) > 2 * len(frames):

@@ -295,6 +295,25 @@ def test_a_display_that_stays_in_what_it_draws_can_hold_the_lock_that_is_waited_
     silent.put(1)
 
 
+def test_a_display_that_is_found_drawing_once_is_no_reason_to_doubt_the_lock_but_twice_it_is(watched: Watched) -> None:
+    draws, first, second = threading.Event(), queue.SimpleQueue[int](), queue.SimpleQueue[int]()
+    run = display_of("rich.live")
+    watched.thread(watched.stop.wait, trains=True)
+    watched.thread(lambda: run(draws.wait, 60) or first.get() or second.get() or run(watched.stop.wait, 60))
+    watched.look(2, trains=True)
+    assert watched.look(2)[::2] == ("lock", 0)
+
+    draws.set()
+    time.sleep(0.1)
+    assert watched.look()[::2] == ("lock", 0)
+    first.put(0)
+    time.sleep(0.1)
+    assert watched.look()[::2] == ("lock", -1)
+    second.put(0)
+    time.sleep(0.1)
+    assert watched.look()[::2] == ("lock", 0)
+
+
 def test_what_a_display_draws_can_end_a_wait_by_its_own_sleep(watched: Watched) -> None:
     def draws(seconds: float) -> bool:
         return watched.stop.wait(seconds)
