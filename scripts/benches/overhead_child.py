@@ -38,7 +38,11 @@ def under_probe(arguments, program=__file__):
 
         # Only the hooks of the checkpoints are measured: `bench resume` measures what a save costs.
         saves = os.path.join(place, "checkpoints") if "--checkpoints" in arguments else ""
-        wish = settings.ProbeSettings(socket=ear.getsockname(), pages=place, token=1, checkpoints=saves, cost=1e-6)
+        # Else as supervisor/launcher.py has them if the user sets nothing.
+        wish = settings.ProbeSettings(
+            socket=ear.getsockname(), pages=place, token=1, checkpoints=saves, checkpoint_cost=1e-6, inside=8,
+            seed="7", trackers=os.path.join(place, "trackers"),
+        )  # fmt: skip
         path = os.pathsep.join(filter(None, (INJECT, os.environ.get("PYTHONPATH"))))  # it can hold libraries
         environment = {**os.environ, "PYTHONPATH": path, settings.VARIABLE: settings.encode(wish)}
         child = subprocess.Popen([sys.executable, os.path.abspath(program), *arguments], env=environment)

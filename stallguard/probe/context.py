@@ -80,6 +80,7 @@ class Context:
         self.smaller = False  # batches have fewer rows already, so they are not sliced
         self._rows = 0  # of a batch, as they were reported
         self.losses = Losses(beats, self.note)
+        self.trainer_losses: Any = None  # StepLosses of frameworks/transformers.py, if that is used
         # What the script saves and reads itself (checkpoint/script_checkpoints.py); None: checkpoints are off.
         self.script_checkpoints: Any = None
         self.said_resume = False  # a note says from where this attempt goes on

@@ -135,8 +135,11 @@ class LightningHooks:
             self.context.epoch_goes_on(done)
 
     def run(self, original: Function) -> Function:
-        """Return the wrapper for the run of an optimization: a micro-batch, before the script's callbacks."""
-        beats, surprise = self.beats, self.context.surprise
+        """Return the wrapper for the run of an optimization: a micro-batch, before the script's callbacks.
+
+        It can be the last of a step of the optimizer.
+        """
+        beats, context = self.beats, self.context
 
         @patches.removes_its_own
         def run(loop: Any, *args: Any, **named: Any) -> Any:
@@ -144,39 +147,36 @@ class LightningHooks:
                 try:
                     beats.step_begins()
                 except Exception as error:
-                    surprise("the beginning of a step of Lightning", error)
+                    context.surprise("the beginning of a step of Lightning", error)
             try:
                 outputs = original(loop, *args, **named)
             except BaseException as error:
                 patches.remove(error)
                 raise
             try:
-                self.batch_end(loop.trainer, outputs)
+                trainer = loop.trainer
+                micro = trainer.accumulate_grad_batches
+                if self._losses or monotonic_ns() >= self._loss_due:
+                    loss: Any = outputs.get("loss") if isinstance(outputs, dict) else None
+                    if getattr(loss, "is_cpu", False):
+                        self._loss += float(loss)  # Lightning has divided it by the number of micro-batches
+                        self._losses += 1
+                if micro > 1:
+                    context.add("micro")
+                    if trainer.fit_loop.epoch_loop._should_accumulate():
+                        beats.moved()
+                        return outputs
+                beats.step_ends(TORCH)
+                if self._losses:
+                    if self._losses >= micro:
+                        self._loss_due = beats.ended + (0 if self._loss - self._loss else LOSS_EVERY)
+                        context.losses.of_step(self._loss, trainer.fit_loop.epoch_loop.batch_idx // micro)
+                    self._loss, self._losses = 0.0, 0
             except Exception as error:
-                surprise("the end of a step of Lightning", error)
+                context.surprise("the end of a step of Lightning", error)
             return outputs
 
         return run
-
-    def batch_end(self, trainer: Any, outputs: Any) -> None:
-        """End a micro-batch; it can be the last of a step of the optimizer."""
-        micro = trainer.accumulate_grad_batches
-        if self._losses or monotonic_ns() >= self._loss_due:
-            loss: Any = outputs.get("loss") if isinstance(outputs, dict) else None
-            if getattr(loss, "is_cpu", False):
-                self._loss += float(loss)  # Lightning has divided it by the number of micro-batches
-                self._losses += 1
-        if micro > 1:
-            self.context.add("micro")
-            if trainer.fit_loop.epoch_loop._should_accumulate():
-                self.beats.moved()
-                return
-        self.beats.step_ends(TORCH)
-        if self._losses:
-            if self._losses >= micro:
-                self._loss_due = self.beats.ended + (0 if self._loss - self._loss else LOSS_EVERY)
-                self.context.losses.of_step(self._loss, trainer.fit_loop.epoch_loop.batch_idx // micro)
-            self._loss, self._losses = 0.0, 0
 
     def epoch_end(self, *_: Any) -> None:
         """Enter the end of the epoch, before its callbacks."""

@@ -56,6 +56,38 @@ def steps_of_epoch(handler: Any, args: Any) -> int:
     return max(1, steps)
 
 
+class StepLosses:
+    """The losses of a step's micro-batches, or slices, if reading them waits for nothing: Trainer's loss is their sum.
+
+    `wrapper`: of Trainer.training_step, which takes them; `due`: from when on, ns; `sum`, `read`: of this step, and how
+    many; `are_read`: at least one was.
+    """
+
+    __slots__ = ("_context", "are_read", "due", "read", "sum", "wrapper")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.wrapper: Optional[Function] = None
+        self.due, self.are_read = 0, False
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with another step, or the same one again."""
+        self.sum, self.read = 0.0, 0
+
+    def take(self, result: Any) -> None:
+        """Add the loss of a micro-batch, or of a slice; rows that are only compared are none."""
+        try:
+            if not getattr(result, "is_cpu", False):
+                self.due = monotonic_ns() + LOSS_EVERY
+            elif not self._context.beats.own_work:
+                self.are_read = True
+                self.sum += float(result)
+                self.read += 1
+        except Exception as error:
+            self._context.surprise("the loss of Trainer", error)
+
+
 class TrainerHooks:
     """The wrappers of Trainer and of the class that calls its callbacks."""
 
@@ -65,9 +97,7 @@ class TrainerHooks:
         self._checks = VALIDATION  # the phase of a batch that is not trained
         self._steps = -1  # of an epoch
         self._micro = 1  # micro-batches of a step
-        self._loss, self._losses = 0.0, 0  # sum over the micro-batches of this step that were read, and their number
-        self._loss_due = 0  # ns, by the clock of the beats
-        self._is_read = False  # the losses of steps are read
+        self.losses = context.trainer_losses = StepLosses(context)
 
     def patch_trainer(self, module: Any) -> None:
         """Wrap the loops of Trainer."""
@@ -154,7 +184,7 @@ class TrainerHooks:
             min(steps, state.max_steps - done // steps * steps) if is_known else state.max_steps,
         )  # fmt: skip
         self.beats.slots[_SOURCE] = TORCH
-        self._loss, self._losses = 0.0, 0
+        self.losses.forget()
         if done % steps if is_known else done:
             self.context.epoch_goes_on(done % steps if is_known else done)
 
@@ -184,7 +214,7 @@ class TrainerHooks:
 
     def step_end(self, original: Function) -> Function:
         """Return the wrapper for CallbackHandler.on_step_end: a step of the optimizer, before its callbacks."""
-        beats = self.beats
+        beats, losses = self.beats, self.losses
 
         @patches.removes_its_own
         def on_step_end(handler: Any, args: Any, state: Any, *rest: Any, **named: Any) -> Any:
@@ -192,10 +222,10 @@ class TrainerHooks:
                 beats.step_ends(TORCH)
                 if self._micro > 1:
                     self.context.add("micro")
-                if self._losses:
-                    if self._losses >= self._micro * self.context.get("slices"):
-                        self.take_loss(self._loss, state)
-                    self._loss, self._losses = 0.0, 0
+                if losses.read:
+                    if losses.read >= self._micro * self.context.get("slices"):
+                        self.take_loss(losses.sum, state)
+                    losses.forget()
             except Exception as error:
                 self.context.surprise("the end of a step of Trainer", error)
             try:
@@ -219,33 +249,22 @@ class TrainerHooks:
 
     def training_step(self, original: Function) -> Function:
         """Return the wrapper for Trainer.training_step: a micro-batch, or a slice of one."""
+        losses = self.losses
 
         @patches.removes_its_own
         def training_step(*args: Any, **named: Any) -> Any:
             try:
                 result = original(*args, **named)
             except BaseException as error:
-                self._loss, self._losses = 0.0, 0  # a step that lacked memory can be trained again
+                losses.forget()  # a step that lacked memory can be trained again
                 patches.remove(error)
                 raise
-            if self._losses or monotonic_ns() >= self._loss_due:
-                try:
-                    self.read_loss(result)
-                except Exception as error:
-                    self.context.surprise("the loss of Trainer", error)
+            if losses.read or monotonic_ns() >= losses.due:
+                losses.take(result)
             return result
 
+        losses.wrapper = training_step
         return training_step
-
-    def read_loss(self, result: Any) -> None:
-        """Add the loss of a micro-batch, if reading it waits for nothing: Trainer's loss of a step is their sum.
-
-        Rows that are only compared are none.
-        """
-        if getattr(result, "is_cpu", False) and not self.beats.own_work:
-            self._is_read = True
-            self._loss += float(result)
-            self._losses += 1
 
     def log(self, handler: Any, args: Any, state: Any, control: Any, logs: Optional[dict[str, Any]] = None) -> None:
         """Take the loss that Trainer logs, a mean over some steps: it has read it from the device.
@@ -258,12 +277,12 @@ class TrainerHooks:
         value, norm = logs.get("loss"), logs.get("grad_norm")
         if type(norm) is float and math.isnan(norm) and not getattr(args, "fp16", False):
             value = norm
-        if type(value) is float and not self._is_read:
+        if type(value) is float and not self.losses.are_read:
             self.take_loss(value, state)
 
     def take_loss(self, value: float, state: Any) -> None:
         """Take a loss as that of the step that ended last."""
-        self._loss_due = self.beats.ended + (0 if value - value else LOSS_EVERY)
+        self.losses.due = self.beats.ended + (0 if value - value else LOSS_EVERY)
         batch = (state.global_step - 1) % self._steps if self._steps > 0 else state.global_step - 1
         self.context.losses.of_step(value, batch)
 

@@ -99,8 +99,9 @@ def test_the_loss_of_each_slow_step_is_read_and_that_of_some_short_ones(monkeypa
     hooks = LightningHooks(made, "lightning.pytorch")
     loop = SimpleNamespace(epoch_loop=SimpleNamespace(batch_idx=0))
     trainer = SimpleNamespace(accumulate_grad_batches=1, fit_loop=loop)
+    run = hooks.run(lambda _, loss: {"loss": loss})
 
     def step(loss):
-        hooks.batch_end(trainer, {"loss": loss})
+        run(SimpleNamespace(trainer=trainer), loss)
 
     assert losses_that_are_read(monkeypatch, made, step, milliseconds) == read

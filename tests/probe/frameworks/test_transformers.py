@@ -23,12 +23,16 @@ SCRIPT = Path(__file__).parents[2] / "guarded" / "scripts" / "trainer.py"
 WORDS = ("accumulation=2", "rows=40", "steps=28", "save=10", "eval=epoch", "pause=0")
 
 
-@pytest.fixture(scope="module")
-def trained(other_python, tmp_path_factory):
+# Slices in which a step that lacks memory is trained again; 1: it is not.
+INSIDE = [1, 8]
+
+
+@pytest.fixture(scope="module", params=INSIDE)
+def trained(other_python, tmp_path_factory, request):
     """Return what one training said, and what it printed."""
     with Receiver() as receiver:
         folder = tmp_path_factory.mktemp("trainer")
-        heard = receiver.run([other_python("hf"), str(SCRIPT), *WORDS], 120, cwd=folder)
+        heard = receiver.run([other_python("hf"), str(SCRIPT), *WORDS], 120, cwd=folder, inside=request.param)
     assert heard.code == 0, heard.err[-3000:]
     assert not [note for note in heard.notes if note["kind"] in ("aside", "trouble", "hooks")]
     return heard, json.loads(heard.out.splitlines()[-1])
@@ -88,9 +92,10 @@ Trainer(Model(), arguments, train_dataset=[{"x": torch.ones(1)}] * 40).train()
 """
 
 
-def test_a_loss_that_trainer_filters_out_of_its_logs_is_told(other_python, tmp_path):
+@pytest.mark.parametrize("inside", INSIDE)
+def test_a_loss_that_trainer_filters_out_of_its_logs_is_told(other_python, tmp_path, inside):
     with Receiver() as receiver:
-        heard = receiver.run([other_python("hf"), "-c", BROKEN], 120, cwd=tmp_path)
+        heard = receiver.run([other_python("hf"), "-c", BROKEN], 120, cwd=tmp_path, inside=inside)
     assert heard.code == 0, heard.err[-3000:]
     (told,) = [note for note in heard.notes if note["kind"] == "nonfinite"]
     # It is read 20 times a second, so some steps later than it breaks.

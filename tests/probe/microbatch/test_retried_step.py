@@ -72,17 +72,30 @@ def test_a_later_step_comes_to_the_weights_of_whole_batches(other_python, tmp_pa
 
 
 def test_a_later_step_that_draws_comes_to_the_same_as_in_slices_from_its_start(other_python, tmp_path):
-    """The other training is killed after step 3, and goes on in slices."""
+    """The other training is killed after step 3, and goes on in slices.
+
+    On the CPU the random numbers of a later step are given back if the process may have only so much memory: else
+    nothing is raised there.
+    """
     python, case, run = other_python("hf"), "dropping,rows=45,die=3", RUN["trainer"]
     kept = {"checkpoints": str(tmp_path / "checkpoints"), **NEVER, "checkpoint_every": 0.0, "checkpoint_cost": 1.0}
     run(python, tmp_path / "plain", case, token=1, **kept)
     first, plain = run(python, tmp_path / "plain", case, slices=2, token=2, resume=True, **kept)
     begins = json.loads(first.out.splitlines()[0])["first"]
-    lacking = f"dropping,rows=45,limit=4,from={begins}"
+    lacking = f"dropping,rows=45,limited,limit=4,from={begins}"
     heard, found = run(python, tmp_path / "lacking", lacking, inside=8)
     assert f"out of memory in step {begins + 1}" in said(heard, "micro")[0]
     assert found[lacking]["weights"] == plain[case]["weights"]
     assert found[lacking]["random"] == plain[case]["random"]
+
+
+def test_a_later_step_on_the_cpu_that_draws_is_left_to_the_restart_if_memory_has_no_limit(other_python, tmp_path):
+    """Reading the state of its generator before each step would cost more than all other hooks of Trainer."""
+    heard, found = RUN["trainer"](other_python("hf"), tmp_path, "dropping,limit=4,from=3,caught", inside=8)
+    assert not found
+    (text,) = said(heard, "memory")
+    assert text.startswith("out of memory in step 4: not trained again inside the process, because its step draws")
+    assert text.endswith("random numbers (torch), whose state before it is not known")
 
 
 @pytest.mark.parametrize("library", REFUSED)

@@ -4,7 +4,8 @@
 
 The words `die=STEP` and `limit=ROWS` have the process killed after a step, or a forward pass run out of memory that
 gets more rows: from micro-batch FROM on (`from=FROM`), in its backward pass (`backward`).  `caught`: the error ends
-only the case.  `rise`: of the most memory that the process had, by the training.
+only the case.  `limited`: the system gives the process only so much memory, far more than it needs.  `rise`: of the
+most memory that the process had, by the training.
 """
 
 import json
@@ -204,6 +205,8 @@ class Seen(transformers.TrainerCallback):
 def train(case):
     name, *words = case.split(",")
     given = dict(word.split("=") for word in words if "=" in word)
+    if "limited" in words:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 46, resource.getrlimit(resource.RLIMIT_AS)[1]))
     torch.manual_seed(3)
     model = MODELS[name]()
     if "limit" in given:
