@@ -50,6 +50,21 @@ class Watched:
             self.beats._thread = one.ident or 0
         return one
 
+    def goes_on(self, one: threading.Thread, action: Callable[[], object]) -> None:
+        """Do what wakes a thread, and wait until it stands elsewhere."""
+
+        def place() -> tuple[int, int]:
+            frame = sys._current_frames()[one.ident or 0]
+            return id(frame.f_code), frame.f_lasti
+
+        seen = [place()]
+        action()
+        deadline = time.monotonic() + 30
+        while seen[-1] == seen[0] or seen[-3:] != [seen[-1]] * 3:  # on its way it is at each place for microseconds
+            assert time.monotonic() < deadline, "the thread does not go on"
+            time.sleep(0.01)
+            seen.append(place())
+
     def look(self, times: int = 1, *, trains: bool = False) -> tuple[str, int, int]:
         """Look at the threads of the test; return (wait, since, wakers) of the record."""
         mine = {thread.ident for thread in self.threads}
@@ -299,18 +314,15 @@ def test_a_display_that_is_found_drawing_once_is_no_reason_to_doubt_the_lock_but
     draws, first, second = threading.Event(), queue.SimpleQueue[int](), queue.SimpleQueue[int]()
     run = display_of("rich.live")
     watched.thread(watched.stop.wait, trains=True)
-    watched.thread(lambda: run(draws.wait, 60) or first.get() or second.get() or run(watched.stop.wait, 60))
+    one = watched.thread(lambda: run(draws.wait, 60) or first.get() or second.get() or run(watched.stop.wait, 60))
     watched.look(2, trains=True)
     assert watched.look(2)[::2] == ("lock", 0)
 
-    draws.set()
-    time.sleep(0.1)
+    watched.goes_on(one, draws.set)
     assert watched.look()[::2] == ("lock", 0)
-    first.put(0)
-    time.sleep(0.1)
+    watched.goes_on(one, lambda: first.put(0))
     assert watched.look()[::2] == ("lock", -1)
-    second.put(0)
-    time.sleep(0.1)
+    watched.goes_on(one, lambda: second.put(0))
     assert watched.look()[::2] == ("lock", 0)
 
 

@@ -95,8 +95,7 @@ class AcceleratorHooks:
                 patches.remove(error)
                 raise
             try:
-                # As the property `gradient_accumulation_steps`, which calls two functions: each costs a microsecond.
-                if accelerator.gradient_state.plugin_kwargs.get("num_steps", 1) > 1:
+                if accelerator.gradient_accumulation_steps > 1:
                     self.context.add("micro")
                     beats.moved()
                 # What torch's hook saw is divided by the number of micro-batches: it has taken that number for unknown.

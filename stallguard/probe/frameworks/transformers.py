@@ -59,11 +59,11 @@ def steps_of_epoch(handler: Any, args: Any) -> int:
 class StepLosses:
     """The losses of a step's micro-batches, or slices, if reading them waits for nothing: Trainer's loss is their sum.
 
-    `wrapper`: of Trainer.training_step, which takes them; `due`: from when on, ns; `sum`, `read`: of this step, and how
-    many; `are_read`: at least one was.
+    `wrapper`: of Trainer.training_step, which takes them; `due`: from when on, ns; `sum`, `count`: of this step's that
+    were read; `are_read`: at least one ever was.
     """
 
-    __slots__ = ("_context", "are_read", "due", "read", "sum", "wrapper")
+    __slots__ = ("_context", "are_read", "count", "due", "sum", "wrapper")
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -73,7 +73,7 @@ class StepLosses:
 
     def forget(self) -> None:
         """Begin with another step, or the same one again."""
-        self.sum, self.read = 0.0, 0
+        self.sum, self.count = 0.0, 0
 
     def take(self, result: Any) -> None:
         """Add the loss of a micro-batch, or of a slice; rows that are only compared are none."""
@@ -83,7 +83,7 @@ class StepLosses:
             elif not self._context.beats.own_work:
                 self.are_read = True
                 self.sum += float(result)
-                self.read += 1
+                self.count += 1
         except Exception as error:
             self._context.surprise("the loss of Trainer", error)
 
@@ -222,8 +222,8 @@ class TrainerHooks:
                 beats.step_ends(TORCH)
                 if self._micro > 1:
                     self.context.add("micro")
-                if losses.read:
-                    if losses.read >= self._micro * self.context.get("slices"):
+                if losses.count:
+                    if losses.count >= self._micro * self.context.get("slices"):
                         self.take_loss(losses.sum, state)
                     losses.forget()
             except Exception as error:
@@ -259,7 +259,7 @@ class TrainerHooks:
                 losses.forget()  # a step that lacked memory can be trained again
                 patches.remove(error)
                 raise
-            if losses.read or monotonic_ns() >= losses.due:
+            if losses.count or monotonic_ns() >= losses.due:
                 losses.take(result)
             return result
 

@@ -13,7 +13,7 @@ import pytest
 
 from stallguard.probe import beats, wire
 from stallguard.probe.frameworks import lightning, transformers
-from stallguard.probe.frameworks.transformers import TrainerHooks
+from stallguard.probe.frameworks.transformers import StepLosses, TrainerHooks
 from stallguard.probe.losses import Losses
 from tests.probe.receiver import Receiver
 from tests.probe.test_context import context
@@ -138,6 +138,14 @@ def losses_that_are_read(monkeypatch, made, step, milliseconds):
         now[0] += milliseconds * 1_000_000
         step(Loss(number))
     return read
+
+
+def test_a_loss_on_a_device_is_looked_at_again_after_a_while_only(monkeypatch):
+    now, made = [1_000], context()
+    monkeypatch.setattr(transformers, "monotonic_ns", lambda: now[0])
+    losses = StepLosses(made)
+    losses.take(SimpleNamespace(is_cpu=False))
+    assert (losses.due, losses.count, losses.are_read) == (1_000 + transformers.LOSS_EVERY, 0, False)
 
 
 @pytest.mark.parametrize(("milliseconds", "read"), [(1000, list(range(10))), (60, list(range(10))), (20, [0, 3, 6, 9])])
